@@ -1,0 +1,1 @@
+"""Leads every GPU microsecond of a compiled training step back to the model's lines and modules."""

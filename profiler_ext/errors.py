@@ -1,0 +1,66 @@
+"""Owns the exceptions and warnings; each has a slug that names it for machines.
+
+A message says what was found, what was expected, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class ProfilerExtError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    slug = "error"
+
+
+class TraceError(ProfilerExtError):
+    """A trace file cannot be read as a Kineto trace."""
+
+    slug = "bad_trace"
+
+
+class StoreError(ProfilerExtError):
+    """Stored provenance cannot be read."""
+
+    slug = "bad_store"
+
+
+class TorchCapabilityError(ProfilerExtError):
+    """This torch lacks something that capture stands on."""
+
+    slug = "torch_capability"
+
+
+class MissingExtraError(ProfilerExtError):
+    """An optional package is needed; the message names the pip command."""
+
+    slug = "missing_extra"
+
+
+class OutputError(ProfilerExtError):
+    """A file or folder cannot be written."""
+
+    slug = "output"
+
+
+class CoverageError(ProfilerExtError):
+    """Coverage is below what was asserted."""
+
+    slug = "coverage"
+
+
+class UsageError(ProfilerExtError):
+    """The call or the command line asks for something that cannot be done."""
+
+    slug = "usage"
+
+
+class ProfilerExtWarning(UserWarning):
+    """Base of every warning of this package."""
+
+
+class CaptureWarning(ProfilerExtWarning):
+    """A capture hook failed; the compile went on, and a gap says what is missing."""
+
+
+class LateCaptureWarning(ProfilerExtWarning):
+    """A model was compiled before capture was switched on."""

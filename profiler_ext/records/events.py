@@ -1,0 +1,131 @@
+"""Owns the trace as columns: one row for each complete event, strings interned.
+
+A million events is an ordinary trace, so events are numpy arrays and not objects.
+All times are integer nanoseconds on the trace's own clock; add ``Trace.base_ns`` for
+the wall clock. An absent integer is a masked value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+MaskedInts = np.ma.MaskedArray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Interned:
+    """A column of strings: ``strings[codes[row]]``; a code of a masked row is not used."""
+
+    codes: Codes
+    strings: tuple[str, ...]
+
+    def __getitem__(self, row: int) -> str:
+        """Return the string of one row."""
+        return self.strings[self.codes[row]]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.codes)
+
+    def where(self, *wanted: str) -> npt.NDArray[np.bool_]:
+        """Return a boolean column: rows whose string is one of ``wanted``."""
+        return np.isin(self.codes, [c for c, s in enumerate(self.strings) if s in wanted])
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A track of the trace: a CPU thread, or a stream (then ``pid`` is the device)."""
+
+    pid: int | str
+    tid: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The complete (``ph == "X"``) events, in the order of the file.
+
+    Attributes:
+        position: index of each row in the file's ``traceEvents``.
+        name: event name.
+        category: Kineto's category, or ``""``.
+        thread: index into ``threads``.
+        threads: the tracks.
+        start_ns: start.
+        duration_ns: duration.
+        correlation: ties a launch call to its device events.
+        external_id: the profiler's id of the operator.
+        sequence_number: autograd's run-time number; not ``seq_nr``.
+        fwd_thread_id: thread of the forward op, on backward ops.
+        device: device index of a device event.
+        stream: stream of a device event.
+        bytes_moved: bytes of a copy or a memset.
+    """
+
+    position: Ints
+    name: Interned
+    category: Interned
+    thread: Codes
+    threads: tuple[Thread, ...]
+    start_ns: Ints
+    duration_ns: Ints
+    correlation: MaskedInts
+    external_id: MaskedInts
+    sequence_number: MaskedInts
+    fwd_thread_id: MaskedInts
+    device: MaskedInts
+    stream: MaskedInts
+    bytes_moved: MaskedInts
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> Ints:
+        """End of each event."""
+        return self.start_ns + self.duration_ns
+
+
+class RawEvents(Protocol):
+    """The events of the file as bytes of JSON, each by its position; nothing is lost."""
+
+    def __len__(self) -> int:
+        """Return the number of events of every kind."""
+
+    def __getitem__(self, position: int) -> bytes:
+        """Return one event's JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device that the trace names: ``id``, ``name``, and the properties as Kineto gives them."""
+
+    id: int
+    name: str
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A Kineto trace.
+
+    Attributes:
+        events: the complete events as columns.
+        raw: every event of the file, as it stood there.
+        header: the file's other top-level keys, key to its JSON bytes, in order.
+        base_ns: wall-clock nanoseconds of the trace's time zero.
+        devices: from ``deviceProperties``.
+    """
+
+    events: Events
+    raw: RawEvents
+    header: tuple[tuple[str, bytes], ...]
+    base_ns: int
+    devices: Sequence[Device] = ()

@@ -1,0 +1,238 @@
+"""Owns the result of attribution: launches, places, shares, steps, idle spans, the ledger.
+
+Many launches point at few places, so places are records and launches and shares are columns.
+Durations are integer nanoseconds; the shares of a launch add up to it exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, Trace
+from profiler_ext.records.provenance import Frame, Gap, GraphInstance
+from profiler_ext.records.vocabulary import Level, Phase
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is needed to read a recording anywhere.
+
+    Attributes:
+        user_roots: folders whose files are the user's own (the script's, the working folder).
+        library_roots: folders that never are (site-packages, the standard library).
+        command: the profiled command line, or ``()``.
+        torch_version: torch that ran.
+        rank: rank of the process, 0 without ranks.
+        world_size: number of ranks, 1 without ranks.
+        step_source: what ended a step: ``prof.step``, ``Optimizer.step`` or ``none``.
+    """
+
+    user_roots: tuple[str, ...] = ()
+    library_roots: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    torch_version: str = ""
+    rank: int = 0
+    world_size: int = 1
+    step_source: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded: the trace, the compiled graphs, the settings, what went wrong."""
+
+    trace: Trace
+    graphs: tuple[GraphInstance, ...] = ()
+    settings: Settings = Settings()
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One profiled step on the CPU's clock: launches enqueued in ``[start_ns, end_ns)`` are its own."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+
+    @property
+    def wall_ns(self) -> int:
+        """Wall time of the step."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """One row for each device event (on a CPU-only run: each C++ kernel and top-level ATen op).
+
+    Attributes:
+        event: row in ``Events``.
+        step: step number; masked outside the profiled steps.
+        name: the event's name.
+        kernel: Inductor's kernel name; ``""`` for what Inductor did not launch.
+        kind: a ``LaunchKind``.
+        device: device index; 0 for the CPU.
+        stream: stream; masked on the CPU.
+        start_ns: start.
+        duration_ns: duration.
+        phase: a ``Phase``, the one of the largest share.
+        graph: index into ``Recording.graphs``; masked outside compiled graphs.
+        call_site: ordinal of the call site in its graph; masked where there is none.
+        op_event: row of the innermost CPU op that launched it; masked when unknown.
+        correlation: the trace's correlation id.
+        external_id: the trace's external id.
+        level: a ``Level``: how far the largest share was led.
+        evidence: a ``SiteEvidence``, or ``""``.
+        gap: a ``GapReason``, or ``""``.
+    """
+
+    event: Ints
+    step: MaskedInts
+    name: Interned
+    kernel: Interned
+    kind: Interned
+    device: Ints
+    stream: MaskedInts
+    start_ns: Ints
+    duration_ns: Ints
+    phase: Interned
+    graph: MaskedInts
+    call_site: MaskedInts
+    op_event: MaskedInts
+    correlation: MaskedInts
+    external_id: MaskedInts
+    level: Interned
+    evidence: Interned
+    gap: Interned
+
+    def __len__(self) -> int:
+        """Return the number of launches."""
+        return len(self.event)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a share of a launch belongs: an FX node (or an eager ATen op), or a gap.
+
+    Attributes:
+        graph: index into ``Recording.graphs``, ``None`` outside compiled graphs.
+        node: FX node name; ``None`` for eager ops and gaps.
+        aten_op: ``aten.addmm.default``, or ``aten::add_`` for an eager op.
+        seq_nr: torch's trace-time number.
+        phase: phase of the node.
+        autograd_backward: torch's tag as it gave it.
+        forward_node: name in the joint graph of the forward node.
+        file, line, function, code: innermost frame of the model.
+        user_file, user_line: innermost frame under the user's roots.
+        stack: the whole stack, outermost first.
+        module: path from the user's model, ``layers.7.mlp``; ``""`` is the model itself.
+        module_class: class of that module.
+        annotation: the user's own labels.
+        level: how far it was led.
+        evidence: the rule that found the line.
+        gap: why there is no line, or no place at all.
+    """
+
+    graph: int | None = None
+    node: str | None = None
+    aten_op: str | None = None
+    seq_nr: int | None = None
+    phase: Phase = Phase.OTHER
+    autograd_backward: bool | None = None
+    forward_node: str | None = None
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+    user_file: str | None = None
+    user_line: int | None = None
+    stack: tuple[Frame, ...] = ()
+    module: str | None = None
+    module_class: str | None = None
+    annotation: str | None = None
+    level: Level = Level.NONE
+    evidence: str | None = None
+    gap: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Which part of which launch belongs to which place; sorted by launch.
+
+    Attributes:
+        launch: row in ``Launches``.
+        place: index into ``Analysis.places``.
+        duration_ns: the part; for each launch they add up to its duration.
+    """
+
+    launch: Ints
+    place: Codes
+    duration_ns: Ints
+
+    def __len__(self) -> int:
+        """Return the number of shares."""
+        return len(self.launch)
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSpan:
+    """A span of a step in which a device ran nothing, and what the CPU did then.
+
+    Attributes:
+        step: step number.
+        device: device index.
+        start_ns: start.
+        duration_ns: length.
+        cpu_activity: the outermost CPU event that covers most of it, ``None`` when nothing did.
+    """
+
+    step: int
+    device: int
+    start_ns: int
+    duration_ns: int
+    cpu_activity: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """One line of the ledger; the lines of a step and device add up to the step's wall time.
+
+    Attributes:
+        step: step number.
+        device: device index.
+        scope: ``compiled``, ``eager`` or ``idle``.
+        category: ``line``, ``op``, a gap's reason, or ``idle``.
+        duration_ns: wall time.
+    """
+
+    step: int
+    device: int
+    scope: str
+    category: str
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """All that attribution found in a recording; every report and export is made from it.
+
+    Attributes:
+        recording: what it was made from.
+        steps: the profiled steps.
+        launches: the launches in order of start time.
+        places: what shares point at.
+        shares: launch to place.
+        idle: the idle spans, largest first.
+        ledger: wall time of each step and device, by category.
+        notes: sentences for a person: what was corrected, what is missing and the remedy.
+    """
+
+    recording: Recording
+    steps: tuple[Step, ...]
+    launches: Launches
+    places: tuple[Place, ...]
+    shares: Shares
+    idle: tuple[IdleSpan, ...] = ()
+    ledger: tuple[LedgerLine, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,193 @@
+"""Owns what is recorded of a compiled graph: FX nodes, call sites, provenance, graph instances.
+
+Records are frozen and hold builtins only, so that they serialise as they are
+(:mod:`profiler_ext.store`), compare by value and never keep a torch object alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from profiler_ext.records.vocabulary import CacheState, LineEvidence, SiteKind
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a Python stack.
+
+    Attributes:
+        file: path; inside a stored provenance relative to a root token such as
+            ``<site-packages>`` (see :mod:`profiler_ext.paths`).
+        line: 1-based line number.
+        function: name of the function.
+        code: text of the line, stripped; ``None`` where it was not recorded.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFrame:
+    """One ``nn.Module`` on the way from the root to a node: ``layers.7.mlp`` of class ``MLP``."""
+
+    path: str
+    class_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """The tensor that a node yields; sizes are integers, or expressions where dynamic."""
+
+    dtype: str
+    size: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The named reason why something is not attributed, with what was seen."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class FxNode:
+    """A post-grad FX node with all that torch said of it when the graph was compiled.
+
+    Attributes:
+        name: its name in the post-grad graph, unique there.
+        target: the ATen op in FX spelling, ``aten.addmm.default``.
+        original_aten: the op before decomposition, if torch recorded it.
+        seq_nr: torch's trace-time number; never the profiler's sequence number.
+        stack: outermost frame first; for a backward node the forward's stack.
+        modules: module path from the root inwards; for a backward node the forward's.
+        source_fns: the names in ``source_fn_stack`` (or the forward's), outermost first.
+        partitioner_tag: ``is_forward``, ``is_backward``, ``must_be_in_*`` or ``None``.
+        autograd_backward: torch's tag; ``None`` where this torch has no such tag.
+        is_gradient_acc: the node sums gradients of a tensor with several uses.
+        recompute: the checkpoint policy's tag, if any.
+        annotation: the user's own labels (``torch.fx.traceback.annotate``).
+        inputs: names of the nodes it reads.
+        joint_name: its name in the joint graph, ``None`` where a later pass made it.
+        forward_node: name in the joint graph of the forward node it differentiates.
+        forward_evidence: the rule that found ``forward_node``.
+        replaced: names of the nodes which a pattern turned into this one.
+        outputs: one spec for each tensor it yields.
+    """
+
+    name: str
+    target: str
+    original_aten: str | None = None
+    seq_nr: int | None = None
+    stack: tuple[Frame, ...] = ()
+    modules: tuple[ModuleFrame, ...] = ()
+    source_fns: tuple[str, ...] = ()
+    partitioner_tag: str | None = None
+    autograd_backward: bool | None = None
+    is_gradient_acc: bool = False
+    recompute: str | None = None
+    annotation: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[str, ...] = ()
+    joint_name: str | None = None
+    forward_node: str | None = None
+    forward_evidence: str | None = None
+    replaced: tuple[str, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """One place in a graph's generated wrapper which launches a kernel.
+
+    Attributes:
+        ordinal: position in program order, from 0; the identity of the site in its graph.
+        path: the ordinal as text; ``3/1`` is the second site of the graph nested at site 3.
+        kind: what is launched.
+        kernel: Inductor's kernel name, or the extern's (``extern_kernels.mm``).
+        op: the extern's name as the profiler spells it (``aten::mm``).
+        nodes: names of the FX nodes that this site computes, exactly; program order.
+        weights: one integer for each node, its part of the site's cost (the shares model).
+        reads: names of the buffers read.
+        writes: names of the buffers written.
+        bytes_moved: estimated bytes as an expression, ``None`` where unknown.
+        flops: estimated floating-point operations as an expression, ``None`` where unknown.
+    """
+
+    ordinal: int
+    path: str
+    kind: SiteKind
+    kernel: str
+    op: str | None
+    nodes: tuple[str, ...]
+    weights: tuple[int, ...]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    bytes_moved: str | None = None
+    flops: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What was recorded of one graph when it was compiled; independent of process and place.
+
+    Attributes:
+        digest: names the content; equal bytes have an equal digest.
+        torch_version: the torch that compiled it.
+        is_backward: torch compiled it as a backward graph.
+        is_inference: no gradient was asked for, so nodes carry no phase tag.
+        joint: id of the joint graph it was cut from; both halves keep it.
+        dynamo_digest: digest of the Dynamo graph's source functions and edges.
+        nodes: the post-grad nodes, in graph order.
+        call_sites: in program order.
+        gaps: what capture could not record.
+    """
+
+    digest: str
+    torch_version: str
+    is_backward: bool
+    is_inference: bool
+    joint: str | None
+    dynamo_digest: str | None
+    nodes: tuple[FxNode, ...]
+    call_sites: tuple[CallSite, ...]
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInstance:
+    """A provenance as it lives in one process.
+
+    Attributes:
+        index: its number in this process, in order of registration.
+        key: the FX graph cache key that the trace's marker carries; ``None`` when bypassed.
+        compile_id: ``0/0``; the forward's id for a backward graph.
+        is_backward: whether it runs as a backward graph here.
+        cache_state: how the artifact came to be.
+        cache_detail: why it was bypassed, or from where it came.
+        compile_ns: wall time spent in compiling (or loading) it.
+        output_module: path of Inductor's generated module.
+        provenance: the record; ``None`` when none was found (then ``gaps`` says why).
+        nodes: the provenance's nodes with the stacks of *this* process, in the same order.
+        line_evidence: one for each node: the truth that its stack came from.
+        runs_optimizer: a node's stack passes through ``torch.optim``.
+        gaps: what is not known of this instance.
+    """
+
+    index: int
+    key: str | None
+    compile_id: str | None
+    is_backward: bool
+    cache_state: CacheState
+    cache_detail: str | None
+    compile_ns: int
+    output_module: str | None
+    provenance: Provenance | None
+    nodes: tuple[FxNode, ...] = ()
+    line_evidence: tuple[LineEvidence, ...] = ()
+    runs_optimizer: bool = False
+    gaps: tuple[Gap, ...] = field(default=())

@@ -1,0 +1,100 @@
+"""Owns the closed vocabularies: one word for one thing, everywhere.
+
+Members are their own text, so they serialise, compare and print as plain strings.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Which part of a training step did the work."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    RECOMPUTE = "recompute"
+    GRADIENT_ACCUMULATION = "gradient_accumulation"
+    OPTIMIZER = "optimizer"
+    OTHER = "other"
+
+
+class SiteKind(StrEnum):
+    """What a call site launches."""
+
+    TRITON = "triton"
+    TRITON_TEMPLATE = "triton_template"
+    USER_TRITON = "user_triton"
+    CPP = "cpp"
+    EXTERN = "extern"
+
+
+class LaunchKind(StrEnum):
+    """What a launch is: a call site's kind, or what runs outside compiled graphs."""
+
+    TRITON = "triton"
+    TRITON_TEMPLATE = "triton_template"
+    USER_TRITON = "user_triton"
+    CPP = "cpp"
+    EXTERN = "extern"
+    EAGER = "eager"
+    COMMUNICATION = "communication"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+
+
+class Level(StrEnum):
+    """How far a launch, or a part of it, was led back."""
+
+    LINE = "line"
+    OP = "op"
+    NONE = "none"
+
+
+class CacheState(StrEnum):
+    """How a compiled graph came to be in this process."""
+
+    MISS = "miss"
+    FX_HIT = "fx_hit"
+    AOT_HIT = "aot_hit"
+    BYPASS = "bypass"
+
+
+class LineEvidence(StrEnum):
+    """The truth that a node's source line came from (best first)."""
+
+    COMPILED = "compiled_here"
+    FRESH_GRAPH = "fresh_fx_graph"
+    FRESH_DYNAMO = "fresh_dynamo_graph"
+    RECORDED = "recorded_line_still_stands"
+    STALE = "recorded_line_changed"
+    ABSENT = "no_stack"
+
+
+class SiteEvidence(StrEnum):
+    """The rule that tied a launch to its place."""
+
+    CALL_ORDER = "call_order"
+    CALL_ORDER_OP = "call_order_and_op"
+    REPLAY_ORDER = "replay_order"
+    LAUNCHING_OP = "launching_op"
+    AUTOGRAD_SEQUENCE = "autograd_sequence_number"
+    OPTIMIZER_RANGE = "optimizer_range"
+    NAME = "device_event_name"
+
+
+class GapReason(StrEnum):
+    """Why a launch, or a part of it, is not attributed."""
+
+    NO_LAUNCH_CALL = "no_launch_call"
+    NO_LAUNCHING_OP = "no_launching_op"
+    GRAPH_NOT_CAPTURED = "graph_not_captured"
+    GRAPH_AMBIGUOUS = "graph_ambiguous"
+    ALIGNMENT_MISMATCH = "alignment_mismatch"
+    AMBIGUOUS_EXTERN_RUN = "ambiguous_extern_run"
+    WRAPPER_GLUE = "wrapper_glue"
+    AUTOTUNING = "autotuning"
+    NO_SOURCE_LINE = "no_source_line"
+    STALE_SOURCE_LINE = "stale_source_line"
+    CALL_SITES_UNVERIFIED = "call_sites_unverified"
+    HOOK_FAILED = "hook_failed"
