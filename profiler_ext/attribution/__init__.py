@@ -1,0 +1,1 @@
+"""Owns the pure functions that lead each launch back to the model."""

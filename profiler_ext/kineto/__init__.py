@@ -1,0 +1,1 @@
+"""Owns Kineto's spellings: reads a profiler trace to columns and writes it back."""

@@ -1,4 +1,4 @@
-"""Owns the words of the project: what is few is a frozen record, what is many a table of columns."""
+"""Owns the words of the project: few things are frozen records, many are tables of columns."""
 
 from profiler_ext.records.events import (
     Codes,

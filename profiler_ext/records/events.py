@@ -28,7 +28,7 @@ class Interned:
 
     def __getitem__(self, row: int) -> str:
         """Return the string of one row."""
-        return self.strings[self.codes[row]]
+        return self.strings[int(self.codes[row])]
 
     def __len__(self) -> int:
         """Return the number of rows."""

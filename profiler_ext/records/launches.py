@@ -50,7 +50,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One profiled step on the CPU's clock: launches enqueued in ``[start_ns, end_ns)`` are its own."""
+    """One profiled step on the CPU's clock; it owns the launches enqueued within it."""
 
     number: int
     start_ns: int

@@ -1,0 +1,1 @@
+"""Owns every private torch name: behaviour flags, probes, typed accessors."""
