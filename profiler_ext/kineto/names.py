@@ -1,0 +1,161 @@
+"""Owns Kineto's spellings: categories, argument keys, and the names that mean something.
+
+No other room compares a profiler name with a literal; each asks a function of this module.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+
+class Category(StrEnum):
+    """Kineto's event categories that mean something to us."""
+
+    CPU_OP = "cpu_op"
+    USER_ANNOTATION = "user_annotation"
+    GPU_USER_ANNOTATION = "gpu_user_annotation"
+    CUDA_RUNTIME = "cuda_runtime"
+    CUDA_DRIVER = "cuda_driver"
+    XPU_RUNTIME = "xpu_runtime"
+    MTIA_RUNTIME = "mtia_runtime"
+    PRIVATE_RUNTIME = "privateuse1_runtime"
+    PRIVATE_DRIVER = "privateuse1_driver"
+    KERNEL = "kernel"
+    GPU_MEMCPY = "gpu_memcpy"
+    GPU_MEMSET = "gpu_memset"
+    PYTHON_FUNCTION = "python_function"
+    OVERHEAD = "overhead"
+    CUDA_SYNC = "cuda_sync"
+    TRACE = "Trace"
+    FORWARD_BACKWARD = "fwdbwd"
+    LAUNCH_FLOW = "ac2g"
+
+
+DEVICE_CATEGORIES = (Category.KERNEL, Category.GPU_MEMCPY, Category.GPU_MEMSET)
+"""What runs on a device. GPU user annotations only span such events."""
+
+CALL_CATEGORIES = (
+    Category.CUDA_RUNTIME,
+    Category.CUDA_DRIVER,
+    Category.XPU_RUNTIME,
+    Category.MTIA_RUNTIME,
+    Category.PRIVATE_RUNTIME,
+    Category.PRIVATE_DRIVER,
+)
+"""Calls of the CPU into a device's runtime or driver; ROCm's are called ``cuda_*`` too."""
+
+
+class Arg(StrEnum):
+    """Keys of an event's ``args``."""
+
+    CORRELATION = "correlation"
+    EXTERNAL_ID = "External id"
+    SEQUENCE_NUMBER = "Sequence number"
+    FWD_THREAD_ID = "Fwd thread id"
+    DEVICE = "device"
+    STREAM = "stream"
+    BYTES = "bytes"
+    KERNEL_FILE = "kernel_file"
+    KERNEL_NAME = "kernel_name"
+    KERNEL_BACKEND = "kernel_backend"
+    GRID = "grid"
+    BLOCK = "block"
+    INPUT_DIMS = "Input Dims"
+    CALL_STACK = "Call stack"
+    PYTHON_ID = "Python id"
+    PYTHON_PARENT_ID = "Python parent id"
+    PYTHON_MODULE_ID = "Python module id"
+    STACK = "stack"
+
+
+COMPILED_FORWARD = "CompiledFunction"
+COMPILED_BACKWARD = "CompiledFunctionBackward"
+CACHE_LOOKUP = "TorchDynamo Cache Lookup"
+ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
+
+_GRAPH_MARKER = re.compile(r"## Call CompiledFxGraph (\S+) ##")
+_REGION = re.compile(r"Torch-Compiled Region: (\S+)")
+_EVALUATED = re.compile(r"autograd::engine::evaluate_function: (.+)")
+_STEP = re.compile(r"ProfilerStep#(\d+)")
+_OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
+_ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
+_LAUNCH_CALL = re.compile(r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*")
+_GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
+_COMMUNICATION = re.compile(r"(nccl|gloo|mpi|ucc|xccl):|(nccl|rccl|oneccl)\w*Kernel")
+_GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
+
+
+def is_graph_marker(name: str) -> bool:
+    """Say whether the event spans one call of a compiled FX graph."""
+    return _GRAPH_MARKER.fullmatch(name) is not None
+
+
+def graph_key(name: str) -> str | None:
+    """Return the FX graph cache key that a marker carries.
+
+    Args:
+        name: event name.
+
+    Returns:
+        The key; ``None`` for a marker without key (``None`` in the trace: caches are off or
+        bypassed) and for any other event, which :func:`is_graph_marker` tells apart.
+    """
+    found = _GRAPH_MARKER.fullmatch(name)
+    return None if found is None or found[1] == "None" else found[1]
+
+
+def region_id(name: str) -> str | None:
+    """Return the compile id of a ``Torch-Compiled Region``: ``0/0``, or ``!0/1/0``."""
+    return _first(_REGION, name)
+
+
+def evaluated_function(name: str) -> str | None:
+    """Return the autograd node that the engine evaluates in this event."""
+    return _first(_EVALUATED, name)
+
+
+def step_number(name: str) -> int | None:
+    """Return N of ``ProfilerStep#N``."""
+    number = _first(_STEP, name)
+    return None if number is None else int(number)
+
+
+def optimizer_step(name: str) -> str | None:
+    """Return the optimizer's class in ``Optimizer.step#AdamW.step``."""
+    return _first(_OPTIMIZER_STEP, name)
+
+
+def optimizer_zero_grad(name: str) -> str | None:
+    """Return the optimizer's class in ``Optimizer.zero_grad#AdamW.zero_grad``."""
+    return _first(_ZERO_GRAD, name)
+
+
+def is_launch_call(name: str) -> bool:
+    """Say whether a runtime or driver call may start work on a device."""
+    return _LAUNCH_CALL.fullmatch(name) is not None
+
+
+def is_graph_launch(name: str) -> bool:
+    """Say whether a runtime call replays a CUDA graph, so that it starts many kernels."""
+    return _GRAPH_LAUNCH.fullmatch(name) is not None
+
+
+def is_communication(name: str) -> bool:
+    """Say whether an op (``nccl:all_reduce``) or a kernel (``ncclDevKernel_...``) communicates."""
+    return _COMMUNICATION.match(name) is not None
+
+
+def kernel_name(name: str) -> str:
+    """Return a kernel's name without the ``graph_0_`` that unique names put before it."""
+    return _GRAPH_PREFIX.sub("", name, count=1) if name.startswith("graph_") else name
+
+
+def is_aten_op(name: str) -> bool:
+    """Say whether a CPU op is an ATen op in the profiler's spelling."""
+    return name.startswith("aten::")
+
+
+def _first(pattern: re.Pattern[str], name: str) -> str | None:
+    found = pattern.fullmatch(name)
+    return None if found is None else found[1]

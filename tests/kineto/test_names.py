@@ -1,0 +1,81 @@
+import pytest
+
+from profiler_ext.kineto import names
+
+
+def test_a_marker_with_a_key_yields_the_key():
+    name = "## Call CompiledFxGraph fhzsyseywxyfoxb7 ##"
+    assert (names.is_graph_marker(name), names.graph_key(name)) == (True, "fhzsyseywxyfoxb7")
+
+
+def test_a_marker_of_a_bypassed_cache_is_a_marker_without_key():
+    name = "## Call CompiledFxGraph None ##"
+    assert (names.is_graph_marker(name), names.graph_key(name)) == (True, None)
+
+
+def test_another_event_is_no_marker():
+    assert (names.is_graph_marker("aten::mm"), names.graph_key("aten::mm")) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"),
+    [
+        (names.region_id, "Torch-Compiled Region: 0/0", "0/0"),
+        (names.region_id, "Torch-Compiled Region: !0/1/0", "!0/1/0"),
+        (names.region_id, "CompiledFunction", None),
+        (
+            names.evaluated_function,
+            "autograd::engine::evaluate_function: CompiledFunctionBackward",
+            names.COMPILED_BACKWARD,
+        ),
+        (names.evaluated_function, names.COMPILED_BACKWARD, None),
+        (names.step_number, "ProfilerStep#12", 12),
+        (names.step_number, "ProfilerStep#x", None),
+        (names.optimizer_step, "Optimizer.step#AdamW.step", "AdamW"),
+        (names.optimizer_step, "Optimizer.zero_grad#AdamW.zero_grad", None),
+        (names.optimizer_zero_grad, "Optimizer.zero_grad#AdamW.zero_grad", "AdamW"),
+        (names.kernel_name, "graph_0_triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        (names.kernel_name, "triton_poi_fused_graph_0_x", "triton_poi_fused_graph_0_x"),
+    ],
+)
+def test_names_are_parsed(function, name, value):
+    assert function(name) == value
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cudaLaunchKernel",
+        "cudaLaunchKernelExC",
+        "cuLaunchKernel",
+        "cuLaunchKernelEx",
+        "cudaGraphLaunch",
+        "cudaMemsetAsync",
+        "cudaMemcpyAsync",
+        "hipModuleLaunchKernel",
+        "hipExtModuleLaunchKernel",
+    ],
+)
+def test_launch_calls_are_known(name):
+    assert names.is_launch_call(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["cudaDeviceSynchronize", "cudaStreamIsCapturing", "cudaGetErrorString", "aten::mm"]
+)
+def test_other_calls_launch_nothing(name):
+    assert not names.is_launch_call(name)
+
+
+def test_only_a_graph_launch_stands_for_many_kernels():
+    calls = ["cudaGraphLaunch", "cudaLaunchKernel", "cudaGraphLaunch_v10000"]
+    assert [names.is_graph_launch(call) for call in calls] == [True, False, True]
+
+
+def test_communication_is_told_by_op_and_by_kernel():
+    found = {
+        name: names.is_communication(name)
+        for name in ("nccl:all_reduce", "gloo:broadcast", "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    }
+    assert all(found.values())
+    assert not names.is_communication("triton_poi_fused_nccl_0")
