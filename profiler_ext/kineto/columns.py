@@ -1,0 +1,188 @@
+"""Owns the step from the JSON of events to columns: integer nanoseconds, codes, masked ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from profiler_ext.kineto.names import DEVICE_CATEGORIES
+from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
+
+Key = TypeVar("Key")
+
+_COMPLETE = "X"
+_BATCH_EVENTS = 50_000
+_INT64 = range(-(2**63), 2**63)
+_THREE_DECIMALS = re.compile(rb"(?:-?\d+\.\d{3},)*")
+_ABSENT = msgspec.Raw(b"")
+_Id = int | float | str | None
+
+
+class _Args(msgspec.Struct, gc=False):
+    """The arguments that become columns; old traces hold some of them as strings."""
+
+    correlation: _Id = None
+    external_id: _Id = msgspec.field(default=None, name="External id")
+    sequence_number: _Id = msgspec.field(default=None, name="Sequence number")
+    fwd_thread_id: _Id = msgspec.field(default=None, name="Fwd thread id")
+    device: _Id = None
+    stream: _Id = None
+    bytes_moved: _Id = msgspec.field(default=None, name="bytes")
+
+
+class _Event(msgspec.Struct, gc=False):
+    """One event; its times stay text until they become integers."""
+
+    ph: str = ""
+    name: str = ""
+    cat: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: msgspec.Raw = _ABSENT
+    dur: msgspec.Raw = _ABSENT
+    args: _Args | None = None
+
+
+_NO_ARGS = _Args()
+
+
+@dataclass(slots=True)
+class _Tables:
+    """The distinct strings and threads, each with the code it was given when first seen."""
+
+    names: dict[str, int] = field(default_factory=dict)
+    categories: dict[str, int] = field(default_factory=dict)
+    threads: dict[tuple[int | str, int | str], int] = field(default_factory=dict)
+
+
+class _Batch(NamedTuple):
+    """The columns of some events."""
+
+    position: Ints
+    name: Codes
+    category: Codes
+    thread: Codes
+    start_ns: Ints
+    duration_ns: Ints
+    correlation: MaskedInts
+    external_id: MaskedInts
+    sequence_number: MaskedInts
+    fwd_thread_id: MaskedInts
+    device: MaskedInts
+    stream: MaskedInts
+    bytes_moved: MaskedInts
+
+
+def columns_of(raws: Sequence[msgspec.Raw]) -> Events:
+    """Turn the events of a file into columns.
+
+    Args:
+        raws: the JSON of every event, in the order of the file.
+
+    Returns:
+        The complete events.
+
+    Raises:
+        msgspec.DecodeError: An event has another shape than Kineto's.
+        ValueError: A time is missing or no number; the message names the event.
+    """
+    tables = _Tables()
+    # Decoded in batches: a million decoded events at once would take half a gigabyte.
+    batches = [_batch(first, raws, tables) for first in _firsts(len(raws))]
+    whole = _Batch(*map(_joined, zip(*batches, strict=True)))
+    return Events(
+        position=whole.position,
+        name=Interned(whole.name, tuple(tables.names)),
+        category=Interned(whole.category, tuple(tables.categories)),
+        thread=whole.thread,
+        threads=tuple(Thread(*ids) for ids in tables.threads),
+        start_ns=whole.start_ns,
+        duration_ns=whole.duration_ns,
+        correlation=whole.correlation,
+        external_id=whole.external_id,
+        sequence_number=whole.sequence_number,
+        fwd_thread_id=whole.fwd_thread_id,
+        device=whole.device,
+        stream=whole.stream,
+        bytes_moved=whole.bytes_moved,
+    )
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    whole = np.concatenate([np.asarray(part) for part in parts])
+    if not isinstance(parts[0], np.ma.MaskedArray):
+        return whole
+    # np.concatenate forgets masks.
+    return np.ma.MaskedArray(whole, np.concatenate([part.mask for part in parts]))
+
+
+def _firsts(events: int) -> Iterator[int]:
+    yield 0
+    yield from range(_BATCH_EVENTS, events, _BATCH_EVENTS)
+
+
+def _batch(first: int, raws: Sequence[msgspec.Raw], tables: _Tables) -> _Batch:
+    decode = msgspec.json.Decoder(_Event).decode
+    decoded = enumerate(map(decode, raws[first : first + _BATCH_EVENTS]), first)
+    numbered = [(position, event) for position, event in decoded if event.ph == _COMPLETE]
+    position = np.array([position for position, _ in numbered], dtype=np.int64)
+    events = [event for _, event in numbered]
+    args = [event.args or _NO_ARGS for event in events]
+    # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
+    placed = [
+        args_ if event.cat in DEVICE_CATEGORIES else _NO_ARGS
+        for event, args_ in zip(events, args, strict=True)
+    ]
+    return _Batch(
+        position=position,
+        name=_codes([event.name for event in events], tables.names),
+        category=_codes([event.cat for event in events], tables.categories),
+        thread=_codes([(event.pid, event.tid) for event in events], tables.threads),
+        start_ns=_nanoseconds("ts", [bytes(event.ts) for event in events], position),
+        duration_ns=_nanoseconds("dur", [bytes(event.dur) for event in events], position),
+        correlation=_ids([a.correlation for a in args]),
+        external_id=_ids([a.external_id for a in args]),
+        sequence_number=_ids([a.sequence_number for a in args]),
+        fwd_thread_id=_ids([a.fwd_thread_id for a in args]),
+        device=_ids([a.device for a in placed]),
+        stream=_ids([a.stream for a in placed]),
+        bytes_moved=_ids([a.bytes_moved for a in placed]),
+    )
+
+
+def _codes(values: list[Key], table: dict[Key, int]) -> Codes:
+    codes = (table.setdefault(value, len(table)) for value in values)
+    return np.fromiter(codes, np.int32, len(values))
+
+
+def _ids(values: list[_Id]) -> MaskedInts:
+    known = [value if type(value) is int else _integer(value) for value in values]
+    mask = np.array([value is None or value not in _INT64 for value in known], dtype=bool)
+    filled = [0 if hidden else value for value, hidden in zip(known, mask, strict=True)]
+    return np.ma.MaskedArray(np.array(filled, dtype=np.int64), mask)
+
+
+def _integer(value: _Id) -> int | None:
+    return int(value) if isinstance(value, str) and value.lstrip("-").isdecimal() else None
+
+
+def _nanoseconds(key: str, texts: list[bytes], positions: Ints) -> Ints:
+    """Parse microseconds to integer nanoseconds; a double could not hold the old, long ones."""
+    if _THREE_DECIMALS.fullmatch(b",".join([*texts, b""])):
+        return np.array([int(text.replace(b".", b"")) for text in texts], dtype=np.int64)
+    exact = [_exact(key, text, at) for text, at in zip(texts, positions.tolist(), strict=True)]
+    return np.array(exact, dtype=np.int64)
+
+
+def _exact(key: str, text: bytes, position: int) -> int:
+    try:
+        return round(Decimal(text.decode()) * 1000)
+    except (InvalidOperation, ValueError, OverflowError) as error:
+        found = f'{key} "{text.decode()}"' if text else f"no {key}"
+        raise ValueError(f"event {position} has {found}, not a number of microseconds") from error
