@@ -1,0 +1,38 @@
+"""Owns the tables: pandas frames with nullable dtypes, and their files. Only here is pandas."""
+
+from pandas import DataFrame
+
+from exporters.tables.accounts import coverage, fraction_at, graph_phase, graphs
+from exporters.tables.files import (
+    csv_text,
+    json_text,
+    markdown_text,
+    read_csv,
+    read_parquet,
+    write_csv,
+    write_parquet,
+)
+from exporters.tables.rows import attribution, launches
+from exporters.tables.sums import by_kernel, by_line, by_module, by_op, by_phase
+
+__all__ = [
+    "DataFrame",
+    "attribution",
+    "by_kernel",
+    "by_line",
+    "by_module",
+    "by_op",
+    "by_phase",
+    "coverage",
+    "csv_text",
+    "fraction_at",
+    "graph_phase",
+    "graphs",
+    "json_text",
+    "launches",
+    "markdown_text",
+    "read_csv",
+    "read_parquet",
+    "write_csv",
+    "write_parquet",
+]

@@ -1,0 +1,180 @@
+"""Owns the tables of the whole: compiled graphs, and the ledger as coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from exporters.tables.columns import TEXT, WHOLE, frame, gather, ratio, repeated, whole
+from exporters.tables.selection import (
+    chosen_launches,
+    count_steps,
+    require_phase,
+    require_step,
+)
+from profiler_ext.errors import UsageError
+from profiler_ext.records import Analysis, GraphInstance, Level, Phase
+
+SCOPES = ("compiled", "eager", "idle")
+_BEST_FIRST = tuple(Level)
+
+
+def graphs(
+    analysis: Analysis,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> pd.DataFrame:
+    """Return one row for each graph instance, in order of registration.
+
+    Args:
+        analysis: what attribution found.
+        step: only graphs that launched something in this step.
+        rank: only graphs of this rank.
+        phase: only graphs of this phase: forward, backward or optimizer.
+
+    Returns:
+        The table; what is not known without provenance is absent.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    chosen = _chosen_graphs(analysis, step, rank, phase)
+    every = np.arange(len(chosen))
+    columns = {
+        "key": gather([graph.key for graph in chosen], every, TEXT),
+        "compile_id": gather([graph.compile_id for graph in chosen], every, TEXT),
+        "phase": gather([graph_phase(graph) for graph in chosen], every, TEXT),
+        "fx_nodes": gather([_count(graph, "nodes") for graph in chosen], every, WHOLE),
+        "call_sites": gather([_count(graph, "call_sites") for graph in chosen], every, WHOLE),
+        "cache_state": gather([graph.cache_state for graph in chosen], every, TEXT),
+        "cache_detail": gather([graph.cache_detail for graph in chosen], every, TEXT),
+        "compile_ns": gather([graph.compile_ns for graph in chosen], every, WHOLE),
+        "output_module": gather([graph.output_module for graph in chosen], every, TEXT),
+    }
+    return frame(columns)
+
+
+def graph_phase(graph: GraphInstance) -> Phase:
+    """Return the phase that a graph as a whole belongs to."""
+    if graph.runs_optimizer:
+        return Phase.OPTIMIZER
+    return Phase.BACKWARD if graph.is_backward else Phase.FORWARD
+
+
+def coverage(
+    analysis: Analysis, *, step: int | None = None, rank: int | None = None
+) -> pd.DataFrame:
+    """Return wall time of the profiled steps by scope and category, busy first.
+
+    Wall time overlaps phases, so there is no filter by phase.
+
+    Args:
+        analysis: what attribution found.
+        step: only this step.
+        rank: only this rank.
+
+    Returns:
+        ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
+        ``category`` (line, op, a gap's reason, idle) and the time. It adds up to the wall time
+        of the steps on each device.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+    sums = _ledger_sums(analysis, step, rank)
+    every = np.arange(len(sums))
+    time = np.array(list(sums.values()), np.int64)
+    steps = count_steps(analysis, step)
+    columns = {
+        "scope": gather([scope for scope, _ in sums], every, TEXT),
+        "level": gather([_level(*entry) for entry in sums], every, TEXT),
+        "category": gather([category for _, category in sums], every, TEXT),
+        "duration_ns": whole(time),
+        "fraction": ratio(time, int(time.sum())),
+        "steps": repeated(steps, len(sums), WHOLE),
+        "per_step_ns": ratio(time, steps),
+    }
+    return frame(columns)
+
+
+def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled") -> float:
+    """Return which part of the busy time was led back to ``level`` or better.
+
+    Args:
+        analysis: what attribution found.
+        level: ``line``, ``op`` or ``none``.
+        scope: ``compiled``, ``eager``, or ``all`` for both.
+
+    Returns:
+        A fraction from 0 to 1; 0.0 where the scope has no busy time.
+
+    Raises:
+        UsageError: There is no such level or scope.
+    """
+    good = _levels_from(level)
+    scopes = _busy_scopes(scope)
+    busy = [line for line in analysis.ledger if line.scope in scopes]
+    total = sum(line.duration_ns for line in busy)
+    led = sum(line.duration_ns for line in busy if _level(line.scope, line.category) in good)
+    return led / total if total else 0.0
+
+
+def _levels_from(level: str) -> Sequence[Level]:
+    if level not in _BEST_FIRST:
+        raise UsageError(f"there is no level {level!r}; ask for one of {', '.join(_BEST_FIRST)}")
+    return _BEST_FIRST[: _BEST_FIRST.index(Level(level)) + 1]
+
+
+def _busy_scopes(scope: str) -> tuple[str, ...]:
+    if scope == "all":
+        return ("compiled", "eager")
+    if scope not in ("compiled", "eager"):
+        raise UsageError(f"there is no scope {scope!r}; ask for 'compiled', 'eager' or 'all'")
+    return (scope,)
+
+
+def _level(scope: str, category: str) -> Level | None:
+    if scope == "idle":
+        return None
+    return Level(category) if category in (Level.LINE, Level.OP) else Level.NONE
+
+
+def _ledger_sums(
+    analysis: Analysis, step: int | None, rank: int | None
+) -> dict[tuple[str, str], int]:
+    if step is not None:
+        require_step(analysis, step)
+    sums: dict[tuple[str, str], int] = {}
+    for line in analysis.ledger:
+        if rank in (None, analysis.recording.settings.rank) and step in (None, line.step):
+            entry = (line.scope, line.category)
+            sums[entry] = sums.get(entry, 0) + line.duration_ns
+    return dict(sorted(sums.items(), key=_ledger_order))
+
+
+def _ledger_order(item: tuple[tuple[str, str], int]) -> tuple[int, int, int, str]:
+    (scope, category), duration = item
+    level = _level(scope, category)
+    rank = len(_BEST_FIRST) if level is None else _BEST_FIRST.index(level)
+    return SCOPES.index(scope), rank, -duration, category
+
+
+def _chosen_graphs(
+    analysis: Analysis, step: int | None, rank: int | None, phase: str | None
+) -> list[GraphInstance]:
+    if phase is not None:
+        require_phase(phase)
+    if rank not in (None, analysis.recording.settings.rank):
+        return []
+    ran = analysis.launches.graph[chosen_launches(analysis, step, rank)].compressed()
+    wanted = range(len(analysis.recording.graphs)) if step is None else np.unique(ran).tolist()
+    there = (analysis.recording.graphs[index] for index in wanted)
+    return [graph for graph in there if phase in (None, graph_phase(graph))]
+
+
+def _count(graph: GraphInstance, what: str) -> int | None:
+    return None if graph.provenance is None else len(getattr(graph.provenance, what))

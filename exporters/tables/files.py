@@ -1,0 +1,171 @@
+"""Owns how a table is written and read back: CSV, Parquet, JSON, Markdown.
+
+In CSV an absent value is an empty cell, and an empty string (the module path of the model
+itself) is a pair of quotes, so that a table comes back as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype, gather
+from exporters.writing import replacing
+from profiler_ext.errors import MissingExtraError, UsageError
+from profiler_ext.records import SCHEMA_VERSION, Phase
+
+_WHOLE_NAMES = (
+    *("rank", "launch", "step", "device", "stream", "start_ns", "duration_ns", "correlation"),
+    *("external_id", "seq_nr", "line", "user_line", "launches", "inclusive_ns", "steps"),
+    *("fx_nodes", "call_sites", "compile_ns"),
+    *(phase.value for phase in Phase),
+)
+_DTYPE_OF: dict[str, Dtype] = {
+    **dict.fromkeys(_WHOLE_NAMES, WHOLE),
+    **dict.fromkeys(("share", "fraction", "per_step_ns"), REAL),
+    "autograd_backward": TRUTH,
+}
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Write a table as CSV in UTF-8.
+
+    Args:
+        table: a table of this package.
+        path: the file; replaced when it is there.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    with replacing(path) as file:
+        file.write(csv_text(table).encode("utf-8", "backslashreplace"))
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """Return a table as CSV text."""
+    quoted = _over_strings(table, lambda text: text if text.strip('"') else text + '""')
+    return quoted.to_csv(index=False, lineterminator="\n")
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """Read a table that :func:`write_csv` wrote, with its dtypes.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The same table.
+
+    Raises:
+        UsageError: The file cannot be read as such a table.
+    """
+    try:
+        names = list(pd.read_csv(path, nrows=0).columns)
+        table = pd.read_csv(
+            path,
+            dtype={name: _read_as(name) for name in names},
+            keep_default_na=False,
+            na_values=[""],
+            lineterminator="\n",
+        )
+        table = table.astype({name: REAL for name in names if _DTYPE_OF.get(name) == REAL})
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot read {path} as a table ({error}); give a CSV file that profiler-ext wrote"
+        ) from error
+    table = _over_strings(table, lambda text: text if text.strip('"') else text[:-2])
+    table.attrs["schema_version"] = SCHEMA_VERSION
+    return table
+
+
+def write_parquet(table: pd.DataFrame, path: Path) -> None:
+    """Write a table as Parquet; the schema version is in the file's pandas metadata.
+
+    Args:
+        table: a table of this package.
+        path: the file; replaced when it is there.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        OutputError: The file cannot be written.
+    """
+    _require_pyarrow()
+    with replacing(path) as file:
+        table.to_parquet(file, engine="pyarrow", index=False)
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """Read a table that :func:`write_parquet` wrote, with its dtypes.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The same table.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        UsageError: The file cannot be read as Parquet.
+    """
+    _require_pyarrow()
+    try:
+        return pd.read_parquet(path, engine="pyarrow")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot read {path} as a table ({error}); give a Parquet file that profiler-ext wrote"
+        ) from error
+
+
+def json_text(table: pd.DataFrame) -> str:
+    """Return a table as one JSON object: the schema version, and a list of rows."""
+    rows = table.to_json(orient="records", double_precision=15)
+    return f'{{"schema_version": {SCHEMA_VERSION}, "rows": {rows}}}\n'
+
+
+def markdown_text(table: pd.DataFrame) -> str:
+    """Return a table in GitHub's Markdown; names cannot break out of their cells."""
+    columns = [[_cell(value) for value in column] for _, column in table.items()]
+    head = [_cell(name) for name in table.columns]
+    rule = ["---" if table[name].dtype == TEXT else "---:" for name in table.columns]
+    lines = (f"| {' | '.join(cells)} |" for cells in (head, rule, *zip(*columns, strict=True)))
+    return "\n".join(lines) + "\n"
+
+
+def _require_pyarrow() -> None:
+    try:
+        import pyarrow  # noqa: F401  the import is the question
+    except ImportError as error:
+        raise MissingExtraError(
+            "Parquet needs pyarrow, which is not installed; "
+            "run: pip install 'profiler-ext[parquet]'"
+        ) from error
+
+
+def _read_as(name: str) -> Dtype:
+    dtype = _DTYPE_OF.get(name, TEXT)
+    # Some versions of pandas read a float a bit off its text; the conversion is exact.
+    return TEXT if dtype == REAL else dtype
+
+
+def _over_strings(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    names = [name for name in table.columns if table[name].dtype == TEXT]
+    return table.assign(**{name: _over_distinct(table[name], change) for name in names})
+
+
+def _over_distinct(column: pd.Series[str], change: Callable[[str], str]) -> pd.Series[str]:
+    codes, distinct = pd.factorize(column)
+    changed = gather([change(str(text)) for text in distinct], codes, TEXT)
+    return pd.Series(changed, index=column.index, name=column.name)
+
+
+def _cell(value: object) -> str:
+    if value is pd.NA:
+        return ""
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}"
+    return " ".join(_MARKDOWN.sub(r"\\\1", str(value)).splitlines())

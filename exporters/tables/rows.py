@@ -1,0 +1,155 @@
+"""Owns the two long tables: one row for each launch, and one for each part of a launch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+
+from exporters.tables.columns import (
+    TEXT,
+    TRUTH,
+    WHOLE,
+    Dtype,
+    frame,
+    gather,
+    ratio,
+    repeated,
+    text,
+    whole,
+)
+from exporters.tables.selection import chosen_launches, chosen_shares, require_phase
+from profiler_ext.records import Analysis, Codes, GraphInstance
+
+_PLACE_COLUMNS: dict[str, Dtype] = {
+    "node": TEXT,
+    "aten_op": TEXT,
+    "seq_nr": WHOLE,
+    "phase": TEXT,
+    "autograd_backward": TRUTH,
+    "forward_node": TEXT,
+    "file": TEXT,
+    "line": WHOLE,
+    "function": TEXT,
+    "code": TEXT,
+    "user_file": TEXT,
+    "user_line": WHOLE,
+    "module": TEXT,
+    "module_class": TEXT,
+    "annotation": TEXT,
+}
+
+
+def launches(
+    analysis: Analysis,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> pd.DataFrame:
+    """Return one row for each launch, in order of start time.
+
+    Launches outside the profiled steps are rows too; their ``step`` is absent.
+
+    Args:
+        analysis: what attribution found.
+        step: only this step.
+        rank: only this rank.
+        phase: only launches whose largest share is of this phase.
+
+    Returns:
+        The table; ``launch`` numbers the launches of a rank, filtered or not.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    chosen = chosen_launches(analysis, step, rank)
+    if phase is not None:
+        require_phase(phase)
+        chosen &= analysis.launches.phase.where(phase)
+    return _launch_frame(analysis).loc[chosen].reset_index(drop=True)
+
+
+def attribution(
+    analysis: Analysis,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> pd.DataFrame:
+    """Return one row for each part of a launch: its FX node, its ATen op, or its gap.
+
+    Args:
+        analysis: what attribution found.
+        step: only this step.
+        rank: only this rank.
+        phase: only the parts of this phase.
+
+    Returns:
+        The table; the ``duration_ns`` of a launch's rows add up to the launch.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    chosen = chosen_shares(analysis, chosen_launches(analysis, step, rank), phase)
+    launch = analysis.shares.launch[chosen]
+    place = analysis.shares.place[chosen]
+    duration = analysis.shares.duration_ns[chosen]
+    columns = {
+        "rank": repeated(analysis.recording.settings.rank, len(launch), WHOLE),
+        "launch": whole(launch),
+        **{name: _of_place(analysis, name, dtype, place) for name, dtype in _PLACE_COLUMNS.items()},
+        "share": ratio(duration, analysis.launches.duration_ns[launch]),
+        "duration_ns": whole(duration),
+        "evidence": _of_place(analysis, "evidence", TEXT, place),
+        "gap": _of_place(analysis, "gap", TEXT, place),
+    }
+    return frame(columns)
+
+
+def _of_place(analysis: Analysis, name: str, dtype: Dtype, place: Codes) -> ExtensionArray:
+    return gather([getattr(each, name) for each in analysis.places], place, dtype)
+
+
+def _launch_frame(analysis: Analysis) -> pd.DataFrame:
+    rows = analysis.launches
+    graphs = analysis.recording.graphs
+    columns = {
+        "rank": repeated(analysis.recording.settings.rank, len(rows), WHOLE),
+        "launch": whole(np.arange(len(rows))),
+        "step": whole(rows.step),
+        "name": text(rows.name),
+        "kernel": text(rows.kernel, absent=""),
+        "kind": text(rows.kind),
+        "device": whole(rows.device),
+        "stream": whole(rows.stream),
+        "start_ns": whole(rows.start_ns),
+        "duration_ns": whole(rows.duration_ns),
+        "phase": text(rows.phase),
+        "graph": gather([graph.key for graph in graphs], rows.graph, TEXT),
+        "compile_id": gather([graph.compile_id for graph in graphs], rows.graph, TEXT),
+        "call_site": _site_paths(analysis),
+        "kernel_source": gather([graph.output_module for graph in graphs], rows.graph, TEXT),
+        "correlation": whole(rows.correlation),
+        "external_id": whole(rows.external_id),
+        "level": text(rows.level),
+        "evidence": text(rows.evidence, absent=""),
+        "gap": text(rows.gap, absent=""),
+    }
+    return frame(columns)
+
+
+def _site_paths(analysis: Analysis) -> ExtensionArray:
+    graph, site = analysis.launches.graph, analysis.launches.call_site
+    known = ~(np.ma.getmaskarray(graph) | np.ma.getmaskarray(site))
+    pairs = np.column_stack((np.ma.getdata(graph)[known], np.ma.getdata(site)[known]))
+    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    codes = np.full(len(known), -1, np.int64)
+    codes[known] = inverse.ravel()
+    graphs = analysis.recording.graphs
+    return gather([_site_path(graphs[g], int(s)) for g, s in distinct], codes, TEXT)
+
+
+def _site_path(graph: GraphInstance, ordinal: int) -> str:
+    sites = graph.provenance.call_sites if graph.provenance else ()
+    return next((site.path for site in sites if site.ordinal == ordinal), str(ordinal))

@@ -1,0 +1,195 @@
+"""Owns the tables that sum the profiled steps: by line, module, op, phase and kernel.
+
+A gap is a row as well, so every table's total is the measured device time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from exporters.tables.columns import WHOLE, frame, ratio, repeated, whole
+from exporters.tables.keys import Keys, kernel_keys, line_keys, module_keys, op_keys, phase_keys
+from exporters.tables.selection import (
+    PHASES,
+    Rows,
+    chosen_shares,
+    count_steps,
+    profiled_launches,
+)
+from profiler_ext.records import Analysis, Ints
+
+
+def by_line(
+    analysis: Analysis,
+    view: str = "model",
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> pd.DataFrame:
+    """Return device time by source line, largest first.
+
+    Args:
+        analysis: what attribution found.
+        view: ``model`` for the innermost line of the model, a modelling library's included;
+            ``user`` for the innermost line under the user's own roots.
+        step: only this step.
+        rank: only this rank.
+        phase: only this phase.
+
+    Returns:
+        ``file``, ``line``, ``function``, ``code``, ``gap`` and the sums; ``gap`` says why a row
+        has no line.
+
+    Raises:
+        UsageError: There is no such view, step or phase.
+    """
+    return _sums(analysis, line_keys(analysis, view), step, rank, phase)
+
+
+def by_module(
+    analysis: Analysis,
+    depth: int | None = None,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> pd.DataFrame:
+    """Return device time by module, largest first; a module's time excludes its children's.
+
+    Args:
+        analysis: what attribution found.
+        depth: cut each path to so many parts, so that a module's time includes the modules
+            below it: at 2, ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
+        step: only this step.
+        rank: only this rank.
+        phase: only this phase.
+
+    Returns:
+        ``module``, ``module_class``, ``gap`` and the sums; ``gap`` says why a row has no module.
+
+    Raises:
+        UsageError: The depth is negative, or there is no such step or phase.
+    """
+    return _sums(analysis, module_keys(analysis, depth), step, rank, phase)
+
+
+def by_op(
+    analysis: Analysis,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> pd.DataFrame:
+    """Return device time by ATen op, largest first.
+
+    Args:
+        analysis: what attribution found.
+        step: only this step.
+        rank: only this rank.
+        phase: only this phase.
+
+    Returns:
+        ``aten_op``, ``gap`` and the sums; ``gap`` says why a row has no op.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    return _sums(analysis, op_keys(analysis), step, rank, phase)
+
+
+def by_phase(
+    analysis: Analysis,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> pd.DataFrame:
+    """Return device time by phase, largest first.
+
+    Args:
+        analysis: what attribution found.
+        step: only this step.
+        rank: only this rank.
+        phase: only this phase.
+
+    Returns:
+        ``phase`` and the sums.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    return _sums(analysis, phase_keys(analysis), step, rank, phase)
+
+
+def by_kernel(
+    analysis: Analysis,
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    phase: str | None = None,
+) -> pd.DataFrame:
+    """Return device time by kernel, largest first.
+
+    Args:
+        analysis: what attribution found.
+        step: only this step.
+        rank: only this rank.
+        phase: only this phase.
+
+    Returns:
+        ``kernel`` (Inductor's name, or the event's), ``kind`` and the sums.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    return _sums(analysis, kernel_keys(analysis), step, rank, phase)
+
+
+def _sums(
+    analysis: Analysis, keys: Keys, step: int | None, rank: int | None, phase: str | None
+) -> pd.DataFrame:
+    chosen = chosen_shares(analysis, profiled_launches(analysis, step, rank), phase)
+    key, rows = keys.of_share[chosen], len(keys.table)
+    phases = _phase_sums(analysis, key, chosen, rows)
+    count, inclusive = _whole_launches(analysis, key, analysis.shares.launch[chosen], rows)
+    duration = phases.sum(axis=1)
+    steps = count_steps(analysis, step)
+    sums = frame(
+        {
+            "launches": whole(count),
+            "duration_ns": whole(duration),
+            **{name.value: whole(phases[:, at]) for at, name in enumerate(PHASES)},
+            "inclusive_ns": whole(inclusive),
+            "fraction": ratio(duration, int(duration.sum())),
+            "steps": repeated(steps, rows, WHOLE),
+            "per_step_ns": ratio(duration, steps),
+        }
+    )
+    return _in_order(pd.concat([keys.table, sums], axis=1).loc[count > 0], keys.table.columns)
+
+
+def _phase_sums(analysis: Analysis, key: Ints, chosen: Rows, rows: int) -> Ints:
+    phase_of_place = np.array([PHASES.index(place.phase) for place in analysis.places], np.int64)
+    phase = phase_of_place[analysis.shares.place[chosen]]
+    sums = np.zeros((rows, len(PHASES)), np.int64)
+    np.add.at(sums, (key, phase), analysis.shares.duration_ns[chosen])
+    return sums
+
+
+def _whole_launches(analysis: Analysis, key: Ints, launch: Ints, rows: int) -> tuple[Ints, Ints]:
+    every = max(len(analysis.launches), 1)
+    once_key, once_launch = np.divmod(np.unique(key * every + launch), every)
+    count = np.bincount(once_key, minlength=rows)
+    inclusive = np.zeros(rows, np.int64)
+    np.add.at(inclusive, once_key, analysis.launches.duration_ns[once_launch])
+    return count, inclusive
+
+
+def _in_order(table: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    by = ["duration_ns", *names]
+    ascending = [name != "duration_ns" for name in by]
+    return table.sort_values(by, ascending=ascending, ignore_index=True)
