@@ -1,0 +1,54 @@
+"""Owns the slices of launches: exactly one for each launch, with all that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from exporters.perfetto.arguments import LaunchArguments
+from exporters.perfetto.flows import Flows
+from exporters.perfetto.lanes import Span
+from exporters.perfetto.packets import PacketWriter
+from profiler_ext.records import Launches
+
+
+class LaunchSpans:
+    """Makes the spans of launches; the constant part of a call site is encoded once."""
+
+    def __init__(
+        self, writer: PacketWriter, launches: Launches, arguments: LaunchArguments, flows: Flows
+    ) -> None:
+        self._writer = writer
+        self._launches = launches
+        self._arguments = arguments
+        self._flows = flows
+        self._constants: dict[tuple[object, ...], bytes] = {}
+
+    def of(self, rows: Iterable[int]) -> Iterator[Span]:
+        """Return the spans of launches.
+
+        Args:
+            rows: rows of ``Launches``.
+
+        Returns:
+            One span for each.
+        """
+        return (self._span(row) for row in rows)
+
+    def _span(self, row: int) -> Span:
+        start_ns = int(self._launches.start_ns[row])
+        flow = self._flows.to_launch.get(row)
+        return Span(
+            start_ns,
+            start_ns + int(self._launches.duration_ns[row]),
+            self._constant(row),
+            self._arguments.changing(row),
+            flows_to=() if flow is None else (flow,),
+        )
+
+    def _constant(self, row: int) -> bytes:
+        key = self._arguments.key(row)
+        if key not in self._constants:
+            self._constants[key] = self._writer.constant(
+                self._launches.name[row], self._launches.kind[row], self._arguments.constant(row)
+            )
+        return self._constants[key]

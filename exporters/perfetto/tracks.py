@@ -1,0 +1,110 @@
+"""Owns the tracks: their numbers, names, parents and order, and how spans are drawn on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+from exporters.perfetto.lanes import Span, in_file_order, split
+from exporters.perfetto.packets import PacketWriter
+
+
+class Tracks:
+    """Describes tracks and draws spans on them."""
+
+    def __init__(self, writer: PacketWriter) -> None:
+        self._writer = writer
+        self._count = 0
+
+    def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
+        """Describe a track, or a group when others name it as their parent.
+
+        Args:
+            name: what the viewer shows.
+            parent: uuid of its group.
+            rank: its place among its siblings, smallest first.
+
+        Returns:
+            Its uuid.
+        """
+        descriptor = self._described()
+        descriptor.name = name.encode("utf-8", "replace").decode()
+        descriptor.child_ordering = pb.TrackDescriptor.EXPLICIT
+        descriptor.sibling_order_rank = rank
+        if parent is not None:
+            descriptor.parent_uuid = parent
+        return self._count
+
+    def process(self, pid: int, name: str, rank: int) -> int:
+        """Describe a process.
+
+        Args:
+            pid: its id.
+            name: what the viewer shows.
+            rank: its place among the processes, smallest first.
+
+        Returns:
+            Its uuid.
+        """
+        descriptor = self._described()
+        descriptor.process.pid = pid
+        descriptor.process.process_name = name.encode("utf-8", "replace").decode()
+        descriptor.sibling_order_rank = rank
+        return self._count
+
+    def thread(self, pid: int, tid: int, name: str) -> int:
+        """Describe a thread of a process.
+
+        Args:
+            pid: the process.
+            tid: the thread.
+            name: what the viewer shows.
+
+        Returns:
+            Its uuid.
+        """
+        descriptor = self._described()
+        descriptor.thread.pid = pid
+        descriptor.thread.tid = tid
+        descriptor.thread.thread_name = name
+        return self._count
+
+    def draw(self, name: str, parent: int, rank: int, spans: Iterable[Span]) -> None:
+        """Draw spans side by side; those that overlap go to further tracks of the same name.
+
+        Args:
+            name: the track's name; the viewer shows siblings of one name as one row.
+            parent: uuid of the group.
+            rank: the track's place in the group.
+            spans: what to draw.
+        """
+        for lane in split(spans, nesting=False):
+            self._draw_lane(self.track(name, parent, rank), lane)
+
+    def draw_calls(self, thread: int, name: str, spans: Iterable[Span]) -> None:
+        """Draw spans that lie within each other, as the calls of a thread do.
+
+        Args:
+            thread: uuid of the thread.
+            name: its name, for the further tracks of calls which cross others.
+            spans: what to draw.
+        """
+        for number, lane in enumerate(split(spans, nesting=True)):
+            track = self.track(f"{name} (crossing)", thread) if number else thread
+            self._draw_lane(track, lane)
+
+    def _draw_lane(self, uuid: int, lane: list[Span]) -> None:
+        for time_ns, span in in_file_order(lane):
+            if span is None:
+                self._writer.end(uuid, time_ns)
+            else:
+                self._writer.begin(
+                    uuid, time_ns, span.constant, span.changing, span.flows_from, span.flows_to
+                )
+
+    def _described(self) -> pb.TrackDescriptor:
+        self._count += 1
+        descriptor = self._writer.descriptor()
+        descriptor.uuid = self._count
+        return descriptor
