@@ -21,7 +21,7 @@ _BATCH_EVENTS = 50_000
 _INT64 = range(-(2**63), 2**63)
 _THREE_DECIMALS = re.compile(rb"(?:-?\d+\.\d{3},)*")
 _ABSENT = msgspec.Raw(b"")
-_Id = int | float | str | None
+_Id = int | str | None
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -46,7 +46,7 @@ class _Event(msgspec.Struct, gc=False):
     tid: int | str = 0
     ts: msgspec.Raw = _ABSENT
     dur: msgspec.Raw = _ABSENT
-    args: _Args | None = None
+    args: _Args | msgspec.UnsetType = msgspec.UNSET
 
 
 _NO_ARGS = _Args()
@@ -157,19 +157,30 @@ def _batch(first: int, raws: Sequence[msgspec.Raw], tables: _Tables) -> _Batch:
 
 
 def _codes(values: list[Key], table: dict[Key, int]) -> Codes:
-    codes = (table.setdefault(value, len(table)) for value in values)
-    return np.fromiter(codes, np.int32, len(values))
+    for value in dict.fromkeys(values):
+        table.setdefault(value, len(table))
+    return np.fromiter(map(table.__getitem__, values), np.int32, len(values))
 
 
 def _ids(values: list[_Id]) -> MaskedInts:
-    known = [value if type(value) is int else _integer(value) for value in values]
-    mask = np.array([value is None or value not in _INT64 for value in known], dtype=bool)
-    filled = [0 if hidden else value for value, hidden in zip(known, mask, strict=True)]
-    return np.ma.MaskedArray(np.array(filled, dtype=np.int64), mask)
+    try:
+        return _masked(values)
+    except (ValueError, OverflowError):
+        return _masked([_integer(value) for value in values])
+
+
+def _masked(values: Sequence[_Id]) -> MaskedInts:
+    filled = np.fromiter([value or 0 for value in values], np.int64, len(values))
+    mask = np.fromiter([value is None for value in values], np.bool_, len(values))
+    return np.ma.MaskedArray(filled, mask)
 
 
 def _integer(value: _Id) -> int | None:
-    return int(value) if isinstance(value, str) and value.lstrip("-").isdecimal() else None
+    """Return what fits a column; unsigned 64-bit -1 and words mean that there is no id."""
+    if isinstance(value, str) and not value.lstrip("-").isdecimal():
+        return None
+    number = None if value is None else int(value)
+    return number if number in _INT64 else None
 
 
 def _nanoseconds(key: str, texts: list[bytes], positions: Ints) -> Ints:

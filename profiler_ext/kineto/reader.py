@@ -52,7 +52,7 @@ class Document(NamedTuple):
 
 
 class _WithArgs(msgspec.Struct, gc=False):
-    args: dict[str, Any] | None = None
+    args: dict[str, Any] = {}
 
 
 class _Properties(msgspec.Struct, gc=False):
@@ -98,6 +98,8 @@ def read_document(path: Path) -> Document:
         ) from error
     except KeyError as error:
         raise shape_error(path, f'no "{EVENTS_KEY}" in it') from error
+    except ValueError as error:
+        raise shape_error(path, f'"{EVENTS_KEY}" holds what is no object') from error
 
 
 def trace_of(path: Path, document: Document) -> Trace:
@@ -134,10 +136,7 @@ def event_arguments(raw: bytes) -> dict[str, Any]:
     Returns:
         Its ``args``; empty where it has none.
     """
-    strict = source.readable(raw)
-    if source.has_odd_values(strict):
-        strict = source.without_odd_values(strict)
-    return msgspec.json.decode(strict, type=_WithArgs).args or {}
+    return msgspec.json.decode(source.strict(raw), type=_WithArgs).args
 
 
 def shape_error(path: Path, found: str) -> TraceError:

@@ -11,6 +11,7 @@ from profiler_ext.errors import TraceError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _PROTOBUF_PACKET = b"\n"
+_NOT_BLANK = re.compile(rb"\S")
 _NUMBER_WORD = rb"-?(?:NaN|nan|Infinity|inf)|N/A"
 _ODD_VALUE = re.compile(rb"[:,\[]\s*(?:" + _NUMBER_WORD + rb")\s*[,\]}]")
 _STRING_OR_WORD = re.compile(rb'"(?:[^"\\]|\\.)*"|' + _NUMBER_WORD, re.DOTALL)
@@ -49,9 +50,10 @@ def _inflated(path: Path, content: bytes) -> bytes:
 
 
 def _check_looks_like_json(path: Path, text: bytes) -> None:
-    if not text.strip():
+    first = _NOT_BLANK.search(text)
+    if first is None:
         raise TraceError(f"{path} is empty; expected the JSON that torch.profiler exports")
-    if text.lstrip()[:1] in b"{[":
+    if first[0] in b"{[":
         return
     guess = "a Perfetto protobuf trace" if text.startswith(_PROTOBUF_PACKET) else "not JSON"
     raise TraceError(f"{path} is {guess}; expected the JSON that torch.profiler exports")
@@ -89,9 +91,22 @@ def without_odd_values(text: bytes) -> bytes:
     Returns:
         The text with each bare word an empty string of the same length.
     """
-    return _STRING_OR_WORD.sub(_strict, text)
+    return _STRING_OR_WORD.sub(_without_word, text)
 
 
-def _strict(found: re.Match[bytes]) -> bytes:
+def _without_word(found: re.Match[bytes]) -> bytes:
     token = found[0]
     return token if token.startswith(b'"') else b'""'.ljust(len(token))
+
+
+def strict(text: bytes) -> bytes:
+    """Return strict JSON of the same length, whatever Kineto wrote.
+
+    Args:
+        text: one event; for a whole file, first try whether it is strict as it stands.
+
+    Returns:
+        The text, changed only where it was not strict.
+    """
+    utf8 = readable(text)
+    return without_odd_values(utf8) if has_odd_values(utf8) else utf8

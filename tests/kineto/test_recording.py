@@ -1,0 +1,150 @@
+import gzip
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from profiler_ext.errors import TraceError
+from profiler_ext.kineto.reader import read_trace
+from profiler_ext.kineto.recording import (
+    original,
+    read_recording,
+    with_arguments,
+    write_recording,
+)
+from profiler_ext.records import Gap, Recording, Settings
+from tests.analyses import gpu_step
+from tests.kineto.traces import EVENTS, H200, text_of, written
+
+ADDED = {"compile.phase": "forward", "compile.lines": ['m.py:1  f("}") '], "stack": ["File"]}
+OURS = gpu_step().recording
+SETTINGS = Settings(("/home/ann",), (), ("train.py", "--lr=1"), "2.11.0", 1, 2, "prof.step")
+
+
+def events_of(path: Path) -> list[dict]:
+    content = path.read_bytes()
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
+    return json.loads(text)["traceEvents"]
+
+
+def plain(column) -> list:
+    if isinstance(column, np.ndarray):
+        return column.tolist()
+    return (
+        list(column) if isinstance(column, tuple) else [column[row] for row in range(len(column))]
+    )
+
+
+def same(one: Recording, other: Recording) -> None:
+    assert (one.graphs, one.settings, one.gaps) == (other.graphs, other.settings, other.gaps)
+    for name in ("header", "base_ns", "devices"):
+        assert getattr(one.trace, name) == getattr(other.trace, name)
+    raw, back = one.trace.raw, other.trace.raw
+    assert [raw[at] for at in range(len(raw))] == [back[at] for at in range(len(back))]
+    for column in fields(one.trace.events):
+        values = [plain(getattr(r.trace.events, column.name)) for r in (one, other)]
+        assert values[0] == values[1], column.name
+
+
+@pytest.mark.parametrize("name", ["user", "cg"])
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+def test_what_is_written_is_read_back(tmp_path, name, suffix):
+    trace = read_trace(H200 / f"{name}.pt.trace.json.gz")
+    recording = Recording(trace, OURS.graphs, SETTINGS, (Gap("hook_failed", "why"),))
+    path = tmp_path / f"session.pt.trace{suffix}"
+    write_recording(path, recording, dict.fromkeys(range(len(trace.raw)), ADDED))
+    same(read_recording(path), recording)
+
+
+def test_every_event_and_argument_stands_in_the_file(tmp_path):
+    source = H200 / "user.pt.trace.json.gz"
+    path = tmp_path / "session.pt.trace.json.gz"
+    trace = read_trace(source)
+    row = int(trace.events.position[trace.events.category.where("kernel")][0])
+    write_recording(path, Recording(trace), {row: ADDED})
+    expected = events_of(source)
+    expected[row]["args"] |= {"compile.added": "keys", **ADDED}
+    assert events_of(path) == expected
+
+
+def test_the_same_recording_gives_the_same_bytes(tmp_path):
+    recording = Recording(read_trace(H200 / "user.pt.trace.json.gz"), OURS.graphs)
+    paths = [tmp_path / "a.json.gz", tmp_path / "b.json.gz"]
+    for path in paths:
+        write_recording(path, recording)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_a_written_trace_without_events_is_read_back(tmp_path):
+    empty = Recording(read_trace(written(tmp_path, text_of(events=()))))
+    write_recording(tmp_path / "out.json", empty)
+    same(read_recording(tmp_path / "out.json"), empty)
+
+
+def test_a_plain_trace_is_a_recording_without_graphs(tmp_path):
+    recording = read_recording(written(tmp_path, text_of()))
+    assert (recording.graphs, recording.settings, recording.gaps) == ((), Settings(), ())
+
+
+def test_a_file_that_another_program_rewrote_still_reads(tmp_path):
+    trace = read_trace(H200 / "user.pt.trace.json.gz")
+    path, rewritten = tmp_path / "a.json", tmp_path / "b.json"
+    write_recording(path, Recording(trace), dict.fromkeys(range(len(trace.raw)), ADDED))
+    rewritten.write_text(json.dumps(json.loads(path.read_bytes()), indent=1))
+    raw = read_recording(rewritten).trace.raw
+    assert [json.loads(raw[at]) for at in range(len(raw))] == [
+        json.loads(trace.raw[at]) for at in range(len(trace.raw))
+    ]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *EVENTS,
+        b'{"name": "a", "args": {}}',
+        b'{"name": "a", "args": { }, "ph": "X"}',
+        b'{"args": {"x": {"y": "}"}}, "name": "\\"args\\": {}"}',
+        b'{"name": "args", "args": {"b": NaN}}',
+    ],
+)
+def test_an_event_comes_back_byte_for_byte(raw):
+    assert original(with_arguments(raw, ADDED)) == raw
+
+
+def test_arguments_are_added_where_there_were_none():
+    assert json.loads(with_arguments(b'{"name": "a"}', {"compile.phase": "forward"})) == {
+        "name": "a",
+        "args": {"compile.added": "args", "compile.phase": "forward"},
+    }
+
+
+def test_an_argument_of_the_profilers_own_is_left_alone():
+    raw = b'{"name": "a", "args": {"stack": "torch\'s"}}'
+    assert json.loads(with_arguments(raw, ADDED))["args"]["stack"] == "torch's"
+
+
+def extended(tmp_path: Path, extension: bytes) -> Path:
+    return written(tmp_path, text_of(head=b'"profilerExt": ' + extension + b","))
+
+
+def test_a_newer_schema_is_refused(tmp_path):
+    with pytest.raises(TraceError, match=r"newer profiler-ext \(schema 99; this one reads up to 1"):
+        read_recording(extended(tmp_path, b'{"schema": 99, "unknown": true}'))
+
+
+@pytest.mark.parametrize(
+    ("extension", "found"),
+    [
+        (b"7", "profilerExt: Expected `object`"),
+        (b"{}", "missing required field `schema`"),
+        (b'{"schema": 1, "settings": {}, "gaps": []}', "missing required field `graphs`"),
+        (b'{"schema": 1, "settings": {"rank": "0"}, "graphs": [], "gaps": []}', "$.settings.rank"),
+        (b'{"schema": 1, "settings": {}, "graphs": [{"index": 0}], "gaps": []}', "$.graphs[0]"),
+    ],
+)
+def test_damaged_data_of_ours_names_the_field(tmp_path, extension, found):
+    with pytest.raises(TraceError) as raised:
+        read_recording(extended(tmp_path, extension))
+    assert found in str(raised.value)
