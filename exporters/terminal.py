@@ -1,0 +1,279 @@
+"""Owns what a terminal shows: the ledger first, then where the device time went."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from exporters import tables
+from exporters.wording import (
+    HEADINGS,
+    heading,
+    idle_text,
+    labels,
+    ledger_label,
+    percent_text,
+    printable,
+    records,
+    step_text,
+    table_by,
+    time_text,
+)
+from profiler_ext.errors import UsageError
+from profiler_ext.records import Analysis, Phase
+
+_PHASE_STYLES = {
+    Phase.FORWARD: "cyan",
+    Phase.BACKWARD: "magenta",
+    Phase.RECOMPUTE: "yellow",
+    Phase.GRADIENT_ACCUMULATION: "blue",
+    Phase.OPTIMIZER: "green",
+    Phase.OTHER: "bright_black",
+}
+_SCOPE_STYLES = {"compiled": "cyan", "eager": "green", "idle": "bright_black"}
+_SHOWN_STEPS = 8
+_SHOWN_IDLE = 3
+_NARROW, _WIDE = 72, 130
+_TWO_NAMES = 44
+_TIME, _PART, _BETWEEN = 7, 6, 2
+_SHORT = {Phase.GRADIENT_ACCUMULATION: "grad. acc."}
+_ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+Row = Mapping[str, Any]
+PhaseColumns = Mapping[str, tuple[Phase, ...]]
+
+
+def print_report(
+    analysis: Analysis, console: Console, *, by: str = "line", top: int | None = 15
+) -> None:
+    """Print the ledger, and then the largest rows of one summing table.
+
+    Args:
+        analysis: what attribution found.
+        console: where to; bars fit its width.
+        by: ``line``, ``module``, ``op``, ``kernel`` or ``phase``.
+        top: how many rows at most; ``None`` for all.
+
+    Raises:
+        UsageError: There is no such table, or ``top`` is less than 1.
+    """
+    table = table_by(analysis, by)
+    shown = _first(table, top)
+    _say(console, heading(analysis), "bold")
+    if not analysis.steps:
+        _say(console, "No step was profiled, so there is nothing to sum.")
+    _print_ledger(analysis, console)
+    if len(table):
+        console.print()
+        console.print(_top_table(analysis, by, table, shown, console))
+    for note in analysis.notes:
+        console.print(Text(printable(f"note: {note}"), style="yellow"))
+
+
+def report(
+    analysis: Analysis,
+    by: str = "line",
+    top: int | None = 15,
+    format: str = "text",
+    width: int = 120,
+) -> str:
+    """Return one summing table as text; for a person, the ledger comes first.
+
+    Args:
+        analysis: what attribution found.
+        by: ``line``, ``module``, ``op``, ``kernel`` or ``phase``.
+        top: how many rows at most; ``None`` for all.
+        format: ``text`` for a person; ``csv``, ``json`` or ``md`` hold raw nanoseconds.
+        width: columns of the text.
+
+    Returns:
+        The report.
+
+    Raises:
+        UsageError: There is no such table or format, or ``top`` is less than 1.
+    """
+    if format == "text":
+        file = io.StringIO()
+        console = Console(file=file, width=width, color_system=None, legacy_windows=False)
+        print_report(analysis, console, by=by, top=top)
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+    writers = {"csv": tables.csv_text, "json": tables.json_text, "md": tables.markdown_text}
+    if format not in writers:
+        raise UsageError(f"there is no format {format!r}; ask for text, csv, json or md")
+    return writers[format](_first(table_by(analysis, by), top))
+
+
+def _first(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
+    if top is not None and top < 1:
+        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    return table if top is None else table.head(top)
+
+
+def _print_ledger(analysis: Analysis, console: Console) -> None:
+    rows = records(tables.coverage(analysis))
+    if not rows:
+        return
+    console.print(_ledger_table(rows, console))
+    led = tables.fraction_at(analysis, "line", "compiled")
+    _say(console, f"{100 * led:.1f}% of compiled device time is led to source lines.")
+    _print_steps(analysis, console)
+    for span in analysis.idle[:_SHOWN_IDLE]:
+        _say(console, idle_text(span))
+
+
+def _ledger_table(rows: list[dict[str, Any]], console: Console) -> Table:
+    wall = sum(row["duration_ns"] for row in rows)
+    most = max(row["duration_ns"] for row in rows)
+    bar_width = _bar_width(console)
+    table = _plain_table()
+    _add_columns(table, {"time": _TIME, "part": _PART, "": bar_width}, numbers=2)
+    taken = _TIME + _PART + bar_width + 3 * _BETWEEN
+    table.add_column("wall time of the steps", width=max(console.width - taken, 1), **_ONE_LINE)
+    for row in rows:
+        bar = _bar({_SCOPE_STYLES[row["scope"]]: row["duration_ns"]}, most, bar_width, console)
+        table.add_row(*_time(row["duration_ns"], wall), bar, Text(printable(ledger_label(row))))
+    table.add_row(*_time(wall, wall), "", Text("total"), style="bold")
+    return table
+
+
+def _print_steps(analysis: Analysis, console: Console) -> None:
+    if len(analysis.steps) < 2:
+        return
+    for step in analysis.steps[:_SHOWN_STEPS]:
+        _say(console, step_text(analysis, step))
+    if len(analysis.steps) > _SHOWN_STEPS:
+        _say(console, f"and {len(analysis.steps) - _SHOWN_STEPS} more steps")
+
+
+def _say(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What there is room for: cells of the bar, columns of phases, widths of the names."""
+
+    bar: int
+    phases: PhaseColumns
+    names: tuple[int, ...]
+
+
+def _top_table(
+    analysis: Analysis,
+    by: str,
+    whole: tables.DataFrame,
+    shown: tables.DataFrame,
+    console: Console,
+) -> Table:
+    rows, total = records(shown), int(whole["duration_ns"].sum())
+    names = [labels(by, row, analysis.recording.settings) for row in rows]
+    phases = _phase_columns(by, records(whole), console.width)
+    layout = _layout(names, phases, console)
+    table = _empty_top_table(by, layout)
+    for row, texts in zip(rows, names, strict=True):
+        bar = _phase_bar(row, rows[0]["duration_ns"], layout, console)
+        numbers = (*_time(row["duration_ns"], total), *bar, *_phase_times(row, phases))
+        table.add_row(*numbers, *_cells(by, texts, layout.names))
+    if len(whole) > len(shown):
+        left = total - sum(row["duration_ns"] for row in rows)
+        blanks = ("",) * (bool(layout.bar) + len(phases))
+        name = Text(f"({len(whole) - len(shown)} more)")
+        table.add_row(*_time(left, total), *blanks, name, style="dim")
+    return table
+
+
+def _layout(names: list[tuple[str, ...]], phases: PhaseColumns, console: Console) -> _Layout:
+    bar = _bar_width(console) if console.width >= _NARROW else 0
+    numbers = [_TIME, _PART, *([bar] if bar else []), *map(_phase_width, phases)]
+    room = max(console.width - sum(numbers) - _BETWEEN * len(numbers), 1)
+    return _Layout(bar, phases, _name_widths(names, room))
+
+
+def _empty_top_table(by: str, layout: _Layout) -> Table:
+    table = _plain_table()
+    _add_columns(table, {"time": _TIME, "part": _PART}, numbers=2)
+    if layout.bar:
+        table.add_column("", width=layout.bar)
+    for name, members in layout.phases.items():
+        style = _PHASE_STYLES[members[0]] if len(members) == 1 else ""
+        table.add_column(Text(name, style=style), justify="right", width=_phase_width(name))
+    for name, width in zip(HEADINGS[by], layout.names, strict=False):
+        table.add_column(name, width=width, **_ONE_LINE)
+    return table
+
+
+def _phase_width(name: str) -> int:
+    return max(_TIME, len(name))
+
+
+def _phase_bar(row: Row, most_ns: int, layout: _Layout, console: Console) -> tuple[Text, ...]:
+    parts = {_PHASE_STYLES[phase]: row[phase] for phase in Phase}
+    return (_bar(parts, most_ns, layout.bar, console),) if layout.bar else ()
+
+
+def _name_widths(names: list[tuple[str, ...]], room: int) -> tuple[int, ...]:
+    """Return the widths of the columns of names; the second is left out where it has no room."""
+    longest = max(len(each[0]) for each in names)
+    if len(names[0]) == 1 or room < _TWO_NAMES:
+        return (room,)
+    first = min(max(longest, _TIME), room // 2)
+    return first, room - first - _BETWEEN
+
+
+def _phase_columns(by: str, rows: list[dict[str, Any]], width: int) -> PhaseColumns:
+    """Return heading to phases: one column a phase where there is room, else the rest together."""
+    if by == "phase":
+        return {}
+    spent = [phase for phase in Phase if any(row[phase] for row in rows)]
+    first = [phase for phase in spent if phase in (Phase.FORWARD, Phase.BACKWARD)]
+    rest = tuple(phase for phase in spent if phase not in first)
+    if width >= _WIDE or len(rest) < 2:
+        return {_SHORT.get(phase, phase.value): (phase,) for phase in spent}
+    return {phase.value: (phase,) for phase in first} | {"rest": rest}
+
+
+def _plain_table() -> Table:
+    return Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+
+
+def _add_columns(table: Table, widths: Mapping[str, int], numbers: int) -> None:
+    for at, (name, width) in enumerate(widths.items()):
+        table.add_column(name, width=width, justify="right" if at < numbers else "left")
+
+
+def _time(duration_ns: int, total_ns: int) -> tuple[Text, Text]:
+    return Text(time_text(duration_ns)), Text(percent_text(duration_ns, total_ns))
+
+
+def _phase_times(row: Row, columns: PhaseColumns) -> list[Text]:
+    sums = (sum(row[phase] for phase in phases) for phases in columns.values())
+    return [Text(time_text(each) if each else "") for each in sums]
+
+
+def _cells(by: str, names: tuple[str, ...], widths: tuple[int, ...]) -> list[Text]:
+    texts = [printable(name) for name in names[: len(widths)]]
+    if by == "line" and len(texts[0]) > widths[0] and not texts[0].startswith("("):
+        # The end of a path tells more than its start.
+        texts[0] = "\N{HORIZONTAL ELLIPSIS}" + texts[0][len(texts[0]) - widths[0] + 1 :]
+    return [Text(text) for text in texts]
+
+
+def _bar_width(console: Console) -> int:
+    return max(4, min(24, console.width // 8))
+
+
+def _bar(parts: Mapping[str, int], most_ns: int, width: int, console: Console) -> Text:
+    """Return a bar, coloured by part; ``most_ns`` fills its width."""
+    block = "#" if console.options.ascii_only else "\N{FULL BLOCK}"
+    bar, reached, drawn = Text(no_wrap=True), 0, 0
+    for style, duration in parts.items():
+        reached += duration
+        edge = round(width * reached / most_ns) if most_ns else 0
+        bar.append(block * (edge - drawn), style=style)
+        drawn = edge
+    return bar

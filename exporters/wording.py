@@ -1,0 +1,163 @@
+"""Owns how times, places and the ledger read for a person, in the terminal and in HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from exporters import tables
+from profiler_ext.errors import UsageError
+from profiler_ext.records import Analysis, GapReason, IdleSpan, Settings, Step
+
+BY: Mapping[str, Callable[[Analysis], tables.DataFrame]] = {
+    "line": tables.by_line,
+    "module": tables.by_module,
+    "op": tables.by_op,
+    "kernel": tables.by_kernel,
+    "phase": tables.by_phase,
+}
+HEADINGS = {
+    "line": ("line", "code"),
+    "module": ("module", "class"),
+    "op": ("ATen op",),
+    "kernel": ("kernel", "kind"),
+    "phase": ("phase",),
+}
+_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
+_REASONS: Mapping[str, str] = {
+    GapReason.NO_LAUNCH_CALL: "its launch call is not in the trace",
+    GapReason.NO_LAUNCHING_OP: "launched by no op",
+    GapReason.GRAPH_NOT_CAPTURED: "graph compiled before capture",
+    GapReason.GRAPH_AMBIGUOUS: "several graphs could be meant",
+    GapReason.ALIGNMENT_MISMATCH: "launches and call sites disagree",
+    GapReason.AMBIGUOUS_EXTERN_RUN: "library calls with an open boundary",
+    GapReason.WRAPPER_GLUE: "glue of the generated wrapper",
+    GapReason.AUTOTUNING: "autotuning",
+    GapReason.NO_SOURCE_LINE: "no source line",
+    GapReason.STALE_SOURCE_LINE: "source changed since compiled",
+    GapReason.CALL_SITES_UNVERIFIED: "call sites not verified",
+    GapReason.HOOK_FAILED: "a capture hook failed",
+}
+
+
+def table_by(analysis: Analysis, by: str) -> tables.DataFrame:
+    """Return the summing table that ``by`` names.
+
+    Raises:
+        UsageError: There is no such table.
+    """
+    if by not in BY:
+        raise UsageError(f"there is no report by {by!r}; ask for one of {', '.join(BY)}")
+    return BY[by](analysis)
+
+
+def time_text(duration_ns: float) -> str:
+    """Return a time in the unit that suits it, with three digits: ``12.3 us``."""
+    for unit, size in _UNITS:
+        if duration_ns >= 0.9995 * size:
+            value = duration_ns / size
+            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def percent_text(part: float, total: float) -> str:
+    """Return a part of a total in percent; nothing where there is no total."""
+    return f"{100 * part / total:.1f}%" if total else ""
+
+
+def printable(text: str) -> str:
+    """Return a name from a trace on one line, without characters that steer a terminal."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def short_path(path: str, settings: Settings) -> str:
+    """Return a path without the root that it lies under."""
+    roots = (*settings.user_roots, *settings.library_roots)
+    for root in sorted(roots, key=len, reverse=True):
+        if path.startswith(root.rstrip("/") + "/"):
+            return path[len(root.rstrip("/")) + 1 :]
+    return path
+
+
+def gap_text(reason: str) -> str:
+    """Return a gap's reason as words."""
+    return _REASONS.get(reason, reason)
+
+
+def labels(by: str, row: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
+    """Return what a row of a summing table is called, one text for each of ``HEADINGS[by]``.
+
+    Args:
+        by: which table.
+        row: the row; absent values are ``None``.
+        settings: whose roots shorten the paths.
+
+    Returns:
+        The texts; a row without a name says why.
+    """
+    if by == "line":
+        return _line_labels(row, settings)
+    if by == "module":
+        return _module_labels(row)
+    if by == "op":
+        return (row["aten_op"] or _unnamed("op", row),)
+    return tuple(row[name] for name in (("kernel", "kind") if by == "kernel" else ("phase",)))
+
+
+def records(table: tables.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries, absent values as ``None``."""
+    plain = table.astype(object).where(table.notna(), None)
+    return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
+
+
+def ledger_label(row: Mapping[str, Any]) -> str:
+    """Return what a row of the coverage table says, in words."""
+    if row["scope"] == "idle":
+        return "device idle"
+    level = {"line": "led to source lines", "op": "led to ATen ops only"}.get(row["category"])
+    return f"{row['scope']}: {level or gap_text(row['category'])}"
+
+
+def heading(analysis: Analysis) -> str:
+    """Return one line that says what was profiled."""
+    settings = analysis.recording.settings
+    parts = [
+        " ".join(settings.command) or "profile",
+        f"torch {settings.torch_version}" if settings.torch_version else "",
+        ", ".join(dict.fromkeys(device.name for device in analysis.recording.trace.devices)),
+        f"rank {settings.rank} of {settings.world_size}" if settings.world_size > 1 else "",
+        f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}",
+        f"{len(analysis.launches):,} launches",
+    ]
+    return printable(" · ".join(filter(None, parts)))
+
+
+def idle_text(span: IdleSpan) -> str:
+    """Return one line that says how long a device idled, and what the CPU did."""
+    doing = f"while the CPU ran {span.cpu_activity}" if span.cpu_activity else "CPU not recorded"
+    return printable(f"idle {time_text(span.duration_ns)} in step {span.step}, {doing}")
+
+
+def step_text(analysis: Analysis, step: Step) -> str:
+    """Return one line that says how long a step took, and which part the device was busy."""
+    lines = [line for line in analysis.ledger if line.step == step.number]
+    total = sum(line.duration_ns for line in lines)
+    busy = sum(line.duration_ns for line in lines if line.scope != "idle")
+    text = f"step {step.number}: {time_text(step.wall_ns)}"
+    return f"{text}, device busy {percent_text(busy, total)}" if total else text
+
+
+def _line_labels(row: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
+    if row["file"] is None:
+        return _unnamed("line", row), ""
+    return f"{short_path(row['file'], settings)}:{row['line']}", row["code"] or ""
+
+
+def _module_labels(row: Mapping[str, Any]) -> tuple[str, str]:
+    if row["module"] is None:
+        return _unnamed("module", row), ""
+    return row["module"] or "(the model itself)", row["module_class"] or ""
+
+
+def _unnamed(what: str, row: Mapping[str, Any]) -> str:
+    return f"({gap_text(row['gap'])})" if row["gap"] else f"(no {what})"

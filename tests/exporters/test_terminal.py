@@ -1,0 +1,215 @@
+"""The terminal shows the ledger first, fits its width, and takes names as they are."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from exporters.terminal import print_report, report
+from exporters.wording import percent_text, printable, short_path, time_text
+from profiler_ext.errors import UsageError
+from profiler_ext.records import Analysis, LedgerLine, Recording, Settings, Step
+from tests.analyses import GPU_PLACES, cpu_step, gpu_step
+from tests.handmade import launches, shares, trace
+
+REPORT = """\
+train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
+   time    part             wall time of the steps
+ 130 us   13.0%  ██         compiled: led to source lines
+20.0 us    2.0%             compiled: library calls with an open bounda…
+74.5 us    7.5%  █          eager: led to ATen ops only
+ 775 us   77.5%  █████████  device idle
+1.00 ms  100.0%             total
+86.7% of compiled device time is led to source lines.
+idle 240 us in step 3, CPU not recorded
+idle 200 us in step 3, while the CPU ran Optimizer.step#AdamW.step
+idle 130 us in step 3, while the CPU ran CompiledFunctionBackward
+"""
+LINES = """\
+   time    part              forward  backward     rest  line
+ 100 us   42.6%  ██████████  50.0 us   50.0 us           model.py:12
+74.5 us   31.8%  ███████                        74.5 us  (no source line)
+33.3 us   14.2%  ███         13.3 us   20.0 us           model.py:13
+26.7 us   11.4%                                          (2 more)
+"""
+WIDE_PHASES = [
+    "           forward  backward  grad. acc.  optimizer    other",
+    "█████████  50.0 us   50.0 us",
+    "█████                            4.00 us    60.5 us  10.0 us",
+    "           13.3 us   20.0 us",
+    "",
+]
+CODE = ["code", "h = self.up(x)", "", "h = F.gelu(h)", ""]
+
+
+def renamed(**change):
+    """The GPU step, with one of its places changed."""
+    first, second, *others = GPU_PLACES
+    return replace(gpu_step(), places=(first, replace(second, **change), *others))
+
+
+def nothing():
+    recording = Recording(trace=trace(()))
+    return Analysis(recording, (), launches((), ()), (), shares(()), notes=("capture was off",))
+
+
+def table_of(text):
+    return text.split("\n\n")[1]
+
+
+def printed(analysis, **settings):
+    file = io.StringIO()
+    print_report(analysis, Console(file=file, **settings))
+    return file.getvalue()
+
+
+def test_the_ledger_stands_first():
+    assert report(gpu_step(), width=72).split("\n\n")[0] + "\n" == REPORT
+
+
+def test_the_top_lines_have_forward_and_backward_time():
+    assert table_of(report(gpu_step(), width=80, top=3)) == LINES
+
+
+def test_a_wide_terminal_shows_every_phase_and_the_code():
+    lines = table_of(report(gpu_step(), width=132, top=3)).splitlines()
+    assert [line[24:86].rstrip() for line in lines] == WIDE_PHASES
+    assert [line[104:] for line in lines] == CODE
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 132, 200])
+@pytest.mark.parametrize("by", ["line", "module", "op", "kernel", "phase"])
+def test_no_line_is_wider_than_the_terminal(width, by):
+    text = report(gpu_step(), by=by, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert len(text.splitlines()) == len(report(gpu_step(), by=by, width=300).splitlines())
+
+
+def test_a_long_path_keeps_its_end():
+    text = report(renamed(file="/home/ann/gpt/" + "deep/" * 30 + "model.py"), width=80)
+    assert any(line.endswith("…/deep/deep/model.py:12") for line in text.splitlines())
+
+
+def test_phases_are_named_once():
+    assert table_of(report(cpu_step(), by="phase", width=60)) == (
+        "   time    part  phase\n 160 us   76.2%  forward\n50.0 us   23.8%  optimizer\n"
+    )
+
+
+def test_modules_have_their_class():
+    assert "mlp.up            Linear" in report(gpu_step(), by="module", top=3, width=132)
+
+
+def test_names_are_no_markup():
+    text = printed(renamed(file="/[bold]a[/bold]/[/].py", code="[red]x[/red]"), width=200)
+    assert "/[bold]a[/bold]/[/].py:12" in text
+    assert "[red]x[/red]" in text
+
+
+def test_names_do_not_steer_the_terminal():
+    text = printed(renamed(file="/a\x1b]0;owned\x07\n.py"), width=132)
+    assert "/a\ufffd]0;owned\ufffd\ufffd.py:12" in text
+    assert "\x1b" not in text
+
+
+def test_a_terminal_without_unicode_gets_plain_bars():
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
+    print_report(cpu_step(), Console(file=file, width=80))
+    file.seek(0)
+    assert " 160 us   32.0%  ######      compiled: led to source lines" in file.read()
+
+
+def test_several_steps_are_listed_with_their_busy_part():
+    steps = tuple(Step(number, number * 100, number * 100 + 100) for number in range(10))
+    ledger = (LedgerLine(0, 0, "eager", "op", 25), LedgerLine(0, 0, "idle", "idle", 75))
+    text = report(replace(gpu_step(), steps=steps, ledger=ledger), width=80)
+    assert "step 0: 100 ns, device busy 25.0%\nstep 1: 100 ns\n" in text
+    assert "step 7: 100 ns\nand 2 more steps\n" in text
+
+
+def test_nothing_recorded_says_so_and_keeps_the_notes():
+    assert report(nothing()) == (
+        "profile · 0 steps · 0 launches\n"
+        "No step was profiled, so there is nothing to sum.\n"
+        "note: capture was off\n"
+    )
+
+
+def test_csv_holds_raw_nanoseconds():
+    lines = list(csv.DictReader(io.StringIO(report(gpu_step(), by="op", top=2, format="csv"))))
+    assert [(line["aten_op"], line["duration_ns"]) for line in lines] == [
+        ("aten::_fused_adamw_", "60000"),
+        ("aten.addmm.default", "50000"),
+    ]
+
+
+def test_json_holds_raw_nanoseconds():
+    rows = json.loads(report(gpu_step(), by="phase", top=None, format="json"))["rows"]
+    assert [(row["phase"], row["duration_ns"]) for row in rows] == [
+        ("backward", 90_000),
+        ("forward", 70_001),
+        ("optimizer", 60_500),
+        ("other", 10_000),
+        ("gradient_accumulation", 4_000),
+    ]
+
+
+def test_markdown_is_a_table():
+    lines = report(gpu_step(), by="kernel", top=1, format="md").splitlines()
+    assert lines[0].startswith("| kernel | kind | launches | duration\\_ns |")
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"by": "file"}, "there is no report by 'file'"),
+        ({"format": "xml"}, "there is no format 'xml'"),
+        ({"top": 0}, "cannot show the top 0 rows"),
+        ({"top": -1, "format": "csv"}, "cannot show the top -1 rows"),
+    ],
+)
+def test_what_is_not_there_cannot_be_asked_for(asked, message):
+    with pytest.raises(UsageError, match=message):
+        report(gpu_step(), **asked)
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 us"),
+        (9_994, "9.99 us"),
+        (9_996, "10.0 us"),
+        (99_960, "100 us"),
+        (999_400, "999 us"),
+        (999_600, "1.00 ms"),
+        (1_000_000, "1.00 ms"),
+        (59_000_000_000, "59.0 s"),
+        (3_600_000_000_000, "3600 s"),
+    ],
+)
+def test_times_have_three_digits(duration_ns, text):
+    assert time_text(duration_ns) == text
+
+
+def test_a_percentage_of_nothing_is_nothing():
+    assert percent_text(0, 0) == ""
+
+
+def test_paths_lose_the_longest_root_they_lie_under():
+    settings = Settings(user_roots=("/home/ann", "/home/ann/gpt/"), library_roots=("/lib/site",))
+    assert [
+        short_path(path, settings)
+        for path in ("/home/ann/gpt/a.py", "/home/ann/b.py", "/lib/site/c.py", "/lib/sites/d.py")
+    ] == ["a.py", "b.py", "c.py", "/lib/sites/d.py"]
+
+
+def test_printable_keeps_letters_of_every_script():
+    assert printable("é 模 \t\x7f") == "é 模 \ufffd\ufffd"
