@@ -1,0 +1,97 @@
+"""Owns the way from a recording to its analysis: each stage is a pure function of the last."""
+
+from __future__ import annotations
+
+from profiler_ext.attribution.calls import Surroundings, find_calls
+from profiler_ext.attribution.columns import NO_ROW, ask, masked, take
+from profiler_ext.attribution.compiled import CompiledJudge
+from profiler_ext.attribution.eager import EagerJudge
+from profiler_ext.attribution.idle import find_idle
+from profiler_ext.attribution.invocations import identify
+from profiler_ext.attribution.launches import Enqueued, find_launches
+from profiler_ext.attribution.ledger import busy_spans, keep_ledger
+from profiler_ext.attribution.nesting import nest
+from profiler_ext.attribution.notes import notes_on
+from profiler_ext.attribution.places import PlaceTable
+from profiler_ext.attribution.steps import find_steps, steps_of
+from profiler_ext.attribution.verdicts import VerdictTable, main_places
+from profiler_ext.kineto import classify
+from profiler_ext.records import Analysis, Interned, Ints, Launches, Place, Recording
+
+
+def attribute(recording: Recording) -> Analysis:
+    """Lead every launch of a recording back to the model, and say what could not be.
+
+    Args:
+        recording: the trace, the compiled graphs and the settings.
+
+    Returns:
+        The analysis. Every device event of the trace is a launch, the shares of a launch
+        add up to its duration, and the ledger adds up to the steps' wall time.
+    """
+    events = recording.trace.events
+    nesting = nest(events)
+    around = Surroundings(events, nesting)
+    enqueued = find_launches(events, nesting)
+    places = PlaceTable(recording.graphs, recording.settings)
+    table = _judge(recording, around, enqueued, places)
+    steps = find_steps(events, nesting, enqueued)
+    launches = _launches(around, enqueued, table, places.places, steps_of(enqueued, steps))
+    in_graph = table.spread_rows([int(v.in_graph) for v in table.verdicts]) == 1
+    busy = busy_spans(launches)
+    return Analysis(
+        recording=recording,
+        steps=steps,
+        launches=launches,
+        places=places.places,
+        shares=table.shares(launches.duration_ns),
+        idle=find_idle(events, nesting, busy, steps),
+        ledger=keep_ledger(launches, in_graph, busy, steps),
+        notes=notes_on(recording, launches),
+    )
+
+
+def _judge(
+    recording: Recording, around: Surroundings, enqueued: Enqueued, places: PlaceTable
+) -> VerdictTable:
+    """Give every launch its verdict: those in graph calls first, then all others."""
+    table = VerdictTable(len(enqueued))
+    compiled = CompiledJudge(around.events, enqueued, recording.graphs, places, table)
+    for found in identify(find_calls(around, enqueued), recording.graphs):
+        compiled.judge(found)
+    eager = EagerJudge(around, enqueued, places, table)
+    for launch in table.undecided.tolist():
+        eager.judge(launch)
+    return table
+
+
+def _launches(
+    around: Surroundings,
+    enqueued: Enqueued,
+    table: VerdictTable,
+    places: tuple[Place, ...],
+    step: Ints,
+) -> Launches:
+    events, rows, verdicts = around.events, enqueued.event, table.verdicts
+    main = main_places(verdicts, places)
+    ops = around.nesting.nearest(ask(events.category, classify.is_op))
+    return Launches(
+        event=rows,
+        step=masked(step),
+        name=Interned(events.name.codes[rows], events.name.strings),
+        kernel=table.spread([verdict.kernel for verdict in verdicts]),
+        kind=table.spread([verdict.kind for verdict in verdicts]),
+        device=events.device[rows].filled(0),
+        stream=events.stream[rows],
+        start_ns=events.start_ns[rows],
+        duration_ns=events.duration_ns[rows],
+        phase=table.spread([place.phase for place in main]),
+        graph=masked(table.spread_rows([verdict.graph for verdict in verdicts])),
+        call_site=masked(table.spread_rows([verdict.call_site for verdict in verdicts])),
+        op_event=masked(take(ops, enqueued.cpu, NO_ROW)),
+        correlation=events.correlation[rows],
+        external_id=events.external_id[rows],
+        level=table.spread([place.level for place in main]),
+        evidence=table.spread([verdict.evidence for verdict in verdicts]),
+        gap=table.spread([place.gap or "" for place in main]),
+    )

@@ -1,0 +1,60 @@
+"""Owns columns as this room uses them: verdicts on strings spread over rows, and interning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_ext.records import Interned, Ints, MaskedInts
+
+NO_ROW = -1
+"""What stands in a column of rows where there is none; never leaves this room."""
+
+Flags = npt.NDArray[np.bool_]
+
+
+def ask(column: Interned, question: Callable[[str], bool]) -> Flags:
+    """Ask a question once for each distinct string and answer it for every row."""
+    verdicts = np.array([question(text) for text in column.strings], dtype=np.bool_)
+    return verdicts[column.codes] if len(verdicts) else np.zeros(len(column), dtype=np.bool_)
+
+
+def intern(texts: Sequence[str]) -> Interned:
+    """Make a column of strings."""
+    codes: dict[str, int] = {}
+    rows = [codes.setdefault(str(text), len(codes)) for text in texts]
+    return Interned(np.array(rows, dtype=np.int32), tuple(codes))
+
+
+def masked(rows: Ints) -> MaskedInts:
+    """Mask the rows that hold ``NO_ROW``."""
+    return np.ma.MaskedArray(rows, mask=rows == NO_ROW)
+
+
+def take(values: Ints, rows: Ints, default: int) -> Ints:
+    """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``."""
+    if not len(values):
+        return np.full(len(rows), default, dtype=np.int64)
+    return np.where(rows == NO_ROW, default, values[rows])
+
+
+def find_unique(keys: MaskedInts, rows: Ints, wanted: MaskedInts) -> Ints:
+    """Return for each wanted key the one row of ``rows`` that has it.
+
+    Args:
+        keys: key of every row.
+        rows: the rows to search.
+        wanted: keys to look up.
+
+    Returns:
+        The row, or ``NO_ROW`` where no row or several rows have the key.
+    """
+    rows = rows[~np.ma.getmaskarray(keys)[rows]]
+    distinct, first, counts = np.unique(keys.data[rows], return_index=True, return_counts=True)
+    if not len(distinct):
+        return np.full(len(wanted), NO_ROW, dtype=np.int64)
+    at = np.minimum(np.searchsorted(distinct, wanted.data), len(distinct) - 1)
+    hit = (distinct[at] == wanted.data) & (counts[at] == 1) & ~np.ma.getmaskarray(wanted)
+    return np.where(hit, rows[first[at]], NO_ROW)

@@ -1,0 +1,149 @@
+"""Owns the verdicts on launches inside calls of compiled graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler_ext.attribution.alignment import Match, Unit
+from profiler_ext.attribution.invocations import Invocation
+from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.phases import graph_phase
+from profiler_ext.attribution.places import PlaceTable, gap_place
+from profiler_ext.attribution.verdicts import Verdict, VerdictTable
+from profiler_ext.attribution.verification import contradicted
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import (
+    CallSite,
+    Events,
+    GapReason,
+    GraphInstance,
+    LaunchKind,
+    Level,
+    Place,
+)
+
+
+class CompiledJudge:
+    """Gives every launch of a graph call its verdict."""
+
+    def __init__(
+        self,
+        events: Events,
+        enqueued: Enqueued,
+        graphs: Sequence[GraphInstance],
+        places: PlaceTable,
+        table: VerdictTable,
+    ) -> None:
+        self._events, self._enqueued = events, enqueued
+        self._graphs, self._places, self._table = graphs, places, table
+
+    def judge(self, found: Invocation) -> None:
+        """Give the launches of one call their verdicts."""
+        sites = self._sites(found)
+        wrong = contradicted(self._events, self._enqueued, found.call, sites, found.matches)
+        for unit, match, own in zip(
+            found.call.units, found.matches, found.call.launches, strict=True
+        ):
+            self._judge_unit(found, unit, match, own, wrong)
+        for launch in found.call.trials:
+            self._give_gap(found, launch, GapReason.AUTOTUNING, None)
+
+    def _judge_unit(
+        self, found: Invocation, unit: Unit, match: Match, own: Sequence[int], wrong: set[int]
+    ) -> None:
+        sound = [launch for launch in own if launch not in wrong]
+        if match.site is not None:
+            self._table.give(sound, self._site_verdict(found, match))
+            sound = []
+        for launch in own:
+            if launch in wrong or match.site is None:
+                gap = GapReason.ALIGNMENT_MISMATCH if launch in wrong else match.gap
+                self._give_gap(found, launch, gap or GapReason.ALIGNMENT_MISMATCH, unit)
+
+    def _sites(self, found: Invocation) -> tuple[CallSite, ...]:
+        provenance = None if found.graph is None else self._graphs[found.graph].provenance
+        return provenance.call_sites if provenance else ()
+
+    def _site_verdict(self, found: Invocation, match: Match) -> Verdict:
+        assert found.graph is not None and match.site is not None
+        site = self._sites(found)[match.site]
+        places, weights = self._site_places(found, site)
+        return Verdict(
+            kind=LaunchKind(site.kind),
+            places=places,
+            weights=weights,
+            kernel=site.kernel,
+            graph=found.graph,
+            call_site=site.ordinal,
+            evidence=match.evidence or "",
+            in_graph=True,
+        )
+
+    def _site_places(
+        self, found: Invocation, site: CallSite
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        assert found.graph is not None
+        if not site.nodes:
+            return (self._places.add(self._nodeless(found, site)),), (1,)
+        context = found.call.context
+        nodes = tuple(self._places.add_node(found.graph, name, context) for name in site.nodes)
+        return nodes, site.weights
+
+    def _nodeless(self, found: Invocation, site: CallSite) -> Place:
+        """Return the place of a site whose nodes capture could not tell."""
+        level = Level.NONE if site.op is None else Level.OP
+        phase = graph_phase(self._graph(found), found.call.context)
+        return Place(
+            graph=found.graph,
+            aten_op=site.op,
+            phase=phase,
+            level=level,
+            gap=GapReason.NO_SOURCE_LINE,
+        )
+
+    def _give_gap(self, found: Invocation, launch: int, gap: GapReason, unit: Unit | None) -> None:
+        row = int(self._enqueued.event[launch])
+        name, category = self._events.name[row], self._events.category[row]
+        op = unit.name if unit and classify.is_dispatched_op(unit.name) else None
+        phase = graph_phase(self._graph(found), found.call.context)
+        reason = self._named_reason(found, gap)
+        place = self._places.add(gap_place(reason, phase, found.graph, op))
+        kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
+        kind = kind_by_name(name, category, is_glue=gap is GapReason.WRAPPER_GLUE)
+        verdict = Verdict(kind, (place,), kernel=kernel, graph=found.graph, in_graph=True)
+        self._table.give([launch], verdict)
+
+    def _named_reason(self, found: Invocation, gap: GapReason) -> GapReason:
+        """Blame capture for a mismatch where it could not check its own call sites."""
+        graph = self._graph(found)
+        provenance = graph.provenance if graph else None
+        doubts = {g.reason for g in provenance.gaps} if provenance else set()
+        unverified = GapReason.CALL_SITES_UNVERIFIED
+        is_doubted = gap is GapReason.ALIGNMENT_MISMATCH and unverified in doubts
+        return unverified if is_doubted else gap
+
+    def _graph(self, found: Invocation) -> GraphInstance | None:
+        return None if found.graph is None else self._graphs[found.graph]
+
+
+def kind_by_name(name: str, category: str, *, is_glue: bool) -> LaunchKind:
+    """Tell the kind of a launch in a graph call that no call site tells.
+
+    Args:
+        name: the event's name.
+        category: the event's category.
+        is_glue: the wrapper's own work rather than a library call.
+    """
+    if classify.is_copy(category):
+        return LaunchKind.MEMCPY
+    if classify.is_memset(category):
+        return LaunchKind.MEMSET
+    if names.is_communication(name):
+        return LaunchKind.COMMUNICATION
+    if classify.is_cpu_kernel(name):
+        return LaunchKind.CPP
+    if classify.is_template_kernel(name):
+        return LaunchKind.TRITON_TEMPLATE
+    if classify.is_generated_kernel(name):
+        return LaunchKind.TRITON
+    return LaunchKind.EAGER if is_glue else LaunchKind.EXTERN

@@ -1,0 +1,93 @@
+"""Owns the verdicts on launches outside calls of compiled graphs: op, phase, evidence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiler_ext.attribution.calls import Surroundings
+from profiler_ext.attribution.columns import NO_ROW, ask
+from profiler_ext.attribution.compiled import kind_by_name
+from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.places import PlaceTable, gap_place
+from profiler_ext.attribution.verdicts import Verdict, VerdictTable
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import GapReason, Level, Phase, Place, SiteEvidence
+
+
+class EagerJudge:
+    """Gives launches outside compiled graphs their verdicts."""
+
+    def __init__(
+        self, around: Surroundings, enqueued: Enqueued, places: PlaceTable, table: VerdictTable
+    ) -> None:
+        events, nesting = around.events, around.nesting
+        self._around, self._enqueued = around, enqueued
+        self._places, self._table = places, table
+        dispatched = ask(events.name, classify.is_dispatched_op) & around.is_op
+        self._op = nesting.outermost(dispatched, within=around.is_marker)
+        self._accumulation = nesting.nearest(
+            ask(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
+        )
+        self._forward_ops = self._find_forward_ops()
+        self._trial = around.is_trial(enqueued.cpu)
+
+    def judge(self, launch: int) -> None:
+        """Give one launch its verdict."""
+        cpu = int(self._enqueued.cpu[launch])
+        place, evidence = self._place(launch, cpu)
+        row = int(self._enqueued.event[launch])
+        name, category = self._around.events.name[row], self._around.events.category[row]
+        kind = kind_by_name(name, category, is_glue=True)
+        kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
+        index = self._places.add(place)
+        self._table.give([launch], Verdict(kind, (index,), kernel=kernel, evidence=evidence))
+
+    def _place(self, launch: int, cpu: int) -> tuple[Place, str]:
+        if cpu == NO_ROW:
+            called = self._enqueued.call[launch] != NO_ROW
+            gap = GapReason.NO_LAUNCHING_OP if called else GapReason.NO_LAUNCH_CALL
+            return gap_place(gap, Phase.OTHER), ""
+        phase, forward_op, evidence = self._phase(cpu)
+        op = self._around.events.name[int(self._op[cpu])] if self._op[cpu] != NO_ROW else None
+        if self._trial[launch]:
+            return gap_place(GapReason.AUTOTUNING, phase, op=op), ""
+        if op is None:
+            return gap_place(GapReason.NO_LAUNCHING_OP, phase), ""
+        found = Place(aten_op=op, phase=phase, forward_node=forward_op, level=Level.OP)
+        return found, evidence
+
+    def _phase(self, cpu: int) -> tuple[Phase, str | None, SiteEvidence]:
+        """Return phase, the forward op of a backward op, and the rule that told."""
+        if self._around.optimizer[cpu] != NO_ROW:
+            return Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE
+        if self._accumulation[cpu] != NO_ROW:
+            return Phase.GRADIENT_ACCUMULATION, None, SiteEvidence.LAUNCHING_OP
+        engine = int(self._around.engine[cpu])
+        if engine == NO_ROW:
+            return Phase.FORWARD, None, SiteEvidence.LAUNCHING_OP
+        forward_op = self._forward_op(engine)
+        is_linked = forward_op is not None
+        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else SiteEvidence.LAUNCHING_OP
+        return Phase.BACKWARD, forward_op, rule
+
+    def _forward_op(self, engine: int) -> str | None:
+        """Follow a backward's sequence number to the one forward op that has it."""
+        number = self._around.events.sequence_number[engine]
+        candidates = {} if number is np.ma.masked else self._forward_ops.get(int(number), {})
+        rows = list(candidates.values())
+        return self._around.events.name[int(self._op[rows[0]])] if len(rows) == 1 else None
+
+    def _find_forward_ops(self) -> dict[int, dict[int, int]]:
+        """Return by sequence number and thread the forward op that made the backward node.
+
+        Of the ops that carry one number the last to start made it; the earlier ones only
+        read the counter.
+        """
+        around, events = self._around, self._around.events
+        is_forward = (self._op != NO_ROW) & (around.engine == NO_ROW) & around.is_op
+        rows = np.flatnonzero(is_forward & ~np.ma.getmaskarray(events.sequence_number))
+        found = dict[int, dict[int, int]]()
+        for row in rows[np.argsort(events.start_ns[rows], kind="stable")].tolist():
+            number = int(events.sequence_number[row])
+            found.setdefault(number, {})[int(events.thread[row])] = row
+        return found

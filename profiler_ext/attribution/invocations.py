@@ -1,0 +1,129 @@
+"""Owns which graph instance each call of a compiled graph ran, and the matches of its units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from profiler_ext.attribution.alignment import Match, align
+from profiler_ext.attribution.calls import GraphCall
+from profiler_ext.attribution.verification import is_plausible
+from profiler_ext.records import CallSite, GapReason, GraphInstance, SiteKind
+
+_Counts = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A call of a compiled graph with what was found of it.
+
+    Attributes:
+        call: the call.
+        graph: index into ``Recording.graphs``; ``None`` when not known.
+        matches: one for each unit of the call.
+        gap: why the graph is not known.
+    """
+
+    call: GraphCall
+    graph: int | None
+    matches: tuple[Match, ...]
+    gap: GapReason | None = None
+
+
+class Aligner:
+    """Aligns calls with graphs; equal calls of one graph are aligned once."""
+
+    def __init__(self, graphs: Sequence[GraphInstance]) -> None:
+        self._graphs = graphs
+        self._known: dict[object, tuple[Match, ...]] = {}
+        self._counts: dict[object, dict[int, int | None]] = {}
+
+    def align(self, graph: int, call: GraphCall) -> tuple[Match, ...]:
+        """Return the matches of a call's units with a graph's call sites."""
+        key = (graph, call.units, tuple(sorted(self.learnt(graph).items())))
+        if key not in self._known:
+            self._known[key] = align(self.sites(graph), call.units, self.learnt(graph))
+        return self._known[key]
+
+    def sites(self, graph: int) -> tuple[CallSite, ...]:
+        """Return the call sites of a graph."""
+        provenance = self._graphs[graph].provenance
+        return provenance.call_sites if provenance else ()
+
+    def learn(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
+        """Note how many device events each library call launched; a dispute unlearns it."""
+        counts = self._counts.setdefault(self._identity(graph), {})
+        for match, launches in zip(matches, call.launches, strict=True):
+            if match.site is not None and self._is_library(graph, match.site):
+                same = counts.setdefault(match.site, len(launches)) == len(launches)
+                counts[match.site] = len(launches) if same else None
+
+    def learnt(self, graph: int) -> _Counts:
+        """Return what was learnt of a graph's library calls."""
+        counts = self._counts.get(self._identity(graph), {})
+        return {site: count for site, count in counts.items() if count is not None}
+
+    def _identity(self, graph: int) -> object:
+        provenance = self._graphs[graph].provenance
+        return provenance.digest if provenance else graph
+
+    def _is_library(self, graph: int, site: int) -> bool:
+        return self.sites(graph)[site].kind is SiteKind.EXTERN
+
+
+def identify(calls: Sequence[GraphCall], graphs: Sequence[GraphInstance]) -> tuple[Invocation, ...]:
+    """Find the graph of every call and align it.
+
+    Calls without replay come first: they teach how many kernels a library call launches.
+    """
+    aligner = Aligner(graphs)
+    found: dict[int, Invocation] = {}
+    for call in sorted(calls, key=lambda call: call.is_replay):
+        found[call.marker] = _identify(call, graphs, aligner)
+        graph = found[call.marker].graph
+        if graph is not None and not call.is_replay:
+            aligner.learn(graph, call, found[call.marker].matches)
+    return tuple(found[call.marker] for call in calls)
+
+
+def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner) -> Invocation:
+    candidates = _candidates(call, graphs)
+    if not candidates:
+        return _unknown(call, GapReason.GRAPH_NOT_CAPTURED)
+    if not _interchangeable([graphs[at] for at in candidates]):
+        candidates = [at for at in candidates if _fits(call, at, aligner)]
+    if not candidates or not _interchangeable([graphs[at] for at in candidates]):
+        return _unknown(call, GapReason.GRAPH_AMBIGUOUS)
+    graph = candidates[-1]
+    matches = aligner.align(graph, call)
+    if not is_plausible(call.units, matches):
+        matches = tuple(Match(gap=GapReason.ALIGNMENT_MISMATCH) for _ in call.units)
+    return Invocation(call, graph, matches)
+
+
+def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
+    """Return the captured graphs that the call may have run, by key, region and direction."""
+    found = [at for at, graph in enumerate(graphs) if graph.key == call.key]
+    found = [at for at in found if graphs[at].provenance is not None]
+    same_region = [at for at in found if graphs[at].compile_id == call.compile_id]
+    if call.compile_id is not None and (same_region or call.key is None):
+        found = same_region
+    same_way = [at for at in found if graphs[at].is_backward == call.context.is_backward]
+    return same_way if same_way or call.key is None else found
+
+
+def _interchangeable(graphs: Sequence[GraphInstance]) -> bool:
+    """Tell whether it does not matter which of the graphs a call ran."""
+    if len(graphs) == 1:
+        return True
+    said = {(g.provenance.digest if g.provenance else "", g.nodes, g.line_evidence) for g in graphs}
+    return len(said) == 1
+
+
+def _fits(call: GraphCall, graph: int, aligner: Aligner) -> bool:
+    gaps = {match.gap for match in aligner.align(graph, call)}
+    return GapReason.ALIGNMENT_MISMATCH not in gaps
+
+
+def _unknown(call: GraphCall, reason: GapReason) -> Invocation:
+    return Invocation(call, None, tuple(Match(gap=reason) for _ in call.units), reason)

@@ -1,0 +1,94 @@
+"""Owns the ledger: the wall time of every step on every device, by what the device did.
+
+A step's wall time is the CPU's span of it. A device works behind the CPU, so what counts is
+what the device did within that span, whichever step enqueued it. Where launches overlap, the
+overlapped time counts once, for the launch that started first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.attribution.columns import Flags
+from profiler_ext.records import Ints, Launches, LedgerLine, Level, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """When one device was busy: one span for each launch, without overlaps, in order.
+
+    Attributes:
+        device: the device.
+        launch: row of the launch.
+        start_ns: start of the part that counts.
+        end_ns: end of that part.
+    """
+
+    device: int
+    launch: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+    def clipped(self, step: Step) -> tuple[Ints, Ints]:
+        """Return the starts and ends within a step; what lies outside has no length."""
+        start = np.clip(self.start_ns, step.start_ns, step.end_ns)
+        return start, np.clip(self.end_ns, step.start_ns, step.end_ns)
+
+
+def busy_spans(launches: Launches) -> tuple[Busy, ...]:
+    """Return when each device was busy; a trace without launches has one idle device."""
+    devices = np.unique(launches.device).tolist() or [0]
+    return tuple(_busy(launches, device) for device in devices)
+
+
+def keep_ledger(
+    launches: Launches, in_graph: Flags, busy: Sequence[Busy], steps: Sequence[Step]
+) -> tuple[LedgerLine, ...]:
+    """Account for the wall time of each step on each device.
+
+    Args:
+        launches: the launches.
+        in_graph: which of them ran in a compiled graph.
+        busy: when each device was busy.
+        steps: the steps.
+
+    Returns:
+        The lines; those of one step and device add up to the step's wall time.
+    """
+    return tuple(
+        line
+        for step in steps
+        for device in busy
+        for line in _step_lines(launches, in_graph, device, step)
+    )
+
+
+def _busy(launches: Launches, device: int) -> Busy:
+    rows = np.flatnonzero(launches.device == device)
+    start, end = launches.start_ns[rows], launches.start_ns[rows] + launches.duration_ns[rows]
+    covered = np.maximum.accumulate(np.concatenate([start[:1], end]))[:-1]
+    start = np.maximum(start, covered)
+    return Busy(device, rows, start, np.maximum(start, end))
+
+
+def _step_lines(launches: Launches, in_graph: Flags, busy: Busy, step: Step) -> list[LedgerLine]:
+    start, end = busy.clipped(step)
+    length = end - start
+    by_category: dict[tuple[str, str], int] = {}
+    for at in np.flatnonzero(length).tolist():
+        key = _category(launches, in_graph, int(busy.launch[at]))
+        by_category[key] = by_category.get(key, 0) + int(length[at])
+    by_category["idle", "idle"] = step.wall_ns - int(length.sum())
+    return [
+        LedgerLine(step.number, busy.device, scope, category, duration_ns)
+        for (scope, category), duration_ns in sorted(by_category.items())
+    ]
+
+
+def _category(launches: Launches, in_graph: Flags, launch: int) -> tuple[str, str]:
+    level = launches.level[launch]
+    scope = "compiled" if in_graph[launch] else "eager"
+    return scope, launches.gap[launch] if level == Level.NONE else level

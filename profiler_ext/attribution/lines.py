@@ -1,0 +1,55 @@
+"""Owns which frame of a stack is the model's line, and which is the user's own."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from profiler_ext.records import Frame, Settings
+
+_NOT_THE_MODEL = frozenset({"torch", "triton", "profiler_ext"})
+_PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
+
+
+class SourceRoots:
+    """Knows which files are the user's and which belong to torch, triton or this package."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._user = tuple(PurePath(root).parts for root in settings.user_roots)
+        self._library = tuple(PurePath(root).parts for root in settings.library_roots)
+        self._packages: dict[str, tuple[str, ...] | None] = {}
+
+    def model_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
+        """Return the innermost frame that is outside torch, triton and this package."""
+        return next((f for f in reversed(stack) if self._is_model(f.file)), None)
+
+    def user_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
+        """Return the innermost frame under the user's own roots."""
+        return next((f for f in reversed(stack) if self._is_user(f.file)), None)
+
+    def in_torch_optim(self, stack: tuple[Frame, ...]) -> bool:
+        """Tell whether the stack passes through ``torch.optim``."""
+        return any((self._package(f.file) or ())[:2] == ("torch", "optim") for f in stack)
+
+    def _is_model(self, file: str) -> bool:
+        package = self._package(file)
+        return not file.startswith("<") and (not package or package[0] not in _NOT_THE_MODEL)
+
+    def _is_user(self, file: str) -> bool:
+        parts = PurePath(file).parts
+        return self._package(file) is None and any(_under(parts, root) for root in self._user)
+
+    def _package(self, file: str) -> tuple[str, ...] | None:
+        """Return a library file's path below its library root; ``None`` outside of all."""
+        if file not in self._packages:
+            self._packages[file] = self._find_package(PurePath(file).parts)
+        return self._packages[file]
+
+    def _find_package(self, parts: tuple[str, ...]) -> tuple[str, ...] | None:
+        folders = [at + 1 for at, part in enumerate(parts) if part in _PACKAGE_FOLDERS]
+        roots = [len(root) for root in self._library if _under(parts, root)]
+        deepest = max(folders + roots, default=None)
+        return None if deepest is None else parts[deepest:]
+
+
+def _under(parts: tuple[str, ...], root: tuple[str, ...]) -> bool:
+    return len(parts) > len(root) and parts[: len(root)] == root

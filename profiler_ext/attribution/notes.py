@@ -1,0 +1,49 @@
+"""Owns the sentences that tell a person what is missing from an analysis, and the remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiler_ext.attribution.columns import ask
+from profiler_ext.records import GapReason, Launches, Recording
+
+_REMEDIES = {
+    GapReason.GRAPH_NOT_CAPTURED: (
+        "ran in compiled graphs that were compiled before capture was switched on; start the "
+        "script with `profiler-ext run`, call profiler_ext.enable() before the first compile, "
+        "or set PROFILER_EXT=1"
+    ),
+    GapReason.GRAPH_AMBIGUOUS: (
+        "ran in a compiled graph that several modules share, and the trace does not tell which"
+    ),
+    GapReason.AMBIGUOUS_EXTERN_RUN: (
+        "are library kernels that a CUDA graph replayed side by side; profile one step before "
+        "the replay, which tells how many kernels each call launches"
+    ),
+    GapReason.ALIGNMENT_MISMATCH: (
+        "do not fit the call sites of their graph; please report the recording"
+    ),
+    GapReason.CALL_SITES_UNVERIFIED: (
+        "do not fit call sites which capture could not check; please report the recording"
+    ),
+    GapReason.NO_LAUNCH_CALL: (
+        "have no launching call in the trace; it was enqueued before profiling began"
+    ),
+    GapReason.STALE_SOURCE_LINE: (
+        "have no line because the source changed after the graph was cached; clear the cache"
+    ),
+    GapReason.AUTOTUNING: "are trials of autotuning; profile after a warm-up step",
+}
+
+
+def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
+    """Say what is missing from an analysis and what to do about it."""
+    notes = [_note(launches, reason, remedy) for reason, remedy in _REMEDIES.items()]
+    failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
+    return (*(note for note in notes if note), *failures)
+
+
+def _note(launches: Launches, reason: GapReason, remedy: str) -> str | None:
+    rows = ask(launches.gap, lambda gap: gap == reason)
+    count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
+    return f"{count} launches ({time_ns / 1000:.1f} us) {remedy}." if count else None

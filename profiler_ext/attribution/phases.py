@@ -1,0 +1,95 @@
+"""Owns the phase of an FX node: which graph it ran in, its tags, where that graph was called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_ext.records import FxNode, GraphInstance, Phase
+
+_FORWARD_TAGS = frozenset({"is_forward", "must_be_in_forward"})
+_BACKWARD_TAGS = frozenset({"is_backward", "must_be_in_backward"})
+_TRACED_GRADIENT = "_autograd_grad"
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """Where a compiled graph was called.
+
+    Attributes:
+        in_optimizer: inside an optimizer's step.
+        in_engine: inside autograd's engine, so while a backward pass runs.
+        is_forward: called as a forward that autograd knows.
+        is_backward: called as the backward of a compiled forward.
+    """
+
+    in_optimizer: bool = False
+    in_engine: bool = False
+    is_forward: bool = False
+    is_backward: bool = False
+
+
+def node_phase(
+    node: FxNode, graph: GraphInstance, context: CallContext, in_torch_optim: bool
+) -> Phase:
+    """Return the phase of a node.
+
+    Args:
+        node: the node.
+        graph: the graph it ran in.
+        context: where the graph was called.
+        in_torch_optim: the node's stack passes through ``torch.optim``.
+    """
+    if context.in_optimizer or in_torch_optim or (graph.runs_optimizer and not node.stack):
+        return Phase.OPTIMIZER
+    if node.is_gradient_acc:
+        return Phase.GRADIENT_ACCUMULATION
+    phase = _phase_by_graph(node, graph)
+    return _called_again(context) if phase is Phase.FORWARD else phase
+
+
+def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
+    """Return the phase of work in a graph's call that belongs to no node."""
+    if context.in_optimizer or (graph is not None and graph.runs_optimizer):
+        return Phase.OPTIMIZER
+    if context.is_backward or (graph is not None and _runs_backward(graph)):
+        return Phase.BACKWARD
+    if graph is None and not context.is_forward and not context.in_engine:
+        return Phase.OTHER
+    return _called_again(context)
+
+
+def _phase_by_graph(node: FxNode, graph: GraphInstance) -> Phase:
+    if _runs_backward(graph):
+        return Phase.RECOMPUTE if _is_recomputed(node) else Phase.BACKWARD
+    if node.partitioner_tag in _BACKWARD_TAGS and not _is_untagged(graph):
+        return Phase.BACKWARD
+    return Phase.BACKWARD if _is_traced_gradient(node) else Phase.FORWARD
+
+
+def _called_again(context: CallContext) -> Phase:
+    """Tell what forward work is: in the engine a forward runs only to be recomputed."""
+    if not context.in_engine:
+        return Phase.FORWARD
+    return Phase.RECOMPUTE if context.is_forward else Phase.BACKWARD
+
+
+def _runs_backward(graph: GraphInstance) -> bool:
+    """Tell whether the graph is a backward one; compiled autograd's ids start with ``!``."""
+    return graph.is_backward or (graph.compile_id or "").startswith("!")
+
+
+def _is_recomputed(node: FxNode) -> bool:
+    if node.partitioner_tag in _FORWARD_TAGS:
+        return node.partitioner_tag == "is_forward"
+    return node.recompute is not None and node.partitioner_tag not in _BACKWARD_TAGS
+
+
+def _is_untagged(graph: GraphInstance) -> bool:
+    """Tell whether tags mean nothing: nobody asked for a gradient of this graph."""
+    return graph.provenance is not None and graph.provenance.is_inference
+
+
+def _is_traced_gradient(node: FxNode) -> bool:
+    """Tell whether the node differentiates inside a graph that holds forward work too."""
+    innermost = node.source_fns[-1:] or ("",)
+    return bool(node.autograd_backward) or innermost[0].startswith(_TRACED_GRADIENT)

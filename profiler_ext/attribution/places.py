@@ -1,0 +1,96 @@
+"""Owns places: an FX node as it was called, an eager op, a gap; equal places are one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler_ext.attribution.lines import SourceRoots
+from profiler_ext.attribution.modules import innermost_module
+from profiler_ext.attribution.phases import CallContext, node_phase
+from profiler_ext.records import (
+    FxNode,
+    GapReason,
+    GraphInstance,
+    Level,
+    LineEvidence,
+    Phase,
+    Place,
+    Settings,
+)
+
+
+class PlaceTable:
+    """The places of an analysis, each once."""
+
+    def __init__(self, graphs: Sequence[GraphInstance], settings: Settings) -> None:
+        self._graphs = graphs
+        self._roots = SourceRoots(settings)
+        self._index: dict[Place, int] = {}
+        self._of_node: dict[tuple[int, str, CallContext], int] = {}
+        self._nodes = [_named_nodes(graph) for graph in graphs]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The places in the order of their indices."""
+        return tuple(self._index)
+
+    def add(self, place: Place) -> int:
+        """Return the index of a place, which may be new."""
+        return self._index.setdefault(place, len(self._index))
+
+    def add_node(self, graph: int, node: str, context: CallContext) -> int:
+        """Return the index of the place of a graph's node, as the graph was called."""
+        key = (graph, node, context)
+        if key not in self._of_node:
+            self._of_node[key] = self.add(self._node_place(graph, node, context))
+        return self._of_node[key]
+
+    def _node_place(self, graph: int, name: str, context: CallContext) -> Place:
+        if name not in self._nodes[graph]:
+            return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
+        node, evidence = self._nodes[graph][name]
+        instance, module = self._graphs[graph], innermost_module(node)
+        in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
+        is_stale = evidence is LineEvidence.STALE
+        frame = None if is_stale else self._roots.model_frame(node.stack)
+        user = None if is_stale else self._roots.user_frame(node.stack)
+        no_line = GapReason.STALE_SOURCE_LINE if is_stale else GapReason.NO_SOURCE_LINE
+        return Place(
+            graph=graph,
+            node=node.name,
+            aten_op=node.original_aten or node.target,
+            seq_nr=node.seq_nr,
+            phase=node_phase(node, instance, context, in_torch_optim),
+            autograd_backward=node.autograd_backward,
+            forward_node=node.forward_node,
+            file=frame.file if frame else None,
+            line=frame.line if frame else None,
+            function=frame.function if frame else None,
+            code=frame.code if frame else None,
+            user_file=user.file if user else None,
+            user_line=user.line if user else None,
+            stack=() if is_stale else node.stack,
+            module=module.path if module else None,
+            module_class=module.class_name if module else None,
+            annotation=_annotation_text(node),
+            level=Level.LINE if frame else Level.OP,
+            evidence=evidence,
+            gap=None if frame else no_line,
+        )
+
+
+def gap_place(
+    gap: GapReason, phase: Phase, graph: int | None = None, op: str | None = None
+) -> Place:
+    """Return the place of what could not be led back, with the op that is known of it."""
+    return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
+
+
+def _named_nodes(graph: GraphInstance) -> dict[str, tuple[FxNode, LineEvidence]]:
+    absent = [LineEvidence.ABSENT] * (len(graph.nodes) - len(graph.line_evidence))
+    evidence = [*graph.line_evidence, *absent]
+    return {node.name: (node, e) for node, e in zip(graph.nodes, evidence, strict=True)}
+
+
+def _annotation_text(node: FxNode) -> str | None:
+    return ", ".join(f"{key}={value}" for key, value in node.annotation) or None

@@ -1,0 +1,43 @@
+"""Owns the profiled steps and the step that each launch belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profiler_ext.attribution.columns import NO_ROW, ask
+from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.nesting import Nesting
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import Events, Ints, Step
+
+
+def find_steps(events: Events, nesting: Nesting, enqueued: Enqueued) -> tuple[Step, ...]:
+    """Return the profiled steps in order of time; without any, one that spans all work."""
+    is_cpu = nesting.depth != NO_ROW
+    rows = np.flatnonzero(ask(events.name, classify.is_step) & is_cpu)
+    steps = [_step(events, int(row)) for row in rows[np.argsort(events.start_ns[rows])]]
+    return tuple(steps) or _spanning_step(events, np.flatnonzero(is_cpu), enqueued.event)
+
+
+def steps_of(enqueued: Enqueued, steps: Sequence[Step]) -> Ints:
+    """Return the number of the step in which each launch was enqueued, or ``NO_ROW``."""
+    numbers = np.full(len(enqueued), NO_ROW, dtype=np.int64)
+    for step in steps:
+        inside = (enqueued.enqueue_ns >= step.start_ns) & (enqueued.enqueue_ns < step.end_ns)
+        numbers[inside] = step.number
+    return numbers
+
+
+def _step(events: Events, row: int) -> Step:
+    number = names.step_number(events.name[row])
+    assert number is not None
+    return Step(number, int(events.start_ns[row]), int(events.end_ns[row]))
+
+
+def _spanning_step(events: Events, cpu: Ints, launches: Ints) -> tuple[Step, ...]:
+    rows = np.concatenate([cpu, launches])
+    if not len(rows):
+        return ()
+    return (Step(0, int(events.start_ns[rows].min()), int(events.end_ns[rows].max())),)

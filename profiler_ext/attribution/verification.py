@@ -1,0 +1,81 @@
+"""Owns the second rule: it checks what the alignment found by means the alignment did not use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from profiler_ext.attribution.alignment import Match, Unit, device_names
+from profiler_ext.attribution.calls import GraphCall
+from profiler_ext.attribution.columns import Flags
+from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import CallSite, Events, Ints, SiteKind
+
+_NAMELESS_KERNEL = "triton_"
+"""The name of every Triton kernel where Inductor was told not to give unique ones."""
+
+
+def is_plausible(units: Sequence[Unit], matches: Sequence[Match]) -> bool:
+    """Tell whether the graph can be the right one: most of its generated kernels fit."""
+    generated = [
+        match.site is not None
+        for unit, match in zip(units, matches, strict=True)
+        if classify.is_generated_kernel(unit.name)
+    ]
+    return 2 * sum(generated) >= len(generated)
+
+
+def contradicted(
+    events: Events,
+    enqueued: Enqueued,
+    call: GraphCall,
+    sites: Sequence[CallSite],
+    matches: Sequence[Match],
+) -> set[int]:
+    """Find the launches whose device event contradicts the call site they were led to.
+
+    A generated kernel runs once a call, under its own name; a library call runs no kernel
+    of the graph; and what one stream ran in another order than it was enqueued was tied to
+    the wrong call.
+    """
+    wrong = _out_of_order(events, enqueued, call)
+    for match, launches in zip(matches, call.launches, strict=True):
+        if match.site is not None and not enqueued.on_cpu:
+            wrong.update(_misnamed(events, enqueued, sites[match.site], launches))
+    return wrong
+
+
+def _misnamed(
+    events: Events, enqueued: Enqueued, site: CallSite, launches: Sequence[int]
+) -> Iterator[int]:
+    own_names = (*device_names(site), _NAMELESS_KERNEL)
+    seen = [names.kernel_name(events.name[int(enqueued.event[at])]) for at in launches]
+    if site.kind is SiteKind.EXTERN:
+        yield from (at for at, name in zip(launches, seen, strict=True) if _is_inductors(name))
+    elif len(launches) > 1 or any(name not in own_names for name in seen):
+        yield from launches
+
+
+def _is_inductors(name: str) -> bool:
+    return name == _NAMELESS_KERNEL or classify.is_generated_kernel(name)
+
+
+def _out_of_order(events: Events, enqueued: Enqueued, call: GraphCall) -> set[int]:
+    """Find launches that a stream ran before one which was enqueued earlier on it."""
+    rows = np.array([at for own in call.launches for at in own], dtype=np.int64)
+    by_enqueue = rows[np.argsort(enqueued.enqueue_ns[rows], kind="stable")]
+    stream = events.stream.filled(-1)[enqueued.event[by_enqueue]]
+    wrong = set[int]()
+    for one in np.unique(stream):
+        launches = by_enqueue[stream == one]
+        inverted = _inverted(events.start_ns[enqueued.event[launches]])
+        wrong.update(launches[inverted].tolist())
+    return wrong
+
+
+def _inverted(starts: Ints) -> Flags:
+    latest_before = np.maximum.accumulate(starts)
+    earliest_after = np.minimum.accumulate(starts[::-1])[::-1]
+    return (starts < latest_before) | (starts > earliest_after)

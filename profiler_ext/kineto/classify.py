@@ -1,0 +1,111 @@
+"""Owns the verdicts on an event's name or category that attribution asks for.
+
+Pure functions over one string, on top of the spellings of :mod:`profiler_ext.kineto.names`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from profiler_ext.kineto import names
+from profiler_ext.kineto.names import Category
+
+_GENERATED = re.compile(
+    r"triton_(?:[a-z]+_)?fused_|triton_(?:poi|red|per|for|tem|mix|split_scan)_|cpp_fused_"
+)
+_DISPATCHED_OP = re.compile(r"[A-Za-z_]\w*::[A-Za-z_][\w.]*")
+_NOT_DISPATCHED = ("autograd::", "torch::autograd::")
+
+
+def is_device_work(category: str) -> bool:
+    """Tell whether the category is that of kernels, copies and memsets on a device."""
+    return category in names.DEVICE_CATEGORIES
+
+
+def is_op(category: str) -> bool:
+    """Tell whether the category is that of operators on the CPU."""
+    return category == Category.CPU_OP
+
+
+def is_annotation(category: str) -> bool:
+    """Tell whether the category is that of named ranges on the CPU."""
+    return category == Category.USER_ANNOTATION
+
+
+def is_runtime_call(category: str) -> bool:
+    """Tell whether the category is that of calls into a device's runtime or driver."""
+    return category in names.CALL_CATEGORIES
+
+
+def is_region(name: str) -> bool:
+    """Tell whether the event spans a compiled Dynamo frame."""
+    return names.region_id(name) is not None
+
+
+def is_engine(name: str) -> bool:
+    """Tell whether autograd's engine evaluates a node in this event."""
+    return names.evaluated_function(name) is not None
+
+
+def is_gradient_accumulation(name: str) -> bool:
+    """Tell whether the engine adds to a parameter's gradient in this event."""
+    return names.evaluated_function(name) == names.ACCUMULATE_GRAD
+
+
+def is_compiled_forward(name: str) -> bool:
+    """Tell whether the event is a compiled forward that autograd knows."""
+    return name == names.COMPILED_FORWARD
+
+
+def is_compiled_backward(name: str) -> bool:
+    """Tell whether the event is the backward of a compiled forward."""
+    return name == names.COMPILED_BACKWARD
+
+
+def is_optimizer(name: str) -> bool:
+    """Tell whether the event is an optimizer's ``step`` or ``zero_grad``."""
+    return names.optimizer_step(name) is not None or names.optimizer_zero_grad(name) is not None
+
+
+def is_step(name: str) -> bool:
+    """Tell whether the event spans a profiled step."""
+    return names.step_number(name) is not None
+
+
+def is_compiling(name: str) -> bool:
+    """Tell whether the event is compile work, so that launches within it are trials.
+
+    CUDA graphs are warmed up and recorded inside a timed range too; those run the model.
+    """
+    timed = name.endswith("(dynamo_timed)") and "cudagraph" not in name
+    return timed or name.startswith("CachingAutotuner.")
+
+
+def is_dispatched_op(name: str) -> bool:
+    """Tell whether the name is that of an operator such as ``aten::mm``."""
+    return _DISPATCHED_OP.fullmatch(name) is not None and not name.startswith(_NOT_DISPATCHED)
+
+
+def is_generated_kernel(name: str) -> bool:
+    """Tell whether Inductor generated the kernel of this name."""
+    return _GENERATED.match(names.kernel_name(name)) is not None
+
+
+def is_cpu_kernel(name: str) -> bool:
+    """Tell whether the event is one run of an Inductor C++ kernel on the CPU."""
+    return names.kernel_name(name).startswith("cpp_fused_")
+
+
+def is_template_kernel(name: str) -> bool:
+    """Tell whether the kernel came from one of Inductor's Triton templates."""
+    return names.kernel_name(name).startswith("triton_tem_")
+
+
+def is_copy(category: str) -> bool:
+    """Tell whether the category is that of copies on a device."""
+    return category == Category.GPU_MEMCPY
+
+
+def is_memset(category: str) -> bool:
+    """Tell whether the category is that of memsets on a device."""
+    return category == Category.GPU_MEMSET
