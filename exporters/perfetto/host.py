@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from exporters.perfetto.arguments import optional, present
 from exporters.perfetto.lanes import Span
-from exporters.perfetto.packets import Argument, PacketWriter
+from exporters.perfetto.packets import PacketWriter
 from exporters.perfetto.tracks import Tracks
 from profiler_ext.records import Events, Settings, Thread
 
-_RANK = 1000
+_PROFILER = "profiler"
+_RANK, _PROFILER_RANK = 1000, 1_000_000
 
 
 def draw_host(
@@ -35,16 +35,15 @@ def draw_host(
         flows: ids of the flows that start at a row.
     """
     spans = _HostSpans(writer, events, flows)
-    groups: dict[int | str, int] = {}
+    parents = _Parents(tracks, settings)
     for index, chosen in sorted(rows.items()):
         thread = events.threads[index]
-        if thread.pid not in groups:
-            groups[thread.pid] = _group(tracks, thread.pid, settings, len(groups))
+        parent = parents.of(thread.pid)
         name = _thread_name(events, thread, chosen)
         if _is_process(thread.pid) and isinstance(thread.tid, int):
             track = tracks.thread(int(thread.pid), thread.tid, name)
         else:
-            track = tracks.track(name, groups[thread.pid])
+            track = tracks.track(name, parent)
         tracks.draw_calls(track, name, spans.of(chosen))
 
 
@@ -73,18 +72,24 @@ class _HostSpans:
         self._events = events
         self._flows = flows
         self._constants: dict[tuple[int, int], bytes] = {}
-        self._starts = events.start_ns.tolist()
-        self._ends = events.end_ns.tolist()
+        self._starts: list[int] = events.start_ns.tolist()
+        self._ends: list[int] = events.end_ns.tolist()
+        self._arguments = _argument_columns(events)
 
-    def of(self, rows: Iterable[int]) -> Iterable[Span]:
+    def of(self, rows: Iterable[int]) -> Iterator[Span]:
         return (self._span(row) for row in rows)
 
     def _span(self, row: int) -> Span:
+        arguments = {
+            key: value
+            for key, column in self._arguments.items()
+            if (value := column[row]) is not None
+        }
         return Span(
             self._starts[row],
             self._ends[row],
             self._constant(row),
-            self._arguments(row),
+            arguments,
             self._flows.get(row, ()),
         )
 
@@ -96,37 +101,49 @@ class _HostSpans:
             self._constants[key] = constant
         return self._constants[key]
 
-    def _arguments(self, row: int) -> dict[str, Argument]:
-        events = self._events
-        return present(
-            {
-                "external_id": optional(events.external_id, row),
-                "correlation": optional(events.correlation, row),
-                "sequence_number": optional(events.sequence_number, row),
-                "fwd_thread_id": optional(events.fwd_thread_id, row),
-                "bytes": optional(events.bytes_moved, row),
-            }
-        )
+
+def _argument_columns(events: Events) -> dict[str, list[int | None]]:
+    return {
+        "external_id": events.external_id.tolist(),
+        "correlation": events.correlation.tolist(),
+        "sequence_number": events.sequence_number.tolist(),
+        "fwd_thread_id": events.fwd_thread_id.tolist(),
+        "bytes": events.bytes_moved.tolist(),
+    }
 
 
 def _is_process(pid: int | str) -> bool:
     return isinstance(pid, int) and pid >= 0
 
 
-def _group(tracks: Tracks, pid: int | str, settings: Settings, number: int) -> int:
-    if not _is_process(pid):
-        # Kineto writes its own overhead under pid -1 and its spans under a word.
-        name = "profiler overhead" if pid == -1 else str(pid)
-        return tracks.track(name, rank=_RANK + number)
-    name = " ".join(("python", *settings.command))
-    if settings.world_size > 1:
-        name = f"{name} (rank {settings.rank})"
-    return tracks.process(int(pid), name, _RANK + number)
+class _Parents:
+    """The processes; what is no process is Kineto's own (its spans, its overhead)."""
+
+    def __init__(self, tracks: Tracks, settings: Settings) -> None:
+        self._tracks = tracks
+        self._settings = settings
+        self._known: dict[int | str, int] = {}
+
+    def of(self, pid: int | str) -> int:
+        key = pid if _is_process(pid) else _PROFILER
+        if key not in self._known:
+            self._known[key] = self._made(key)
+        return self._known[key]
+
+    def _made(self, key: int | str) -> int:
+        if isinstance(key, str):
+            return self._tracks.track(key, rank=_PROFILER_RANK)
+        name = " ".join(("python", *self._settings.command))
+        if self._settings.world_size > 1:
+            name = f"{name} (rank {self._settings.rank})"
+        return self._tracks.process(key, name, _RANK + len(self._known))
 
 
 def _thread_name(events: Events, thread: Thread, rows: list[int]) -> str:
     if not isinstance(thread.tid, int):
         return thread.tid
+    if not _is_process(thread.pid):
+        return "overhead"
     if thread.tid == thread.pid:
         return "main"
     backward = not np.ma.getmaskarray(events.fwd_thread_id)[rows].all()

@@ -36,14 +36,14 @@ class Runs:
             rows: rows of ``Launches`` in order of start.
 
         Returns:
-            One span for each run of one label within one step; unlabelled launches end a run.
+            One span for each run of one label within a step and a phase; what has no label ends it.
         """
         label = self._labels[lane]
 
-        def run_of(row: int) -> tuple[str | None, int | None]:
-            return label(row), optional(self._launches.step, row)
+        def run_of(row: int) -> tuple[str | None, str, int | None]:
+            return label(row), self._launches.phase[row], optional(self._launches.step, row)
 
-        for (text, _), run in groupby(rows, run_of):
+        for (text, _, _), run in groupby(rows, run_of):
             if text is not None:
                 yield self._span(lane, text, list(run))
 

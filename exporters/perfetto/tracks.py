@@ -16,6 +16,10 @@ class Tracks:
     def __init__(self, writer: PacketWriter) -> None:
         self._writer = writer
         self._count = 0
+        # Uuid 0 stands for the whole trace: its groups come in the order of their ranks.
+        everything = writer.descriptor()
+        everything.uuid = 0
+        everything.child_ordering = pb.TrackDescriptor.EXPLICIT
 
     def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
         """Describe a track, or a group when others name it as their parent.

@@ -218,10 +218,12 @@ def test_line_and_module_lanes_follow_the_largest_share(gpu: Reader) -> None:
     """)
     assert drawn == [
         ("module", "mlp.up", 100_000, 50_000),
-        ("module", "mlp", 160_000, 180_000),
+        ("module", "mlp", 160_000, 20_001),
+        ("module", "mlp", 310_000, 30_000),
         ("module", "mlp.up", 330_000, 40_000),
         ("source line", "model.py:12 h = self.up(x)", 100_000, 50_000),
-        ("source line", "model.py:13 h = F.gelu(h)", 160_000, 180_000),
+        ("source line", "model.py:13 h = F.gelu(h)", 160_000, 20_001),
+        ("source line", "model.py:13 h = F.gelu(h)", 310_000, 30_000),
         ("source line", "model.py:12 h = self.up(x)", 330_000, 40_000),
     ]
 
