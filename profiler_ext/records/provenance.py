@@ -73,6 +73,7 @@ class FxNode:
         recompute: the checkpoint policy's tag, if any.
         annotation: the user's own labels (``torch.fx.traceback.annotate``).
         inputs: names of the nodes it reads.
+        entry_name: its name in the graph that entered Inductor, ``None`` where a pass made it.
         joint_name: its name in the joint graph, ``None`` where a later pass made it.
         forward_node: name in the joint graph of the forward node it differentiates.
         forward_evidence: the rule that found ``forward_node``.
@@ -93,6 +94,7 @@ class FxNode:
     recompute: str | None = None
     annotation: tuple[tuple[str, str], ...] = ()
     inputs: tuple[str, ...] = ()
+    entry_name: str | None = None
     joint_name: str | None = None
     forward_node: str | None = None
     forward_evidence: str | None = None

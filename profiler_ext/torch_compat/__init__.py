@@ -1,1 +1,1 @@
-"""Owns every private torch name: behaviour flags, probes, typed accessors."""
+"""Owns every private torch name: places to observe, probes, typed accessors."""

@@ -1,0 +1,133 @@
+"""Owns what is known while a graph is compiled, for each thread, until it is sealed.
+
+A compile of one graph runs inside ``_compile_fx_inner``; autotuning may compile others
+within it, so call sites are kept by the graph that they belong to.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch.fx
+
+from profiler_ext.capture.call_sites import PendingSite
+from profiler_ext.capture.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.joint import JointGraph
+from profiler_ext.records import Gap, Provenance
+from profiler_ext.torch_compat import fx, inductor, process
+
+_KEPT_GRAPHS = 4096
+
+
+@dataclass(slots=True)
+class InnerCompile:
+    """One ``_compile_fx_inner`` call: the graph as it entered, and what its passes did.
+
+    Attributes:
+        gm: the graph module; the passes change it in place.
+        entered: names of the call nodes as it entered.
+        started_ns: when it began.
+        replaced: what the post-grad passes' new nodes replaced.
+        sealed: the provenance, once the graph was compiled; ``None`` on a cache hit.
+    """
+
+    gm: torch.fx.GraphModule
+    entered: frozenset[str]
+    started_ns: int
+    replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
+    sealed: Provenance | None = None
+
+
+class _PerThread(threading.local):
+    def __init__(self) -> None:
+        self.inner: list[InnerCompile] = []
+        self.sites: WeakKeyDictionary[Any, list[PendingSite]] = WeakKeyDictionary()
+        self.gaps: list[Gap] = []
+        self.unnamed_schedule: Any = None
+
+
+class Compiles:
+    """The compiles under way, and the graphs of earlier stages that later ones need."""
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        self._thread = _PerThread()
+        self._dynamo: OrderedDict[str, DynamoGraph] = OrderedDict()
+        self._joints: OrderedDict[str, list[JointGraph]] = OrderedDict()
+
+    def enter(self, gm: torch.fx.GraphModule) -> InnerCompile:
+        """Begin the compile of one graph."""
+        entered = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
+        inner = InnerCompile(gm, entered, time.perf_counter_ns())
+        self._thread.inner.append(inner)
+        return inner
+
+    def leave(self) -> None:
+        """End the innermost compile."""
+        self._thread.inner.pop()
+
+    @property
+    def inner(self) -> InnerCompile | None:
+        """The innermost compile of this thread."""
+        return self._thread.inner[-1] if self._thread.inner else None
+
+    def add_site(self, site: PendingSite) -> None:
+        """Append a call site to the graph that code is being generated for."""
+        self.sites(inductor.root_graph(inductor.current_graph())).append(site)
+        self._thread.unnamed_schedule = None
+
+    def sites(self, graph: Any) -> list[PendingSite]:
+        """Return the call sites of a graph so far."""
+        return self._thread.sites.setdefault(graph, [])
+
+    def keep_schedule(self, node_schedule: Any) -> None:
+        """Keep a schedule whose kernel torch has not named yet (a mix-order reduction)."""
+        self._thread.unnamed_schedule = node_schedule
+
+    def take_schedule(self) -> Any:
+        """Take the kept schedule, if there is one."""
+        found, self._thread.unnamed_schedule = self._thread.unnamed_schedule, None
+        return found
+
+    def add_gap(self, gap: Gap) -> None:
+        """Note what the graph under way will lack."""
+        self._thread.gaps.append(gap)
+
+    def take_gaps(self) -> tuple[Gap, ...]:
+        """Take the gaps of the graph that is being sealed."""
+        found, self._thread.gaps = tuple(self._thread.gaps), []
+        return found
+
+    def keep_dynamo(self, graph: DynamoGraph) -> None:
+        """Keep the Dynamo graph of the compile in force."""
+        _keep(self._dynamo, process.current_compile_id(), graph)
+
+    @property
+    def dynamo(self) -> DynamoGraph | None:
+        """The Dynamo graph of the compile in force."""
+        return self._dynamo.get(process.current_compile_id() or "")
+
+    def keep_joint(self, joint: JointGraph) -> None:
+        """Keep a joint graph until its halves are compiled."""
+        found = self._joints.get(process.current_compile_id() or "", [])
+        _keep(self._joints, process.current_compile_id(), [*found, joint])
+
+    def joint_of(self, names: frozenset[str]) -> JointGraph | None:
+        """Return the joint graph of this compile that shares most nodes with a half of it."""
+        joints = self._joints.get(process.current_compile_id() or "", [])
+        best = max(joints, key=lambda joint: len(joint.names & names), default=None)
+        return best if best is not None and best.names & names else None
+
+
+def _keep(into: OrderedDict[str, Any], key: str | None, value: Any) -> None:
+    if key is not None:
+        into[key] = value
+        into.move_to_end(key)
+        while len(into) > _KEPT_GRAPHS:
+            into.popitem(last=False)

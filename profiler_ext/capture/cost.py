@@ -1,0 +1,129 @@
+"""Owns the shares model: what part of a fused kernel's cost each of its nodes has.
+
+A node costs the bytes that its own loads and stores move through memory, and its
+arithmetic: moving one byte weighs as much as ``OPERATIONS_PER_BYTE`` operations. Views
+cost nothing; their reader is charged. Where nothing is known, all nodes weigh the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+
+import torch
+import torch.fx
+
+from profiler_ext.torch_compat import fx
+
+OPERATIONS_PER_BYTE = 16
+
+_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "permute",
+        "t",
+        "transpose",
+        "expand",
+        "squeeze",
+        "unsqueeze",
+        "slice",
+        "select",
+        "alias",
+        "detach",
+        "as_strided",
+        "unfold",
+        "split",
+        "split_with_sizes",
+        "diagonal",
+    )
+)
+
+
+def weights(nodes: Sequence[torch.fx.Node]) -> tuple[int, ...]:
+    """Return the weight of each node of one kernel; all 1 where nothing is known."""
+    inside = set(nodes)
+    found = tuple(_weight(node, inside) for node in nodes)
+    return found if any(found) else (1,) * len(nodes)
+
+
+def moved_bytes(nodes: Sequence[torch.fx.Node]) -> int:
+    """Return the estimated bytes that a kernel of these nodes loads and stores."""
+    inside = set(nodes)
+    return sum(_bytes_of(node, inside) for node in nodes if not is_view(node))
+
+
+def operations(node: torch.fx.Node) -> int:
+    """Return the estimated floating-point operations of one node."""
+    sizes = [_shape(value) for value in node.all_input_nodes]
+    if fx.target_name(node.target).split(".")[1:2] == ["addmm"]:
+        sizes = sizes[1:]
+    if _is_matmul(node) and len(sizes) >= 2 and sizes[0]:
+        return 2 * sizes[0][-1] * _numel(node)
+    return max([_numel(node), *(math.prod(size) for size in sizes)], default=0)
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Tell whether a node only looks at another's memory."""
+    name = fx.target_name(node.target)
+    return name == "getitem" or ".".join(name.split(".")[:2]) in _VIEWS
+
+
+def _weight(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> int:
+    if is_view(node):
+        return 0
+    return OPERATIONS_PER_BYTE * _bytes_of(node, inside) + operations(node)
+
+
+def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> int:
+    loads = sum(_loaded_bytes(value, inside, node) for value in node.all_input_nodes)
+    return loads + (_nbytes(node) if _leaves(node, inside) else 0)
+
+
+def _loaded_bytes(value: torch.fx.Node, inside: Set[torch.fx.Node], reader: torch.fx.Node) -> int:
+    """Bytes that reading a value takes from outside the kernel, seen through views inside it."""
+    if value not in inside:
+        return min(_nbytes(value), _nbytes(reader)) if _gathers(reader) else _nbytes(value)
+    if not is_view(value):
+        return 0
+    base = sum(_loaded_bytes(source, inside, value) for source in value.all_input_nodes)
+    return min(base, _nbytes(value))
+
+
+def _leaves(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> bool:
+    """Whether a node's value is read outside the kernel, directly or through views inside it."""
+    return any(
+        user not in inside or (is_view(user) and _leaves(user, inside)) for user in node.users
+    )
+
+
+def _gathers(node: torch.fx.Node) -> bool:
+    """Whether a node reads no more of a table than it yields."""
+    name = fx.target_name(node.target)
+    return name.startswith(("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_select."))
+
+
+def _is_matmul(node: torch.fx.Node) -> bool:
+    name = fx.target_name(node.target)
+    return name.startswith(("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm."))
+
+
+def _shape(node: torch.fx.Node) -> tuple[int, ...]:
+    values: tuple[torch.Tensor, ...] = fx.tensors(node.meta)
+    return tuple(fx.size_hint(size) or 1 for size in values[0].shape) if values else ()
+
+
+def _numel(node: torch.fx.Node) -> int:
+    return sum(
+        math.prod(fx.size_hint(size) or 1 for size in value.shape)
+        for value in fx.tensors(node.meta)
+    )
+
+
+def _nbytes(node: torch.fx.Node) -> int:
+    return sum(
+        math.prod(fx.size_hint(size) or 1 for size in value.shape) * value.element_size()
+        for value in fx.tensors(node.meta)
+    )

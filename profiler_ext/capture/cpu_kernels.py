@@ -1,0 +1,57 @@
+"""Owns events for Inductor's C++ kernels, which have none of their own.
+
+The generated module's kernels are rebound after it is loaded, cold or warm, so neither
+config nor generated code changes. A rebound kernel costs one Python frame while it is
+bound; it records only while a profiler does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from profiler_ext.torch_compat import process
+
+_PREFIX = "cpp_"
+_Kernel = Callable[..., Any]
+
+
+class CpuKernels:
+    """The rebound kernels, and how to give them back."""
+
+    def __init__(self) -> None:
+        """Start with nothing rebound."""
+        self._originals: list[tuple[dict[str, Any], str, _Kernel, _Kernel]] = []
+
+    def rebind(self, module: ModuleType) -> None:
+        """Give each C++ kernel of a generated module an event."""
+        names = [
+            n for n, value in vars(module).items() if n.startswith(_PREFIX) and callable(value)
+        ]
+        for name in names:
+            original = vars(module)[name]
+            if not hasattr(original, "_profiler_ext_original"):
+                announced = _announced(name, original)
+                setattr(module, name, announced)
+                self._originals.append((vars(module), name, original, announced))
+
+    def restore(self) -> None:
+        """Give the kernels back."""
+        for namespace, name, original, announced in self._originals:
+            if namespace.get(name) is announced:
+                namespace[name] = original
+        self._originals.clear()
+
+
+def _announced(name: str, kernel: _Kernel) -> _Kernel:
+    @functools.wraps(kernel, updated=())
+    def announced(*args: Any) -> Any:
+        if not process.profiler_is_on():
+            return kernel(*args)
+        with process.recording(name):
+            return kernel(*args)
+
+    vars(announced)["_profiler_ext_original"] = kernel
+    return announced

@@ -1,0 +1,88 @@
+"""Owns this process's Dynamo graphs: fresh lines by source function, and a digest of the graph.
+
+A cached artifact knows its nodes by source-function names. They lead to this process's
+lines only if the Dynamo graph is the same: same names, same order, same edges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch.fx
+
+from profiler_ext.capture.module_paths import module_frames, root_modules
+from profiler_ext.capture.stacks import parse_stack
+from profiler_ext.records import Frame, ModuleFrame
+from profiler_ext.torch_compat import fx, process
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a source function was called."""
+
+    stack: tuple[Frame, ...]
+    modules: tuple[ModuleFrame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoGraph:
+    """What is kept of one Dynamo graph.
+
+    Attributes:
+        digest: of its source functions in order, and of its edges.
+        roots: variables that hold the user's model (:func:`root_modules`).
+        own: the module whose own method was compiled, if it was one.
+        sources: source-function names to where they were called; only names that are unique.
+    """
+
+    digest: str
+    roots: tuple[str, ...]
+    own: ModuleFrame | None
+    sources: Mapping[tuple[str, ...], Source]
+
+
+def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> DynamoGraph:
+    """Describe the graph that Dynamo hands to the backend."""
+    nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
+    paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
+    scope = process.dynamo_scope(output_graph)
+    roots = root_modules(paths, scope, process.dynamo_globals(output_graph))
+    own = _own_module(process.dynamo_self(output_graph), scope)
+    return DynamoGraph(_digest(nodes), roots, own, _sources(nodes, roots, own))
+
+
+def _own_module(variable: str | None, scope: Mapping[str, Any]) -> ModuleFrame | None:
+    if variable is None:
+        return None
+    return ModuleFrame("", type(scope[variable[3:-2]]).__name__)
+
+
+def _sources(
+    nodes: list[torch.fx.Node], roots: tuple[str, ...], own: ModuleFrame | None
+) -> dict[tuple[str, ...], Source]:
+    names = Counter(fx.source_fns(node.meta) for node in nodes)
+    return {
+        key: Source(
+            parse_stack(fx.text(node.meta, "stack_trace")),
+            module_frames(fx.module_stack(node.meta), roots, own),
+        )
+        for node in nodes
+        if (key := fx.source_fns(node.meta)) and names[key] == 1
+    }
+
+
+def _digest(nodes: list[torch.fx.Node]) -> str:
+    position = {node: index for index, node in enumerate(nodes)}
+    rows = [
+        (
+            fx.source_fns(n.meta),
+            fx.target_name(n.target),
+            [position.get(i) for i in n.all_input_nodes],
+        )
+        for n in nodes
+    ]
+    return hashlib.blake2b(repr(rows).encode(), digest_size=16).hexdigest()

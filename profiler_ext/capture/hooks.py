@@ -1,0 +1,236 @@
+"""Owns the installing and removing of the hooks, and that a failure in one harms nobody.
+
+Each hook calls what it wraps exactly once and returns what that returned. What goes wrong in
+the observing part is caught, kept as a gap, and warned of once; ``strict`` raises it.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from profiler_ext.capture import call_sites
+from profiler_ext.capture.compiles import Compiles
+from profiler_ext.capture.cpu_kernels import CpuKernels
+from profiler_ext.capture.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.capture.joint import describe_joint
+from profiler_ext.capture.registry import Registry
+from profiler_ext.capture.replacements import Watch
+from profiler_ext.capture.sealing import seal
+from profiler_ext.errors import CaptureWarning, TorchCapabilityError
+from profiler_ext.records import Gap, GapReason, GraphInstance
+from profiler_ext.torch_compat import fx, inductor, points, process
+from profiler_ext.torch_compat.patches import Call, Patch, Point
+
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+
+
+class Capture:
+    """The hooks of this process and what they have seen."""
+
+    def __init__(self, *, cpu_events: bool, strict: bool) -> None:
+        """Prepare; nothing is installed yet.
+
+        Args:
+            cpu_events: give Inductor's C++ kernels events.
+            strict: raise what goes wrong in a hook instead of keeping it as a gap.
+        """
+        self.strict = strict
+        self.on_optimizer_graph: Callable[[], None] | None = None
+        self._compiles = Compiles()
+        self._registry = Registry(self._compiles)
+        self._cpu_kernels = CpuKernels()
+        self._cpu_events = cpu_events
+        self._gaps: list[Gap] = []
+        self._patches = [Patch(point, around) for point, around in self._arounds()]
+
+    @property
+    def graphs(self) -> tuple[GraphInstance, ...]:
+        """The graph instances of this process."""
+        return self._registry.graphs
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What the hooks could not see."""
+        return tuple(self._gaps)
+
+    def install(self) -> None:
+        """Put all hooks in place, or none.
+
+        Raises:
+            TorchCapabilityError: This torch lacks a place that capture stands on.
+        """
+        if problems := torch_problems():
+            raise TorchCapabilityError(
+                f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
+            )
+        installed: list[Patch] = []
+        try:
+            for patch in self._patches:
+                patch.install()
+                installed.append(patch)
+        except BaseException:
+            _remove(installed)
+            raise
+        if self._cpu_events:
+            for module in inductor.loaded_modules():
+                self._cpu_kernels.rebind(module)
+
+    def remove(self) -> None:
+        """Leave torch as it was found."""
+        _remove(self._patches)
+        self._cpu_kernels.restore()
+
+    def _arounds(self) -> list[tuple[Point, Callable[[Call, Arguments, Keywords], Any]]]:
+        return [
+            *((point, self._call_site) for point in points.CALL_SITES),
+            (points.EXTERN_CALL, self._extern_call),
+            (points.KERNEL_COMMENT, self._kernel_comment),
+            (points.KERNEL_CALL, self._kernel_call),
+            (points.JOINT_PASSES, self._joint_passes),
+            (points.POST_GRAD_PASSES, self._post_grad_passes),
+            (points.INNER_COMPILE, self._inner_compile),
+            (points.ARTIFACT_INIT, self._artifact_init),
+            (points.ARTIFACT_READY, self._artifact_ready),
+            (points.ARTIFACT_CALL, self._artifact_call),
+            (points.DYNAMO_GRAPH, self._dynamo_graph),
+            (points.MODULE_LOAD, self._module_load),
+        ]
+
+    def _observe(self, observer: Callable[..., Any], *arguments: Any) -> Any:
+        """Run the observing part of a hook; the user's compile never feels its failure."""
+        try:
+            return observer(*arguments)
+        except Exception as error:
+            if self.strict:
+                raise
+            name = observer.__name__.strip("_")
+            gap = Gap(GapReason.HOOK_FAILED, f"{name}: {type(error).__name__}: {error}")
+            if not self._gaps:
+                warnings.warn(f"a capture hook failed ({gap.detail})", CaptureWarning, stacklevel=2)
+            self._gaps.append(gap)
+            self._compiles.add_gap(gap)
+            return None
+
+    def _call_site(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        self._observe(self._add_site, *args, *kwargs.values())
+        return original(*args, **kwargs)
+
+    def _add_site(self, schedule: Any, kernel: str, is_extern: bool = False) -> None:
+        describe = call_sites.extern_site if is_extern else call_sites.generated_site
+        self._compiles.add_site(describe(schedule, kernel))
+
+    def _extern_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        result = original(*args, **kwargs)
+        self._observe(self._add_silent_extern, *args[1:2], *kwargs.values())
+        return result
+
+    def _add_silent_extern(self, scheduler_node: Any) -> None:
+        kernel = scheduler_node.node
+        if inductor.launches_silently(kernel):
+            site = call_sites.extern_site(kernel, inductor.extern_name(kernel))
+            self._compiles.add_site(site)
+
+    def _kernel_comment(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        result = original(*args, **kwargs)
+        if len(args) > 2 and args[2] is None:
+            self._compiles.keep_schedule(args[1])
+        return result
+
+    def _kernel_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        if (schedule := self._compiles.take_schedule()) is not None:
+            self._observe(self._add_site, schedule, args[1])
+        return original(*args, **kwargs)
+
+    def _joint_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        gm = args[0]
+        watch = self._observe(Watch, gm)
+        if watch is None:
+            return original(*args, **kwargs)
+        with fx.watching_replacements(gm, watch.note):
+            result = original(*args, **kwargs)
+        self._observe(self._keep_joint, gm, watch)
+        return result
+
+    def _keep_joint(self, gm: Any, watch: Watch) -> None:
+        self._compiles.keep_joint(describe_joint(gm, watch.replaced()))
+
+    def _post_grad_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        inner = self._compiles.inner
+        watch = self._observe(Watch, args[0]) if inner and inner.gm is args[0] else None
+        if inner is None or watch is None:
+            return original(*args, **kwargs)
+        with fx.watching_replacements(args[0], watch.note):
+            result = original(*args, **kwargs)
+        inner.replaced = self._observe(watch.replaced) or {}
+        return result
+
+    def _inner_compile(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        if self._observe(self._compiles.enter, args[0]) is None:
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._compiles.leave()
+
+    def _artifact_init(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        original(*args, **kwargs)
+        self._observe(self._seal, *args[:1], *args[2:4])
+
+    def _seal(self, artifact: Any, graph: Any, gm: Any) -> None:
+        provenance = seal(self._compiles, artifact, graph, gm)
+        if (inner := self._compiles.inner) is not None:
+            inner.sealed = provenance
+        self._registry.ride(artifact, provenance)
+
+    def _artifact_ready(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        started_ns = time.perf_counter_ns()
+        result = original(*args, **kwargs)
+        graph_kwargs: dict[str, Any] = args[3] if len(args) > 3 else kwargs["graph_kwargs"]
+        is_backward = bool(graph_kwargs.get("is_backward"))
+        self._observe(self._registry.register, args[0], is_backward, started_ns)
+        return result
+
+    def _artifact_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        result = original(*args, **kwargs)
+        if self.on_optimizer_graph is not None:
+            instance = self._registry.instance_of(args[0])
+            if instance is not None and instance.runs_optimizer:
+                self.on_optimizer_graph()
+        return result
+
+    def _dynamo_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        self._observe(self._keep_dynamo, *args[:2])
+        return original(*args, **kwargs)
+
+    def _keep_dynamo(self, output_graph: Any, gm: Any) -> None:
+        self._compiles.keep_dynamo(describe_dynamo_graph(output_graph, gm))
+
+    def _module_load(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        module = original(*args, **kwargs)
+        if self._cpu_events:
+            self._observe(self._cpu_kernels.rebind, module)
+        return module
+
+
+def _remove(patches: list[Patch]) -> None:
+    for patch in reversed(patches):
+        patch.remove()
+
+
+def torch_problems() -> tuple[str, ...]:
+    """Return what this torch lacks for capture; empty when it has all.
+
+    Looking imports every module that holds a place, so a name that one module binds from
+    another is bound before any of them is wrapped.
+    """
+    found = (point.problem() for point in points.ALL)
+    return tuple(problem for problem in found if problem is not None)
+
+
+def torch_version() -> str:
+    """Return the version of the torch that is observed."""
+    return process.version()

@@ -1,0 +1,93 @@
+"""Owns what a pattern's node replaced: pattern matching drops ``seq_nr``, stack and source.
+
+FX reports each replacement; from a new node the walk leads back through the replaced
+nodes and those erased with them, staying in the same half of the joint graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch.fx
+
+from profiler_ext.torch_compat import fx
+
+Replaced = Mapping[str, tuple[tuple[str, fx.Meta], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    meta: fx.Meta
+    inputs: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Watch:
+    """A watch over the passes that run on one graph."""
+
+    gm: torch.fx.GraphModule
+    _before: dict[str, _Before] = field(default_factory=dict)
+    _old_of: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        """Take down the nodes as they are before the passes."""
+        self._before = {
+            node.name: _Before(dict(node.meta), tuple(i.name for i in node.all_input_nodes))
+            for node in self.gm.graph.nodes
+            if node.op == "call_function"
+        }
+
+    def note(self, old: str, new: str) -> None:
+        """Take down one replacement."""
+        self._old_of[new].append(old)
+
+    def replaced(self) -> Replaced:
+        """Return, for each node the passes made, what it replaced, in graph order."""
+        nodes = {n.name: n for n in self.gm.graph.nodes if n.op == "call_function"}
+        made = [node for name, node in nodes.items() if name not in self._before]
+        live = set(nodes)
+        rows = {node.name: self._rows(node, live, made) for node in made}
+        return {name: found for name, found in rows.items() if found}
+
+    def _rows(
+        self, node: torch.fx.Node, live: set[str], made: list[torch.fx.Node]
+    ) -> tuple[tuple[str, fx.Meta], ...]:
+        seeds = _from_users(node, {n.name for n in made}, lambda name: self._old_of.get(name, ()))
+        erased = self._erased(seeds, live)
+        tag = node.meta.get("partitioner_tag")
+        same = [name for name in erased if self._before[name].meta.get("partitioner_tag") == tag]
+        order = {name: index for index, name in enumerate(self._before)}
+        chosen = sorted(same or erased, key=order.__getitem__)
+        return tuple((name, self._before[name].meta) for name in chosen)
+
+    def _erased(self, seeds: set[str], live: set[str]) -> set[str]:
+        """What stood in place of a new node: the replaced nodes and those gone with them."""
+        found: set[str] = set()
+        todo = list(seeds)
+        while todo:
+            name = todo.pop()
+            if name in found:
+                continue
+            found.add(name)
+            todo += self._old_of.get(name, [])
+            if name in self._before:
+                todo += [i for i in self._before[name].inputs if i not in live]
+        return found & set(self._before)
+
+
+def _from_users(
+    node: torch.fx.Node, made: set[str], old_of: Callable[[str], tuple[str, ...] | list[str]]
+) -> set[str]:
+    """What a new node, or new nodes that it feeds (``getitem``), replaced."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    todo = [node]
+    while todo:
+        current = todo.pop()
+        if current.name not in seen:
+            seen.add(current.name)
+            found.update(old_of(current.name))
+            todo += [user for user in current.users if user.name in made]
+    return found

@@ -1,0 +1,41 @@
+"""Owns the reading of torch's stack traces: text to frames."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from profiler_ext.paths import shorten
+from profiler_ext.records import Frame
+
+_FILE = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+?)\s*$')
+_MARKER = re.compile(r"^[\s~^]*$")
+
+
+@functools.lru_cache(maxsize=65536)
+def parse_stack(trace: str | None) -> tuple[Frame, ...]:
+    """Read a ``node.meta["stack_trace"]``.
+
+    Args:
+        trace: the text, outermost frame first; from torch 2.13 on with lines of carets.
+
+    Returns:
+        The frames, outermost first, their paths relative to roots.
+    """
+    lines = (trace or "").splitlines()
+    return tuple(
+        _frame(match, lines[index + 1 : index + 2])
+        for index, line in enumerate(lines)
+        if (match := _FILE.match(line))
+    )
+
+
+def _frame(match: re.Match[str], following: list[str]) -> Frame:
+    code = following[0].strip() if following else ""
+    usable = code and not _MARKER.match(code) and not _FILE.match(code)
+    return Frame(
+        file=shorten(match["file"]),
+        line=int(match["line"]),
+        function=match["function"],
+        code=code if usable else None,
+    )

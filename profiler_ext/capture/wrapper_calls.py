@@ -1,0 +1,115 @@
+"""Owns the second rule for call sites: the launches that the generated wrapper's text makes.
+
+The text is parsed, never run. Partitions are followed where the runner calls them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_PARTIAL = ("sum", "amax", "amin", "prod", "any")
+_EXTERN = ("extern_kernels", "aten", "torch.ops")
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperCall:
+    """One launch in the wrapper's text.
+
+    Attributes:
+        callee: ``triton_poi_fused_add_0``, ``cpp_fused_add_0``, ``extern_kernels.mm``, or the
+            reduction's name (``sum``) for a workspace's last stage.
+        buffer: name of the buffer assigned, if one is.
+        generated: Inductor generated the kernel.
+        partial: it finishes the partial values in a workspace.
+    """
+
+    callee: str
+    buffer: str | None
+    generated: bool
+    partial: bool = False
+
+
+def wrapper_calls(source: str) -> tuple[WrapperCall, ...]:
+    """Return the launches of a generated module, in program order.
+
+    Args:
+        source: text of Inductor's output module.
+
+    Returns:
+        The launches; empty when the text is not a Python wrapper (the C++ wrapper).
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return ()
+    functions = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
+    if "call" not in functions:
+        return ()
+    return tuple(_calls(functions["call"].body, functions))
+
+
+def _calls(body: list[ast.stmt], functions: dict[str, ast.FunctionDef]) -> Iterator[WrapperCall]:
+    for statement in body:
+        if isinstance(statement, ast.With | ast.If):
+            yield from _calls(statement.body, functions)
+        elif isinstance(value := getattr(statement, "value", None), ast.Call):
+            partition = _partition(value)
+            if partition in functions:
+                yield from _calls(functions[partition].body, functions)
+            elif (call := _launch(value, _assigned(statement))) is not None:
+                yield call
+
+
+def _launch(call: ast.Call, buffer: str | None) -> WrapperCall | None:
+    name = _dotted(call.func)
+    if name.endswith(".run"):
+        return WrapperCall(name.removesuffix(".run"), buffer, generated=True)
+    if name.startswith("cpp_"):
+        return WrapperCall(name, buffer, generated=True)
+    if name.startswith(_EXTERN):
+        return WrapperCall(name, buffer, generated=False)
+    return _partial(call, buffer)
+
+
+def _partial(call: ast.Call, buffer: str | None) -> WrapperCall | None:
+    """``buf7 = workspace_0[...].view(4, 64).sum(dim=0)``, with views and casts after it."""
+    node: ast.expr = call
+    operation = None
+    while True:
+        if isinstance(node, ast.Call):
+            node = node.func
+        elif isinstance(node, ast.Attribute):
+            operation = node.attr if node.attr in _PARTIAL else operation
+            node = node.value
+        elif isinstance(node, ast.Subscript):
+            node = node.value
+        else:
+            break
+    workspace = isinstance(node, ast.Name) and node.id.startswith("workspace")
+    if not workspace or operation is None:
+        return None
+    return WrapperCall(operation, buffer, generated=False, partial=True)
+
+
+def _partition(call: ast.Call) -> str:
+    """``self.partitions[0](args)`` calls ``partition_0``."""
+    function = call.func
+    if not isinstance(function, ast.Subscript) or not _dotted(function.value).endswith(
+        "partitions"
+    ):
+        return ""
+    index = function.slice
+    return f"partition_{index.value!r}" if isinstance(index, ast.Constant) else ""
+
+
+def _assigned(statement: ast.stmt) -> str | None:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return targets[0].id if targets and isinstance(targets[0], ast.Name) else None
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""

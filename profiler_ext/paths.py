@@ -1,0 +1,62 @@
+"""Owns how source paths are kept: relative to named roots, so that no home folder leaks."""
+
+from __future__ import annotations
+
+import functools
+import os
+import site
+import sys
+import sysconfig
+from pathlib import Path
+
+
+@functools.cache
+def _roots(working: str, script: str) -> tuple[tuple[str, str], ...]:
+    candidates = [
+        ("<site-packages>", sysconfig.get_path("purelib")),
+        *(("<site-packages>", folder) for folder in site.getsitepackages()),
+        ("<user-site>", site.getusersitepackages()),
+        ("<stdlib>", sysconfig.get_path("stdlib")),
+        ("<script>", script),
+        ("<working>", working),
+        ("<home>", str(Path.home())),
+    ]
+    return tuple((token, folder.rstrip(os.sep)) for token, folder in candidates if len(folder) > 1)
+
+
+def script_folder() -> str:
+    """Return the folder of the running script, or the working folder."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    return str(Path(main).resolve().parent) if main else str(Path.cwd())
+
+
+def _current_roots() -> tuple[tuple[str, str], ...]:
+    return _roots(str(Path.cwd()), script_folder())
+
+
+def shorten(path: str) -> str:
+    """Replace the longest root that holds a path by its token."""
+    holding = [(t, r) for t, r in _current_roots() if path.startswith(r + os.sep)]
+    if not holding:
+        return path
+    token, root = max(holding, key=lambda pair: len(pair[1]))
+    return token + path[len(root) :]
+
+
+def expand(path: str) -> str:
+    """Put this process's folder for the token at the start of a path."""
+    for token, root in _current_roots():
+        if path.startswith(token + os.sep):
+            return root + path[len(token) :]
+    return path
+
+
+def library_roots() -> tuple[str, ...]:
+    """Return the folders whose files are never the user's own."""
+    own = {"<site-packages>", "<user-site>", "<stdlib>"}
+    return tuple(dict.fromkeys(root for token, root in _current_roots() if token in own))
+
+
+def user_roots() -> tuple[str, ...]:
+    """Return the folders whose files are the user's own: the script's and the working folder."""
+    return tuple(dict.fromkeys((script_folder(), str(Path.cwd()))))

@@ -1,0 +1,126 @@
+"""Owns typed access to FX nodes' metadata; what it returns is builtins only.
+
+Source: keys as set in ``torch/fx/proxy.py``, ``torch/_functorch/_aot_autograd`` and
+``torch/_dynamo/output_graph.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.fx
+
+Meta = Mapping[str, Any]
+
+
+def target_name(target: Any) -> str:
+    """Return a target in FX spelling: ``aten.addmm.default``, ``getitem``."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    return str(getattr(target, "__name__", target))
+
+
+def original_aten(meta: Meta) -> str | None:
+    """Return the op before decomposition."""
+    op = meta.get("original_aten")
+    return None if op is None else str(op)
+
+
+def integer(meta: Meta, key: str) -> int | None:
+    """Return an integer entry, or ``None``."""
+    value = meta.get(key)
+    return value if isinstance(value, int) else None
+
+
+def text(meta: Meta, key: str) -> str | None:
+    """Return an entry as text, or ``None``; enums give their name."""
+    value = meta.get(key)
+    return None if value is None else str(getattr(value, "name", value))
+
+
+def autograd_backward(meta: Meta) -> bool | None:
+    """Return torch's tag; ``None`` where this torch never writes it."""
+    if not has_autograd_backward():
+        return None
+    return bool(meta.get("autograd_backward", False))
+
+
+def has_autograd_backward() -> bool:
+    """Tell whether this torch tags nodes with ``autograd_backward`` (2.12 and later)."""
+    import inspect
+
+    import torch.fx.traceback
+
+    return "autograd_backward" in inspect.getsource(torch.fx.traceback)
+
+
+def source_fns(meta: Meta) -> tuple[str, ...]:
+    """Return the names in the node's own, else its forward's, ``source_fn_stack``."""
+    stack = meta.get("source_fn_stack") or meta.get("fwd_source_fn_stack") or ()
+    return tuple(str(entry[0]) for entry in stack)
+
+
+def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
+    """Return ``(path, class name)`` from the root inwards, own or the forward's."""
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+    return tuple((str(path), _class_name(kind)) for path, kind in stack.values())
+
+
+def _class_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2].strip("'>")
+
+
+def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
+    """Return the user's own labels (``torch.fx.traceback.annotate``), sorted."""
+    custom = meta.get("custom")
+    if not isinstance(custom, Mapping):
+        return ()
+    return tuple(sorted((str(key), str(value)) for key, value in custom.items()))
+
+
+def tensors(meta: Meta) -> tuple[torch.Tensor, ...]:
+    """Return the fake tensors that a node yields."""
+    value = meta.get("val", meta.get("example_value"))
+    entries = value if isinstance(value, list | tuple) else (value,)
+    return tuple(entry for entry in entries if isinstance(entry, torch.Tensor))
+
+
+def size_hint(size: Any) -> int | None:
+    """Return a size as an integer, its hint where it is symbolic, ``None`` where it has none."""
+    if isinstance(size, int):
+        return size
+    hint = getattr(getattr(size, "node", None), "hint", None)
+    return hint if isinstance(hint, int) else None
+
+
+@contextmanager
+def watching_replacements(
+    gm: torch.fx.GraphModule, on_replace: Callable[[str, str], None]
+) -> Iterator[None]:
+    """Report each ``(old node, new node)`` replacement made in a graph.
+
+    Source: ``torch/fx/graph_module.py``, ``GraphModule._register_replace_node_hook``.
+    """
+
+    def hook(old: Any, new: Any, user: Any) -> None:
+        on_replace(_name(old), _name(new))
+
+    gm._register_replace_node_hook(hook)
+    try:
+        yield
+    finally:
+        gm._unregister_replace_node_hook(hook)
+
+
+def _name(node: Any) -> str:
+    return str(getattr(node, "name", node))
+
+
+def graph_modules(gm: torch.fx.GraphModule) -> Iterable[torch.fx.GraphModule]:
+    """Return a graph module and those nested in it."""
+    return (module for module in gm.modules() if isinstance(module, torch.fx.GraphModule))

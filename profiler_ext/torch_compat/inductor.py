@@ -1,0 +1,214 @@
+"""Owns typed access to Inductor's objects while it generates code, and to its artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch.fx
+
+RIDING = "_profiler_ext_v1"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledNode:
+    """What one scheduler node says of itself.
+
+    Attributes:
+        origins: FX nodes that Inductor lists for it: a superset of what it computes.
+        written: the node whose value its buffer holds, if it can be told.
+        read: the nodes whose values it reads from buffers.
+        partial: the buffer holds a partial value (first stage of a split reduction).
+        reads: names of the buffers read.
+        writes: names of the buffers written.
+    """
+
+    origins: frozenset[torch.fx.Node]
+    written: torch.fx.Node | None
+    read: frozenset[torch.fx.Node]
+    partial: bool
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def current_graph() -> Any:
+    """Return the ``GraphLowering`` that code is being generated for (the innermost one)."""
+    from torch._inductor.virtualized import V
+
+    return V.graph
+
+
+def root_graph(graph: Any) -> Any:
+    """Return the outermost graph around ``graph``."""
+    while (parent := getattr(graph, "parent", None)) is not None:
+        graph = parent
+    return graph
+
+
+def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
+    """Open a kernel's schedule up to its leaves; reduction markers are passed over.
+
+    Source: ``torch/_inductor/scheduler.py``: ``BaseSchedulerNode.get_nodes`` opens fused,
+    foreach, combo and grouped nodes.
+    """
+    seen: set[int] = set()
+    for entry in node_schedule:
+        for leaf in entry.get_nodes() if hasattr(entry, "get_nodes") else ():
+            if getattr(leaf, "node", None) is not None and id(leaf) not in seen:
+                seen.add(id(leaf))
+                yield _describe(leaf)
+
+
+def _describe(leaf: Any) -> ScheduledNode:
+    graph = current_graph()
+    buffers = leaf.read_writes.reads
+    written, partial = _value(graph, leaf.node)
+    read = {_value(graph, _buffer(graph, dep.name))[0] for dep in buffers}
+    return ScheduledNode(
+        origins=frozenset(leaf.node.origins),
+        written=written,
+        read=frozenset(node for node in read if node is not None),
+        partial=partial,
+        reads=tuple(sorted(dep.name for dep in buffers)),
+        writes=tuple(sorted(dep.name for dep in leaf.read_writes.writes)),
+    )
+
+
+def _buffer(graph: Any, name: str) -> Any:
+    found = graph.name_to_buffer.get(name)
+    return graph.graph_inputs.get(name) if found is None else found
+
+
+def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
+    """The FX node whose value a buffer holds, and whether it is only a part of that value."""
+    if buffer is None:
+        return None, False
+    exact = buffer.get_origin_node() if hasattr(buffer, "get_origin_node") else None
+    if exact is not None:
+        return exact, False
+    own = set(getattr(buffer, "origins", ()) or ())
+    last = [node for node in own if not set(node.users) & own]
+    if not last:
+        return None, False
+    order = {node: index for index, node in enumerate(last[0].graph.nodes)}
+    return max(last, key=lambda node: order.get(node, -1)), True
+
+
+def extern_origin(kernel: Any) -> torch.fx.Node | None:
+    """Return the FX node that an extern kernel computes, exactly."""
+    node: torch.fx.Node | None = kernel.origin_node
+    return node
+
+
+def extern_origins(kernel: Any) -> frozenset[torch.fx.Node]:
+    """Return all FX nodes that Inductor lists for an extern kernel."""
+    return frozenset(kernel.origins)
+
+
+def extern_reads(kernel: Any) -> tuple[str, ...]:
+    """Return the names of the buffers that an extern kernel reads."""
+    return tuple(sorted(dep.name for dep in kernel.get_read_writes().reads))
+
+
+def extern_name(kernel: Any) -> str:
+    """Return the name by which the wrapper calls it: ``extern_kernels.mm``, ``aten.sort``."""
+    name = kernel.try_get_kernel_name() if hasattr(kernel, "try_get_kernel_name") else None
+    return str(name or getattr(kernel, "python_kernel_name", None) or type(kernel).__name__)
+
+
+def extern_op(kernel: Any) -> str | None:
+    """Return the ATen op of an extern kernel as the profiler spells it: ``aten::mm``."""
+    overload = getattr(kernel, "op_overload", None)
+    schema = getattr(overload, "_schema", None)
+    if schema is not None:
+        return str(schema.name)
+    packet = getattr(overload, "_qualified_op_name", None)
+    return None if packet is None else str(packet)
+
+
+def is_extern(node: Any) -> bool:
+    """Tell whether an IR node is an extern kernel."""
+    from torch._inductor.ir import ExternKernel
+
+    return isinstance(node, ExternKernel)
+
+
+_SILENT_LAUNCHES = frozenset(
+    {
+        "DeviceCopy",
+        "IndexPutFallback",
+        "InplaceBernoulliFallback",
+        "InplaceCopyFallback",
+        "MutatingFirstArgExternKernel",
+        "ScatterFallback",
+    }
+)
+
+
+def launches_silently(node: Any) -> bool:
+    """Tell whether an extern kernel launches work without reporting its call site.
+
+    Source: ``torch/_inductor/ir.py``: the classes whose ``codegen`` calls no
+    ``codegen_comment``.
+    """
+    return type(node).__name__ in _SILENT_LAUNCHES
+
+
+def is_user_triton(node: Any) -> bool:
+    """Tell whether an extern kernel is a Triton kernel that the user wrote."""
+    from torch._inductor.ir import UserDefinedTritonKernel
+
+    return isinstance(node, UserDefinedTritonKernel)
+
+
+def buffer_value(graph: Any, name: str) -> torch.fx.Node | None:
+    """Return the FX node whose value a named buffer of a graph holds."""
+    return _value(graph, _buffer(graph, name))[0]
+
+
+def graph_is_inference(graph: Any) -> bool:
+    """Tell whether a graph was compiled with no gradient asked for."""
+    return bool(getattr(graph, "is_inference", False))
+
+
+def cache_key(artifact: Any) -> str | None:
+    """Return the FX graph cache key of an artifact, as its marker in the trace prints it."""
+    key = getattr(artifact, "_fx_graph_cache_key", None)
+    return None if key is None else str(key)
+
+
+def caches_enabled() -> bool:
+    """Tell whether the FX graph cache is on."""
+    from torch._inductor import config
+
+    on: Any = config.fx_graph_cache
+    return bool(on) and not config.force_disable_caches
+
+
+def cache_dir() -> str:
+    """Return Inductor's cache folder."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir as inductor_cache_dir
+
+    return str(inductor_cache_dir())
+
+
+def output_module(artifact: Any) -> str | None:
+    """Return the path of the generated module that holds a graph's wrapper."""
+    from torch._inductor.codecache import get_path
+
+    key = getattr(artifact, "cache_key", None)
+    return None if not key else str(get_path(key, "py")[2])
+
+
+def wrapper_source(artifact: Any) -> str | None:
+    """Return the text of the generated module."""
+    text = getattr(artifact, "source_code", None)
+    return text if isinstance(text, str) else None
+
+
+def loaded_modules() -> tuple[Any, ...]:
+    """Return the generated modules that this process has loaded."""
+    from torch._inductor.codecache import PyCodeCache
+
+    return tuple(PyCodeCache.modules)

@@ -1,0 +1,101 @@
+"""Owns the list of places in torch that capture observes, with the shape each must have.
+
+Source: torch 2.11 to 2.14, ``torch/_inductor`` and ``torch/_dynamo``.
+"""
+
+from __future__ import annotations
+
+from profiler_ext.torch_compat.patches import Point
+
+_SITE = ("node_schedule", "kernel_name", "is_extern")
+_SITES = "the call sites of a graph"
+
+CALL_SITES = tuple(
+    Point(module, "set_kernel_post_grad_provenance_tracing", _SITE, _SITES)
+    for module in (
+        "torch._inductor.debug",
+        "torch._inductor.codegen.triton",
+        "torch._inductor.codegen.cpp",
+    )
+)
+EXTERN_CALL = Point(
+    "torch._inductor.scheduler",
+    "Scheduler.codegen_extern_call",
+    ("self", "scheduler_node"),
+    "library calls that torch does not report",
+)
+KERNEL_COMMENT = Point(
+    "torch._inductor.codegen.triton",
+    "TritonScheduling.codegen_comment",
+    ("self", "node_schedule"),
+    "mix-order reductions, which torch does not report",
+)
+KERNEL_CALL = Point(
+    "torch._inductor.codegen.wrapper",
+    "PythonWrapperCodegen.generate_kernel_call",
+    ("self", "kernel_name", "call_args"),
+    "mix-order reductions, which torch does not report",
+)
+JOINT_PASSES = Point(
+    "torch._inductor.compile_fx",
+    "_recursive_joint_graph_passes",
+    ("gm",),
+    "the link from a backward node to its forward node",
+)
+POST_GRAD_PASSES = Point(
+    "torch._inductor.compile_fx",
+    "_recursive_post_grad_passes",
+    ("gm", "is_inference"),
+    "what a pattern's node replaced",
+)
+INNER_COMPILE = Point(
+    "torch._inductor.compile_fx",
+    "_compile_fx_inner",
+    ("gm", "example_inputs"),
+    "fresh source lines on an FX graph cache hit",
+)
+ARTIFACT_INIT = Point(
+    "torch._inductor.output_code",
+    "CompiledFxGraph.__init__",
+    ("self", "current_callable", "graph", "gm"),
+    "the provenance of a graph",
+)
+ARTIFACT_READY = Point(
+    "torch._inductor.output_code",
+    "CompiledFxGraph.post_compile",
+    ("self", "example_inputs", "constants", "graph_kwargs"),
+    "the graphs of this process, compiled or from a cache",
+)
+ARTIFACT_CALL = Point(
+    "torch._inductor.output_code",
+    "CompiledFxGraph.__call__",
+    ("self", "inputs"),
+    "the end of a step whose optimizer is compiled",
+)
+DYNAMO_GRAPH = Point(
+    "torch._dynamo.output_graph",
+    "OutputGraph.call_user_compiler",
+    ("self", "gm"),
+    "fresh source lines on an AOTAutograd cache hit",
+)
+MODULE_LOAD = Point(
+    "torch._inductor.codecache",
+    "PyCodeCache.load_by_key_path",
+    ("cls", "key", "path"),
+    "events for Inductor's C++ kernels",
+)
+
+ALL = (
+    *CALL_SITES,
+    EXTERN_CALL,
+    KERNEL_COMMENT,
+    KERNEL_CALL,
+    JOINT_PASSES,
+    POST_GRAD_PASSES,
+    INNER_COMPILE,
+    ARTIFACT_INIT,
+    ARTIFACT_READY,
+    ARTIFACT_CALL,
+    DYNAMO_GRAPH,
+    MODULE_LOAD,
+)

@@ -1,0 +1,80 @@
+"""Owns what torch tells of the running process: compile ids, Dynamo scopes, versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import CodeType
+from typing import Any
+
+import torch
+
+
+def version() -> str:
+    """Return torch's version."""
+    return str(torch.__version__)
+
+
+def current_compile_id() -> str | None:
+    """Return the compile id in force, ``0/0``, or ``None`` outside a compile.
+
+    Source: ``torch/_guards.py``, ``CompileContext.current_compile_id``; restored by
+    AOTAutograd when it compiles a backward graph lazily.
+    """
+    from torch._guards import CompileContext
+
+    found = CompileContext.current_compile_id()
+    return None if found is None else str(found)
+
+
+def dynamo_scope(output_graph: Any) -> Mapping[str, Any]:
+    """Return the local variables of the frame that Dynamo compiled."""
+    scope = getattr(output_graph, "local_scope", None)
+    return scope if isinstance(scope, Mapping) else {}
+
+
+def dynamo_globals(output_graph: Any) -> Mapping[str, Any]:
+    """Return the global variables of the frame that Dynamo compiled."""
+    scope = getattr(output_graph, "global_scope", None)
+    return scope if isinstance(scope, Mapping) else {}
+
+
+def dynamo_self(output_graph: Any) -> str | None:
+    """Return the variable of the module whose own method is compiled, ``L['self']``."""
+    code = getattr(getattr(output_graph, "root_tx", None), "f_code", None)
+    if not isinstance(code, CodeType) or not code.co_varnames:
+        return None
+    first = dynamo_scope(output_graph).get(code.co_varnames[0])
+    method = getattr(type(first), code.co_name, None)
+    own_code: Any = getattr(method, "__code__", None)
+    if not isinstance(first, torch.nn.Module) or own_code is not code:
+        return None
+    return f"L['{code.co_varnames[0]}']"
+
+
+def anything_compiled() -> bool:
+    """Tell whether Inductor compiled or loaded a graph in this process already."""
+    import sys
+
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and bool(utils.counters["stats"].get("unique_graphs"))
+
+
+def recording(name: str) -> Any:
+    """Return a context manager that gives the profiler one event."""
+    from torch._C._profiler import _RecordFunctionFast
+
+    return _RecordFunctionFast(name)
+
+
+def profiler_is_on() -> bool:
+    """Tell whether a profiler is recording."""
+    import torch.autograd.profiler
+
+    return bool(torch.autograd.profiler._is_profiler_enabled)
+
+
+def on_optimizer_step(callback: Callable[..., None]) -> Any:
+    """Call back after each eager optimizer step; returns a handle with ``remove()``."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    return register_optimizer_step_post_hook(callback)
