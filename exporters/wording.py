@@ -149,7 +149,7 @@ def step_text(analysis: Analysis, step: Step) -> str:
 
 def _line_labels(row: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
     if row["file"] is None:
-        return _unnamed("line", row), ""
+        return _unnamed("source line", row), ""
     return f"{short_path(row['file'], settings)}:{row['line']}", row["code"] or ""
 
 
