@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -49,10 +49,6 @@ class Document(NamedTuple):
     header: dict[str, msgspec.Raw]
     raw: FileEvents
     strict: Sequence[msgspec.Raw]
-
-
-class _WithArgs(msgspec.Struct, gc=False):
-    args: dict[str, Any] = {}
 
 
 class _Properties(msgspec.Struct, gc=False):
@@ -125,18 +121,6 @@ def trace_of(path: Path, document: Document) -> Trace:
         )
     except (msgspec.DecodeError, ValueError) as error:
         raise shape_error(path, str(error)) from error
-
-
-def event_arguments(raw: bytes) -> dict[str, Any]:
-    """Return the arguments of one raw event.
-
-    Args:
-        raw: the event's JSON, as ``Trace.raw`` gives it.
-
-    Returns:
-        Its ``args``; empty where it has none.
-    """
-    return msgspec.json.decode(source.strict(raw), type=_WithArgs).args
 
 
 def shape_error(path: Path, found: str) -> TraceError:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto.reader import event_arguments, read_trace
+from profiler_ext.kineto.events import event_arguments
+from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import Device, Thread
 from tests.kineto.traces import DEVICES, EVENTS, H200, text_of, written
 

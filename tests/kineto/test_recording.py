@@ -7,13 +7,9 @@ import numpy as np
 import pytest
 
 from profiler_ext.errors import TraceError
+from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.kineto.recording import (
-    original,
-    read_recording,
-    with_arguments,
-    write_recording,
-)
+from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.records import Gap, Recording, Settings
 from tests.analyses import gpu_step
 from tests.kineto.traces import EVENTS, H200, text_of, written

@@ -1,0 +1,78 @@
+"""Owns what the JSON exports say of a launch's places: largest part first, in short words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from profiler_ext.records import Analysis, Frame, Place
+
+THE_MODEL = "(model)"
+
+
+class Part(NamedTuple):
+    """A part of a launch: the index of its place, and its nanoseconds."""
+
+    place: int
+    duration_ns: int
+
+
+def parts_of_launches(analysis: Analysis) -> list[tuple[Part, ...]]:
+    """Return the parts of each launch, the largest first.
+
+    Args:
+        analysis: what to read.
+
+    Returns:
+        One tuple for each launch, empty where it has no parts.
+    """
+    shares = analysis.shares
+    parts: list[list[Part]] = [[] for _ in range(len(analysis.launches))]
+    places, durations = shares.place.tolist(), shares.duration_ns.tolist()
+    for launch, *part in zip(shares.launch.tolist(), places, durations, strict=True):
+        parts[launch].append(Part(*part))
+    return [tuple(sorted(some, key=lambda part: -part.duration_ns)) for some in parts]
+
+
+def distinct(places: Iterable[Place], say: Callable[[Place], str | None]) -> list[str]:
+    """Return what ``say`` says of places, each text once, nothing for ``None``."""
+    return list(dict.fromkeys(text for place in places if (text := say(place)) is not None))
+
+
+def node_text(place: Place) -> str:
+    """Return the FX node, the ATen op or the gap that a place stands for."""
+    return place.node or place.aten_op or place.gap or "unknown"
+
+
+def op_text(place: Place) -> str | None:
+    """Return a place's op without its overload: ``aten.addmm``."""
+    op = place.aten_op
+    return op if op is None or "::" in op else ".".join(op.split(".")[:2])
+
+
+def position_text(place: Place) -> str | None:
+    """Return a place's file name and line: ``model.py:12``."""
+    if place.file is None or place.line is None:
+        return None
+    return f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
+
+
+def line_text(place: Place) -> str | None:
+    """Return a place's line with its code: ``model.py:12  h = self.up(x)``."""
+    position = position_text(place)
+    return position if position is None or not place.code else f"{position}  {place.code}"
+
+
+def module_text(place: Place) -> str | None:
+    """Return a place's module path; the model itself has none and gets a word."""
+    return THE_MODEL if place.module == "" else place.module
+
+
+def stack_text(place: Place) -> str | None:
+    """Return a place's stack as Python and ``torch.fx`` print one."""
+    return "".join(map(_frame_text, place.stack)) or None
+
+
+def _frame_text(frame: Frame) -> str:
+    code = f"    {frame.code}\n" if frame.code else ""
+    return f'  File "{frame.file}", line {frame.line}, in {frame.function}\n{code}'

@@ -1,0 +1,217 @@
+"""Owns the copy of the trace for TensorBoard's profiler plugin, torch-tb-profiler.
+
+The plugin gives a kernel's time to the operator whose ``External id`` its launch call carries,
+and knows launch calls only by an old category. So the copy renames that category and cuts each
+call into one part for each launch, around which stand an operator named after the fused source
+ops and line, and the modules. No other reader should be given this copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from exporters.launch_places import (
+    THE_MODEL,
+    distinct,
+    op_text,
+    parts_of_launches,
+    position_text,
+)
+from profiler_ext.errors import UsageError
+from profiler_ext.kineto.events import edited, microseconds
+from profiler_ext.kineto.names import CALL_CATEGORIES, Arg, Category
+from profiler_ext.kineto.recording import write_trace
+from profiler_ext.records import Analysis, Events, Level, Phase, Place
+
+SUFFIX = ".pt.trace.json.gz"
+
+_PLUGIN_CALL = "Runtime"
+_NOT_AN_OPERATOR = "gpu_annotation"
+_FRESH_ID = 1 << 40
+_OPS_SHOWN = 3
+
+
+def export_tensorboard(analysis: Analysis, log_dir: Path, worker: str) -> Path:
+    """Write the copy of the trace that TensorBoard's profiler plugin shows.
+
+    Args:
+        analysis: what to write.
+        log_dir: the folder to give to ``tensorboard --logdir``.
+        worker: the plugin's name for the process, such as ``rank0``.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        UsageError: ``worker`` cannot be a file's name.
+        OutputError: The file cannot be written.
+    """
+    if not worker or Path(worker).name != worker:
+        raise UsageError(f'worker "{worker}" cannot name a file; use letters, digits, _ and -')
+    path = log_dir / f"{worker}{SUFFIX}"
+    write_trace(path, analysis.recording.trace.header, _events(analysis))
+    return path
+
+
+def _events(analysis: Analysis) -> Iterator[bytes]:
+    copy = _Copy(analysis)
+    for position in range(len(analysis.recording.trace.raw)):
+        yield from copy.of(position)
+
+
+class _Slot(NamedTuple):
+    """Where a launch is shown on its CPU thread."""
+
+    pid: int | str
+    tid: int | str
+    start_ns: int
+    duration_ns: int
+
+    def event(self, category: str, name: str, args: Mapping[str, object]) -> bytes:
+        """Return the JSON of an event that fills the slot."""
+        times = {"ts": microseconds(self.start_ns), "dur": microseconds(self.duration_ns)}
+        head = {"ph": "X", "cat": category, "name": name, "pid": self.pid, "tid": self.tid}
+        return msgspec.json.encode({**head, **times, "args": args})
+
+
+class _Copy:
+    """Says for each event of the trace what stands in the copy in its place."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        trace, launches = analysis.recording.trace, analysis.launches
+        self._raw, self._columns, self._launches = trace.raw, trace.events, launches
+        self._labels = _Labels(analysis)
+        self._categories = _renamed(trace.events)
+        self._calls = _relabelled_calls(analysis)
+        self._in_calls = {row: len(rows) for rows in self._calls.values() for row in rows}
+        positions = trace.events.position[launches.event].tolist()
+        self._launch_at = {position: row for row, position in enumerate(positions)}
+        self._row_at = {p: row for row, p in enumerate(trace.events.position.tolist())}
+
+    def of(self, position: int) -> Iterator[bytes]:
+        """Return what stands in the copy for the event at one position."""
+        raw = self._raw[position]
+        launch = self._launch_at.get(position)
+        if position in self._calls:
+            yield from self._call(raw, position)
+        elif launch in self._in_calls:
+            yield edited(raw, {}, self._ids(launch))
+        elif launch is not None and self._runs_on_cpu(launch):
+            yield from self._labels.around(launch, self._slot(position, 0, 1))
+            yield raw
+        elif position in self._categories:
+            yield edited(raw, {"cat": self._categories[position]})
+        else:
+            yield raw
+
+    def _call(self, raw: bytes, position: int) -> Iterator[bytes]:
+        rows = self._calls[position]
+        for number, row in enumerate(rows):
+            slot = self._slot(position, number, len(rows))
+            yield from self._labels.around(row, slot)
+            times = {"ts": microseconds(slot.start_ns), "dur": microseconds(slot.duration_ns)}
+            yield edited(raw, {"cat": _PLUGIN_CALL, **times}, self._ids(row))
+
+    def _ids(self, row: int) -> dict[str, object]:
+        """Return the ids that tie a part of a call to its one device event."""
+        own = {} if self._in_calls[row] == 1 else {Arg.CORRELATION: _FRESH_ID + row}
+        return {Arg.EXTERNAL_ID: _FRESH_ID + row, **own}
+
+    def _slot(self, position: int, number: int, of: int) -> _Slot:
+        row = self._row_at[position]
+        thread = self._columns.threads[self._columns.thread[row]]
+        start, duration = int(self._columns.start_ns[row]), int(self._columns.duration_ns[row])
+        begin, end = (start + duration * part // of for part in (number, number + 1))
+        return _Slot(thread.pid, thread.tid, begin, end - begin)
+
+    def _runs_on_cpu(self, row: int) -> bool:
+        category = self._columns.category[int(self._launches.event[row])]
+        return category == Category.CPU_OP and self._launches.level[row] == Level.LINE
+
+
+class _Labels:
+    """Makes what stands around a launch: its modules, and an operator that names its source."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._launches = analysis.launches
+        self._places = analysis.places
+        self._parts = parts_of_launches(analysis)
+        self._module_ids: dict[str, int] = {}
+
+    def around(self, row: int, slot: _Slot) -> Iterator[bytes]:
+        """Return the events around one launch, the outermost first.
+
+        All have the same times, which the plugin nests in the order of the file.
+        """
+        places = [self._places[part.place] for part in self._parts[row]]
+        phase = self._launches.phase[row]
+        yield from self._modules(places[0] if places else Place(), phase, slot)
+        args = {Arg.EXTERNAL_ID: _FRESH_ID + row}
+        if places and places[0].stack:
+            args |= {Arg.CALL_STACK: _call_stack(places[0])}
+        yield slot.event(Category.CPU_OP, self._operator(row, places, phase), args)
+
+    def _operator(self, row: int, places: list[Place], phase: str) -> str:
+        ops = distinct(places, op_text) or [self._launches.gap[row] or self._launches.name[row]]
+        more = [f"{len(ops) - _OPS_SHOWN} more"] if len(ops) > _OPS_SHOWN else []
+        lines = distinct(places[:1], position_text)
+        return " @ ".join([f"[{phase}] " + " + ".join(ops[:_OPS_SHOWN] + more), *lines])
+
+    def _modules(self, place: Place, phase: str, slot: _Slot) -> Iterator[bytes]:
+        if place.module is None:
+            return
+        parent: int | None = None
+        for path in _paths(place.module):
+            name = f"nn.Module: {path}" + ("" if phase == Phase.FORWARD else f".{phase}")
+            # One id for every call, or the plugin's tree would repeat the module per call.
+            number = self._module_ids.setdefault(name, len(self._module_ids))
+            own, above, module = Arg.PYTHON_ID, Arg.PYTHON_PARENT_ID, Arg.PYTHON_MODULE_ID
+            args = {own: _FRESH_ID + number, above: parent, module: number}
+            yield slot.event(Category.PYTHON_FUNCTION, name, args)
+            parent = _FRESH_ID + number
+
+
+def _paths(module: str) -> list[str]:
+    parts = module.split(".") if module else []
+    return [THE_MODEL, *(".".join(parts[: end + 1]) for end in range(len(parts)))]
+
+
+def _call_stack(place: Place) -> str:
+    frames = (f"{frame.file}({frame.line}): {frame.function}" for frame in reversed(place.stack))
+    return ";".join(frames)
+
+
+def _renamed(events: Events) -> dict[int, str]:
+    """Return the new categories by position.
+
+    The plugin counts a step's range on the GPU as a second step, and cannot load an event
+    without category.
+    """
+    new = {
+        **dict.fromkeys(CALL_CATEGORIES, _PLUGIN_CALL),
+        Category.GPU_USER_ANNOTATION: _NOT_AN_OPERATOR,
+        "": "other",
+    }
+    rows = np.flatnonzero(events.category.where(*new)).tolist()
+    positions = events.position.tolist()
+    return {positions[row]: new[events.category[row]] for row in rows}
+
+
+def _relabelled_calls(analysis: Analysis) -> dict[int, list[int]]:
+    """Return the launches of each call, by the call's position, where a line is known of one."""
+    events, launches = analysis.recording.trace.events, analysis.launches
+    calls = np.flatnonzero(events.category.where(*CALL_CATEGORIES))
+    positions = events.position[calls].tolist()
+    position_of = dict(zip(events.correlation[calls].tolist(), positions, strict=True))
+    on_cpu = events.category.where(Category.CPU_OP)[launches.event].tolist()
+    found: dict[int, list[int]] = {}
+    for row, correlation in enumerate(launches.correlation.tolist()):
+        if correlation in position_of and not on_cpu[row]:
+            found.setdefault(position_of[correlation], []).append(row)
+    led = launches.level.where(Level.LINE).tolist()
+    return {call: rows for call, rows in found.items() if any(led[row] for row in rows)}
