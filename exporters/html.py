@@ -148,7 +148,7 @@ def _top(analysis: Analysis, by: str, title: str) -> str:
         for row in rows
     )
     heads = _heads((phase.replace("_", " ") for phase in phases), HEADINGS[by])
-    return _section(title, _table(heads, body, _rest(whole, rows, phases, total)))
+    return _section(title, _table(heads, body, _rest(whole, rows, phases, total)), by)
 
 
 def _top_row(row: Row, names: tuple[str, ...], phases: list[Phase], most: int, total: int) -> str:
@@ -156,8 +156,12 @@ def _top_row(row: Row, names: tuple[str, ...], phases: list[Phase], most: int, t
     times = "".join(
         _number(row[phase], time_text(row[phase]) if row[phase] else "") for phase in phases
     )
-    texts = "".join(f'<td class="name">{_text(name)}</td>' for name in names)
+    texts = "".join(map(_name, map(_text, names)))
     return f"<tr>{_time_cells(row['duration_ns'], total)}{bar}{times}{texts}</tr>"
+
+
+def _name(text: str) -> str:
+    return f'<td class="name"><div class="clip" title="{text}">{text}</div></td>'
 
 
 def _rest(

@@ -16,7 +16,7 @@ from profiler_ext.records import Analysis, LedgerLine, Recording, Settings, Step
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.handmade import launches, shares, trace
 
-EVIL = "</script><img onerror=alert(1) src=x>"
+EVIL = "\"'></script><img onerror=alert(1) src=x>"
 
 
 class Page(HTMLParser):
