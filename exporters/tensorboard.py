@@ -34,6 +34,8 @@ _PLUGIN_CALL = "Runtime"
 _NOT_AN_OPERATOR = "gpu_annotation"
 _FRESH_ID = 1 << 40
 _OPS_SHOWN = 3
+# The plugin adds times as doubles, so parts that touch would seem to overlap.
+_APART_NS = 4
 
 
 def export_tensorboard(analysis: Analysis, log_dir: Path, worker: str) -> Path:
@@ -127,7 +129,8 @@ class _Copy:
         thread = self._columns.threads[self._columns.thread[row]]
         start, duration = int(self._columns.start_ns[row]), int(self._columns.duration_ns[row])
         begin, end = (start + duration * part // of for part in (number, number + 1))
-        return _Slot(thread.pid, thread.tid, begin, end - begin)
+        apart = _APART_NS if of > 1 else 0
+        return _Slot(thread.pid, thread.tid, begin, max(0, end - begin - apart))
 
     def _runs_on_cpu(self, row: int) -> bool:
         category = self._columns.category[int(self._launches.event[row])]
