@@ -11,7 +11,8 @@ from exporters.perfetto.lanes import Span
 from exporters.perfetto.packets import PacketWriter
 from exporters.perfetto.tracks import Tracks
 from exporters.writing import replacing
-from profiler_ext.records import Analysis
+from profiler_ext.errors import TraceError
+from profiler_ext.records import Analysis, Events
 
 __all__ = ["export_perfetto"]
 
@@ -25,6 +26,7 @@ def export_perfetto(analysis: Analysis, path: Path) -> None:
 
     Raises:
         OutputError: The file cannot be written.
+        TraceError: An event starts before the trace's time zero.
     """
     with replacing(path) as file:
         writer = PacketWriter(file)
@@ -35,7 +37,7 @@ def export_perfetto(analysis: Analysis, path: Path) -> None:
 def _draw(writer: PacketWriter, analysis: Analysis) -> None:
     trace = analysis.recording.trace
     events = trace.events
-    start_ns = int(events.start_ns.min()) if len(events) else 0
+    start_ns = _start_ns(events)
     writer.clock(start_ns, trace.base_ns + start_ns)
     tracks = Tracks(writer)
     flows = Flows(analysis)
@@ -45,10 +47,17 @@ def _draw(writer: PacketWriter, analysis: Analysis) -> None:
     draw_host(writer, tracks, events, analysis.recording.settings, rows, flows.from_host)
 
 
+def _start_ns(events: Events) -> int:
+    start_ns = int(events.start_ns.min()) if len(events) else 0
+    if start_ns < 0:
+        raise TraceError(
+            f"the trace has an event at {start_ns} ns, but Perfetto's times start at zero; "
+            "record it again"
+        )
+    return start_ns
+
+
 def _draw_steps(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> None:
-    if not analysis.steps:
-        return
-    group = tracks.track("training", rank=0)
     spans = [
         Span(
             step.start_ns,
@@ -58,4 +67,4 @@ def _draw_steps(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> Non
         )
         for step in analysis.steps
     ]
-    tracks.draw("steps", group, 0, spans)
+    tracks.draw("steps", None, 0, spans)

@@ -55,7 +55,7 @@ class LaunchArguments:
 
     def constant(self, row: int) -> dict[str, Argument]:
         """Return the arguments that all launches with this launch's key share."""
-        return present(self._what(row) | self._graph(row) | self._where(row))
+        return present(self._where(row) | self._what(row) | self._graph(row))
 
     def changing(self, row: int) -> dict[str, Argument]:
         """Return the arguments of this launch alone."""
@@ -78,7 +78,6 @@ class LaunchArguments:
         columns = self._launches
         op = optional(columns.op_event, row)
         return {
-            "phase": columns.phase[row],
             "kind": columns.kind[row],
             "kernel": columns.kernel[row],
             "level": columns.level[row],
@@ -106,6 +105,7 @@ class LaunchArguments:
             return list(dict.fromkeys(text for place in places if (text := say(place))))
 
         return {
+            "phase": self._launches.phase[row],
             "source_lines": each(source_line),
             "modules": each(module_label),
             "aten_ops": each(lambda place: place.aten_op),

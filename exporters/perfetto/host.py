@@ -13,6 +13,7 @@ from exporters.perfetto.tracks import Tracks
 from profiler_ext.records import Events, Settings, Thread
 
 _PROFILER = "profiler"
+_PIDS = 2**31
 _RANK, _PROFILER_RANK = 1000, 1_000_000
 
 
@@ -113,7 +114,7 @@ def _argument_columns(events: Events) -> dict[str, list[int | None]]:
 
 
 def _is_process(pid: int | str) -> bool:
-    return isinstance(pid, int) and pid >= 0
+    return isinstance(pid, int) and 0 <= pid < _PIDS
 
 
 class _Parents:

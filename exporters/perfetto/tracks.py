@@ -16,10 +16,6 @@ class Tracks:
     def __init__(self, writer: PacketWriter) -> None:
         self._writer = writer
         self._count = 0
-        # Uuid 0 stands for the whole trace: its groups come in the order of their ranks.
-        everything = writer.descriptor()
-        everything.uuid = 0
-        everything.child_ordering = pb.TrackDescriptor.EXPLICIT
 
     def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
         """Describe a track, or a group when others name it as their parent.
@@ -74,12 +70,12 @@ class Tracks:
         descriptor.thread.thread_name = name
         return self._count
 
-    def draw(self, name: str, parent: int, rank: int, spans: Iterable[Span]) -> None:
+    def draw(self, name: str, parent: int | None, rank: int, spans: Iterable[Span]) -> None:
         """Draw spans side by side; those that overlap go to further tracks of the same name.
 
         Args:
             name: the track's name; the viewer shows siblings of one name as one row.
-            parent: uuid of the group.
+            parent: uuid of the group, ``None`` for a track of its own.
             rank: the track's place in the group.
             spans: what to draw.
         """

@@ -1,24 +1,17 @@
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from itertools import combinations
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from exporters.perfetto import export_perfetto
-from exporters.perfetto.lanes import Span, in_file_order, split
 from profiler_ext.errors import OutputError
-from profiler_ext.records import Analysis, Device, Place, Recording, Settings, Thread
 from tests import analyses
-from tests.handmade import BASE_NS, Mark, Row, launches, shares, trace
+from tests.gpu_events import GPU_MARKS
+from tests.handmade import BASE_NS
 from tests.trace_processor import Reader, reading
 
-HOST = Thread(77, 77)
-STREAM = Thread(0, 7)
 ON_STREAMS = "from slice s join track t on t.id = s.track_id where t.name like 'stream %'"
 
 
@@ -36,34 +29,6 @@ def cpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     export_perfetto(analyses.cpu_step(), path)
     with reading(path) as reader:
         yield reader
-
-
-@pytest.fixture
-def export_and_read(tmp_path: Path) -> Iterator[Callable[[Analysis], Reader]]:
-    with ExitStack() as stack:
-
-        def both(analysis: Analysis) -> Reader:
-            path = tmp_path / "trace.pftrace"
-            export_perfetto(analysis, path)
-            return stack.enter_context(reading(path))
-
-        yield both
-
-
-def _analysis(marks: list[Mark], rows: list[Row], places: tuple[Place, ...]) -> Analysis:
-    recording = Recording(trace=trace(marks, (Device(0, "NVIDIA H200"),)), settings=Settings())
-    return Analysis(
-        recording=recording,
-        steps=(),
-        launches=launches(marks, rows),
-        places=places,
-        shares=shares(rows),
-    )
-
-
-def _kernel(name: str, start: int, duration: int, correlation: int) -> Mark:
-    args = {"device": 0, "stream": 7, "correlation": correlation}
-    return Mark(name, "kernel", STREAM, start, duration, args)
 
 
 def test_gpu_trace_is_taken_without_an_import_error(gpu: Reader) -> None:
@@ -92,7 +57,7 @@ def test_overlapping_launches_of_one_stream_both_keep_their_duration(gpu: Reader
 
 def test_cpu_events_keep_count_and_time_by_category(gpu: Reader) -> None:
     expected: dict[str, tuple[int, int]] = {}
-    for mark in analyses.GPU_MARKS:
+    for mark in GPU_MARKS:
         if mark.thread.pid == 4242:
             count, total_ns = expected.get(mark.category, (0, 0))
             expected[mark.category] = (count + 1, total_ns + mark.duration_ns)
@@ -183,7 +148,7 @@ def test_each_launch_has_one_arrow_from_the_call_that_started_it(gpu: Reader) ->
                extract_arg(i.arg_set_id, 'debug.correlation') as ran, o.name as call
         from flow join slice o on o.id = slice_out join slice i on i.id = slice_in order by ran
     """)
-    calls = {mark.args.get("correlation"): mark.name for mark in analyses.GPU_MARKS[:23]}
+    calls = {mark.args.get("correlation"): mark.name for mark in GPU_MARKS[:23]}
     assert drawn == [(number, number, calls[number]) for number in range(11, 20)]
 
 
@@ -277,107 +242,6 @@ def test_cpu_run_keeps_its_events_on_the_thread_too(cpu: Reader) -> None:
     assert drawn == [(mark.name,) for mark in analyses.CPU_MARKS]
 
 
-def test_nasty_names_come_back_as_they_were(
-    export_and_read: Callable[[Analysis], Reader],
-) -> None:
-    names = ["'\"; drop table slice; --", "名前 ядро 🚀", "</script><b>&amp;", "k" * 10_000, ""]
-    marks = [_kernel(name, 1_000 * row, 500, row) for row, name in enumerate(names)]
-    rows = [Row(row, ((0, 500),), "eager", "other", "op", name) for row, name in enumerate(names)]
-    code = 'x = "</script>" + \'é\' + "\\\\"'
-    place = Place(aten_op="aten::add", file="/tmp/ü b/m.py", line=1, code=code, module="a'\"b")
-    reader = export_and_read(_analysis(marks, rows, (place,)))
-    drawn = reader.rows(f"""
-        select s.name as name, extract_arg(s.arg_set_id, 'debug.kernel') as kernel,
-               extract_arg(s.arg_set_id, 'debug.source_lines[0]') as line,
-               extract_arg(s.arg_set_id, 'debug.modules[0]') as module
-        {ON_STREAMS} order by ts
-    """)
-    assert reader.import_errors() == []
-    assert drawn == [(name, name or None, f"m.py:1 {code}", "a'\"b") for name in names]
-
-
-def test_half_a_surrogate_pair_becomes_a_question_mark(
-    export_and_read: Callable[[Analysis], Reader],
-) -> None:
-    marks = [_kernel("bad \ud83d name", 0, 5, 1)]
-    reader = export_and_read(
-        _analysis(marks, [Row(0, ((0, 5),), "eager", "other", "op")], (Place(),))
-    )
-    assert reader.rows(f"select s.name as name {ON_STREAMS}") == [("bad ? name",)]
-
-
-def test_replayed_cuda_graph_is_a_star_of_arrows(
-    export_and_read: Callable[[Analysis], Reader],
-) -> None:
-    call = Mark("cudaGraphLaunch", "cuda_runtime", HOST, 0, 90, {"correlation": 5})
-    marks = [call, *(_kernel(f"k{row}", 100 * row, 50, 5) for row in (1, 2, 3))]
-    rows = [Row(row, ((0, 50),), "triton", "forward", "op") for row in (1, 2, 3)]
-    reader = export_and_read(_analysis(marks, rows, (Place(),)))
-    drawn = reader.rows("""
-        select o.name as call, i.name as kernel from flow
-        join slice o on o.id = slice_out join slice i on i.id = slice_in order by 2
-    """)
-    assert reader.import_errors() == []
-    assert drawn == [("cudaGraphLaunch", kernel) for kernel in ("k1", "k2", "k3")]
-
-
-def test_cpu_events_that_cross_each_other_all_keep_their_time(
-    export_and_read: Callable[[Analysis], Reader],
-) -> None:
-    marks = [
-        Mark("outer", "cpu_op", HOST, 0, 100),
-        Mark("crossing", "user_annotation", HOST, 50, 100),
-        Mark("same start", "cpu_op", HOST, 0, 10),
-        Mark("instant", "cpu_op", HOST, 100, 0),
-        Mark("PyTorch Profiler (0)", "Trace", Thread("Spans", "PyTorch Profiler"), 0, 500),
-        Mark("Buffer Request", "overhead", Thread(-1, 0), 3, 4),
-    ]
-    reader = export_and_read(_analysis(marks, [], ()))
-    drawn = reader.rows("select name, category, ts, dur from slice")
-    assert reader.import_errors() == []
-    assert sorted(drawn) == sorted(
-        (mark.name, mark.category, mark.start_ns, mark.duration_ns) for mark in marks
-    )
-
-
-def test_device_events_that_are_no_launches_stay_off_the_streams(
-    export_and_read: Callable[[Analysis], Reader],
-) -> None:
-    annotation = Mark("ProfilerStep#0", "gpu_user_annotation", STREAM, 0, 900, {"External id": 9})
-    marks = [_kernel("k", 10, 50, 5), annotation]
-    rows = [Row(0, ((0, 50),), "eager", "other", "op")]
-    reader = export_and_read(_analysis(marks, rows, (Place(),)))
-    drawn = reader.rows(
-        "select t.name as track, s.name as name from slice s join track t on t.id = s.track_id "
-        "where s.category in ('eager', 'gpu_user_annotation') order by 1"
-    )
-    assert drawn == [("gpu user annotation", "ProfilerStep#0"), ("stream 7", "k")]
-
-
-def test_many_launches_of_one_call_site_each_keep_their_own_numbers(
-    export_and_read: Callable[[Analysis], Reader],
-) -> None:
-    count = 5_000
-    marks = [_kernel("k", 10 * row, 7, row) for row in range(count)]
-    rows = [Row(row, ((0, 7),), "triton", "forward", "op", "k") for row in range(count)]
-    reader = export_and_read(_analysis(marks, rows, (Place(aten_op="aten::add"),)))
-    drawn = reader.rows(f"""
-        select count(*) as n, sum(dur) as total,
-               sum(extract_arg(s.arg_set_id, 'debug.correlation')) as correlations,
-               sum(extract_arg(s.arg_set_id, 'debug.shares_ns.aten::add')) as shares {ON_STREAMS}
-    """)
-    assert reader.import_errors() == []
-    assert drawn == [(count, 7 * count, sum(range(count)), 7 * count)]
-
-
-def test_empty_recording_is_a_trace_without_slices(
-    export_and_read: Callable[[Analysis], Reader],
-) -> None:
-    reader = export_and_read(_analysis([], [], ()))
-    assert reader.import_errors() == []
-    assert reader.rows("select name from slice") == []
-
-
 def test_the_same_analysis_gives_the_same_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "1.pftrace", tmp_path / "2.pftrace"
     export_perfetto(analyses.gpu_step(), first)
@@ -389,46 +253,3 @@ def test_folder_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"cannot write .*; choose another place"):
         export_perfetto(analyses.gpu_step(), tmp_path / "file" / "x.pftrace")
-
-
-def test_rank_stands_in_the_name_of_the_process(
-    export_and_read: Callable[[Analysis], Reader],
-) -> None:
-    analysis = analyses.gpu_step()
-    settings = Settings(command=("train.py",), rank=3, world_size=8)
-    recording = dataclasses.replace(analysis.recording, settings=settings)
-    reader = export_and_read(dataclasses.replace(analysis, recording=recording))
-    assert reader.rows("select name from process where pid = 4242") == [
-        ("python train.py (rank 3)",)
-    ]
-
-
-def _span(start: int, end: int) -> Span:
-    return Span(start, end, b"", {})
-
-
-def test_crossing_spans_go_to_different_lanes() -> None:
-    spans = [_span(0, 10), _span(5, 15), _span(10, 12)]
-    assert split(spans, nesting=True) == [[spans[0], spans[2]], [spans[1]]]
-
-
-def test_inner_spans_share_the_lane_only_where_nesting_is_allowed() -> None:
-    spans = [_span(2, 4), _span(0, 10)]
-    assert split(spans, nesting=True) == [[spans[1], spans[0]]]
-    assert split(spans, nesting=False) == [[spans[1]], [spans[0]]]
-
-
-def test_an_end_is_written_before_the_begin_at_the_same_time() -> None:
-    first, second = _span(0, 10), _span(10, 20)
-    order = list(in_file_order([first, second]))
-    assert order == [(0, first), (10, None), (10, second), (20, None)]
-
-
-def test_random_spans_never_cross_within_a_lane() -> None:
-    numbers = np.random.default_rng(0).integers(0, 1_000, size=(400, 2))
-    spans = [_span(int(min(pair)), int(max(pair))) for pair in numbers]
-    lanes = split(spans, nesting=True)
-    assert sorted(span for lane in lanes for span in lane) == sorted(spans)
-    for lane in lanes:
-        for a, b in combinations(lane, 2):
-            assert b.start_ns >= a.end_ns or b.end_ns <= a.end_ns

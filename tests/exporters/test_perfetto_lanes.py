@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from exporters.perfetto.lanes import Span, in_file_order, split
+
+
+def _span(start: int, end: int) -> Span:
+    return Span(start, end, b"", {})
+
+
+def test_crossing_spans_go_to_different_lanes() -> None:
+    spans = [_span(0, 10), _span(5, 15), _span(10, 12)]
+    assert split(spans, nesting=True) == [[spans[0], spans[2]], [spans[1]]]
+
+
+def test_inner_spans_share_the_lane_only_where_nesting_is_allowed() -> None:
+    spans = [_span(2, 4), _span(0, 10)]
+    assert split(spans, nesting=True) == [[spans[1], spans[0]]]
+    assert split(spans, nesting=False) == [[spans[1]], [spans[0]]]
+
+
+def test_an_end_is_written_before_the_begin_at_the_same_time() -> None:
+    first, second = _span(0, 10), _span(10, 20)
+    order = list(in_file_order([first, second]))
+    assert order == [(0, first), (10, None), (10, second), (20, None)]
+
+
+def test_random_spans_never_cross_within_a_lane() -> None:
+    numbers = np.random.default_rng(0).integers(0, 1_000, size=(400, 2))
+    spans = [_span(int(min(pair)), int(max(pair))) for pair in numbers]
+    lanes = split(spans, nesting=True)
+    assert sorted(span for lane in lanes for span in lane) == sorted(spans)
+    for lane in lanes:
+        for a, b in combinations(lane, 2):
+            assert b.start_ns >= a.end_ns or b.end_ns <= a.end_ns
