@@ -1,1 +1,31 @@
-"""Leads every GPU microsecond of a compiled training step back to the model's lines and modules."""
+"""Leads every GPU microsecond of a compiled training step back to the model's lines and modules.
+
+Names are loaded when they are first used, so that a recording is read without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from profiler_ext.profiler import profile
+    from profiler_ext.session import Session, load
+    from profiler_ext.switch import disable, enable
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Session": "session",
+    "disable": "switch",
+    "enable": "switch",
+    "load": "session",
+    "profile": "profiler",
+}
+__all__ = ["Session", "disable", "enable", "load", "profile"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

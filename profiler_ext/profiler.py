@@ -1,0 +1,182 @@
+"""Owns ``profile``: a ``torch.profiler.profile`` whose result is a session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch.profiler
+
+from profiler_ext import switch
+from profiler_ext.errors import LateCaptureWarning, UsageError
+from profiler_ext.kineto.reader import read_trace
+from profiler_ext.paths import library_roots, user_roots
+from profiler_ext.records import Recording, Settings
+from profiler_ext.session import Session
+from profiler_ext.torch_compat import process
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LATE = (
+    "a model was compiled before profiler_ext was switched on, so its kernels cannot be led to "
+    "lines: start with `profiler-ext run`, call `profiler_ext.enable()` at the top of the "
+    "script, or set PROFILER_EXT=1"
+)
+
+
+class profile(torch.profiler.profile):  # noqa: N801  (named as the class it stands in for)
+    """Profile a training step and lead its device time back to the model.
+
+    Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
+    recorded cycle of a schedule becomes a session. Capture stays on when the block ends, so
+    that a later profile knows the graphs compiled meanwhile; ``profiler_ext.disable()``
+    switches it off.
+
+    Args:
+        on_trace_ready: called with this profiler when a cycle's session is there.
+        user_roots: folders whose files are the user's own; by default the script's folder
+            and the working folder.
+        strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
+        **torch_options: all other options of ``torch.profiler.profile``.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_trace_ready: Callable[..., Any] | None = None,
+        user_roots: tuple[str, ...] | None = None,
+        strict: bool = False,
+        **torch_options: Any,
+    ) -> None:
+        if switch.current() is None and process.anything_compiled():
+            warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
+        switch.enable(cpu_events=_asks_for_cpu_only(torch_options), strict=strict)
+        self.sessions: list[Session] = []
+        self.step_source = "none"
+        self._on_session = on_trace_ready
+        self._user_roots = user_roots
+        self._folder = tempfile.TemporaryDirectory(prefix="profiler_ext-")
+        super().__init__(on_trace_ready=self._keep_session, **torch_options)
+
+    @property
+    def session(self) -> Session:
+        """The session of the last recorded cycle.
+
+        Raises:
+            UsageError: Nothing was recorded yet.
+        """
+        if not self.sessions:
+            raise UsageError(
+                "nothing was recorded yet: leave the `with` block, or call step() until the "
+                "schedule's active steps are over"
+            )
+        return self.sessions[-1]
+
+    def step(self) -> None:
+        """End a step."""
+        if self.step_source == "none":
+            self.step_source = "prof.step"
+        super().step()
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Write the last cycle's trace as torch would have written it."""
+        raw = self._raw_trace()
+        if not raw.exists():
+            super().export_chrome_trace(path)
+        elif path.endswith(".gz"):
+            import gzip
+
+            with raw.open("rb") as source, gzip.open(path, "wb") as target:
+                shutil.copyfileobj(source, target)
+        else:
+            shutil.copyfile(raw, path)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the last session; see :meth:`profiler_ext.session.Session.export`."""
+        return self.session.export(path)
+
+    def launches(self, **filters: Any) -> pd.DataFrame:
+        """Return :meth:`Session.launches` of the last session."""
+        return self.session.launches(**filters)
+
+    def attribution(self, **filters: Any) -> pd.DataFrame:
+        """Return :meth:`Session.attribution` of the last session."""
+        return self.session.attribution(**filters)
+
+    def by_line(self, view: str = "model", **filters: Any) -> pd.DataFrame:
+        """Return :meth:`Session.by_line` of the last session."""
+        return self.session.by_line(view, **filters)
+
+    def by_module(self, depth: int | None = None, **filters: Any) -> pd.DataFrame:
+        """Return :meth:`Session.by_module` of the last session."""
+        return self.session.by_module(depth, **filters)
+
+    def by_op(self, **filters: Any) -> pd.DataFrame:
+        """Return :meth:`Session.by_op` of the last session."""
+        return self.session.by_op(**filters)
+
+    def by_phase(self, **filters: Any) -> pd.DataFrame:
+        """Return :meth:`Session.by_phase` of the last session."""
+        return self.session.by_phase(**filters)
+
+    def by_kernel(self, **filters: Any) -> pd.DataFrame:
+        """Return :meth:`Session.by_kernel` of the last session."""
+        return self.session.by_kernel(**filters)
+
+    def graphs(self) -> pd.DataFrame:
+        """Return :meth:`Session.graphs` of the last session."""
+        return self.session.graphs()
+
+    def coverage(self) -> pd.DataFrame:
+        """Return :meth:`Session.coverage` of the last session."""
+        return self.session.coverage()
+
+    def assert_coverage(
+        self, fraction: float, level: str = "line", scope: str = "compiled"
+    ) -> None:
+        """Raise unless enough time was led back: :meth:`Session.assert_coverage`."""
+        self.session.assert_coverage(fraction, level, scope)
+
+    def _raw_trace(self) -> Path:
+        return Path(self._folder.name) / "trace.json"
+
+    def _keep_session(self, _: torch.profiler.profile) -> None:
+        raw = self._raw_trace()
+        raw.unlink(missing_ok=True)
+        super().export_chrome_trace(str(raw))
+        capture = switch.current()
+        recording = Recording(
+            trace=read_trace(raw),
+            graphs=capture.graphs if capture else (),
+            settings=self._settings(),
+            gaps=capture.gaps if capture else (),
+        )
+        self.sessions.append(Session(recording))
+        if self._on_session is not None:
+            self._on_session(self)
+
+    def _settings(self) -> Settings:
+        own = user_roots() if self._user_roots is None else self._user_roots
+        return Settings(
+            user_roots=tuple(own),
+            library_roots=library_roots(),
+            command=tuple(sys.argv),
+            torch_version=process.version(),
+            rank=int(os.environ.get("RANK", "0")),
+            world_size=int(os.environ.get("WORLD_SIZE", "1")),
+            step_source=self.step_source,
+        )
+
+
+def _asks_for_cpu_only(torch_options: dict[str, Any]) -> bool | None:
+    activities = torch_options.get("activities")
+    if activities is None:
+        return None
+    return set(activities) == {torch.profiler.ProfilerActivity.CPU}

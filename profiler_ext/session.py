@@ -1,0 +1,268 @@
+"""Owns the result: a recording and all that attribution found in it; loads, saves, exports.
+
+Nothing here needs torch. Tables and exports are made when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from profiler_ext.attribution import attribute
+from profiler_ext.errors import CoverageError, TraceError, UsageError
+from profiler_ext.kineto.recording import read_recording
+from profiler_ext.records import Analysis, Recording
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE_NAME = "session.pt.trace.json.gz"
+
+
+class Session:
+    """One profiled window: its trace, its compiled graphs, and where the time went.
+
+    Attributes:
+        recording: what was recorded.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        """Make a session of a recording; attribution runs when it is first needed."""
+        self.recording = recording
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """All that attribution found."""
+        return attribute(self.recording)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for a person: what is missing, and the remedy."""
+        return self.analysis.notes
+
+    def launches(self, **filters: Any) -> pd.DataFrame:
+        """Return one row for each launch; filters: ``step``, ``rank``, ``phase``."""
+        from exporters import tables
+
+        return tables.launches(self.analysis, **filters)
+
+    def attribution(self, **filters: Any) -> pd.DataFrame:
+        """Return one row for each launch and FX node, or gap; filters as in :meth:`launches`."""
+        from exporters import tables
+
+        return tables.attribution(self.analysis, **filters)
+
+    def by_line(self, view: str = "model", **filters: Any) -> pd.DataFrame:
+        """Return time by source line; ``view="user"`` takes the innermost line of your own."""
+        from exporters import tables
+
+        return tables.by_line(self.analysis, view, **filters)
+
+    def by_module(self, depth: int | None = None, **filters: Any) -> pd.DataFrame:
+        """Return time by module; ``depth`` cuts paths to that many names."""
+        from exporters import tables
+
+        return tables.by_module(self.analysis, depth, **filters)
+
+    def by_op(self, **filters: Any) -> pd.DataFrame:
+        """Return time by ATen op."""
+        from exporters import tables
+
+        return tables.by_op(self.analysis, **filters)
+
+    def by_phase(self, **filters: Any) -> pd.DataFrame:
+        """Return time by phase."""
+        from exporters import tables
+
+        return tables.by_phase(self.analysis, **filters)
+
+    def by_kernel(self, **filters: Any) -> pd.DataFrame:
+        """Return time by kernel."""
+        from exporters import tables
+
+        return tables.by_kernel(self.analysis, **filters)
+
+    def graphs(self) -> pd.DataFrame:
+        """Return one row for each graph instance."""
+        from exporters import tables
+
+        return tables.graphs(self.analysis)
+
+    def coverage(self) -> pd.DataFrame:
+        """Return how much time is attributed, idle, or a gap by reason."""
+        from exporters import tables
+
+        return tables.coverage(self.analysis)
+
+    def assert_coverage(
+        self, fraction: float, level: str = "line", scope: str = "compiled"
+    ) -> None:
+        """Raise unless enough of the busy time was led back.
+
+        Args:
+            fraction: the least part, 0 to 1.
+            level: ``line`` or ``op``: how far it must have been led.
+            scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
+
+        Raises:
+            CoverageError: Less was led back; the message gives the gaps.
+        """
+        from exporters import tables
+
+        found = tables.fraction_at(self.analysis, level, scope)
+        if found < fraction:
+            gaps = tables.coverage(self.analysis)
+            raise CoverageError(
+                f"{found:.2%} of the {scope} device time was led to a {level}, "
+                f"expected {fraction:.2%}:\n{gaps.to_string(index=False)}"
+            )
+
+    def report(
+        self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
+    ) -> str:
+        """Return a report as text; see ``profiler-ext report``."""
+        from exporters import terminal
+
+        return terminal.report(self.analysis, by, top, format, width)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the session in the format that the path's suffix names.
+
+        Args:
+            path: ``.pftrace`` (Perfetto), ``.json`` or ``.json.gz`` (Chrome, loads back),
+                ``.html``, ``.parquet`` or ``.csv`` (a folder of tables); without a suffix a
+                TensorBoard log folder.
+
+        Returns:
+            What was written.
+
+        Raises:
+            UsageError: The suffix names no format.
+            OutputError: It cannot be written.
+        """
+        target = Path(path)
+        return export_as(self, format_of(target), target)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the recording into a folder; :func:`load` gives it back."""
+        return self.export(Path(folder) / FILE_NAME)
+
+
+def load(path: str | Path) -> Session:
+    """Read a session without importing torch.
+
+    Args:
+        path: a folder that ``profiler-ext run`` wrote, or a trace file.
+
+    Returns:
+        The session.
+
+    Raises:
+        TraceError: There is no readable trace.
+    """
+    place = Path(path)
+    if place.is_dir():
+        if not (place / FILE_NAME).is_file():
+            raise TraceError(
+                f"{place} holds no {FILE_NAME}; give a folder that `profiler-ext run` wrote, "
+                "or a trace file"
+            )
+        place = place / FILE_NAME
+    return Session(read_recording(place))
+
+
+def format_of(path: Path) -> str:
+    """Return the format that a path's suffix names.
+
+    Raises:
+        UsageError: It names none.
+    """
+    for suffix, name in _SUFFIXES.items():
+        if path.name.endswith(suffix):
+            return name
+    if not path.suffix:
+        return "tensorboard"
+    raise UsageError(f"no format has the suffix of {path.name}; use one of {', '.join(_SUFFIXES)}")
+
+
+def export_as(session: Session, format: str, path: Path) -> Path:
+    """Write a session in a named format.
+
+    Args:
+        session: what to write.
+        format: ``perfetto``, ``chrome``, ``tensorboard``, ``csv``, ``parquet`` or ``html``.
+        path: the file, or the folder for ``tensorboard``, ``csv`` and ``parquet``.
+
+    Returns:
+        What was written.
+
+    Raises:
+        UsageError: There is no such format.
+    """
+    if format not in _EXPORTS:
+        raise UsageError(f"there is no format {format!r}; use one of {', '.join(_EXPORTS)}")
+    return _EXPORTS[format](session, path)
+
+
+def _perfetto(session: Session, path: Path) -> Path:
+    from exporters.perfetto import export_perfetto
+
+    export_perfetto(session.analysis, path)
+    return path
+
+
+def _chrome(session: Session, path: Path) -> Path:
+    from exporters.chrome_trace import export_chrome_trace
+
+    export_chrome_trace(session.analysis, path)
+    return path
+
+
+def _tensorboard(session: Session, path: Path) -> Path:
+    from exporters.tensorboard import export_tensorboard
+
+    return export_tensorboard(session.analysis, path, f"rank{session.recording.settings.rank}")
+
+
+def _html(session: Session, path: Path) -> Path:
+    from exporters.html import export_html
+
+    export_html(session.analysis, path)
+    return path
+
+
+def _csv(session: Session, path: Path) -> Path:
+    from exporters import tables
+
+    for name in _TABLES:
+        tables.write_csv(getattr(session, name)(), path / f"{name}.csv")
+    return path
+
+
+def _parquet(session: Session, path: Path) -> Path:
+    from exporters import tables
+
+    for name in _TABLES:
+        tables.write_parquet(getattr(session, name)(), path / f"{name}.parquet")
+    return path
+
+
+_TABLES = ("launches", "attribution", "coverage", "graphs")
+_SUFFIXES = {
+    ".pftrace": "perfetto",
+    ".json": "chrome",
+    ".json.gz": "chrome",
+    ".html": "html",
+    ".parquet": "parquet",
+    ".csv": "csv",
+}
+_EXPORTS: dict[str, Callable[[Session, Path], Path]] = {
+    "perfetto": _perfetto,
+    "chrome": _chrome,
+    "tensorboard": _tensorboard,
+    "csv": _csv,
+    "parquet": _parquet,
+    "html": _html,
+}

@@ -1,0 +1,53 @@
+"""Owns whether capture is on in this process: switching it on early, and off again."""
+
+from __future__ import annotations
+
+import threading
+
+from profiler_ext.capture.hooks import Capture
+
+_lock = threading.Lock()
+_capture: Capture | None = None
+
+
+def enable(*, cpu_events: bool | None = None, strict: bool = False) -> None:
+    """Switch capture on, for code that compiles before it profiles.
+
+    Capture costs nothing at run time; it watches compiles. Calling it again changes nothing.
+
+    Args:
+        cpu_events: give Inductor's C++ kernels events, so that CPU time can be attributed;
+            by default only where there is no accelerator.
+        strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
+
+    Raises:
+        TorchCapabilityError: This torch lacks a place that capture stands on.
+    """
+    global _capture
+    with _lock:
+        if _capture is None:
+            fresh = Capture(
+                cpu_events=_on_cpu() if cpu_events is None else cpu_events, strict=strict
+            )
+            fresh.install()
+            _capture = fresh
+
+
+def disable() -> None:
+    """Switch capture off and leave torch as it was found; what was captured is forgotten."""
+    global _capture
+    with _lock:
+        if _capture is not None:
+            _capture.remove()
+            _capture = None
+
+
+def current() -> Capture | None:
+    """Return the capture that is on, if it is."""
+    return _capture
+
+
+def _on_cpu() -> bool:
+    import torch
+
+    return not torch.accelerator.is_available()
