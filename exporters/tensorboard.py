@@ -121,8 +121,10 @@ class _Copy:
 
     def _ids(self, row: int) -> dict[str, object]:
         """Return the ids that tie a part of a call to its one device event."""
-        own = {} if self._in_calls[row] == 1 else {Arg.CORRELATION: _FRESH_ID + row}
-        return {Arg.EXTERNAL_ID: _FRESH_ID + row, **own}
+        ids: dict[str, object] = {Arg.EXTERNAL_ID: _FRESH_ID + row}
+        if self._in_calls[row] > 1:
+            ids[Arg.CORRELATION] = _FRESH_ID + row
+        return ids
 
     def _slot(self, position: int, number: int, of: int) -> _Slot:
         row = self._row_at[position]
@@ -154,9 +156,9 @@ class _Labels:
         places = [self._places[part.place] for part in self._parts[row]]
         phase = self._launches.phase[row]
         yield from self._modules(places[0] if places else Place(), phase, slot)
-        args = {Arg.EXTERNAL_ID: _FRESH_ID + row}
+        args: dict[str, object] = {Arg.EXTERNAL_ID: _FRESH_ID + row}
         if places and places[0].stack:
-            args |= {Arg.CALL_STACK: _call_stack(places[0])}
+            args[Arg.CALL_STACK] = _call_stack(places[0])
         yield slot.event(Category.CPU_OP, self._operator(row, places, phase), args)
 
     def _operator(self, row: int, places: list[Place], phase: str) -> str:
@@ -173,8 +175,11 @@ class _Labels:
             name = f"nn.Module: {path}" + ("" if phase == Phase.FORWARD else f".{phase}")
             # One id for every call, or the plugin's tree would repeat the module per call.
             number = self._module_ids.setdefault(name, len(self._module_ids))
-            own, above, module = Arg.PYTHON_ID, Arg.PYTHON_PARENT_ID, Arg.PYTHON_MODULE_ID
-            args = {own: _FRESH_ID + number, above: parent, module: number}
+            args: dict[str, object] = {
+                Arg.PYTHON_ID: _FRESH_ID + number,
+                Arg.PYTHON_PARENT_ID: parent,
+                Arg.PYTHON_MODULE_ID: number,
+            }
             yield slot.event(Category.PYTHON_FUNCTION, name, args)
             parent = _FRESH_ID + number
 
@@ -195,11 +200,8 @@ def _renamed(events: Events) -> dict[int, str]:
     The plugin counts a step's range on the GPU as a second step, and cannot load an event
     without category.
     """
-    new = {
-        **dict.fromkeys(CALL_CATEGORIES, _PLUGIN_CALL),
-        Category.GPU_USER_ANNOTATION: _NOT_AN_OPERATOR,
-        "": "other",
-    }
+    new: dict[str, str] = dict.fromkeys(CALL_CATEGORIES, _PLUGIN_CALL)
+    new |= {Category.GPU_USER_ANNOTATION: _NOT_AN_OPERATOR, "": "other"}
     rows = np.flatnonzero(events.category.where(*new)).tolist()
     positions = events.position.tolist()
     return {positions[row]: new[events.category[row]] for row in rows}

@@ -7,6 +7,7 @@ from exporters.chrome_trace import arguments, export_chrome_trace
 from profiler_ext.kineto.recording import read_recording
 from tests.analyses import cpu_step, gpu_step
 from tests.exporters.recorded import recorded
+from tests.trace_processor import reading
 
 MODEL = "/home/ann/gpt/model.py"
 TRAIN = (
@@ -121,3 +122,21 @@ def test_names_from_the_trace_stay_data(tmp_path):
     assert events[24]["args"]["compile.lines"] == [f"model.py:12  {code}"]
     raw = analysis.recording.trace.raw
     assert read_recording(path).trace.raw[24] == raw[24]
+
+
+def test_the_real_trace_processor_reads_every_slice_and_the_lines(tmp_path):
+    analysis = recorded("cg")
+    path = tmp_path / "session.pt.trace.json"
+    export_chrome_trace(analysis, path)
+    with reading(path) as trace:
+        assert trace.import_errors() == []
+        events = analysis.recording.trace.events
+        assert dict(trace.rows("select category, count(*) n from slice group by category")) == {
+            None: 2,
+            **{name: int(events.category.where(name).sum()) for name in events.category.strings},
+        }
+        lines = trace.rows(
+            "select extract_arg(arg_set_id, 'args.compile.lines[0]') line from slice "
+            "where category in ('kernel', 'gpu_memset') order by ts, id"
+        )
+    assert sorted(lines) == sorted((f"model.py:{row}",) for row in range(len(analysis.launches)))
