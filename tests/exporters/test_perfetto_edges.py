@@ -140,6 +140,24 @@ def test_many_launches_of_one_call_site_each_keep_their_own_numbers(
     assert drawn == [(count, 7 * count, sum(range(count)), 7 * count)]
 
 
+def test_launches_of_one_call_site_in_different_places_are_told_apart(
+    export_and_read: Callable[[Analysis], Reader],
+) -> None:
+    marks = [_kernel("k", 0, 7, 1), _kernel("k", 10, 7, 2)]
+    rows = [Row(row, ((row, 7),), "triton", "forward", "op", "k") for row in (0, 1)]
+    places = (Place(aten_op="aten::add"), Place(aten_op="aten::mul"))
+    reader = export_and_read(_analysis(marks, rows, places))
+    op = "extract_arg(s.arg_set_id, 'debug.aten_ops[0]') as op"
+    assert reader.rows(f"select {op} {ON_STREAMS} order by ts") == [("aten::add",), ("aten::mul",)]
+
+
+def test_a_name_is_sent_once_however_many_launches_have_it(tmp_path: Path) -> None:
+    marks = [_kernel("a_kernel_name", 10 * row, 7, row) for row in range(5)]
+    rows = [Row(row, ((0, 7),), "eager", "other", "op") for row in range(5)]
+    export_perfetto(_analysis(marks, rows, (Place(),)), tmp_path / "trace.pftrace")
+    assert (tmp_path / "trace.pftrace").read_bytes().count(b"a_kernel_name") == 1
+
+
 def test_empty_recording_is_a_trace_without_slices(
     export_and_read: Callable[[Analysis], Reader],
 ) -> None:

@@ -22,6 +22,11 @@ def test_inner_spans_share_the_lane_only_where_nesting_is_allowed() -> None:
     assert split(spans, nesting=False) == [[spans[1]], [spans[0]]]
 
 
+def test_of_two_spans_with_one_start_the_longer_is_the_outer_one() -> None:
+    inner, outer = _span(0, 4), _span(0, 10)
+    assert split([inner, outer], nesting=True) == [[outer, inner]]
+
+
 def test_an_end_is_written_before_the_begin_at_the_same_time() -> None:
     first, second = _span(0, 10), _span(10, 20)
     order = list(in_file_order([first, second]))
