@@ -21,17 +21,21 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One thing that a graph call ran: an operator it called, or one replayed device event.
+    """One thing that a graph call ran: an operator, or a device event without an operator.
 
     Attributes:
-        name: the operator's or the kernel's name, without a ``graph_0_`` prefix.
-        replayed: a device event of a replayed CUDA graph, so without an operator.
-        is_kernel: for a replayed unit: a kernel, so neither a copy nor a memset.
+        name: the operator's or the device event's name, without a ``graph_0_`` prefix.
+        on_device: no operator is known, so the name is the device event's.
+        replayed: it was launched by the replay of a CUDA graph.
+        is_kernel: for a device event: neither a copy nor a memset.
+        launched: for an operator: it launched something.
     """
 
     name: str
+    on_device: bool = False
     replayed: bool = False
     is_kernel: bool = True
+    launched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ def align(
     for run in _open_runs(sites, units, anchors):
         for at, match in run.resolve(learnt):
             matches[at] = match
+    for at, site in _nameless_pairs(sites, units, anchors, fits).items():
+        matches[at] = Match(site, SiteEvidence.CALL_ORDER)
     return tuple(
         match or _unplaced(unit, bool(row.any()))
         for match, unit, row in zip(matches, units, fits, strict=True)
@@ -78,8 +84,8 @@ def _fits(sites: Sequence[CallSite], units: Sequence[Unit]) -> Bools:
     """Tell which unit has the name of which site."""
     codes: dict[str, int] = {}
     called = np.array([codes.setdefault(n, len(codes)) for n in map(_called_name, sites)])
-    replayed = np.array([codes.setdefault(n, len(codes)) for n in map(_device_name, sites)])
-    rows = [(replayed if unit.replayed else called) == codes.get(unit.name, -1) for unit in units]
+    on_device = np.array([codes.setdefault(n, len(codes)) for n in map(_device_name, sites)])
+    rows = [(on_device if unit.on_device else called) == codes.get(unit.name, -1) for unit in units]
     return np.array(rows, dtype=np.bool_).reshape(len(units), len(sites))
 
 
@@ -146,20 +152,31 @@ def _anchored(
 
 
 def _evidence(site: CallSite, unit: Unit) -> SiteEvidence:
-    if unit.replayed:
-        return SiteEvidence.REPLAY_ORDER
     is_library = site.kind is SiteKind.EXTERN
-    return SiteEvidence.CALL_ORDER_OP if is_library else SiteEvidence.CALL_ORDER
+    return SiteEvidence.CALL_ORDER_OP if is_library else _order_evidence(unit)
+
+
+def _order_evidence(unit: Unit) -> SiteEvidence:
+    return SiteEvidence.REPLAY_ORDER if unit.replayed else SiteEvidence.CALL_ORDER
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenRun:
-    """The sites between two anchors, and the replayed units between the same two."""
+    """The sites between two anchors, and the device events between the same two.
+
+    Attributes:
+        sites: indices of the sites.
+        units: indices of the units.
+        are_libraries: every site calls a library, whose kernels' names nobody knows.
+        all_kernels: every unit is a kernel.
+        evidence: how the units were enqueued.
+    """
 
     sites: tuple[int, ...]
     units: tuple[int, ...]
     are_libraries: bool
     all_kernels: bool
+    evidence: SiteEvidence
 
     def resolve(self, learnt: Mapping[int, int]) -> list[tuple[int, Match]]:
         """Give each unit its site where the counts decide, else the reason why not."""
@@ -174,7 +191,7 @@ class _OpenRun:
             return self._all(Match(gap=GapReason.ALIGNMENT_MISMATCH))
         owners = np.repeat(self.sites, counts).tolist()
         return [
-            (unit, Match(site, SiteEvidence.REPLAY_ORDER))
+            (unit, Match(site, self.evidence))
             for unit, site in zip(self.units, owners, strict=True)
         ]
 
@@ -193,17 +210,53 @@ class _OpenRun:
 def _open_runs(
     sites: Sequence[CallSite], units: Sequence[Unit], anchors: Mapping[int, int]
 ) -> list[_OpenRun]:
-    """Return what lies open between each anchor and the next, where replayed units do."""
+    """Return what lies open between each anchor and the next, where device events do."""
     bounds = [(-1, -1), *sorted(anchors.items()), (len(units), len(sites))]
     runs = []
     for (unit_before, site_before), (unit_after, site_after) in pairwise(bounds):
         open_sites = tuple(range(site_before + 1, site_after))
-        open_units = tuple(u for u in range(unit_before + 1, unit_after) if units[u].replayed)
-        libraries = all(sites[site].kind is SiteKind.EXTERN for site in open_sites)
-        kernels = all(units[unit].is_kernel for unit in open_units)
+        open_units = tuple(u for u in range(unit_before + 1, unit_after) if units[u].on_device)
         if open_units:
-            runs.append(_OpenRun(open_sites, open_units, libraries, kernels))
+            runs.append(_open_run(sites, units, open_sites, open_units))
     return runs
+
+
+def _open_run(
+    sites: Sequence[CallSite],
+    units: Sequence[Unit],
+    open_sites: tuple[int, ...],
+    open_units: tuple[int, ...],
+) -> _OpenRun:
+    return _OpenRun(
+        sites=open_sites,
+        units=open_units,
+        are_libraries=all(sites[site].kind is SiteKind.EXTERN for site in open_sites),
+        all_kernels=all(units[unit].is_kernel for unit in open_units),
+        evidence=_order_evidence(units[open_units[0]]),
+    )
+
+
+def _nameless_pairs(
+    sites: Sequence[CallSite], units: Sequence[Unit], anchors: Mapping[int, int], fits: Bools
+) -> dict[int, int]:
+    """Pair sites whose operator capture could not name with the operators left over there.
+
+    Only where nothing else lies open between two anchors, and the numbers agree.
+    """
+    pairs: dict[int, int] = {}
+    bounds = [(-1, -1), *sorted(anchors.items()), (len(units), len(sites))]
+    for (unit_before, site_before), (unit_after, site_after) in pairwise(bounds):
+        open_sites = range(site_before + 1, site_after)
+        nameless = all(sites[s].kind is SiteKind.EXTERN and not sites[s].op for s in open_sites)
+        called = [u for u in range(unit_before + 1, unit_after) if units[u].launched]
+        unexpected = all(_is_unexpected_op(units[u], bool(fits[u].any())) for u in called)
+        if nameless and unexpected and len(called) == len(open_sites):
+            pairs.update(zip(called, open_sites, strict=True))
+    return pairs
+
+
+def _is_unexpected_op(unit: Unit, is_expected: bool) -> bool:
+    return not unit.on_device and not is_expected and classify.is_dispatched_op(unit.name)
 
 
 def _unplaced(unit: Unit, is_expected: bool) -> Match:

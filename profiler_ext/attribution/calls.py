@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,12 @@ from profiler_ext.attribution.columns import NO_ROW, Flags, ask, take
 from profiler_ext.attribution.launches import Enqueued
 from profiler_ext.attribution.nesting import Nesting
 from profiler_ext.attribution.phases import CallContext
+from profiler_ext.attribution.sequence import ForwardLinks
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Ints
+
+_Order = tuple[int, int]
+"""When the CPU enqueued it, then when the device ran it: a replay enqueues all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,9 @@ def find_calls(around: Surroundings, enqueued: Enqueued) -> tuple[GraphCall, ...
     inside = np.flatnonzero(take(around.marker, enqueued.cpu, NO_ROW) != NO_ROW)
     members = _by_marker(take(around.marker, enqueued.cpu[inside], NO_ROW), inside)
     called = _called_rows(around)
-    regions = _forward_regions(around)
+    links = _forward_links(around)
     return tuple(
-        _call(around, enqueued, unit_row, members, called, regions, int(marker))
+        _call(around, enqueued, unit_row, members, called, links, int(marker))
         for marker in np.flatnonzero(around.is_marker)
     )
 
@@ -114,25 +119,20 @@ def _by_marker(marker: Ints, values: Ints) -> dict[int, Ints]:
     return dict(zip(distinct.tolist(), np.split(values[order], first[1:]), strict=False))
 
 
-def _forward_regions(around: Surroundings) -> dict[int, set[str]]:
-    """Return the compile ids of the compiled forwards of each sequence number."""
-    events, regions = around.events, dict[int, set[str]]()
-    is_forward = ask(events.name, classify.is_compiled_forward)
-    numbered = is_forward & ~np.ma.getmaskarray(events.sequence_number)
-    for row in np.flatnonzero(numbered & (around.region != NO_ROW)):
-        region = names.region_id(events.name[int(around.region[row])])
-        regions.setdefault(int(events.sequence_number[row]), set()).add(region or "")
-    return regions
+def _forward_links(around: Surroundings) -> ForwardLinks:
+    def rows(question: Callable[[str], bool]) -> Ints:
+        return np.flatnonzero(ask(around.events.name, question) & around.is_op)
+
+    forward, backward = rows(classify.is_compiled_forward), rows(classify.is_compiled_backward)
+    return ForwardLinks(around.events, forward, backward)
 
 
-def _compile_id(around: Surroundings, regions: dict[int, set[str]], marker: int) -> str | None:
+def _compile_id(around: Surroundings, links: ForwardLinks, marker: int) -> str | None:
     """Return the region of a call; a backward's is that of the forward with its number."""
-    if around.backward[marker] == NO_ROW:
-        region = int(around.region[marker])
-        return None if region == NO_ROW else names.region_id(around.events.name[region])
-    number = around.events.sequence_number[int(around.backward[marker])]
-    candidates = set() if number is np.ma.masked else regions.get(int(number), set())
-    return next(iter(candidates)) if len(candidates) == 1 else None
+    backward = int(around.backward[marker])
+    inside = marker if backward == NO_ROW else links.forward_of(backward)
+    region = NO_ROW if inside is None else int(around.region[inside])
+    return None if region == NO_ROW else names.region_id(around.events.name[region])
 
 
 def _call(
@@ -141,7 +141,7 @@ def _call(
     unit_row: Ints,
     members: dict[int, Ints],
     called: dict[int, Ints],
-    regions: dict[int, set[str]],
+    links: ForwardLinks,
     marker: int,
 ) -> GraphCall:
     launches = members.get(marker, np.empty(0, dtype=np.int64))
@@ -150,7 +150,7 @@ def _call(
     return GraphCall(
         marker=marker,
         key=names.graph_key(around.events.name[marker]),
-        compile_id=_compile_id(around, regions, marker),
+        compile_id=_compile_id(around, links, marker),
         context=around.context(marker),
         units=tuple(unit for unit, _ in units),
         launches=tuple(own for _, own in units),
@@ -161,34 +161,37 @@ def _call(
 def _units(
     events: Events, enqueued: Enqueued, unit_row: Ints, launches: Ints, called: Ints | None
 ) -> list[tuple[Unit, tuple[int, ...]]]:
-    """List what a call ran in enqueue order.
+    """List what a call ran in enqueue order: operators, and launches without an operator.
 
     A call that replays also shows the operators of the recording, which launched nothing;
     those are left out, as their work is what the replay runs.
     """
     owned: dict[int, list[int]] = {int(r): [] for r in (() if called is None else called)}
-    found = list[tuple[tuple[int, int], Unit, tuple[int, ...]]]()
-    for launch in launches[np.argsort(enqueued.enqueue_ns[launches], kind="stable")].tolist():
-        row, call = int(unit_row[launch]), int(enqueued.call[launch])
-        if call != NO_ROW and names.is_graph_launch(events.name[call]):
-            found.append(_replayed(events, enqueued, launch))
+    found = list[tuple[_Order, Unit, tuple[int, ...]]]()
+    for launch in launches.tolist():
+        if unit_row[launch] == enqueued.call[launch]:
+            found.append(_device_unit(events, enqueued, launch))
         else:
-            owned.setdefault(row, []).append(launch)
-    replays = bool(found)
+            owned.setdefault(int(unit_row[launch]), []).append(launch)
+    replays = any(unit.replayed for _, unit, _ in found)
     for row, own in owned.items():
         if own or not replays:
-            name = names.kernel_name(events.name[row])
-            found.append(((int(events.start_ns[row]), 0), Unit(name), tuple(own)))
+            unit = Unit(names.kernel_name(events.name[row]), launched=bool(own))
+            found.append(((int(events.start_ns[row]), 0), unit, tuple(own)))
     found.sort(key=lambda item: item[0])
     return [(unit, own) for _, unit, own in found]
 
 
-def _replayed(
+def _device_unit(
     events: Events, enqueued: Enqueued, launch: int
-) -> tuple[tuple[int, int], Unit, tuple[int, ...]]:
-    row = int(enqueued.event[launch])
+) -> tuple[_Order, Unit, tuple[int, ...]]:
+    row, call = int(enqueued.event[launch]), int(enqueued.call[launch])
     category = events.category[row]
-    is_kernel = not (classify.is_copy(category) or classify.is_memset(category))
-    unit = Unit(names.kernel_name(events.name[row]), True, is_kernel)
+    unit = Unit(
+        name=names.kernel_name(events.name[row]),
+        on_device=True,
+        replayed=names.is_graph_launch(events.name[call]),
+        is_kernel=not (classify.is_copy(category) or classify.is_memset(category)),
+    )
     order = (int(enqueued.enqueue_ns[launch]), int(events.start_ns[row]))
     return order, unit, (launch,)

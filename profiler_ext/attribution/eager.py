@@ -9,6 +9,7 @@ from profiler_ext.attribution.columns import NO_ROW, ask
 from profiler_ext.attribution.compiled import kind_by_name
 from profiler_ext.attribution.launches import Enqueued
 from profiler_ext.attribution.places import PlaceTable, gap_place
+from profiler_ext.attribution.sequence import ForwardLinks
 from profiler_ext.attribution.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import GapReason, Level, Phase, Place, SiteEvidence
@@ -28,7 +29,7 @@ class EagerJudge:
         self._accumulation = nesting.nearest(
             ask(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
         )
-        self._forward_ops = self._find_forward_ops()
+        self._links = self._forward_links()
         self._trial = around.is_trial(enqueued.cpu)
 
     def judge(self, launch: int) -> None:
@@ -71,23 +72,13 @@ class EagerJudge:
         return Phase.BACKWARD, forward_op, rule
 
     def _forward_op(self, engine: int) -> str | None:
-        """Follow a backward's sequence number to the one forward op that has it."""
-        number = self._around.events.sequence_number[engine]
-        candidates = {} if number is np.ma.masked else self._forward_ops.get(int(number), {})
-        rows = list(candidates.values())
-        return self._around.events.name[int(self._op[rows[0]])] if len(rows) == 1 else None
+        """Return the forward op that a backward differentiates, as far as the trace tells."""
+        row = self._links.forward_of(engine)
+        return None if row is None else self._around.events.name[int(self._op[row])]
 
-    def _find_forward_ops(self) -> dict[int, dict[int, int]]:
-        """Return by sequence number and thread the forward op that made the backward node.
-
-        Of the ops that carry one number the last to start made it; the earlier ones only
-        read the counter.
-        """
-        around, events = self._around, self._around.events
-        is_forward = (self._op != NO_ROW) & (around.engine == NO_ROW) & around.is_op
-        rows = np.flatnonzero(is_forward & ~np.ma.getmaskarray(events.sequence_number))
-        found = dict[int, dict[int, int]]()
-        for row in rows[np.argsort(events.start_ns[rows], kind="stable")].tolist():
-            number = int(events.sequence_number[row])
-            found.setdefault(number, {})[int(events.thread[row])] = row
-        return found
+    def _forward_links(self) -> ForwardLinks:
+        around = self._around
+        outside_engine = around.is_op & (around.engine == NO_ROW)
+        forward = np.flatnonzero(outside_engine & (self._op != NO_ROW))
+        engine = np.unique(around.engine)
+        return ForwardLinks(around.events, forward, engine[engine != NO_ROW])

@@ -19,8 +19,15 @@ class SourceRoots:
         self._packages: dict[str, tuple[str, ...] | None] = {}
 
     def model_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
-        """Return the innermost frame that is outside torch, triton and this package."""
-        return next((f for f in reversed(stack) if self._is_model(f.file)), None)
+        """Return the innermost frame that is outside torch, triton and this package.
+
+        Where all frames lie inside (a compiled ``optimizer.step``, a compiled module of
+        ``torch.nn``), torch's own code is what the user compiled: then torch's innermost.
+        """
+        inwards = tuple(reversed(stack))
+        outside = (frame for frame in inwards if self._is_model(frame.file))
+        torchs = (frame for frame in inwards if self._is_torch(frame.file))
+        return next(outside, None) or next(torchs, None)
 
     def user_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
         """Return the innermost frame under the user's own roots."""
@@ -33,6 +40,9 @@ class SourceRoots:
     def _is_model(self, file: str) -> bool:
         package = self._package(file)
         return not file.startswith("<") and (not package or package[0] not in _NOT_THE_MODEL)
+
+    def _is_torch(self, file: str) -> bool:
+        return (self._package(file) or ())[:1] == ("torch",)
 
     def _is_user(self, file: str) -> bool:
         parts = PurePath(file).parts

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.attribution.alignment import Match, Unit, device_names
 from profiler_ext.attribution.calls import GraphCall
-from profiler_ext.attribution.columns import Flags
+from profiler_ext.attribution.columns import NO_ROW, Flags
 from profiler_ext.attribution.launches import Enqueued
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import CallSite, Events, Ints, SiteKind
@@ -37,10 +37,10 @@ def contradicted(
     """Find the launches whose device event contradicts the call site they were led to.
 
     A generated kernel runs once a call, under its own name; a library call runs no kernel
-    of the graph; and what one stream ran in another order than it was enqueued was tied to
-    the wrong call.
+    of the graph; one call of the runtime launches one kernel unless it replays; and what a
+    stream ran in another order than it was enqueued was tied to the wrong call.
     """
-    wrong = _out_of_order(events, enqueued, call)
+    wrong = _out_of_order(events, enqueued, call) | _doubled(events, enqueued, call)
     for match, launches in zip(matches, call.launches, strict=True):
         if match.site is not None and not enqueued.on_cpu:
             wrong.update(_misnamed(events, enqueued, sites[match.site], launches))
@@ -62,14 +62,26 @@ def _is_inductors(name: str) -> bool:
     return name == _NAMELESS_KERNEL or classify.is_generated_kernel(name)
 
 
+def _doubled(events: Events, enqueued: Enqueued, call: GraphCall) -> set[int]:
+    """Find kernels that share one launching call which is no replay."""
+    seen = dict[int, list[int]]()
+    for unit, launches in zip(call.units, call.launches, strict=True):
+        for launch in launches if not unit.replayed else ():
+            if classify.is_kernel(events.category[int(enqueued.event[launch])]):
+                seen.setdefault(int(enqueued.call[launch]), []).append(launch)
+    seen.pop(NO_ROW, None)
+    return {launch for launches in seen.values() if len(launches) > 1 for launch in launches}
+
+
 def _out_of_order(events: Events, enqueued: Enqueued, call: GraphCall) -> set[int]:
     """Find launches that a stream ran before one which was enqueued earlier on it."""
     rows = np.array([at for own in call.launches for at in own], dtype=np.int64)
     by_enqueue = rows[np.argsort(enqueued.enqueue_ns[rows], kind="stable")]
-    stream = events.stream.filled(-1)[enqueued.event[by_enqueue]]
+    on = enqueued.event[by_enqueue]
+    queues = np.stack([events.device.filled(0)[on], events.stream.filled(0)[on]], axis=1)
     wrong = set[int]()
-    for one in np.unique(stream):
-        launches = by_enqueue[stream == one]
+    for queue in np.unique(queues, axis=0):
+        launches = by_enqueue[(queues == queue).all(axis=1)]
         inverted = _inverted(events.start_ns[enqueued.event[launches]])
         wrong.update(launches[inverted].tolist())
     return wrong

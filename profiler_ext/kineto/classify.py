@@ -109,3 +109,8 @@ def is_copy(category: str) -> bool:
 def is_memset(category: str) -> bool:
     """Tell whether the category is that of memsets on a device."""
     return category == Category.GPU_MEMSET
+
+
+def is_kernel(category: str) -> bool:
+    """Tell whether the category is that of kernels on a device."""
+    return category == Category.KERNEL

@@ -100,7 +100,9 @@ def _site(ordinal: int, entry: dict[str, Any]) -> CallSite:
     )
 
 
-def _profiler_name(kernel: str) -> str:
+def _profiler_name(kernel: str) -> str | None:
+    if kernel.startswith("torch.ops.higher_order."):
+        return None
     found = _OVERLOAD.fullmatch(kernel)
     return f"{found[1]}::{found[2]}" if found else kernel.replace("extern_kernels.", "aten::")
 
@@ -118,6 +120,10 @@ def _node(name: str, meta: dict[str, Any]) -> FxNode:
         ),
         partitioner_tag=meta.get("partitioner_tag"),
     )
+
+
+def _modules(text: str) -> tuple[ModuleFrame, ...]:
+    return tuple(ModuleFrame(path, kind) for path, kind in _MODULE.findall(text))
 
 
 def _stack(lines: list[str]) -> tuple[Frame, ...]:

@@ -1,0 +1,55 @@
+"""Owns how a test reads an analysis: a launch as a row, its shares beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.records import Analysis
+
+
+def rows(analysis: Analysis, *columns: str) -> list[tuple[Any, ...]]:
+    """Return the launches as rows of the named columns; masked is ``None``."""
+    table = analysis.launches
+    return [tuple(_cell(getattr(table, c), row) for c in columns) for row in range(len(table))]
+
+
+def shares(analysis: Analysis) -> list[tuple[int, str | None, int]]:
+    """Return launch, node (or op) and time of every share."""
+    found = analysis.shares
+    places = [analysis.places[at] for at in found.place]
+    labels = [place.node or place.aten_op for place in places]
+    return list(zip(found.launch.tolist(), labels, found.duration_ns.tolist(), strict=True))
+
+
+def lines(analysis: Analysis) -> list[tuple[str, tuple[int | None, ...]]]:
+    """Return each launch's name with the lines of its shares."""
+    found: list[list[int | None]] = [[] for _ in range(len(analysis.launches))]
+    for launch, place in zip(analysis.shares.launch, analysis.shares.place, strict=True):
+        found[launch].append(analysis.places[place].line)
+    names = (name for (name,) in rows(analysis, "name"))
+    return [(name, tuple(own)) for name, own in zip(names, found, strict=True)]
+
+
+def assert_conserves(analysis: Analysis) -> None:
+    """Check that no time is lost: shares add up to launches, the ledger to the steps."""
+    totals = np.zeros(len(analysis.launches), dtype=np.int64)
+    np.add.at(totals, analysis.shares.launch, analysis.shares.duration_ns)
+    assert totals.tolist() == analysis.launches.duration_ns.tolist()
+    assert (np.diff(analysis.shares.launch) >= 0).all()
+    for step in analysis.steps:
+        for device in {line.device for line in analysis.ledger}:
+            own = [
+                line.duration_ns
+                for line in analysis.ledger
+                if (line.step, line.device) == (step.number, device)
+            ]
+            assert sum(own) == step.wall_ns
+
+
+def _cell(column: Any, row: int) -> Any:
+    value = column[row]
+    if value is np.ma.masked:
+        return None
+    return value if isinstance(value, str) else int(value)

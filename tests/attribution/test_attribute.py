@@ -1,0 +1,346 @@
+"""The whole way from a hand-made recording to an analysis, on a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from profiler_ext.attribution import attribute
+from profiler_ext.records import (
+    Frame,
+    Gap,
+    GapReason,
+    Level,
+    LineEvidence,
+    Phase,
+    Place,
+    Recording,
+)
+from tests.attribution.graphs import MODEL, extern, graph, node, triton
+from tests.attribution.reading import assert_conserves, rows, shares
+from tests.attribution.timeline import Timeline
+
+NODES = (node("mul", 3), node("add", 4), node("mm", 5), node("relu", 6))
+SITES = (
+    triton("triton_poi_fused_mul_0", "mul", "add", weights=(2, 1)),
+    extern("mm", "mm"),
+    triton("triton_poi_fused_relu_1", "relu"),
+)
+BACKWARD_NODES = (
+    node("mul_1", 3, partitioner_tag="is_backward", forward_node="mul", autograd_backward=True),
+    node("relu_1", 6, autograd_backward=True),
+    node("add_9", 4, partitioner_tag="is_backward", is_gradient_acc=True),
+)
+BACKWARD_SITES = (triton("triton_poi_fused_mul_0", "mul_1", "relu_1", "add_9"),)
+
+
+def _forward(timeline: Timeline) -> None:
+    timeline.triton("triton_poi_fused_mul_0")
+    timeline.op("aten::mm", "cublas", "splitK")
+    timeline.triton("triton_poi_fused_relu_1")
+
+
+def _one_call() -> Timeline:
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        _forward(timeline)
+    return timeline
+
+
+def _one_graph(**changes: object) -> Recording:
+    return _one_call().recording(graph(NODES, SITES, **changes))
+
+
+def test_launches_of_a_graph_call_belong_to_call_sites_in_order():
+    analysis = attribute(_one_graph())
+    assert rows(analysis, "name", "kernel", "kind", "call_site", "evidence") == [
+        ("triton_poi_fused_mul_0", "triton_poi_fused_mul_0", "triton", 0, "call_order"),
+        ("cublas", "extern_kernels.mm", "extern", 1, "call_order_and_op"),
+        ("splitK", "extern_kernels.mm", "extern", 1, "call_order_and_op"),
+        ("triton_poi_fused_relu_1", "triton_poi_fused_relu_1", "triton", 2, "call_order"),
+    ]
+    assert shares(analysis) == [
+        (0, "mul", 67),
+        (0, "add", 33),
+        (1, "mm", 100),
+        (2, "mm", 100),
+        (3, "relu", 100),
+    ]
+    assert_conserves(analysis)
+
+
+def test_a_place_says_all_that_is_known_of_its_node():
+    annotated = node("mul", 3, annotation=(("stage", "embed"), ("head", "2")))
+    recording = _one_call().recording(graph((annotated, *NODES[1:]), SITES))
+    assert attribute(recording).places[0] == Place(
+        graph=0,
+        node="mul",
+        aten_op="aten.mul.default",
+        seq_nr=3,
+        phase=Phase.FORWARD,
+        file=MODEL,
+        line=3,
+        function="forward",
+        code="mul(x)",
+        user_file=MODEL,
+        user_line=3,
+        stack=(Frame(MODEL, 3, "forward", "mul(x)"),),
+        module="layers.3",
+        module_class="Layer",
+        annotation="stage=embed, head=2",
+        level=Level.LINE,
+        evidence=LineEvidence.COMPILED,
+    )
+
+
+def test_a_backward_call_is_led_to_its_region_by_sequence_number():
+    timeline = _one_call()
+    with timeline.backward(None):
+        timeline.triton("triton_poi_fused_mul_0")
+    analysis = attribute(
+        timeline.recording(
+            graph(NODES, SITES),
+            graph(BACKWARD_NODES, BACKWARD_SITES, key=None, is_backward=True),
+            graph(NODES, BACKWARD_SITES, key=None, is_backward=True, compile_id="1/0"),
+        )
+    )
+    assert rows(analysis, "graph", "phase", "gap")[-1] == (1, "backward", "")
+    own = [analysis.places[at] for at in analysis.shares.place[analysis.shares.launch == 4]]
+    assert [(place.node, place.phase, place.forward_node, place.line) for place in own] == [
+        ("mul_1", Phase.BACKWARD, "mul", 3),
+        ("relu_1", Phase.RECOMPUTE, None, 6),
+        ("add_9", Phase.GRADIENT_ACCUMULATION, None, 4),
+    ]
+
+
+def test_graphs_with_one_key_are_told_apart_by_region():
+    timeline = Timeline()
+    for region in ("1/0", "0/0"):
+        with timeline.forward("fkey", region=region):
+            _forward(timeline)
+    first = graph(NODES, SITES)
+    second = graph(tuple(node(n.name, 90) for n in NODES), SITES, compile_id="1/0")
+    found = rows(attribute(timeline.recording(first, second)), "graph")
+    assert found == [(1,)] * 4 + [(0,)] * 4
+
+
+def test_equal_graphs_with_one_key_are_interchangeable():
+    timeline = _one_call()
+    analysis = attribute(timeline.recording(graph(NODES, SITES), graph(NODES, SITES, index=1)))
+    assert rows(analysis, "level", "gap") == [("line", "")] * 4
+
+
+def test_different_graphs_that_fit_alike_are_a_gap():
+    others = tuple(node(n.name, 90) for n in NODES)
+    analysis = attribute(_one_call().recording(graph(NODES, SITES), graph(others, SITES)))
+    assert rows(analysis, "graph", "level", "gap") == [(None, "none", "graph_ambiguous")] * 4
+    assert_conserves(analysis)
+
+
+def test_of_different_graphs_the_one_whose_call_sites_fit_is_taken():
+    other = graph(NODES, (SITES[2], SITES[1], SITES[0]))
+    analysis = attribute(_one_call().recording(other, graph(NODES, SITES)))
+    assert rows(analysis, "graph", "gap") == [(1, "")] * 4
+
+
+@pytest.mark.parametrize("changes", [{"key": "another"}, {"provenance": None}])
+def test_a_graph_that_was_not_captured_is_a_gap_with_its_phase(changes):
+    analysis = attribute(_one_graph(**changes))
+    assert rows(analysis, "graph", "kind", "phase", "gap") == [
+        (None, "triton", "forward", "graph_not_captured"),
+        (None, "extern", "forward", "graph_not_captured"),
+        (None, "extern", "forward", "graph_not_captured"),
+        (None, "triton", "forward", "graph_not_captured"),
+    ]
+    assert analysis.notes == (
+        "4 launches (0.4 us) ran in compiled graphs that were compiled before capture was "
+        "switched on; start the script with `profiler-ext run`, call profiler_ext.enable() "
+        "before the first compile, or set PROFILER_EXT=1.",
+    )
+    assert_conserves(analysis)
+
+
+def test_a_stale_line_is_not_given():
+    place = attribute(_one_graph(evidence=LineEvidence.STALE)).places[0]
+    assert (place.line, place.stack, place.level, place.gap, place.aten_op) == (
+        None,
+        (),
+        Level.OP,
+        GapReason.STALE_SOURCE_LINE,
+        "aten.mul.default",
+    )
+
+
+def test_a_node_without_a_stack_is_known_by_its_op():
+    bare = tuple(node(n.name, 1, stack=()) for n in NODES)
+    analysis = attribute(_one_call().recording(graph(bare, SITES)))
+    assert rows(analysis, "level", "gap") == [("op", "no_source_line")] * 4
+
+
+def test_the_wrappers_own_work_has_a_reason_and_the_graphs_phase():
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        timeline.op("aten::fill_", "fill")
+        timeline.launch("Memset (Device)", category="gpu_memset")
+        _forward(timeline)
+    analysis = attribute(timeline.recording(graph(NODES, SITES)))
+    assert rows(analysis, "kind", "phase", "call_site", "gap")[:3] == [
+        ("eager", "forward", None, "wrapper_glue"),
+        ("memset", "forward", None, "wrapper_glue"),
+        ("triton", "forward", 0, ""),
+    ]
+
+
+def test_trials_of_autotuning_are_no_launches_of_a_call_site():
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        with timeline.annotation("CachingAutotuner.benchmark_all_configs (dynamo_timed)"):
+            timeline.triton("triton_poi_fused_mul_0")
+        _forward(timeline)
+    analysis = attribute(timeline.recording(graph(NODES, SITES)))
+    assert rows(analysis, "kind", "call_site", "gap") == [
+        ("triton", None, "autotuning"),
+        ("triton", 0, ""),
+        ("extern", 1, ""),
+        ("extern", 1, ""),
+        ("triton", 2, ""),
+    ]
+
+
+def test_the_warm_up_of_a_cuda_graph_runs_the_model_and_teaches_its_replays():
+    two = (SITES[0], extern("mm", "mm"), extern("addmm", "add"), SITES[2])
+    timeline = Timeline()
+    with timeline.forward("fkey"), timeline.annotation("cudagraphify (dynamo_timed)"):
+        timeline.triton("triton_poi_fused_mul_0")
+        timeline.op("aten::mm", "cublas", "splitK")
+        timeline.op("aten::addmm", "cublas")
+        timeline.triton("triton_poi_fused_relu_1")
+    with timeline.forward("fkey"):
+        timeline.op("aten::_foreach_copy_", "copy")
+        timeline.op("aten::mm")
+        timeline.replay(
+            "triton_poi_fused_mul_0", "cublas", "splitK", "cublas", "triton_poi_fused_relu_1"
+        )
+    analysis = attribute(timeline.recording(graph(NODES, two)))
+    assert rows(analysis, "call_site", "evidence", "gap") == [
+        (0, "call_order", ""),
+        (1, "call_order_and_op", ""),
+        (1, "call_order_and_op", ""),
+        (2, "call_order_and_op", ""),
+        (3, "call_order", ""),
+        (None, "", "wrapper_glue"),
+        (0, "replay_order", ""),
+        (1, "replay_order", ""),
+        (1, "replay_order", ""),
+        (2, "replay_order", ""),
+        (3, "replay_order", ""),
+    ]
+    assert_conserves(analysis)
+
+
+def test_a_replay_that_nothing_taught_says_so():
+    two = (SITES[0], extern("mm", "mm"), extern("addmm", "add"), SITES[2])
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        timeline.replay("triton_poi_fused_mul_0", "a", "b", "c", "triton_poi_fused_relu_1")
+    analysis = attribute(timeline.recording(graph(NODES, two)))
+    assert rows(analysis, "call_site", "gap")[1:4] == [(None, "ambiguous_extern_run")] * 3
+    assert analysis.notes == (
+        "3 launches (0.3 us) are library kernels that a CUDA graph replayed side by side; "
+        "profile one step before the replay, which tells how many kernels each call launches.",
+    )
+
+
+def test_a_mismatch_is_capture_s_doubt_where_it_could_not_check_its_call_sites():
+    doubts = (Gap(GapReason.CALL_SITES_UNVERIFIED, "3 sites, 4 calls"),)
+    timeline = _one_call()
+    with timeline.forward("fkey"):
+        _forward(timeline)
+        timeline.triton("triton_poi_fused_surplus_7")
+    analysis = attribute(timeline.recording(graph(NODES, SITES, gaps=doubts)))
+    assert rows(analysis, "gap")[-2:] == [("",), ("call_sites_unverified",)]
+
+
+def test_a_graph_most_of_whose_kernels_do_not_fit_is_not_believed():
+    other = graph(NODES, (triton("triton_red_fused_sum_3", "mul"), extern("mm", "mm")))
+    assert rows(attribute(_one_call().recording(other)), "gap") == [("alignment_mismatch",)] * 4
+
+
+def test_a_graph_called_in_an_optimizers_step_is_the_optimizers():
+    timeline = Timeline()
+    with timeline.annotation("Optimizer.step#AdamW.step"), timeline.forward("fkey"):
+        _forward(timeline)
+    analysis = attribute(timeline.recording(graph(NODES, SITES, is_inference=True)))
+    assert {place.phase for place in analysis.places} == {Phase.OPTIMIZER}
+
+
+def test_a_forward_called_while_the_engine_runs_is_a_recompute():
+    timeline = Timeline()
+    with (
+        timeline.range("autograd::engine::evaluate_function: CheckpointBackward"),
+        timeline.forward("fkey"),
+    ):
+        _forward(timeline)
+    analysis = attribute(timeline.recording(graph(NODES, SITES)))
+    assert rows(analysis, "phase") == [("recompute",)] * 4
+
+
+def test_a_launch_whose_call_is_lost_keeps_its_operator():
+    recording = _one_graph()
+    timeline = _one_call()
+    calls = [mark for mark in timeline.marks if mark.category != "cuda_driver"]
+    timeline.marks = calls
+    analysis = attribute(timeline.recording(*recording.graphs))
+    assert rows(analysis, "call_site", "evidence") == [
+        (0, "call_order"),
+        (1, "call_order_and_op"),
+        (1, "call_order_and_op"),
+        (2, "call_order"),
+    ]
+
+
+def test_without_launching_call_and_operator_there_is_a_gap():
+    timeline = Timeline()
+    timeline.launch("stray")
+    timeline.marks = timeline.marks[1:]
+    analysis = attribute(timeline.recording())
+    assert rows(analysis, "phase", "level", "gap") == [("other", "none", "no_launch_call")]
+    assert_conserves(analysis)
+
+
+def test_a_launching_call_outside_every_operator_is_a_gap():
+    timeline = Timeline()
+    timeline.launch("stray")
+    with timeline.annotation("Optimizer.step#AdamW.step"):
+        timeline.launch("step")
+    assert rows(attribute(timeline.recording()), "phase", "gap") == [
+        ("other", "no_launching_op"),
+        ("optimizer", "no_launching_op"),
+    ]
+
+
+def test_an_empty_trace_has_an_empty_analysis():
+    analysis = attribute(Timeline().recording())
+    assert (len(analysis.launches), len(analysis.shares), analysis.steps) == (0, 0, ())
+    assert (analysis.idle, analysis.ledger, analysis.notes) == ((), (), ())
+
+
+def test_failures_of_capture_are_told():
+    recording = Recording(_one_call().trace(), gaps=(Gap("hook_failed", "no wrapper"),))
+    assert attribute(recording).notes[-1] == "hook_failed: no wrapper"
+
+
+def test_columns_of_the_launches_come_from_the_device_events():
+    recording = _one_graph()
+    table = attribute(recording).launches
+    events = recording.trace.events
+    for column in ("start_ns", "duration_ns", "correlation", "external_id"):
+        assert getattr(table, column).tolist() == getattr(events, column)[table.event].tolist()
+    assert table.op_event.tolist() == [3, 6, 6, 11]
+    assert np.ma.getmaskarray(table.step).tolist() == [False] * 4
+
+
+def test_columns_hold_plain_text():
+    table = attribute(_one_graph()).launches
+    columns = (table.kind, table.phase, table.level, table.evidence, table.gap)
+    assert {type(text) for column in columns for text in column.strings} == {str}

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from profiler_ext.attribution import attribute
+from profiler_ext.records import Level, Phase, Place, Thread
+from tests.attribution.reading import assert_conserves, rows
+from tests.attribution.timeline import AUTOGRAD, Timeline
+
+
+def _place(timeline: Timeline, launch: int = 0) -> Place:
+    analysis = attribute(timeline.recording())
+    assert_conserves(analysis)
+    return analysis.places[analysis.shares.place[launch]]
+
+
+def test_an_eager_launch_belongs_to_the_outermost_aten_op():
+    timeline = Timeline()
+    with timeline.range("aten::linear"):
+        timeline.op("aten::addmm", "cublas")
+    assert _place(timeline) == Place(aten_op="aten::linear", phase=Phase.FORWARD, level=Level.OP)
+    assert rows(attribute(timeline.recording()), "kind", "level", "evidence") == [
+        ("eager", "op", "launching_op")
+    ]
+
+
+def test_copies_and_memsets_are_rows_of_their_kind():
+    timeline = Timeline()
+    timeline.op("aten::copy_", "Memcpy HtoD", category="gpu_memcpy")
+    timeline.op("aten::zero_", "Memset (Device)", category="gpu_memset")
+    assert rows(attribute(timeline.recording()), "kind", "phase") == [
+        ("memcpy", "forward"),
+        ("memset", "forward"),
+    ]
+
+
+def test_a_collective_is_communication():
+    timeline = Timeline()
+    with timeline.range("c10d::allreduce_"):
+        timeline.op("nccl:all_reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)")
+    assert rows(attribute(timeline.recording()), "kind", "level") == [("communication", "op")]
+
+
+def _backward(timeline: Timeline, sequence: int, fwd_thread: int = 1) -> None:
+    args = {"Sequence number": sequence, "Fwd thread id": fwd_thread}
+    with (
+        timeline.on(AUTOGRAD),
+        timeline.range("autograd::engine::evaluate_function: AddmmBackward0", **args),
+        timeline.range("AddmmBackward0", **args),
+    ):
+        timeline.op("aten::mm", "cublas")
+
+
+def _forward_op(timeline: Timeline, name: str, sequence: int) -> None:
+    with timeline.range(name):
+        timeline.op(f"{name}_inner", "kernel", **{"Sequence number": sequence})
+
+
+def test_a_backward_op_is_led_to_its_forward_op_by_sequence_number():
+    timeline = Timeline()
+    timeline.op("aten::item", **{"Sequence number": 5})
+    _forward_op(timeline, "aten::linear", 5)
+    _backward(timeline, 5)
+    assert _place(timeline, 1) == Place(
+        aten_op="aten::mm", phase=Phase.BACKWARD, forward_node="aten::linear", level=Level.OP
+    )
+    assert rows(attribute(timeline.recording()), "phase", "evidence") == [
+        ("forward", "launching_op"),
+        ("backward", "autograd_sequence_number"),
+    ]
+
+
+def test_a_backward_op_whose_forward_is_not_in_the_trace_is_still_backward():
+    timeline = Timeline()
+    _backward(timeline, 5)
+    assert _place(timeline).forward_node is None
+    assert rows(attribute(timeline.recording()), "phase", "evidence") == [
+        ("backward", "launching_op")
+    ]
+
+
+def test_two_forward_threads_with_one_sequence_number_are_told_apart_where_it_was_learnt():
+    timeline = Timeline()
+    _forward_op(timeline, "aten::linear", 5)
+    with timeline.on(Thread(100, 200)):
+        _forward_op(timeline, "aten::conv2d", 5)
+    _backward(timeline, 5)
+    assert _place(timeline, 2).forward_node is None
+    _forward_op(timeline, "aten::linear", 6)
+    _backward(timeline, 6)
+    assert _place(timeline, 2).forward_node == "aten::linear"
+
+
+def test_adding_to_a_parameters_gradient_is_gradient_accumulation():
+    timeline = Timeline()
+    node = "torch::autograd::AccumulateGrad"
+    with timeline.range(f"autograd::engine::evaluate_function: {node}"), timeline.range(node):
+        timeline.op("aten::add_", "add")
+    assert _place(timeline).phase is Phase.GRADIENT_ACCUMULATION
+
+
+def test_what_an_optimizer_runs_is_the_optimizers():
+    timeline = Timeline()
+    with timeline.annotation("Optimizer.step#AdamW.step"):
+        timeline.op("aten::_foreach_add_", "add")
+    with timeline.annotation("Optimizer.zero_grad#AdamW.zero_grad"):
+        timeline.op("aten::zero_", "zero")
+    assert rows(attribute(timeline.recording()), "phase", "evidence") == [
+        ("optimizer", "optimizer_range"),
+        ("optimizer", "optimizer_range"),
+    ]
+
+
+def test_trials_while_compiling_are_told():
+    timeline = Timeline()
+    with timeline.annotation("Scheduler.__init__ (dynamo_timed)"):
+        timeline.op("aten::mm", "cublas")
+    assert rows(attribute(timeline.recording()), "kind", "level", "gap") == [
+        ("eager", "none", "autotuning")
+    ]

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from profiler_ext.attribution.phases import CallContext, graph_phase, node_phase
+from profiler_ext.records import Phase
+from tests.attribution.graphs import graph, node
+
+NOWHERE = CallContext()
+FORWARD_CALL = CallContext(is_forward=True)
+BACKWARD_CALL = CallContext(in_engine=True, is_backward=True)
+FORWARD = graph((), ())
+BACKWARD = graph((), (), is_backward=True)
+INFERENCE = graph((), (), is_inference=True)
+OPTIMIZER = graph((), (), is_inference=True, runs_optimizer=True)
+COMPILED_AUTOGRAD = graph((), (), is_inference=True, compile_id="!0/1/0")
+
+
+@pytest.mark.parametrize(
+    ("instance", "changes", "phase"),
+    [
+        (FORWARD, {}, Phase.FORWARD),
+        (FORWARD, {"partitioner_tag": None}, Phase.FORWARD),
+        (FORWARD, {"partitioner_tag": "is_backward"}, Phase.BACKWARD),
+        (FORWARD, {"partitioner_tag": "must_be_in_backward"}, Phase.BACKWARD),
+        (FORWARD, {"recompute": "must_recompute"}, Phase.FORWARD),
+        (FORWARD, {"is_gradient_acc": True}, Phase.GRADIENT_ACCUMULATION),
+        (BACKWARD, {"partitioner_tag": "is_backward"}, Phase.BACKWARD),
+        (BACKWARD, {"partitioner_tag": None}, Phase.BACKWARD),
+        (BACKWARD, {"partitioner_tag": "is_forward"}, Phase.RECOMPUTE),
+        (BACKWARD, {"partitioner_tag": "is_forward", "autograd_backward": True}, Phase.RECOMPUTE),
+        (BACKWARD, {"partitioner_tag": "must_be_in_forward"}, Phase.BACKWARD),
+        (BACKWARD, {"partitioner_tag": None, "recompute": "prefer"}, Phase.RECOMPUTE),
+        (BACKWARD, {"partitioner_tag": "is_backward", "recompute": "prefer"}, Phase.BACKWARD),
+        (BACKWARD, {"is_gradient_acc": True}, Phase.GRADIENT_ACCUMULATION),
+        (INFERENCE, {"partitioner_tag": "must_be_in_backward"}, Phase.FORWARD),
+        (INFERENCE, {"partitioner_tag": "is_forward", "autograd_backward": True}, Phase.BACKWARD),
+        (INFERENCE, {"source_fns": ("grad_and_value", "_autograd_grad")}, Phase.BACKWARD),
+        (INFERENCE, {"source_fns": ("_autograd_grad", "linear")}, Phase.FORWARD),
+        (COMPILED_AUTOGRAD, {"partitioner_tag": None}, Phase.BACKWARD),
+        (COMPILED_AUTOGRAD, {"partitioner_tag": "is_forward"}, Phase.RECOMPUTE),
+        (OPTIMIZER, {"stack": ()}, Phase.OPTIMIZER),
+        (OPTIMIZER, {}, Phase.FORWARD),
+    ],
+)
+def test_the_phase_of_a_node_follows_its_graph_and_its_tags(instance, changes, phase):
+    assert node_phase(node("n", 1, **changes), instance, NOWHERE, in_torch_optim=False) is phase
+
+
+def test_a_stack_through_torch_optim_and_a_call_in_its_step_are_the_optimizers():
+    step = CallContext(in_optimizer=True)
+    assert node_phase(node("n", 1), OPTIMIZER, NOWHERE, in_torch_optim=True) is Phase.OPTIMIZER
+    assert node_phase(node("n", 1), INFERENCE, step, in_torch_optim=False) is Phase.OPTIMIZER
+
+
+def test_a_forward_in_the_engine_is_recomputed_and_what_autograd_does_not_know_is_backward():
+    again = CallContext(in_engine=True, is_forward=True)
+    plain = CallContext(in_engine=True)
+    assert node_phase(node("n", 1), FORWARD, again, in_torch_optim=False) is Phase.RECOMPUTE
+    assert node_phase(node("n", 1), INFERENCE, plain, in_torch_optim=False) is Phase.BACKWARD
+
+
+@pytest.mark.parametrize(
+    ("instance", "context", "phase"),
+    [
+        (FORWARD, FORWARD_CALL, Phase.FORWARD),
+        (BACKWARD, BACKWARD_CALL, Phase.BACKWARD),
+        (OPTIMIZER, NOWHERE, Phase.OPTIMIZER),
+        (INFERENCE, NOWHERE, Phase.FORWARD),
+        (None, FORWARD_CALL, Phase.FORWARD),
+        (None, BACKWARD_CALL, Phase.BACKWARD),
+        (None, CallContext(in_engine=True, is_forward=True), Phase.RECOMPUTE),
+        (None, CallContext(in_optimizer=True), Phase.OPTIMIZER),
+        (None, NOWHERE, Phase.OTHER),
+    ],
+)
+def test_work_of_no_node_has_the_phase_of_its_graphs_call(instance, context, phase):
+    assert graph_phase(instance, context) is phase

@@ -1,0 +1,114 @@
+"""Attribution of what an H200 recorded: launch order is call-site order, exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from profiler_ext.attribution import attribute
+from profiler_ext.records import Analysis, SiteKind
+from tests.attribution.reading import assert_conserves, rows
+from tests.attribution.recordings import recording
+
+KEYS = {
+    "default": {
+        (0, False): "fg5i4txvzk6imccbb2sx4sr2l2suibo2vfj2tqobb3bjwok3tf3v",
+        (0, True): "ffvt7vzxf4vnp5xdatgpfp2nvdldbi2mslrvowrulv4f6neiwbdt",
+    },
+    "cg": {
+        (0, False): "fwoaqhlnvbptwhkavpvxp5pb3g2xrouzy5kph4h46jym6c3xz6ao",
+        (0, True): "fatwatxarqeznabefejcazkt32enq4dtjs65a7rinyizbgtevdin",
+    },
+    "llama": {
+        (1, False): "fefgm5mvmjgjy5eznol6sdhpkiephkkjno3k42zfpdeltbm7nmyr",
+        (1, True): "favmvrgnudicldpdxanv375x7d36qqxtkxtx6prcmubyjorpkke7",
+    },
+    "ckpt": {(3, False): None, (3, True): None},
+}
+
+
+def _analysis(name: str) -> Analysis:
+    return attribute(recording(name, KEYS[name]))
+
+
+@pytest.fixture(params=sorted(KEYS))
+def analysis(request) -> Analysis:
+    return _analysis(request.param)
+
+
+def _generated_sites(analysis: Analysis) -> list[tuple[int, int]]:
+    return [
+        (graph.index, site.ordinal)
+        for graph in analysis.recording.graphs
+        for site in graph.provenance.call_sites
+        if site.kind is SiteKind.TRITON
+    ]
+
+
+def test_no_time_is_lost(analysis):
+    assert_conserves(analysis)
+
+
+def test_every_device_event_is_a_launch(analysis):
+    category = analysis.recording.trace.events.category
+    work = category.where("kernel", "gpu_memcpy", "gpu_memset")
+    assert sorted(analysis.launches.event.tolist()) == np.flatnonzero(work).tolist()
+
+
+def test_every_generated_call_site_ran_once_a_step_in_order(analysis):
+    found = [
+        (graph, site)
+        for kind, graph, site in rows(analysis, "kind", "graph", "call_site")
+        if kind == "triton"
+    ]
+    assert Counter(found) == dict.fromkeys(_generated_sites(analysis), 2)
+    for graph in (0, 1):
+        own = [site for at, site in found if at == graph]
+        assert own[: len(own) // 2] == own[len(own) // 2 :] == sorted(own)[::2]
+
+
+def test_every_generated_kernel_is_at_the_call_site_of_its_name(analysis):
+    graphs = analysis.recording.graphs
+    for name, kind, graph, site in rows(analysis, "name", "kind", "graph", "call_site"):
+        if kind == "triton":
+            assert graphs[graph].provenance.call_sites[site].kernel == name
+
+
+@pytest.mark.parametrize("name", ["default", "llama", "ckpt"])
+def test_without_replay_nothing_in_a_graph_is_left_over(name):
+    table = rows(_analysis(name), "level", "gap")
+    assert Counter(level for level, _ in table)["none"] == 0
+    assert {gap for _, gap in table} <= {"", "no_source_line"}
+
+
+def test_in_a_replay_only_runs_of_library_calls_with_helpers_stay_open():
+    analysis = _analysis("cg")
+    gaps = Counter(gap for (gap,) in rows(analysis, "gap") if gap)
+    assert gaps == {"ambiguous_extern_run": 34, "wrapper_glue": 4, "no_source_line": 2}
+    compiled = {
+        line.category: line.duration_ns for line in analysis.ledger if line.scope == "compiled"
+    }
+    assert compiled == {
+        "line": 1_183_139,
+        "op": 6_400,
+        "ambiguous_extern_run": 139_198,
+        "wrapper_glue": 5_887,
+    }
+
+
+def test_launches_of_both_steps_have_the_same_call_sites(analysis):
+    found = [row for row in rows(analysis, "graph", "call_site", "phase") if row[1] is not None]
+    assert all(count % 2 == 0 for count in Counter(found).values())
+
+
+def test_phases_of_a_checkpointed_model():
+    phases = Counter(rows(_analysis("ckpt"), "kind", "phase"))
+    assert phases[("triton", "recompute")] == 84
+    assert {phase for _, phase in phases} == {"forward", "backward", "recompute"}
+
+
+def test_an_eager_optimizer_is_seen():
+    kinds = Counter(rows(_analysis("llama"), "kind", "phase", "evidence"))
+    assert kinds[("eager", "optimizer", "optimizer_range")] == 6

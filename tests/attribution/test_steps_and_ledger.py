@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from profiler_ext.attribution import attribute
+from profiler_ext.attribution.ledger import busy_spans, keep_ledger
+from profiler_ext.records import IdleSpan, LedgerLine, Recording, Step, Thread
+from tests.attribution.graphs import graph, node, triton
+from tests.attribution.reading import assert_conserves, rows
+from tests.attribution.timeline import MAIN, Timeline
+from tests.handmade import Mark, Row, ints, launches, trace
+
+STREAMS = (Thread(0, 7), Thread(0, 8))
+NOTHING = ints([])
+
+
+def _kernel(start_ns: int, duration_ns: int, stream: int = 0, device: int = 0) -> Mark:
+    args = {"device": device, "stream": stream}
+    return Mark("k", "kernel", STREAMS[stream], start_ns, duration_ns, args)
+
+
+def _table(marks, **changes):
+    row = {"parts": (), "kind": "eager", "phase": "forward", "level": "op", **changes}
+    return launches(marks, [Row(event=at, **row) for at in range(len(marks))])
+
+
+def _busy(marks):
+    return [
+        (busy.device, busy.launch.tolist(), busy.start_ns.tolist(), busy.end_ns.tolist())
+        for busy in busy_spans(_table(marks))
+    ]
+
+
+def test_overlapping_launches_count_once_for_the_one_that_started_first():
+    marks = [_kernel(0, 10), _kernel(5, 10, 1), _kernel(6, 2), _kernel(20, 5)]
+    assert _busy(marks) == [(0, [0, 1, 2, 3], [0, 10, 15, 20], [10, 15, 15, 25])]
+
+
+def test_each_device_is_busy_by_itself():
+    marks = [_kernel(0, 10), _kernel(5, 10, device=1)]
+    assert _busy(marks) == [(0, [0], [0], [10]), (1, [1], [5], [15])]
+
+
+def test_the_ledger_of_a_step_counts_what_the_device_did_within_it():
+    table = _table([_kernel(0, 10), _kernel(12, 10), _kernel(30, 100)])
+    step = Step(1, 5, 50)
+    in_graph = table.start_ns == 12
+    assert keep_ledger(table, in_graph, busy_spans(table), [step]) == (
+        LedgerLine(1, 0, "compiled", "op", 10),
+        LedgerLine(1, 0, "eager", "op", 25),
+        LedgerLine(1, 0, "idle", "idle", 10),
+    )
+
+
+def test_what_has_no_level_is_kept_under_its_reason():
+    table = _table([_kernel(0, 10)], level="none", gap="no_launch_call")
+    assert keep_ledger(table, table.start_ns < 0, busy_spans(table), [Step(0, 0, 10)]) == (
+        LedgerLine(0, 0, "eager", "no_launch_call", 10),
+        LedgerLine(0, 0, "idle", "idle", 0),
+    )
+
+
+def _two_steps() -> Timeline:
+    timeline = Timeline()
+    timeline.op("aten::before", "k")
+    for number in (3, 4):
+        with timeline.annotation(f"ProfilerStep#{number}"):
+            timeline.op("aten::mm", "k", "k")
+    return timeline
+
+
+def test_a_launch_belongs_to_the_step_in_which_it_was_enqueued():
+    timeline = _two_steps()
+    analysis = attribute(timeline.recording())
+    spans = [mark for mark in timeline.marks if mark.name.startswith("ProfilerStep")]
+    assert analysis.steps == tuple(
+        Step(number, mark.start_ns, mark.start_ns + mark.duration_ns)
+        for number, mark in zip((3, 4), spans, strict=True)
+    )
+    assert rows(analysis, "step") == [(None,), (3,), (3,), (4,), (4,)]
+    assert_conserves(analysis)
+
+
+def test_steps_on_the_device_side_are_no_steps():
+    timeline = _two_steps()
+    timeline.marks += [
+        Mark("ProfilerStep#3", "gpu_user_annotation", STREAMS[0], 0, 9, {}),
+    ]
+    assert [step.number for step in attribute(timeline.recording()).steps] == [3, 4]
+
+
+def test_without_steps_one_spans_all_work():
+    marks = [
+        Mark("aten::mm", "cpu_op", MAIN, 10, 10, {}),
+        _kernel(30, 10),
+        Mark("PyTorch Profiler (0)", "Trace", Thread("Spans", "x"), 0, 1000, {}),
+    ]
+    analysis = attribute(Recording(trace(marks)))
+    assert analysis.steps == (Step(0, 10, 40),)
+    assert rows(analysis, "step") == [(0,)]
+
+
+def test_idle_spans_tell_what_the_cpu_did():
+    marks = [
+        Mark("ProfilerStep#1", "user_annotation", MAIN, 0, 1000, {}),
+        Mark("aten::outer", "cpu_op", MAIN, 0, 600, {}),
+        Mark("cudaDeviceSynchronize", "cuda_runtime", MAIN, 150, 400, {}),
+        Mark("aten::short", "cpu_op", MAIN, 10, 20, {}),
+        _kernel(100, 50),
+        _kernel(600, 100),
+    ]
+    assert attribute(Recording(trace(marks))).idle == (
+        IdleSpan(1, 0, 150, 450, "cudaDeviceSynchronize"),
+        IdleSpan(1, 0, 700, 300, "ProfilerStep#1"),
+        IdleSpan(1, 0, 0, 100, "aten::outer"),
+    )
+
+
+def test_an_idle_span_in_which_no_cpu_event_stands_is_nameless():
+    analysis = attribute(Recording(trace([_kernel(0, 10), _kernel(30, 10)])))
+    assert analysis.idle == (IdleSpan(0, 0, 10, 20, None),)
+
+
+def test_a_captured_graph_s_gaps_are_in_the_compiled_scope():
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        timeline.triton("triton_poi_fused_a_0")
+    with timeline.forward("unknown"):
+        timeline.triton("triton_poi_fused_a_0")
+    graphs = graph((node("a", 1),), (triton("triton_poi_fused_a_0", "a"),))
+    analysis = attribute(timeline.recording(graphs))
+    busy = [(line.scope, line.category) for line in analysis.ledger if line.scope != "idle"]
+    assert busy == [("compiled", "graph_not_captured"), ("compiled", "line")]
+    assert_conserves(analysis)
