@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from profiler_ext import autostart
+
 if TYPE_CHECKING:
     from profiler_ext.profiler import profile
     from profiler_ext.session import Session, load
@@ -29,3 +31,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+if autostart.is_asked_for():
+    autostart.start()

@@ -85,11 +85,14 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
             self.step_source = "prof.step"
         super().step()
 
-    def export_chrome_trace(self, path: str) -> None:
-        """Write the last cycle's trace as torch would have written it."""
+    def export_chrome_trace(self, path: str, *args: Any, **options: Any) -> None:
+        """Write the last cycle's trace as torch would have written it.
+
+        torch gives a trace away only once, and the session has taken it.
+        """
         raw = self._raw_trace()
         if not raw.exists():
-            super().export_chrome_trace(path)
+            super().export_chrome_trace(path, *args, **options)
         elif path.endswith(".gz"):
             import gzip
 

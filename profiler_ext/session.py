@@ -266,3 +266,5 @@ _EXPORTS: dict[str, Callable[[Session, Path], Path]] = {
     "parquet": _parquet,
     "html": _html,
 }
+
+FORMATS = tuple(_EXPORTS)

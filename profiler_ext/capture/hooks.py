@@ -39,7 +39,7 @@ class Capture:
             strict: raise what goes wrong in a hook instead of keeping it as a gap.
         """
         self.strict = strict
-        self.on_optimizer_graph: Callable[[], None] | None = None
+        self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
         self._compiles = Compiles()
         self._registry = Registry(self._compiles)
         self._cpu_kernels = CpuKernels()
@@ -199,7 +199,7 @@ class Capture:
         if self.on_optimizer_graph is not None:
             instance = self._registry.instance_of(args[0])
             if instance is not None and instance.runs_optimizer:
-                self.on_optimizer_graph()
+                self.on_optimizer_graph(instance)
         return result
 
     def _dynamo_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:

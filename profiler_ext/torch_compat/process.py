@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -53,8 +54,6 @@ def dynamo_self(output_graph: Any) -> str | None:
 
 def anything_compiled() -> bool:
     """Tell whether Inductor compiled or loaded a graph in this process already."""
-    import sys
-
     utils = sys.modules.get("torch._dynamo.utils")
     return utils is not None and bool(utils.counters["stats"].get("unique_graphs"))
 
@@ -78,3 +77,42 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     return register_optimizer_step_post_hook(callback)
+
+
+class RegionExit:
+    """Calls back whenever an outermost compiled function has returned to its caller.
+
+    Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` restores the frame evaluator
+    through ``_maybe_set_eval_frame`` when the region and its events are over; so does
+    ``torch.compiler.disable`` within it.
+    """
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        """Begin to watch."""
+        from torch._dynamo import eval_frame
+
+        original: Callable[..., Any] = eval_frame._maybe_set_eval_frame
+
+        def restored(evaluator: Any) -> Any:
+            result = original(evaluator)
+            if _is_outermost_region(sys._getframe(1)):
+                callback()
+            return result
+
+        self._original, self._restored = original, restored
+        vars(eval_frame)["_maybe_set_eval_frame"] = restored
+
+    def remove(self) -> None:
+        """Leave torch as it was found."""
+        from torch._dynamo import eval_frame
+
+        if vars(eval_frame)["_maybe_set_eval_frame"] is self._restored:
+            vars(eval_frame)["_maybe_set_eval_frame"] = self._original
+
+
+def _is_outermost_region(caller: FrameType) -> bool:
+    region = caller.f_code
+    frame = caller.f_back
+    while frame is not None and frame.f_code is not region:
+        frame = frame.f_back
+    return frame is None and region.co_name == "compile_wrapper"

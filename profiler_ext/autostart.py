@@ -1,0 +1,68 @@
+"""Owns ``PROFILER_EXT=1``: capture is switched on as soon as a process has imported torch.
+
+An installed copy is asked for it at the start of every Python process
+(``profiler_ext_autostart.pth``); a process that never imports torch pays nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+VARIABLE = "PROFILER_EXT"
+
+
+def is_asked_for() -> bool:
+    """Tell whether the environment asks for early capture in this process."""
+    worker = any("compile_worker" in word for word in sys.orig_argv)
+    return os.environ.get(VARIABLE, "0") not in ("", "0") and not worker
+
+
+def start() -> None:
+    """Switch capture on now if torch is there, else when it has been imported."""
+    if "torch" in sys.modules:
+        _enable()
+    elif not any(isinstance(finder, _TorchFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _TorchFinder())
+
+
+class _TorchFinder(MetaPathFinder):
+    """Finds torch as ever, and hears when it is there."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ThenEnable(spec.loader)
+        return spec
+
+
+class _ThenEnable(Loader):
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        _enable()
+
+
+def _enable() -> None:
+    from profiler_ext.switch import enable
+
+    enable()

@@ -1,0 +1,98 @@
+"""Owns the examination of a machine: which torch, which capabilities, what is off."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_EXTRAS = {
+    "tensorboard": "pip install 'profiler-ext[tensorboard]'",
+    "torch-tb-profiler": "pip install 'profiler-ext[tensorboard]'",
+    "pyarrow": "pip install 'profiler-ext[parquet]'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        subject: what was looked at.
+        state: ``ok``, ``off`` or ``missing``.
+        detail: what was found, and what to do.
+        is_fatal: nothing can be captured like this.
+    """
+
+    subject: str
+    state: str
+    detail: str
+    is_fatal: bool = False
+
+    def line(self) -> str:
+        """Return it as a line of text."""
+        return f"{self.state:8} {self.subject:28} {self.detail}"
+
+
+def examine() -> tuple[Finding, ...]:
+    """Look at this machine; imports torch."""
+    return tuple(_findings())
+
+
+def _findings() -> Iterator[Finding]:
+    yield Finding("python", "ok", platform.python_version())
+    try:
+        import torch
+    except ImportError as error:
+        yield Finding("torch", "missing", f"{error}; pip install torch", is_fatal=True)
+        return
+    yield Finding("torch", "ok", str(torch.__version__))
+    yield _device()
+    yield from _capabilities()
+    yield from _settings()
+    yield from _extras()
+
+
+def _device() -> Finding:
+    import torch
+
+    if torch.cuda.is_available():
+        return Finding("device", "ok", torch.cuda.get_device_name())
+    if torch.accelerator.is_available():
+        name = torch.accelerator.current_accelerator()
+        return Finding("device", "ok", f"{name}: read as far as its trace allows")
+    return Finding("device", "ok", "CPU: C++ kernels and ATen ops are the launches")
+
+
+def _capabilities() -> Iterator[Finding]:
+    from profiler_ext.torch_compat import points
+
+    for point in points.ALL:
+        problem = point.problem()
+        detail = point.serves if problem is None else f"{problem}: lost is {point.serves}"
+        yield Finding(
+            point.path, "ok" if problem is None else "missing", detail, problem is not None
+        )
+
+
+def _settings() -> Iterator[Finding]:
+    from profiler_ext.torch_compat import fx, inductor
+
+    on = inductor.caches_enabled()
+    yield Finding("FX graph cache", "ok" if on else "off", inductor.cache_dir())
+    rides = os.environ.get("PROFILER_EXT_RIDE", "1") != "0"
+    text = "provenance rides the cached artifacts" if rides else "PROFILER_EXT_RIDE=0"
+    yield Finding("provenance in the cache", "ok" if rides else "off", text)
+    tagged = fx.has_autograd_backward()
+    text = "this torch tags backward nodes" if tagged else "phases come from partitioner_tag"
+    yield Finding("autograd_backward", "ok" if tagged else "off", text)
+
+
+def _extras() -> Iterator[Finding]:
+    for package, remedy in _EXTRAS.items():
+        try:
+            yield Finding(package, "ok", importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(package, "off", f"optional; {remedy}")
