@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.alignment import Unit
 from profiler_ext.attribution.columns import NO_ROW, Flags, ask, take
 from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.matching import Unit
 from profiler_ext.attribution.nesting import Nesting
 from profiler_ext.attribution.phases import CallContext
 from profiler_ext.attribution.sequence import ForwardLinks

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler_ext.attribution.alignment import Match, Unit
 from profiler_ext.attribution.invocations import Invocation
 from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.attribution.phases import graph_phase
 from profiler_ext.attribution.places import PlaceTable, gap_place
 from profiler_ext.attribution.verdicts import Verdict, VerdictTable

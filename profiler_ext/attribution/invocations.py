@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler_ext.attribution.alignment import Match, align
+from profiler_ext.attribution.alignment import align
 from profiler_ext.attribution.calls import GraphCall
+from profiler_ext.attribution.matching import Match
 from profiler_ext.attribution.verification import is_plausible
 from profiler_ext.records import CallSite, GapReason, GraphInstance, SiteKind
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from profiler_ext.attribution.alignment import Match, Unit, device_names
+from profiler_ext.attribution.alignment import device_names
 from profiler_ext.attribution.calls import GraphCall
 from profiler_ext.attribution.columns import NO_ROW, Flags
 from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import CallSite, Events, Ints, SiteKind
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from profiler_ext.attribution.alignment import Match, Unit, align
+from profiler_ext.attribution.alignment import align
+from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.records import GapReason, SiteEvidence
 from tests.attribution.graphs import extern, nameless, numbered, triton, user_triton
 
@@ -112,6 +113,14 @@ def test_in_a_replay_a_missing_generated_kernel_opens_its_surroundings():
 def test_in_a_replay_what_stands_where_no_site_is_open_is_glue():
     units = _replayed("Memset", A.kernel, B.kernel)
     assert _sites(align(numbered([A, B]), units, {})) == [GapReason.WRAPPER_GLUE, 0, 1]
+
+
+def test_in_a_replay_a_site_that_ran_nothing_makes_its_neighbours_doubtful():
+    sites = numbered([A, MM, B, MM, C])
+    units = _replayed(A.kernel, B.kernel, "k1", "k2", C.kernel)
+    wrong = GapReason.ALIGNMENT_MISMATCH
+    assert _sites(align(sites, units, {})) == [0, 2, wrong, wrong, 4]
+    assert _sites(align(sites, units, {1: 0})) == [0, 2, 3, 3, 4]
 
 
 def test_a_users_kernel_replays_under_its_functions_name():

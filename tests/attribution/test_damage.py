@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -86,13 +87,15 @@ def _double(marks: list[Mark], category: str, random: np.random.Generator) -> li
     return [*marks[: at + 1], marks[at], *marks[at + 1 :]]
 
 
-def _swap_names(marks: list[Mark], random: np.random.Generator) -> list[Mark]:
-    rows = [at for at, mark in enumerate(marks) if mark.category == "kernel"]
-    one, other = sorted(int(at) for at in random.choice(rows, 2, replace=False))
+def _swap_neighbours(marks: list[Mark], random: np.random.Generator) -> list[Mark]:
+    """Exchange the times of two device events of one call that ran one after the other."""
+    rows = [at for at, mark in enumerate(marks) if mark.category == "kernel"][:SITES]
+    pairs = [(a, b) for a, b in pairwise(rows) if marks[a].name != marks[b].name]
+    one, other = pairs[random.integers(len(pairs))]
     marks = list(marks)
-    first, second = marks[one], marks[other]
-    marks[one] = replace(first, name=second.name)
-    marks[other] = replace(second, name=first.name)
+    times = marks[one].start_ns, marks[other].start_ns
+    marks[one] = replace(marks[one], start_ns=times[1])
+    marks[other] = replace(marks[other], start_ns=times[0])
     return marks
 
 
@@ -132,6 +135,14 @@ def test_exchanged_calls_lead_nothing_to_a_wrong_line(seed):
     random = np.random.default_rng(seed)
     program = _program(random)
     marks = _swap_calls(_tagged(_called(program)), random)
+    assert _wrong_lines(program, marks) == []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_neighbours_that_a_replay_ran_in_another_order_lead_nothing_to_a_wrong_line(seed):
+    random = np.random.default_rng(seed)
+    program = _program(random)
+    marks = _swap_neighbours(_tagged(_replayed(program)), random)
     assert _wrong_lines(program, marks) == []
 
 
