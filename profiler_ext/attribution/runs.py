@@ -66,8 +66,8 @@ class OpenRuns:
         ]
 
     def _is_starved(self, run: Run) -> bool:
-        """Tell whether sites ran nothing that should: then the neighbours may have theirs."""
-        return not run.units and any(self._learnt.get(site) != 0 for site in run.sites)
+        """Tell whether sites ran less than they must: then the neighbours may have theirs."""
+        return len(run.units) < sum(self._learnt.get(site, 1) for site in run.sites)
 
     def _on_device(self, run: Run, is_doubted: bool) -> dict[int, Match]:
         """Give each device event its site where the counts decide, else the reason why not."""

@@ -121,6 +121,9 @@ def test_in_a_replay_a_site_that_ran_nothing_makes_its_neighbours_doubtful():
     wrong = GapReason.ALIGNMENT_MISMATCH
     assert _sites(align(sites, units, {})) == [0, 2, wrong, wrong, 4]
     assert _sites(align(sites, units, {1: 0})) == [0, 2, 3, 3, 4]
+    sites = numbered([A, MM, MM, B, MM, C])
+    units = _replayed(A.kernel, "k1", B.kernel, "k2", "k3", C.kernel)
+    assert _sites(align(sites, units, {})) == [0, wrong, 3, wrong, wrong, 5]
 
 
 def test_a_users_kernel_replays_under_its_functions_name():
