@@ -29,8 +29,8 @@ from exporters.wording import (
     table_by,
     time_text,
 )
-from exporters.writing import replacing
 from profiler_ext.records import Analysis, Phase, Step
+from profiler_ext.writing import replacing
 
 _TABLES = {"line": "Lines", "module": "Modules", "kernel": "Kernels"}
 _SHOWN_ROWS = 50

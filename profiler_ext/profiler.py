@@ -133,13 +133,13 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
         """Return :meth:`Session.by_kernel` of the last session."""
         return self.session.by_kernel(**filters)
 
-    def graphs(self) -> pd.DataFrame:
+    def graphs(self, **filters: Any) -> pd.DataFrame:
         """Return :meth:`Session.graphs` of the last session."""
-        return self.session.graphs()
+        return self.session.graphs(**filters)
 
-    def coverage(self) -> pd.DataFrame:
+    def coverage(self, **filters: Any) -> pd.DataFrame:
         """Return :meth:`Session.coverage` of the last session."""
-        return self.session.coverage()
+        return self.session.coverage(**filters)
 
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"

@@ -84,17 +84,17 @@ class Session:
 
         return tables.by_kernel(self.analysis, **filters)
 
-    def graphs(self) -> pd.DataFrame:
-        """Return one row for each graph instance."""
+    def graphs(self, **filters: Any) -> pd.DataFrame:
+        """Return one row for each graph instance; filters as in :meth:`launches`."""
         from exporters import tables
 
-        return tables.graphs(self.analysis)
+        return tables.graphs(self.analysis, **filters)
 
-    def coverage(self) -> pd.DataFrame:
-        """Return how much time is attributed, idle, or a gap by reason."""
+    def coverage(self, **filters: Any) -> pd.DataFrame:
+        """Return how much time is attributed, idle, or a gap; filters: ``step``, ``rank``."""
         from exporters import tables
 
-        return tables.coverage(self.analysis)
+        return tables.coverage(self.analysis, **filters)
 
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
-import tempfile
 import zlib
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import msgspec
 
 from profiler_ext.errors import StoreError
 from profiler_ext.records import Provenance
+from profiler_ext.writing import replacing
 
 MAGIC = b"PXPR"
 FORMAT = 1
@@ -76,15 +75,15 @@ class Store:
         self.folder = folder
 
     def put(self, key: str, provenance: Provenance) -> None:
-        """Keep a provenance under a graph's key; an equal one is not written again."""
+        """Keep a provenance under a graph's key; an equal one is not written again.
+
+        Raises:
+            OutputError: The folder cannot be written.
+        """
         path = self._path(key, provenance.dynamo_digest)
-        if path.exists():
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(to_bytes(provenance))
-        Path(temporary).replace(path)
+        if not path.exists():
+            with replacing(path) as file:
+                file.write(to_bytes(provenance))
 
     def get(self, key: str, dynamo_digest: str | None) -> Provenance | None:
         """Return the provenance kept for a graph's key and a Dynamo graph, or ``None``.

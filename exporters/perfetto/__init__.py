@@ -10,9 +10,9 @@ from exporters.perfetto.host import draw_host, rows_of_threads
 from exporters.perfetto.lanes import Span
 from exporters.perfetto.packets import PacketWriter
 from exporters.perfetto.tracks import Tracks
-from exporters.writing import replacing
 from profiler_ext.errors import TraceError
 from profiler_ext.records import Analysis, Events
+from profiler_ext.writing import replacing
 
 __all__ = ["export_perfetto"]
 

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype, gather
-from exporters.writing import replacing
 from profiler_ext.errors import MissingExtraError, UsageError
 from profiler_ext.records import SCHEMA_VERSION, Phase
+from profiler_ext.writing import replacing
 
 _WHOLE_NAMES = (
     *("rank", "launch", "step", "device", "stream", "start_ns", "duration_ns", "correlation"),

@@ -16,7 +16,6 @@ from typing import IO
 
 import msgspec
 
-from exporters.writing import replacing
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import EVENTS_KEY, read_document, shape_error, trace_of
@@ -29,6 +28,7 @@ from profiler_ext.records import (
     Settings,
     Trace,
 )
+from profiler_ext.writing import replacing
 
 EXTENSION_KEY = "profilerExt"
 

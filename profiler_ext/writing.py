@@ -23,13 +23,21 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         The open binary file.
 
     Raises:
-        OutputError: The folder cannot be made or written.
+        OutputError: The folder cannot be made or written, ``path`` is a folder, or the disk
+            is full.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with _renamed(path) as file:
+            yield file
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}; choose another place") from error
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write {path}: {reason}; choose another place") from error
+
+
+@contextmanager
+def _renamed(path: Path) -> Iterator[IO[bytes]]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
