@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from profiler_ext.attribution.invocations import Invocation
 from profiler_ext.attribution.launches import Enqueued
 from profiler_ext.attribution.matching import Match, Unit
-from profiler_ext.attribution.phases import graph_phase
+from profiler_ext.attribution.phases import CallContext, graph_phase
 from profiler_ext.attribution.places import PlaceTable, gap_place
 from profiler_ext.attribution.verdicts import Verdict, VerdictTable
 from profiler_ext.attribution.verification import contradicted
@@ -36,6 +36,7 @@ class CompiledJudge:
     ) -> None:
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
+        self._at_site: dict[tuple[int | None, Match, CallContext], Verdict] = {}
 
     def judge(self, found: Invocation) -> None:
         """Give the launches of one call their verdicts."""
@@ -65,6 +66,12 @@ class CompiledJudge:
         return provenance.call_sites if provenance else ()
 
     def _site_verdict(self, found: Invocation, match: Match) -> Verdict:
+        key = (found.graph, match, found.call.context)
+        if key not in self._at_site:
+            self._at_site[key] = self._new_site_verdict(found, match)
+        return self._at_site[key]
+
+    def _new_site_verdict(self, found: Invocation, match: Match) -> Verdict:
         assert found.graph is not None and match.site is not None
         site = self._sites(found)[match.site]
         places, weights = self._site_places(found, site)

@@ -21,6 +21,7 @@ class Enqueued:
         call: row of the launching runtime call, or ``NO_ROW``.
         cpu: row of the innermost CPU event around that call, or ``NO_ROW``.
         enqueue_ns: when the CPU enqueued it.
+        queue: number of its device and stream; what one queue gets, it runs in order.
         on_cpu: the trace holds no device events, so CPU events are the launches.
     """
 
@@ -28,6 +29,7 @@ class Enqueued:
     call: Ints
     cpu: Ints
     enqueue_ns: Ints
+    queue: Ints
     on_cpu: bool
 
     def __len__(self) -> int:
@@ -44,7 +46,14 @@ def find_launches(events: Events, nesting: Nesting) -> Enqueued:
     call = _launching_calls(events, rows)
     start_ns = events.start_ns[rows]
     enqueue_ns = np.where(call == NO_ROW, start_ns, take(events.start_ns, call, 0))
-    return Enqueued(rows, call, _cpu_events(events, nesting, rows, call), enqueue_ns, False)
+    cpu = _cpu_events(events, nesting, rows, call)
+    return Enqueued(rows, call, cpu, enqueue_ns, _queues(events, rows), on_cpu=False)
+
+
+def _queues(events: Events, rows: Ints) -> Ints:
+    device, stream = events.device[rows].filled(0), events.stream[rows].filled(0)
+    pairs = np.stack([device, stream], axis=1)
+    return np.unique(pairs, axis=0, return_inverse=True)[1].astype(np.int64)
 
 
 def _launching_calls(events: Events, rows: Ints) -> Ints:
@@ -76,7 +85,8 @@ def _on_cpu(events: Events, nesting: Nesting) -> Enqueued:
     rows = _outermost_work(nesting, kernel | (operator & ~nesting.holds(kernel | marker)))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     nothing = np.full(len(rows), NO_ROW, dtype=np.int64)
-    return Enqueued(rows, nothing, rows, events.start_ns[rows], True)
+    queue = events.thread[rows].astype(np.int64)
+    return Enqueued(rows, nothing, rows, events.start_ns[rows], queue, on_cpu=True)
 
 
 def _outermost_work(nesting: Nesting, work: Flags) -> Ints:

@@ -78,11 +78,10 @@ def _out_of_order(events: Events, enqueued: Enqueued, call: GraphCall) -> set[in
     """Find launches that a stream ran before one which was enqueued earlier on it."""
     rows = np.array([at for own in call.launches for at in own], dtype=np.int64)
     by_enqueue = rows[np.argsort(enqueued.enqueue_ns[rows], kind="stable")]
-    on = enqueued.event[by_enqueue]
-    queues = np.stack([events.device.filled(0)[on], events.stream.filled(0)[on]], axis=1)
+    queues = enqueued.queue[by_enqueue]
     wrong = set[int]()
-    for queue in np.unique(queues, axis=0):
-        launches = by_enqueue[(queues == queue).all(axis=1)]
+    for queue in np.unique(queues):
+        launches = by_enqueue[queues == queue]
         inverted = _inverted(events.start_ns[enqueued.event[launches]])
         wrong.update(launches[inverted].tolist())
     return wrong
