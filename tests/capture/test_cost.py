@@ -1,0 +1,74 @@
+"""The shares model: the bytes that a node's own loads and stores move, then its arithmetic."""
+
+from tests.capture.fx_graphs import Graph, aten
+
+from profiler_ext.capture import cost
+
+BYTES = 4 * 8 * 4  # one float32 tensor of 4 x 8
+NUMBERS = 4 * 8
+
+
+def test_a_fused_chain_loads_at_its_first_node_and_stores_at_its_last() -> None:
+    graph = Graph()
+    x = graph.given("x", 4, 8)
+    sin = graph.call(aten.sin.default, [x])
+    neg = graph.call(aten.neg.default, [sin])
+    cos = graph.call(aten.cos.default, [neg])
+    graph.module(cos)
+    load_or_store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
+    assert cost.weights((sin, neg, cos)) == (load_or_store, NUMBERS, load_or_store)
+    assert cost.moved_bytes((sin, neg, cos)) == 2 * BYTES
+
+
+def test_a_value_that_leaves_the_kernel_is_stored_even_if_it_is_read_inside() -> None:
+    graph = Graph()
+    sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
+    cos = graph.call(aten.cos.default, [sin])
+    graph.module(sin, cos)
+    assert cost.moved_bytes((sin, cos)) == 3 * BYTES
+
+
+def test_a_view_costs_nothing_and_its_reader_pays_for_the_load() -> None:
+    graph = Graph()
+    view = graph.call(aten.view.default, [graph.given("x", 4, 8), [32]], size=(32,))
+    sin = graph.call(aten.sin.default, [view], size=(32,))
+    graph.module(sin)
+    assert cost.weights((view, sin)) == (0, cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS)
+
+
+def test_a_reader_of_a_slice_loads_no_more_than_the_slice() -> None:
+    graph = Graph()
+    part = graph.call(aten.slice.Tensor, [graph.given("x", 400, 8), 0, 0, 4])
+    sin = graph.call(aten.sin.default, [part])
+    graph.module(sin)
+    assert cost.moved_bytes((part, sin)) == 2 * BYTES
+
+
+def test_an_embedding_reads_no_more_of_its_table_than_it_yields() -> None:
+    graph = Graph()
+    table, index = graph.given("table", 1000, 8), graph.given("index", 4)
+    rows = graph.call(aten.embedding.default, [table, index])
+    graph.module(rows)
+    assert cost.moved_bytes((rows,)) == BYTES + 4 * 4 + BYTES
+
+
+def test_matrix_products_count_two_operations_a_product() -> None:
+    graph = Graph()
+    a, b, bias = graph.given("a", 4, 16), graph.given("b", 16, 8), graph.given("bias", 8)
+    mm = graph.call(aten.mm.default, [a, b])
+    addmm = graph.call(aten.addmm.default, [bias, a, b])
+    assert cost.operations(mm) == cost.operations(addmm) == 2 * 16 * NUMBERS
+
+
+def test_a_reduction_counts_what_it_reads() -> None:
+    graph = Graph()
+    total = graph.call(aten.sum.default, [graph.given("x", 4, 8)], size=())
+    assert cost.operations(total) == NUMBERS
+
+
+def test_where_nothing_is_known_all_weigh_the_same() -> None:
+    graph = Graph()
+    nodes = [graph.call(aten.sin.default, []) for _ in range(3)]
+    for node in nodes:
+        del node.meta["val"]
+    assert cost.weights(nodes) == (1, 1, 1)

@@ -1,0 +1,111 @@
+"""Which truth a node's line comes from, in each state of the caches."""
+
+from pathlib import Path
+
+from profiler_ext.capture import instances
+from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
+
+OLD = (Frame("/m/model.py", 10, "forward", "y = x * 3"),)
+NEW = (Frame("/m/model.py", 17, "forward", "y = x * 3"),)
+MODULES = (ModuleFrame("up", "Linear"),)
+
+
+def dynamo(**sources: tuple[Frame, ...]) -> DynamoGraph:
+    known = {(name,): Source(stack, MODULES) for name, stack in sources.items()}
+    return DynamoGraph("d", (), None, known)
+
+
+def test_a_graph_compiled_here_has_its_own_lines() -> None:
+    nodes = (FxNode("mul", "aten.mul.Tensor", stack=OLD), FxNode("view", "aten.view.default"))
+    assert instances.compiled_here(nodes) == (
+        (nodes[0], LineEvidence.COMPILED),
+        (nodes[1], LineEvidence.ABSENT),
+    )
+
+
+def test_on_an_fx_hit_the_fresh_graph_gives_line_and_link_and_the_record_the_rest() -> None:
+    recorded = FxNode("mul", "aten.mul.Tensor", stack=OLD, inputs=("a",), entry_name="mul")
+    fresh = FxNode("mul", "aten.mul.Tensor", stack=NEW, seq_nr=5, forward_node="sin", inputs=("b",))
+    assert instances.from_fresh_graph((recorded,), (fresh,)) == (
+        (
+            FxNode(
+                "mul",
+                "aten.mul.Tensor",
+                stack=NEW,
+                seq_nr=5,
+                forward_node="sin",
+                inputs=("a",),
+                entry_name="mul",
+            ),
+            LineEvidence.FRESH_GRAPH,
+        ),
+    )
+
+
+def test_on_an_fx_hit_a_node_that_a_pass_made_takes_the_line_of_the_last_node_it_replaced() -> None:
+    recorded = FxNode("addmm_7", "aten.addmm.default", stack=OLD, replaced=("mm", "add"))
+    fresh = (
+        FxNode("mm", "aten.mm.default", stack=OLD, seq_nr=1),
+        FxNode("add", "aten.add.Tensor", stack=NEW, seq_nr=2),
+    )
+    [(node, evidence)] = instances.from_fresh_graph((recorded,), fresh)
+    assert (node.name, node.target, node.seq_nr, node.stack, evidence) == (
+        "addmm_7",
+        "aten.addmm.default",
+        2,
+        NEW,
+        LineEvidence.FRESH_GRAPH,
+    )
+
+
+def test_a_pass_made_name_is_not_joined_with_another_node_of_that_name() -> None:
+    recorded = FxNode("mul_1", "aten.mul.Tensor", stack=OLD, entry_name=None)
+    [(node, evidence)] = instances.from_fresh_graph(
+        (recorded,), (FxNode("mul_1", "aten.mul.Tensor", stack=NEW),)
+    )
+    assert (node.stack, evidence) == (OLD, LineEvidence.STALE)
+
+
+def test_on_an_aot_hit_the_equal_dynamo_graph_gives_the_line_by_source_function() -> None:
+    recorded = FxNode("mul", "aten.mul.Tensor", stack=OLD, source_fns=("mul_1",))
+    [(node, evidence)] = instances.from_dynamo((recorded,), dynamo(mul_1=NEW, mul=OLD))
+    assert (node.stack, node.modules, evidence) == (NEW, MODULES, LineEvidence.FRESH_DYNAMO)
+
+
+def test_a_node_without_a_source_function_keeps_its_recorded_line() -> None:
+    recorded = FxNode("sum", "aten.sum.default", stack=OLD)
+    assert instances.from_dynamo((recorded,), dynamo(mul=NEW)) == ((recorded, LineEvidence.STALE),)
+
+
+def test_a_recorded_line_counts_while_its_text_stands_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("import torch\n    y = x * 3  \n")
+    node = FxNode("mul", "aten.mul.Tensor", stack=(Frame(str(file), 2, "f", "y = x * 3"),))
+    assert instances.from_record((node,)) == ((node, LineEvidence.RECORDED),)
+    file.write_text("import torch\nimport os\n    y = x * 3\n")
+    assert instances.from_record((node,)) == ((node, LineEvidence.STALE),)
+    file.unlink()
+    assert instances.from_record((node,)) == ((node, LineEvidence.STALE),)
+
+
+def test_a_recorded_line_without_text_proves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("y = x * 3\n")
+    node = FxNode("mul", "aten.mul.Tensor", stack=(Frame(str(file), 1, "f", None),))
+    assert instances.from_record((node,)) == ((node, LineEvidence.STALE),)
+
+
+def test_a_node_without_a_stack_is_absent_not_stale() -> None:
+    node = FxNode("mul", "aten.mul.Tensor")
+    assert instances.from_record((node,)) == ((node, LineEvidence.ABSENT),)
+
+
+def test_lines_of_other_source_are_stale() -> None:
+    node = FxNode("mul", "aten.mul.Tensor", stack=OLD)
+    assert instances.stale((node,)) == ((node, LineEvidence.STALE),)
+
+
+def test_an_instance_has_the_folders_of_this_process() -> None:
+    node = FxNode("mul", "aten.mul.Tensor", stack=(Frame("<working>/model.py", 1, "f"),))
+    assert instances.expanded(node).stack == (Frame(str(Path.cwd() / "model.py"), 1, "f"),)

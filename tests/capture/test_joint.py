@@ -1,0 +1,107 @@
+"""A backward node is led to the forward node it differentiates."""
+
+from typing import Any
+
+import torch.fx
+from tests.capture.fx_graphs import Graph, aten
+
+from profiler_ext.capture.joint import JointGraph, Link, describe_joint, filled_meta
+
+FORWARD: dict[str, Any] = {"partitioner_tag": "is_forward"}
+BACKWARD: dict[str, Any] = {"partitioner_tag": "is_backward"}
+
+
+def module_stack(path: str) -> dict[str, tuple[str, str]]:
+    return {path: (path, "Layer")}
+
+
+def joint_of(graph: Graph, *outputs: torch.fx.Node) -> JointGraph:
+    return describe_joint(graph.module(*outputs), {})
+
+
+def test_the_number_links_where_one_forward_node_carries_it() -> None:
+    graph = Graph()
+    x = graph.given("x", 4)
+    graph.call(aten.sin.default, [x], name="sin", seq_nr=7, **FORWARD)
+    grad = graph.call(aten.cos.default, [x], name="cos", seq_nr=7, **BACKWARD)
+    assert joint_of(graph, grad).links == {"cos": Link("sin", "seq_nr")}
+
+
+def test_nodes_that_share_a_number_are_told_apart_by_source_function() -> None:
+    graph = Graph()
+    x = graph.given("x", 4)
+    graph.call(aten.embedding.default, [x, x], name="embedding", seq_nr=7, **FORWARD,
+               source_fn_stack=[("embedding", None)])  # fmt: skip
+    graph.call(aten.cos.default, [x], name="rotary", seq_nr=7, **FORWARD,
+               source_fn_stack=[("cos", None)])  # fmt: skip
+    grad = graph.call(aten.mul.Tensor, [x, x], name="grad", seq_nr=7, **BACKWARD,
+                      fwd_source_fn_stack=[("embedding", None)])  # fmt: skip
+    assert joint_of(graph, grad).links == {"grad": Link("embedding", "seq_nr_and_source")}
+
+
+def test_nodes_that_share_number_and_function_are_told_apart_by_module() -> None:
+    graph = Graph()
+    x = graph.given("x", 4)
+    for layer in ("a", "b"):
+        graph.call(aten.sin.default, [x], name=layer, seq_nr=7, **FORWARD,
+                   source_fn_stack=[("sin", None)],
+                   nn_module_stack=module_stack(layer))  # fmt: skip
+    grad = graph.call(aten.cos.default, [x], name="grad", seq_nr=7, **BACKWARD,
+                      fwd_source_fn_stack=[("sin", None)],
+                      fwd_nn_module_stack=module_stack("a"))  # fmt: skip
+    assert joint_of(graph, grad).links == {"grad": Link("a", "seq_nr_and_source")}
+
+
+def test_of_one_op_that_decomposed_the_last_node_is_taken_and_says_so() -> None:
+    graph = Graph()
+    x = graph.given("x", 4)
+    for name in ("var_mean", "rsqrt"):
+        graph.call(aten.sin.default, [x], name=name, seq_nr=7, **FORWARD)
+    grad = graph.call(aten.cos.default, [x], name="grad", seq_nr=7, **BACKWARD)
+    assert joint_of(graph, grad).links == {"grad": Link("rsqrt", "seq_nr_of_decomposed_op")}
+
+
+def test_the_number_of_a_gradient_sum_and_of_an_epilogue_copy_means_nothing() -> None:
+    graph = Graph()
+    x = graph.given("x", 4)
+    graph.call(aten.sin.default, [x], name="sin", seq_nr=7, **FORWARD)
+    total = graph.call(aten.add.Tensor, [x, x], name="sum", seq_nr=7, is_gradient_acc=True,
+                       **BACKWARD)  # fmt: skip
+    copy = graph.call(aten.copy_.default, [x, x], name="copy", seq_nr=7, **BACKWARD)
+    assert joint_of(graph, total, copy).links == {}
+
+
+def test_a_backward_node_without_a_number_is_not_linked_to_forward_nodes_without_one() -> None:
+    graph = Graph()
+    x = graph.given("x", 4)
+    graph.call(aten.sin.default, [x], name="sin", **FORWARD)
+    grad = graph.call(aten.cos.default, [x], name="cos", **BACKWARD)
+    assert joint_of(graph, grad).links == {}
+
+
+def test_a_joint_graph_is_known_by_its_nodes() -> None:
+    def joint(target: Any) -> JointGraph:
+        graph = Graph()
+        return joint_of(graph, graph.call(target, [graph.given("x", 4)], name="n", **FORWARD))
+
+    assert joint(aten.sin.default).id == joint(aten.sin.default).id
+    assert joint(aten.sin.default).id != joint(aten.cos.default).id
+    assert joint(aten.sin.default).names == {"n"}
+
+
+def test_what_a_pattern_lost_comes_from_the_last_node_it_replaced() -> None:
+    rows = (
+        ("mm", {"stack_trace": "first", "seq_nr": 1}),
+        ("add", {"stack_trace": "last", "seq_nr": 2}),
+        ("view", {}),
+    )
+    assert filled_meta({"val": "v", "seq_nr": None}, rows) == {
+        "val": "v",
+        "stack_trace": "last",
+        "seq_nr": 2,
+    }
+
+
+def test_a_node_that_lost_nothing_is_left_as_it_is() -> None:
+    whole = {"stack_trace": "own", "seq_nr": 9}
+    assert filled_meta(whole, (("mm", {"stack_trace": "old", "seq_nr": 1}),)) == whole

@@ -1,0 +1,81 @@
+"""A node that a pass made knows what it replaced."""
+
+import torch.fx
+from tests.capture.fx_graphs import Graph, aten
+
+from profiler_ext.capture.replacements import Watch
+from profiler_ext.torch_compat import fx
+
+
+def replaced(watch: Watch) -> dict[str, list[str]]:
+    return {name: [old for old, _ in rows] for name, rows in watch.replaced().items()}
+
+
+def put_in_place(
+    gm: torch.fx.GraphModule, watch: Watch, old: torch.fx.Node, new: torch.fx.Node
+) -> None:
+    with fx.watching_replacements(gm, watch.note):
+        old.replace_all_uses_with(new)
+    gm.graph.erase_node(old)
+    gm.graph.eliminate_dead_code()
+
+
+def test_a_fused_node_replaced_its_root_and_the_nodes_gone_with_it() -> None:
+    graph = Graph()
+    x = graph.given("x", 4, 4)
+    mm = graph.call(aten.mm.default, [x, x], name="mm", seq_nr=1)
+    add = graph.call(aten.add.Tensor, [mm, x], name="add", seq_nr=2)
+    relu = graph.call(aten.relu.default, [add], name="relu")
+    gm = graph.module(relu)
+    watch = Watch(gm)
+    with gm.graph.inserting_before(add):
+        addmm = gm.graph.call_function(aten.addmm.default, (x, x, x))
+    put_in_place(gm, watch, add, addmm)
+    assert replaced(watch) == {"addmm_default": ["mm", "add"]}
+    [_, (_, meta)] = watch.replaced()["addmm_default"]
+    assert meta["seq_nr"] == 2
+
+
+def test_a_node_that_stays_for_another_reader_was_not_replaced() -> None:
+    graph = Graph()
+    x = graph.given("x", 4, 4)
+    mm = graph.call(aten.mm.default, [x, x], name="mm")
+    add = graph.call(aten.add.Tensor, [mm, x], name="add")
+    gm = graph.module(add, mm)
+    watch = Watch(gm)
+    with gm.graph.inserting_before(add):
+        addmm = gm.graph.call_function(aten.addmm.default, (x, x, x))
+    put_in_place(gm, watch, add, addmm)
+    assert replaced(watch) == {"addmm_default": ["add"]}
+
+
+def test_a_new_node_that_feeds_the_replacement_replaced_the_same() -> None:
+    graph = Graph()
+    x = graph.given("x", 4, 4)
+    softmax = graph.call(aten.sin.default, [x], name="softmax")
+    gm = graph.module(softmax)
+    watch = Watch(gm)
+    with gm.graph.inserting_before(softmax):
+        first = gm.graph.call_function(aten.exp.default, (x,))
+        second = gm.graph.call_function(aten.neg.default, (first,))
+    put_in_place(gm, watch, softmax, second)
+    assert replaced(watch) == {"exp_default": ["softmax"], "neg_default": ["softmax"]}
+
+
+def test_a_replacement_stays_in_its_half_of_the_joint_graph() -> None:
+    graph = Graph()
+    x = graph.given("x", 4, 4)
+    sin = graph.call(aten.sin.default, [x], name="sin", partitioner_tag="is_forward")
+    cos = graph.call(aten.cos.default, [sin], name="cos", partitioner_tag="is_backward")
+    gm = graph.module(cos)
+    watch = Watch(gm)
+    with gm.graph.inserting_before(cos):
+        new = gm.graph.call_function(aten.neg.default, (x,))
+    new.meta["partitioner_tag"] = "is_backward"
+    put_in_place(gm, watch, cos, new)
+    assert replaced(watch) == {"neg_default": ["cos"]}
+
+
+def test_without_a_pass_nothing_was_replaced() -> None:
+    graph = Graph()
+    assert Watch(graph.module(graph.call(aten.sin.default, [graph.given("x", 4)]))).replaced() == {}

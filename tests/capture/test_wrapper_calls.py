@@ -1,0 +1,75 @@
+"""The launches in a generated wrapper's text are read in program order, never run."""
+
+from textwrap import dedent
+
+from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
+
+
+def calls(text: str) -> list[str]:
+    return [call.callee for call in wrapper_calls(dedent(text))]
+
+
+def test_every_kind_of_launch_is_found_in_program_order() -> None:
+    text = """
+        cpp_fused_add_0 = async_compile.cpp_pybinding([], '')
+        def call(args):
+            arg0_1, = args
+            with torch.cuda._DeviceGuard(0):
+                buf0 = empty_strided_cuda((4,), (1,), torch.float32)
+                stream0 = get_raw_stream(0)
+                triton_poi_fused_add_0.run(arg0_1, buf0, 4, stream=stream0)
+                extern_kernels.mm(arg0_1, buf0, out=buf0)
+                buf1 = torch.ops.aten.sort.default(buf0)
+                del arg0_1
+            cpp_fused_add_0(buf0)
+            return (buf0, )
+    """
+    assert calls(text) == [
+        "triton_poi_fused_add_0",
+        "extern_kernels.mm",
+        "torch.ops.aten.sort.default",
+        "cpp_fused_add_0",
+    ]
+
+
+def test_partitions_are_followed_where_the_runner_calls_them() -> None:
+    text = """
+        def partition_0(args):
+            triton_poi_fused_a_0.run(args)
+            return ()
+        def partition_1(args):
+            triton_poi_fused_b_1.run(args)
+            return ()
+        class Runner:
+            def call(self, args):
+                partition_args = args
+                (buf0,) = self.partitions[1](partition_args)
+                extern_kernels.mm(buf0, buf0, out=buf0)
+                (buf1,) = self.partitions[0](partition_args)
+                return (buf1,)
+    """
+    assert calls(text) == ["triton_poi_fused_b_1", "extern_kernels.mm", "triton_poi_fused_a_0"]
+
+
+def test_the_last_stage_of_partial_sums_in_a_workspace_is_a_launch() -> None:
+    text = """
+        def call(args):
+            workspace_0 = empty_strided((256,), (1,))
+            triton_per_fused_norm_0.run(workspace_0)
+            buf7 = workspace_0[0:256].view(4, 64).sum(dim=0).to(torch.bfloat16)
+            buf8 = buf7.sum(dim=0)
+    """
+    assert wrapper_calls(dedent(text)) == (
+        WrapperCall("triton_per_fused_norm_0", None, generated=True),
+        WrapperCall("sum", "buf7", generated=False, partial=True),
+    )
+
+
+def test_generated_and_library_calls_are_told_apart() -> None:
+    text = "def call(args):\n    cpp_fused_0(args)\n    extern_kernels.bmm(args)\n"
+    assert [call.generated for call in wrapper_calls(text)] == [True, False]
+
+
+def test_text_that_is_no_python_wrapper_has_no_launches() -> None:
+    assert wrapper_calls("#include <torch/csrc/inductor/cpp_wrapper/cpu.h>") == ()
+    assert wrapper_calls("def other(args):\n    cpp_fused_0(args)\n") == ()

@@ -1,0 +1,133 @@
+"""Provenance as bytes: what is written comes back, what is damaged is refused in a sentence."""
+
+import dataclasses
+import zlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from profiler_ext import store
+from profiler_ext.errors import StoreError
+from profiler_ext.records import (
+    CallSite,
+    Frame,
+    FxNode,
+    Gap,
+    GapReason,
+    ModuleFrame,
+    Provenance,
+    SiteKind,
+    TensorSpec,
+)
+from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
+
+NODE = FxNode(
+    name="mul",
+    target="aten.mul.Tensor",
+    original_aten="aten.mul.Tensor",
+    seq_nr=7,
+    stack=(Frame("<script>/model.py", 3, "forward", "y = x * 3  # ü"),),
+    modules=(ModuleFrame("layers.0", "Layer"),),
+    source_fns=("mul",),
+    partitioner_tag="is_forward",
+    autograd_backward=False,
+    annotation=(("stage", "encoder"),),
+    inputs=("primals_1",),
+    outputs=(TensorSpec("float32", (8, "s0"), ("s0", 1), "cuda:0"),),
+)
+SITE = CallSite(0, "0", SiteKind.TRITON, "triton_poi_fused_mul_0", None, ("mul",), (3,))
+WHOLE = with_digest(
+    Provenance(
+        digest="",
+        torch_version="2.13.0",
+        is_backward=False,
+        is_inference=False,
+        joint="j",
+        dynamo_digest="d1",
+        nodes=(NODE,),
+        call_sites=(SITE,),
+        gaps=(Gap(GapReason.HOOK_FAILED, "why"),),
+    )
+)
+
+
+def test_what_is_written_comes_back_equal() -> None:
+    assert from_bytes(to_bytes(WHOLE)) == WHOLE
+
+
+def test_equal_content_has_an_equal_digest_and_other_content_another() -> None:
+    assert with_digest(dataclasses.replace(WHOLE, digest="other")) == WHOLE
+    assert with_digest(dataclasses.replace(WHOLE, joint="k")).digest != WHOLE.digest
+
+
+def test_bytes_of_something_else_are_refused() -> None:
+    with pytest.raises(StoreError, match=r"found b'PK\\x03\\x04', expected a provenance"):
+        from_bytes(b"PK\x03\x04 a zip file")
+
+
+def test_a_newer_format_is_refused() -> None:
+    newer = to_bytes(WHOLE)[:4] + (store.FORMAT + 1).to_bytes(2, "big") + to_bytes(WHOLE)[6:]
+    with pytest.raises(StoreError, match="found provenance format 2, expected 1"):
+        from_bytes(newer)
+
+
+@pytest.mark.parametrize("length", [0, 3, 4, 6, 7, 40, -1])
+def test_truncated_bytes_are_refused_wherever_they_end(length: int) -> None:
+    with pytest.raises(StoreError):
+        from_bytes(to_bytes(WHOLE)[:length])
+
+
+def test_a_flipped_byte_is_refused() -> None:
+    damaged = bytearray(to_bytes(WHOLE))
+    damaged[len(damaged) // 2] ^= 0xFF
+    with pytest.raises(StoreError, match="damaged"):
+        from_bytes(bytes(damaged))
+
+
+def test_json_of_another_shape_is_refused() -> None:
+    other = store.MAGIC + b"\x00\x01" + zlib.compress(msgspec.json.encode({"digest": 3}))
+    with pytest.raises(StoreError, match="damaged"):
+        from_bytes(other)
+
+
+def test_a_bomb_is_refused_before_it_is_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "INFLATED_LIMIT_BYTES", 1000)
+    bomb = store.MAGIC + b"\x00\x01" + zlib.compress(b" " * 1_000_000)
+    with pytest.raises(StoreError, match="over 1000 bytes"):
+        from_bytes(bomb)
+
+
+def test_two_dynamo_graphs_under_one_key_are_kept_apart(tmp_path: Path) -> None:
+    other = with_digest(dataclasses.replace(WHOLE, dynamo_digest="d2"))
+    kept = Store(tmp_path / "profiler_ext")
+    kept.put("fkey", WHOLE)
+    kept.put("fkey", other)
+    assert kept.find("fkey") == (WHOLE, other)
+    assert kept.get("fkey", "d1") == WHOLE
+    assert kept.get("fkey", "d2") == other
+    assert kept.get("fkey", "d3") is None
+    assert kept.find("fke") == ()
+
+
+def test_a_key_cannot_leave_the_folder(tmp_path: Path) -> None:
+    kept = Store(tmp_path / "profiler_ext")
+    kept.put("../../up", WHOLE)
+    assert [path.name for path in tmp_path.iterdir()] == ["profiler_ext"]
+    assert kept.find("../../up") == (WHOLE,)
+
+
+def test_a_damaged_file_says_so(tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    kept.put("fkey", WHOLE)
+    [file] = tmp_path.rglob("*.pxpr")
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(StoreError, match="truncated"):
+        kept.get("fkey", "d1")
+
+
+def test_nothing_but_whole_files_is_left_in_the_folder(tmp_path: Path) -> None:
+    kept = Store(tmp_path)
+    kept.put("fkey", WHOLE)
+    kept.put("fkey", WHOLE)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["fkey.d1.pxpr"]
