@@ -27,7 +27,12 @@ def _roots(working: str, script: str) -> tuple[tuple[str, str], ...]:
 def script_folder() -> str:
     """Return the folder of the running script, or the working folder."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    return str(Path(main).resolve().parent) if main else str(Path.cwd())
+    return _folder_of(main) if main else str(Path.cwd())
+
+
+@functools.cache
+def _folder_of(script: str) -> str:
+    return str(Path(script).resolve().parent)
 
 
 def _current_roots() -> tuple[tuple[str, str], ...]:

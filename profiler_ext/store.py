@@ -32,7 +32,7 @@ def with_digest(provenance: Provenance) -> Provenance:
 
 def to_bytes(provenance: Provenance) -> bytes:
     """Return a provenance as bytes that any process can read."""
-    return MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(provenance), 6)
+    return MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(provenance), 3)
 
 
 def from_bytes(data: bytes) -> Provenance:
@@ -74,30 +74,23 @@ class Store:
         """Use ``folder``; it is made when something is put into it."""
         self.folder = folder
 
-    def put(self, key: str, provenance: Provenance) -> None:
-        """Keep a provenance under a graph's key; an equal one is not written again.
+    def holds(self, key: str, dynamo_digest: str | None) -> bool:
+        """Tell whether a provenance is kept for a graph's key and a Dynamo graph."""
+        return self._path(key, dynamo_digest).exists()
+
+    def put(self, key: str, dynamo_digest: str | None, data: bytes) -> None:
+        """Keep a provenance's bytes for a graph's key and a Dynamo graph.
 
         Raises:
             OutputError: The folder cannot be written.
         """
-        path = self._path(key, provenance.dynamo_digest)
-        if not path.exists():
-            with replacing(path) as file:
-                file.write(to_bytes(provenance))
+        with replacing(self._path(key, dynamo_digest)) as file:
+            file.write(data)
 
-    def get(self, key: str, dynamo_digest: str | None) -> Provenance | None:
-        """Return the provenance kept for a graph's key and a Dynamo graph, or ``None``.
-
-        Raises:
-            StoreError: The file is damaged.
-        """
-        path = self._path(key, dynamo_digest)
-        return from_bytes(path.read_bytes()) if path.exists() else None
-
-    def find(self, key: str) -> tuple[Provenance, ...]:
+    def find(self, key: str) -> list[bytes]:
         """Return all that is kept for a graph's key, by name of file."""
         found = sorted((self.folder / _safe(key)[:2]).glob(f"{_safe(key)}.*.pxpr"))
-        return tuple(from_bytes(path.read_bytes()) for path in found)
+        return [path.read_bytes() for path in found]
 
     def _path(self, key: str, dynamo_digest: str | None) -> Path:
         name = f"{_safe(key)}.{dynamo_digest or 'none'}.pxpr"

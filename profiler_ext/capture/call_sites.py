@@ -11,7 +11,7 @@ import torch.fx
 from profiler_ext.capture import cost
 from profiler_ext.capture.exact_nodes import exact_nodes
 from profiler_ext.records import CallSite, SiteKind
-from profiler_ext.torch_compat import inductor
+from profiler_ext.torch_compat import fx, inductor
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,4 @@ def _last_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:
 
 
 def _in_graph_order(nodes: set[torch.fx.Node]) -> tuple[torch.fx.Node, ...]:
-    called = [node for node in nodes if node.op == "call_function"]
-    if not called:
-        return ()
-    order = {node: index for index, node in enumerate(called[0].graph.nodes)}
-    return tuple(sorted(called, key=lambda node: order.get(node, len(order))))
+    return tuple(sorted((n for n in nodes if n.op == "call_function"), key=fx.position))

@@ -25,6 +25,14 @@ from profiler_ext.torch_compat import fx, inductor, process
 _KEPT_GRAPHS = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The provenance of a graph that was just compiled, and its bytes."""
+
+    provenance: Provenance
+    data: bytes
+
+
 @dataclass(slots=True)
 class InnerCompile:
     """One ``_compile_fx_inner`` call: the graph as it entered, and what its passes did.
@@ -34,14 +42,14 @@ class InnerCompile:
         entered: names of the call nodes as it entered.
         started_ns: when it began.
         replaced: what the post-grad passes' new nodes replaced.
-        sealed: the provenance, once the graph was compiled; ``None`` on a cache hit.
+        sealed: the provenance and its bytes, once the graph was compiled; ``None`` on a cache hit.
     """
 
     gm: torch.fx.GraphModule
     entered: frozenset[str]
     started_ns: int
     replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
-    sealed: Provenance | None = None
+    sealed: Sealed | None = None
 
 
 class _PerThread(threading.local):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from profiler_ext.capture import call_sites
-from profiler_ext.capture.compiles import Compiles
+from profiler_ext.capture.compiles import Compiles, Sealed
 from profiler_ext.capture.cpu_kernels import CpuKernels
 from profiler_ext.capture.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.joint import describe_joint
@@ -21,6 +21,7 @@ from profiler_ext.capture.replacements import Watch
 from profiler_ext.capture.sealing import seal
 from profiler_ext.errors import CaptureWarning, TorchCapabilityError
 from profiler_ext.records import Gap, GapReason, GraphInstance
+from profiler_ext.store import to_bytes
 from profiler_ext.torch_compat import fx, inductor, points, process
 from profiler_ext.torch_compat.patches import Call, Patch, Point
 
@@ -182,9 +183,10 @@ class Capture:
 
     def _seal(self, artifact: Any, graph: Any, gm: Any) -> None:
         provenance = seal(self._compiles, artifact, graph, gm)
+        data = to_bytes(provenance)
         if (inner := self._compiles.inner) is not None:
-            inner.sealed = provenance
-        self._registry.ride(artifact, provenance)
+            inner.sealed = Sealed(provenance, data)
+        self._registry.ride(artifact, data)
 
     def _artifact_ready(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         started_ns = time.perf_counter_ns()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.fx
@@ -119,6 +120,20 @@ def watching_replacements(
 
 def _name(node: Any) -> str:
     return str(getattr(node, "name", node))
+
+
+_POSITIONS: WeakKeyDictionary[torch.fx.Graph, tuple[int, dict[torch.fx.Node, int]]] = (
+    WeakKeyDictionary()
+)
+
+
+def position(node: torch.fx.Node) -> int:
+    """Return a node's place in its graph; the graph's order is read once for many nodes."""
+    size, order = _POSITIONS.get(node.graph, (-1, {}))
+    if size != len(node.graph.nodes) or node not in order:
+        order = {member: index for index, member in enumerate(node.graph.nodes)}
+        _POSITIONS[node.graph] = len(node.graph.nodes), order
+    return order.get(node, len(order))
 
 
 def graph_modules(gm: torch.fx.GraphModule) -> Iterable[torch.fx.GraphModule]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.torch_compat.fx import position
+
 RIDING = "_profiler_ext_v1"
 
 
@@ -91,8 +93,7 @@ def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
     last = [node for node in own if not set(node.users) & own]
     if not last:
         return None, False
-    order = {node: index for index, node in enumerate(last[0].graph.nodes)}
-    return max(last, key=lambda node: order.get(node, -1)), True
+    return max(last, key=position), True
 
 
 def extern_origin(kernel: Any) -> torch.fx.Node | None:

@@ -1,0 +1,123 @@
+"""Owns which provenance an artifact has, and so which truth its lines come from.
+
+Best first: the compile that was just seen; the record that rides the artifact; the copy in
+the store, of which there is one for each Dynamo graph that shares the cache entry.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from profiler_ext.capture import instances
+from profiler_ext.capture.compiles import Compiles, InnerCompile
+from profiler_ext.capture.fx_nodes import describe_nodes
+from profiler_ext.capture.instances import Sourced
+from profiler_ext.capture.sealing import surroundings
+from profiler_ext.errors import OutputError, StoreError
+from profiler_ext.records import Gap, GapReason, Provenance
+from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
+from profiler_ext.torch_compat import inductor
+
+_NOT_CAPTURED = Gap(
+    GapReason.GRAPH_NOT_CAPTURED,
+    "the cached artifact was compiled without capture; compile once with profiler_ext enabled "
+    "(`profiler-ext run`, `profiler_ext.enable()` at the top, or PROFILER_EXT=1) and a fresh cache",
+)
+_OTHER_SOURCE = Gap(
+    GapReason.STALE_SOURCE_LINE,
+    "the cached artifact was compiled from other source that gives the same graph",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What is known of an artifact: its record, its nodes with their lines, what is missing."""
+
+    provenance: Provenance | None
+    nodes: tuple[Sourced, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+class Recall:
+    """Finds the provenance of artifacts, and keeps in the store what a later process needs."""
+
+    def __init__(self, compiles: Compiles, store: Callable[[], Store]) -> None:
+        """Use what ``compiles`` saw, and the store of the cache folder in force."""
+        self._compiles = compiles
+        self._store = store
+
+    def recall(self, artifact: Any, key: str | None, inner: InnerCompile | None) -> Recalled:
+        """Return what is known of an artifact that has become ready.
+
+        Args:
+            artifact: the ``CompiledFxGraph``.
+            key: its FX graph cache key, ``None`` when bypassed.
+            inner: the compile around it; ``None`` on an AOTAutograd hit.
+        """
+        if inner is not None and inner.sealed is not None:
+            gaps = self._keep(key, inner.sealed.provenance, inner.sealed.data)
+            nodes = instances.compiled_here(inner.sealed.provenance.nodes)
+            return Recalled(inner.sealed.provenance, nodes, gaps)
+        known, gaps = self._known(artifact, key)
+        if not known:
+            return Recalled(None, gaps=(*gaps, _NOT_CAPTURED))
+        if inner is not None:
+            return self._refreshed(key, known[0], inner)
+        return self._from_source(known, gaps)
+
+    def _known(
+        self, artifact: Any, key: str | None
+    ) -> tuple[tuple[Provenance, ...], tuple[Gap, ...]]:
+        """The riding record first, then the store's; one that cannot be read is a gap."""
+        found: list[Provenance] = []
+        gaps: list[Gap] = []
+        riding = getattr(artifact, inductor.RIDING, None)
+        copies = [] if riding is None else [riding]
+        copies += [] if key is None else self._store().find(key)
+        for data in copies:
+            try:
+                found.append(from_bytes(data))
+            except StoreError as error:
+                gaps.append(Gap(GapReason.HOOK_FAILED, f"a stored provenance: {error}"))
+        return tuple(found), tuple(gaps)
+
+    def _refreshed(self, key: str | None, recorded: Provenance, inner: InnerCompile) -> Recalled:
+        """An FX hit: this process traced the graph anew, so its metadata is the truth."""
+        around = surroundings(self._compiles, inner.gm)
+        fresh = describe_nodes(inner.gm.graph.nodes, around)
+        nodes = instances.from_fresh_graph(recorded.nodes, fresh)
+        here = with_digest(
+            dataclasses.replace(
+                recorded,
+                nodes=tuple(node for node, _ in nodes),
+                joint=around.joint.id if around.joint else None,
+                dynamo_digest=around.dynamo.digest if around.dynamo else None,
+            )
+        )
+        gaps = self._keep(key, here, None)
+        return Recalled(here, nodes, gaps)
+
+    def _from_source(self, known: tuple[Provenance, ...], gaps: tuple[Gap, ...]) -> Recalled:
+        """An AOTAutograd hit: only the Dynamo graph is fresh, if even that."""
+        dynamo = self._compiles.dynamo
+        if dynamo is None:
+            return Recalled(known[0], instances.from_record(known[0].nodes), gaps)
+        same = next((p for p in known if p.dynamo_digest == dynamo.digest), None)
+        if same is not None:
+            return Recalled(same, instances.from_dynamo(same.nodes, dynamo), gaps)
+        return Recalled(known[0], instances.stale(known[0].nodes), (*gaps, _OTHER_SOURCE))
+
+    def _keep(self, key: str | None, provenance: Provenance, data: bytes | None) -> tuple[Gap, ...]:
+        """Put a record into the store; a folder that cannot be written harms nobody."""
+        if key is None:
+            return ()
+        store = self._store()
+        try:
+            if not store.holds(key, provenance.dynamo_digest):
+                store.put(key, provenance.dynamo_digest, data or to_bytes(provenance))
+        except OutputError as error:
+            return (Gap(GapReason.HOOK_FAILED, f"provenance was not stored: {error}"),)
+        return ()
