@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from profiler_ext import store
-from profiler_ext.errors import StoreError
+from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import (
     CallSite,
     Frame,
@@ -98,36 +98,45 @@ def test_a_bomb_is_refused_before_it_is_inflated(monkeypatch: pytest.MonkeyPatch
         from_bytes(bomb)
 
 
+def keep(folder: Path, key: str, *records: Provenance) -> Store:
+    kept = Store(folder)
+    for record in records:
+        kept.put(key, record.dynamo_digest, to_bytes(record))
+    return kept
+
+
 def test_two_dynamo_graphs_under_one_key_are_kept_apart(tmp_path: Path) -> None:
     other = with_digest(dataclasses.replace(WHOLE, dynamo_digest="d2"))
-    kept = Store(tmp_path / "profiler_ext")
-    kept.put("fkey", WHOLE)
-    kept.put("fkey", other)
-    assert kept.find("fkey") == (WHOLE, other)
-    assert kept.get("fkey", "d1") == WHOLE
-    assert kept.get("fkey", "d2") == other
-    assert kept.get("fkey", "d3") is None
-    assert kept.find("fke") == ()
+    kept = keep(tmp_path / "profiler_ext", "fkey", WHOLE, other)
+    assert [from_bytes(data) for data in kept.find("fkey")] == [WHOLE, other]
+    assert [kept.holds("fkey", digest) for digest in ("d1", "d2", "d3", None)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert kept.find("fke") == []
+
+
+def test_a_graph_without_a_dynamo_digest_is_kept_too(tmp_path: Path) -> None:
+    alone = with_digest(dataclasses.replace(WHOLE, dynamo_digest=None))
+    kept = keep(tmp_path, "fkey", alone)
+    assert kept.holds("fkey", None)
+    assert kept.find("fkey") == [to_bytes(alone)]
 
 
 def test_a_key_cannot_leave_the_folder(tmp_path: Path) -> None:
-    kept = Store(tmp_path / "profiler_ext")
-    kept.put("../../up", WHOLE)
+    kept = keep(tmp_path / "profiler_ext", "../../up", WHOLE)
     assert [path.name for path in tmp_path.iterdir()] == ["profiler_ext"]
-    assert kept.find("../../up") == (WHOLE,)
-
-
-def test_a_damaged_file_says_so(tmp_path: Path) -> None:
-    kept = Store(tmp_path)
-    kept.put("fkey", WHOLE)
-    [file] = tmp_path.rglob("*.pxpr")
-    file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(StoreError, match="truncated"):
-        kept.get("fkey", "d1")
+    assert kept.find("../../up") == [to_bytes(WHOLE)]
 
 
 def test_nothing_but_whole_files_is_left_in_the_folder(tmp_path: Path) -> None:
-    kept = Store(tmp_path)
-    kept.put("fkey", WHOLE)
-    kept.put("fkey", WHOLE)
+    keep(tmp_path, "fkey", WHOLE, WHOLE)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["fkey.d1.pxpr"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "profiler_ext").write_text("a file")
+    with pytest.raises(OutputError):
+        keep(tmp_path / "profiler_ext", "fkey", WHOLE)

@@ -1,8 +1,7 @@
 """The shares model: the bytes that a node's own loads and stores move, then its arithmetic."""
 
-from tests.capture.fx_graphs import Graph, aten
-
 from profiler_ext.capture import cost
+from tests.capture.fx_graphs import Graph, aten
 
 BYTES = 4 * 8 * 4  # one float32 tensor of 4 x 8
 NUMBERS = 4 * 8

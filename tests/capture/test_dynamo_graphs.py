@@ -4,10 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from tests.capture.fx_graphs import Graph, frame_text
 
 from profiler_ext.capture.dynamo_graphs import DynamoGraph, describe_dynamo_graph
 from profiler_ext.records import Frame, ModuleFrame
+from tests.capture.fx_graphs import Graph, frame_text
 
 
 def source(name: str, line: int, **meta: Any) -> dict[str, Any]:

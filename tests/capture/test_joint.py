@@ -3,9 +3,9 @@
 from typing import Any
 
 import torch.fx
-from tests.capture.fx_graphs import Graph, aten
 
 from profiler_ext.capture.joint import JointGraph, Link, describe_joint, filled_meta
+from tests.capture.fx_graphs import Graph, aten
 
 FORWARD: dict[str, Any] = {"partitioner_tag": "is_forward"}
 BACKWARD: dict[str, Any] = {"partitioner_tag": "is_backward"}

@@ -1,10 +1,10 @@
 """A node that a pass made knows what it replaced."""
 
 import torch.fx
-from tests.capture.fx_graphs import Graph, aten
 
 from profiler_ext.capture.replacements import Watch
 from profiler_ext.torch_compat import fx
+from tests.capture.fx_graphs import Graph, aten
 
 
 def replaced(watch: Watch) -> dict[str, list[str]]:

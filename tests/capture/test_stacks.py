@@ -1,9 +1,8 @@
 """torch's stack traces become frames."""
 
-from tests.capture.fx_graphs import frame_text
-
 from profiler_ext.capture.stacks import parse_stack
 from profiler_ext.records import Frame
+from tests.capture.fx_graphs import frame_text
 
 
 def test_frames_are_read_outermost_first_with_their_code() -> None:

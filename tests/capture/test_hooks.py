@@ -1,0 +1,383 @@
+"""The hooks come and go without a trace, and what fails in one harms nobody."""
+
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._inductor.codecache
+from torch.optim.optimizer import _global_optimizer_post_hooks
+
+import profiler_ext
+from profiler_ext import switch
+from profiler_ext.capture import hooks
+from profiler_ext.errors import CaptureWarning, TorchCapabilityError
+from profiler_ext.records import CacheState, GapReason, LineEvidence
+from profiler_ext.torch_compat import points
+from profiler_ext.torch_compat.patches import Point
+from tests.capture.products import TWICE_LINES, expected_gradient, train_once
+
+PACKAGE = str(Path(profiler_ext.__file__).parent)
+
+
+def attributes_of_owners() -> dict[tuple[str, str], int]:
+    """Every attribute of every module and class that holds a point, by identity."""
+    for point in points.ALL:
+        point.owner()
+    owners = {f"{p.module}:{p.path}": p.owner() for p in points.ALL}
+    return {(at, name): id(v) for at, owner in owners.items() for name, v in vars(owner).items()}
+
+
+def functions_of_ours() -> list[str]:
+    """Names in torch's modules and classes that now lead to a function of this package."""
+    modules = [m for n, m in sys.modules.items() if n.partition(".")[0] == "torch"]
+    found = [
+        f"{module.__name__}.{name}"
+        for module in modules
+        if isinstance(module, types.ModuleType)
+        for name, value in list(vars(module).items())
+        if _is_ours(value)
+        or (issubclass(type(value), type) and any(map(_is_ours, vars(value).values())))
+    ]
+    hooked = _global_optimizer_post_hooks.values()
+    return sorted({*found, *("optimizer hook" for hook in hooked if _is_ours(hook))})
+
+
+def _attributes(value: Any) -> list[Any]:
+    return list(vars(value).values()) if issubclass(type(value), type) else []
+
+
+def _is_ours(value: Any) -> bool:
+    kind = type(value)  # isinstance() would ask lazy objects, and some of torch's warn of it
+    function = value.__func__ if kind in (classmethod, staticmethod) else value
+    code = function.__code__ if type(function) is types.FunctionType else None
+    return code is not None and code.co_filename.startswith(PACKAGE)
+
+
+def fx_cache_off() -> Any:
+    return torch._inductor.config.patch(fx_graph_cache=False)
+
+
+def autograd_cache_off() -> Any:
+    return torch._functorch.config.patch(enable_autograd_cache=False)
+
+
+def capture() -> hooks.Capture:
+    found = switch.current()
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_disable_leaves_torch_as_it_was_found() -> None:
+    before = attributes_of_owners()
+    profiler_ext.enable()
+    assert len(functions_of_ours()) >= len(points.ALL) - 3
+    profiler_ext.disable()
+    assert attributes_of_owners() == before
+    assert functions_of_ours() == []
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_enabling_twice_installs_once_and_disabling_twice_is_harmless() -> None:
+    before = attributes_of_owners()
+    profiler_ext.enable()
+    installed, first = attributes_of_owners(), switch.current()
+    profiler_ext.enable()
+    assert attributes_of_owners() == installed
+    assert switch.current() is first
+    profiler_ext.disable()
+    profiler_ext.disable()
+    assert attributes_of_owners() == before
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_second_enable_sees_what_is_compiled_after_it_and_nothing_older() -> None:
+    profiler_ext.enable(strict=True)
+    train_once()
+    profiler_ext.disable()
+    train_once()
+    profiler_ext.enable(strict=True)
+    assert capture().graphs == ()
+    train_once()
+    assert [graph.is_backward for graph in capture().graphs] == [False, True]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_wrapper_that_someone_wrapped_again_falls_silent() -> None:
+    point = points.INNER_COMPILE
+    profiler_ext.enable(strict=True)
+    wrapped = inspect.getattr_static(point.owner(), point.name)
+
+    def foreign(*args: Any, **kwargs: Any) -> Any:
+        return wrapped(*args, **kwargs)
+
+    setattr(point.owner(), point.name, foreign)
+    seen = capture()
+    profiler_ext.disable()
+    try:
+        assert inspect.getattr_static(point.owner(), point.name) is foreign
+        train_once()
+        assert seen.graphs == ()
+    finally:
+        setattr(point.owner(), point.name, wrapped.__wrapped__)
+
+
+@pytest.fixture
+def cpp_module(tmp_path: Path) -> Iterator[types.ModuleType]:
+    """A generated module that this process has loaded, with a C++ kernel and other names."""
+    text = "def cpp_fused_add_0(x):\n    return x + 1\ndef call(args):\n    return args\n"
+    (tmp_path / "cmodule.py").write_text(text)
+    cache = torch._inductor.codecache.PyCodeCache
+    module = cache.load_by_key_path("cmodule", str(tmp_path / "cmodule.py"))
+    yield module
+    cache.modules.remove(module)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_loaded_cpp_kernels_are_rebound_and_given_back(cpp_module: types.ModuleType) -> None:
+    original, call = cpp_module.cpp_fused_add_0, cpp_module.call
+    profiler_ext.enable(cpu_events=True)
+    assert cpp_module.cpp_fused_add_0 is not original
+    assert cpp_module.cpp_fused_add_0(41) == 42
+    assert cpp_module.call is call
+    profiler_ext.disable()
+    assert cpp_module.cpp_fused_add_0 is original
+    profiler_ext.enable(cpu_events=True)
+    profiler_ext.enable(cpu_events=True)
+    profiler_ext.disable()
+    assert cpp_module.cpp_fused_add_0 is original
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_cpp_kernels_stay_untouched_unless_cpu_events_are_asked_for(
+    cpp_module: types.ModuleType,
+) -> None:
+    original = cpp_module.cpp_fused_add_0
+    profiler_ext.enable(cpu_events=False)
+    assert cpp_module.cpp_fused_add_0 is original
+
+
+OBSERVERS = {
+    "dynamo graph": ("profiler_ext.capture.hooks", "describe_dynamo_graph"),
+    "passes": ("profiler_ext.capture.hooks", "Watch"),
+    "joint graph": ("profiler_ext.capture.hooks", "describe_joint"),
+    "call site": ("profiler_ext.capture.call_sites", "extern_site"),
+    "sealing": ("profiler_ext.capture.hooks", "seal"),
+    "nodes": ("profiler_ext.capture.sealing", "describe_nodes"),
+    "bytes": ("profiler_ext.capture.hooks", "to_bytes"),
+    "instance": ("profiler_ext.capture.instances", "compiled_here"),
+}
+
+
+def _fail(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("broken on purpose")
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.parametrize("observer", OBSERVERS)
+def test_a_hook_that_fails_is_a_gap_and_one_warning_and_the_compile_goes_on(
+    observer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, name = OBSERVERS[observer]
+    monkeypatch.setattr(sys.modules[module], name, _fail)
+    profiler_ext.enable()
+    with pytest.warns(CaptureWarning, match="RuntimeError: broken on purpose") as warned:
+        gradient = train_once()
+    assert len(warned) == 1
+    torch.testing.assert_close(gradient, expected_gradient())
+    assert {gap.reason for gap in capture().gaps} == {GapReason.HOOK_FAILED}
+    assert all(gap.detail.endswith("RuntimeError: broken on purpose") for gap in capture().gaps)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_strict_raises_what_goes_wrong_in_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "seal", _fail)
+    profiler_ext.enable(strict=True)
+    with pytest.raises(Exception, match="broken on purpose"):
+        train_once()
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_torch_that_lacks_a_place_is_an_error_that_says_what_was_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = attributes_of_owners()
+    gone = Point("torch._inductor.compile_fx", "no_such_function", ("gm",), "everything")
+    other = Point("torch._inductor.compile_fx", "_compile_fx_inner", ("graph",), "everything")
+    monkeypatch.setattr(points, "ALL", (*points.ALL, gone, other))
+    with pytest.raises(TorchCapabilityError) as caught:
+        profiler_ext.enable()
+    assert f"torch {torch.__version__} does not fit capture" in str(caught.value)
+    assert "torch._inductor.compile_fx.no_such_function is not there" in str(caught.value)
+    assert "takes ('gm',), expected ('graph',)" in str(caught.value)
+    monkeypatch.undo()
+    assert attributes_of_owners() == before
+    assert switch.current() is None
+
+
+def cache_keys(cache: Path) -> list[str]:
+    """Keys of torch's own caches, as folders on disk."""
+    found = [*cache.glob("fxgraph/*/*"), *cache.glob("aotautograd/*")]
+    return sorted(str(path.relative_to(cache)) for path in found)
+
+
+def generated_code(cache: Path) -> list[str]:
+    """Text of the generated modules; the counter of graphs in this process is left out."""
+    texts = (path.read_text() for path in cache.glob("*/*.py"))
+    return sorted(re.sub(r"# AOT ID: .*", "", text) for text in texts)
+
+
+def test_keys_and_generated_code_are_the_same_with_and_without_capture(
+    fresh_torch: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    train_once()
+    keys, code = cache_keys(fresh_torch), generated_code(fresh_torch)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "other"))
+    profiler_ext.enable(strict=True)
+    train_once()
+    assert cache_keys(tmp_path / "other") == keys
+    assert generated_code(tmp_path / "other") == code
+    assert len(code) == 2
+    in_cache = {Path(entry).name for entry in keys if entry.startswith("fxgraph")}
+    assert {graph.key for graph in capture().graphs} == in_cache
+
+
+def lines_of(graph: Any) -> list[tuple[int, ...]]:
+    lines = {node.name: node.stack[-1].line for node in graph.nodes if node.stack}
+    return [tuple(lines[n] for n in site.nodes) for site in graph.provenance.call_sites]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_library_calls_are_led_to_their_node_and_line_forward_and_backward() -> None:
+    profiler_ext.enable(strict=True)
+    train_once()
+    forward, backward = capture().graphs
+    first, second = TWICE_LINES
+    assert lines_of(forward) == [(first,), (second,)]
+    assert lines_of(backward) == [(second,), (first,)]
+    links = {node.name: node.forward_node for node in backward.nodes}
+    assert [links[site.nodes[0]] for site in backward.provenance.call_sites] == ["mm_1", "mm"]
+    assert forward.provenance.joint == backward.provenance.joint
+    assert [s.op for s in forward.provenance.call_sites] == ["aten::mm", "aten::mm"]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_each_state_of_the_caches_is_told_and_gives_the_same_lines() -> None:
+    profiler_ext.enable(strict=True)
+    train_once()
+    train_once()
+    with autograd_cache_off():
+        train_once()
+    states = [graph.cache_state for graph in capture().graphs]
+    assert states == [
+        *(CacheState.MISS,) * 2,
+        *(CacheState.AOT_HIT,) * 2,
+        *(CacheState.FX_HIT,) * 2,
+    ]
+    evidence = [set(graph.line_evidence) for graph in capture().graphs]
+    assert evidence == [
+        *({LineEvidence.COMPILED},) * 2,
+        *({LineEvidence.FRESH_DYNAMO},) * 2,
+        *({LineEvidence.FRESH_GRAPH},) * 2,
+    ]
+    forward, backward = capture().graphs[:2]
+    for again in capture().graphs[2::2]:
+        assert lines_of(again) == lines_of(forward)
+        assert again.key == forward.key
+    for again in capture().graphs[3::2]:
+        assert lines_of(again) == lines_of(backward)
+        assert [n.forward_node for n in again.nodes] == [n.forward_node for n in backward.nodes]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_with_caches_off_a_graph_has_no_key_and_says_why() -> None:
+    profiler_ext.enable(strict=True)
+    with fx_cache_off(), autograd_cache_off():
+        train_once()
+    found = [(g.key, g.cache_state, g.cache_detail) for g in capture().graphs]
+    assert found == [(None, CacheState.BYPASS, "the FX graph cache is off")] * 2
+    assert lines_of(capture().graphs[0]) == [(line,) for line in TWICE_LINES]
+
+
+def riding(cache: Path) -> list[bool]:
+    """Whether each artifact in the cache carries a provenance."""
+    artifacts = [path for path in cache.glob("fxgraph/*/*/*") if path.is_file()]
+    return [b"PXPR" in path.read_bytes() for path in artifacts]
+
+
+def test_without_the_ride_the_store_gives_the_same(
+    fresh_torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROFILER_EXT_RIDE", "0")
+    profiler_ext.enable(strict=True)
+    train_once()
+    assert riding(fresh_torch) == [False, False]
+    train_once()
+    forward, again = capture().graphs[0::2]
+    assert (again.cache_state, again.provenance) == (CacheState.AOT_HIT, forward.provenance)
+
+
+def test_without_the_store_the_artifact_gives_the_same(fresh_torch: Path) -> None:
+    profiler_ext.enable(strict=True)
+    train_once()
+    assert riding(fresh_torch) == [True, True]
+    for file in fresh_torch.rglob("*.pxpr"):
+        file.unlink()
+    train_once()
+    forward, again = capture().graphs[0::2]
+    assert (again.cache_state, again.provenance) == (CacheState.AOT_HIT, forward.provenance)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_an_artifact_that_was_cached_without_capture_is_a_gap_with_the_remedy() -> None:
+    train_once()
+    profiler_ext.enable(strict=True)
+    train_once()
+    forward, _ = capture().graphs
+    assert forward.provenance is None
+    [gap] = forward.gaps
+    assert gap.reason == GapReason.GRAPH_NOT_CAPTURED
+    assert "profiler-ext run" in gap.detail
+    assert "PROFILER_EXT=1" in gap.detail
+
+
+def test_a_damaged_copy_in_the_store_is_a_gap_and_costs_no_graph(fresh_torch: Path) -> None:
+    profiler_ext.enable()
+    train_once()
+    for file in fresh_torch.rglob("*.pxpr"):
+        file.write_bytes(file.read_bytes()[:-5])
+    train_once()
+    forward, again = capture().graphs[0::2]
+    assert again.provenance == forward.provenance
+    assert [gap.reason for gap in again.gaps] == [GapReason.HOOK_FAILED]
+
+
+def test_a_store_that_cannot_be_written_is_a_gap_and_costs_no_graph(fresh_torch: Path) -> None:
+    fresh_torch.mkdir()
+    (fresh_torch / "profiler_ext").write_text("a file where the store's folder should be")
+    profiler_ext.enable()
+    train_once()
+    assert [graph.is_backward for graph in capture().graphs] == [False, True]
+    assert lines_of(capture().graphs[0]) == [(line,) for line in TWICE_LINES]
+    assert [gap.reason for gap in capture().graphs[0].gaps] == [GapReason.HOOK_FAILED]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_no_path_of_this_machine_s_home_or_working_folder_is_in_a_record() -> None:
+    profiler_ext.enable(strict=True)
+    train_once()
+    for graph in capture().graphs:
+        assert graph.provenance is not None
+        files = {frame.file for node in graph.provenance.nodes for frame in node.stack}
+        assert [
+            file for file in files if file.startswith((str(Path.home()), str(Path.cwd())))
+        ] == []
+        assert {f.file for node in graph.nodes for f in node.stack} >= {
+            str(Path(__file__).with_name("products.py"))
+        }
