@@ -134,7 +134,7 @@ def heading(analysis: Analysis) -> str:
 
 def idle_text(span: IdleSpan) -> str:
     """Return one line that says how long a device idled, and what the CPU did."""
-    doing = f"while the CPU ran {span.cpu_activity}" if span.cpu_activity else "CPU not recorded"
+    doing = f"while the CPU ran {span.cpu_activity or 'Python outside of any op'}"
     return printable(f"idle {time_text(span.duration_ns)} in step {span.step}, {doing}")
 
 

@@ -30,6 +30,7 @@ class EagerJudge:
             ask(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
         )
         self._links = self._forward_links()
+        self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
         self._trial = around.is_trial(enqueued.cpu)
 
     def judge(self, launch: int) -> None:
@@ -65,7 +66,9 @@ class EagerJudge:
             return Phase.GRADIENT_ACCUMULATION, None, SiteEvidence.LAUNCHING_OP
         engine = int(self._around.engine[cpu])
         if engine == NO_ROW:
-            return Phase.FORWARD, None, SiteEvidence.LAUNCHING_OP
+            # Autograd numbers what it could differentiate; a factory or a no_grad op has none.
+            phase = Phase.OTHER if self._numbered[cpu] == NO_ROW else Phase.FORWARD
+            return phase, None, SiteEvidence.LAUNCHING_OP
         forward_op = self._forward_op(engine)
         is_linked = forward_op is not None
         rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else SiteEvidence.LAUNCHING_OP

@@ -9,6 +9,7 @@ import numpy as np
 from profiler_ext.attribution.columns import NO_ROW
 from profiler_ext.attribution.ledger import Busy
 from profiler_ext.attribution.nesting import Nesting
+from profiler_ext.kineto import classify
 from profiler_ext.records import Events, IdleSpan, Ints, Step
 
 LARGEST_SPANS = 50
@@ -43,7 +44,10 @@ def _largest(busy: Busy, step: Step) -> list[IdleSpan]:
 
 
 def _described(events: Events, nesting: Nesting, cpu: Ints, span: IdleSpan) -> IdleSpan:
-    """Name the innermost CPU event that covers more than half of the span."""
+    """Name the innermost CPU event that covers more than half of the span.
+
+    A step's own range says nothing: within it and outside all else the CPU was in Python.
+    """
     end_ns = span.start_ns + span.duration_ns
     covered = np.minimum(events.end_ns[cpu], end_ns) - np.maximum(
         events.start_ns[cpu], span.start_ns
@@ -52,4 +56,6 @@ def _described(events: Events, nesting: Nesting, cpu: Ints, span: IdleSpan) -> I
     if not len(rows):
         return span
     deepest = int(rows[np.argmax(nesting.depth[rows])])
+    if classify.is_step(events.name[deepest]):
+        return span
     return IdleSpan(span.step, span.device, span.start_ns, span.duration_ns, events.name[deepest])

@@ -14,8 +14,7 @@ def _place(timeline: Timeline, launch: int = 0) -> Place:
 
 def test_an_eager_launch_belongs_to_the_outermost_aten_op():
     timeline = Timeline()
-    with timeline.range("aten::linear"):
-        timeline.op("aten::addmm", "cublas")
+    _forward_op(timeline, "aten::linear", 5)
     assert _place(timeline) == Place(aten_op="aten::linear", phase=Phase.FORWARD, level=Level.OP)
     assert rows(attribute(timeline.recording()), "kind", "level", "evidence") == [
         ("eager", "op", "launching_op")
@@ -27,9 +26,15 @@ def test_copies_and_memsets_are_rows_of_their_kind():
     timeline.op("aten::copy_", "Memcpy HtoD", category="gpu_memcpy")
     timeline.op("aten::zero_", "Memset (Device)", category="gpu_memset")
     assert rows(attribute(timeline.recording()), "kind", "phase") == [
-        ("memcpy", "forward"),
-        ("memset", "forward"),
+        ("memcpy", "other"),
+        ("memset", "other"),
     ]
+
+
+def test_an_op_that_autograd_never_numbered_is_not_called_forward():
+    timeline = Timeline()
+    timeline.op("aten::randn", "distribution")
+    assert _place(timeline).phase is Phase.OTHER
 
 
 def test_a_collective_is_communication():

@@ -15,7 +15,7 @@ GRAPH = graph(
 
 def _step() -> Timeline:
     timeline = Timeline()
-    with timeline.range("aten::linear"):
+    with timeline.range("aten::linear", **{"Sequence number": 5}):
         timeline.op("aten::addmm")
     with timeline.forward("fkey"):
         timeline.op("graph_0_cpp_fused_relu_0")

@@ -106,7 +106,8 @@ def test_launches_of_both_steps_have_the_same_call_sites(analysis):
 def test_phases_of_a_checkpointed_model():
     phases = Counter(rows(_analysis("ckpt"), "kind", "phase"))
     assert phases[("triton", "recompute")] == 84
-    assert {phase for _, phase in phases} == {"forward", "backward", "recompute"}
+    # The seed of the backward pass, `ones_like`, belongs to no part of the step.
+    assert {phase for _, phase in phases} == {"forward", "backward", "recompute", "other"}
 
 
 def test_an_eager_optimizer_is_seen():
