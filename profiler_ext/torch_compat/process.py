@@ -45,11 +45,17 @@ def dynamo_self(output_graph: Any) -> str | None:
     if not isinstance(code, CodeType) or not code.co_varnames:
         return None
     first = dynamo_scope(output_graph).get(code.co_varnames[0])
-    method = getattr(type(first), code.co_name, None)
-    own_code: Any = getattr(method, "__code__", None)
-    if not isinstance(first, torch.nn.Module) or own_code is not code:
+    if not isinstance(first, torch.nn.Module) or not _is_method_of(type(first), code):
         return None
     return f"L['{code.co_varnames[0]}']"
+
+
+def _is_method_of(kind: type, code: CodeType) -> bool:
+    """Whether code is a class's method, or a decorator's wrapper around its ``forward``."""
+    method: Any = getattr(kind, code.co_name, None) or getattr(kind, "forward", None)
+    while method is not None and getattr(method, "__code__", None) is not code:
+        method = getattr(method, "__wrapped__", None)
+    return method is not None
 
 
 def anything_compiled() -> bool:
