@@ -38,7 +38,11 @@ def modules(stats) -> dict[str, tuple[int, float]]:
     return found
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*copy keyword.*")
+# The plugin's own use of pandas, newer and older.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*copy keyword.*"),
+    pytest.mark.filterwarnings("ignore:Downcasting object dtype arrays"),
+]
 
 
 def test_the_kernel_view_names_source_ops_and_line(tmp_path):
