@@ -1,0 +1,1 @@
+"""Tests of the whole way, in processes of their own: compile, profile, attribute, export."""
