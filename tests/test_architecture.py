@@ -1,0 +1,217 @@
+"""The shape of the code: who may import whom, and what loads what."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profiler_ext.session import Session, load
+from tests.analyses import gpu_step
+
+ROOT = Path(__file__).parents[1]
+
+# Each room, and the rooms it may import. A room under exporters may import those of exporters too.
+ALLOWED = {
+    "errors": "",
+    "paths": "",
+    "progress": "",
+    "records": "",
+    "writing": "errors",
+    "kineto": "errors records writing",
+    "attribution": "kineto records",
+    "store": "errors records writing",
+    "torch_compat": "errors",
+    "capture": "errors paths records store torch_compat",
+    "switch": "capture",
+    "autostart": "switch",
+    "stepping": "capture records torch_compat",
+    "session": "attribution errors exporters kineto records",
+    "profiler": "errors kineto paths records session switch torch_compat",
+    "running": "errors profiler progress session stepping switch",
+    "doctor": "torch_compat",
+    "cli": "doctor errors exporters running session",
+    "__main__": "cli",
+    "__init__": "autostart profiler session switch",
+    "exporters": "errors kineto records writing",
+}
+OWNERS = {
+    "torch": {"torch_compat", "capture", "profiler", "stepping", "switch", "doctor", "running"},
+    "pandas": {"exporters.tables"},
+    "pyarrow": {"exporters.tables"},
+    "perfetto": {"exporters.perfetto"},
+}
+
+
+@dataclass
+class Module:
+    """A source file: its dotted name, the names it imports, and those it imports to run."""
+
+    name: str
+    tree: ast.Module
+    imports: set[str] = field(default_factory=set)
+    needs: set[str] = field(default_factory=set)
+
+    @property
+    def room(self) -> str:
+        package, *rest = self.name.split(".")
+        return package if package == "exporters" else (rest or ["__init__"])[0]
+
+
+def test_each_room_imports_only_what_lies_below_it():
+    wrong = {
+        f"{module.name} imports {name}"
+        for module in MODULES.values()
+        for name in targets(module)
+        if MODULES[name].room not in {module.room, *ALLOWED[module.room].split()}
+    }
+    assert wrong == set()
+
+
+def test_no_module_imports_itself_round_a_corner():
+    graph = {name: targets(module) for name, module in MODULES.items()}
+    assert set(graphlib.TopologicalSorter(graph).static_order()) == set(MODULES)
+
+
+def test_torch_pandas_and_perfetto_are_imported_where_they_belong_only():
+    wrong = {
+        f"{module.name} imports {name}"
+        for module in MODULES.values()
+        for name in module.needs
+        if (owners := OWNERS.get(name.split(".")[0]))
+        and not {module.room, ".".join(module.name.split(".")[:2])} & owners
+    }
+    assert wrong == set()
+
+
+def test_private_names_of_torch_are_in_torch_compat_only():
+    wrong = {
+        f"{module.name}: {name}"
+        for module in MODULES.values()
+        if module.room != "torch_compat"
+        for name in private_torch_names(module)
+    }
+    assert wrong == set()
+
+
+def test_files_have_300_lines_at_most_and_functions_40():
+    files = {name: len(path.read_text().splitlines()) for name, path in sources()}
+    functions = {
+        f"{module.name}.{node.name}": code_lines(node)
+        for module in MODULES.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert {name: lines for name, lines in files.items() if lines > 300} == {}
+    assert {name: lines for name, lines in functions.items() if lines > 40} == {}
+
+
+def test_importing_the_package_loads_no_heavy_library():
+    code = """
+import sys, profiler_ext
+heavy = {"torch", "pandas", "perfetto", "numpy", "rich", "msgspec", "exporters"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    assert python(code) == "[]\n"
+
+
+def test_a_recording_is_read_reported_and_exported_without_torch(tmp_path):
+    saved = Session(gpu_step().recording).save(tmp_path)
+    code = f"""
+import sys
+class NoTorch:
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] == "torch":
+            raise AssertionError("torch was imported")
+sys.meta_path.insert(0, NoTorch())
+import profiler_ext
+session = profiler_ext.load({str(saved)!r})
+for suffix in (".pftrace", ".json.gz", ".html", ".csv", ""):
+    session.export({str(tmp_path / "export")!r} + suffix)
+sys.stdout.write(session.report())
+"""
+    assert python(code) == load(saved).report()
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    for package in ("profiler_ext", "exporters"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def read(name: str, path: Path) -> Module:
+    module = Module(name, ast.parse(path.read_text()))
+    typing_only = {
+        inner
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(module.tree):
+        names = imported(node)
+        module.imports |= names
+        module.needs |= set() if node in typing_only else names
+    return module
+
+
+def imported(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports are absolute here"
+        return {f"{node.module}.{alias.name}" for alias in node.names}
+    return set()
+
+
+def targets(module: Module) -> set[str]:
+    """Return the project's modules that a module imports."""
+    found = {
+        name if name in MODULES else name.rpartition(".")[0]
+        for name in module.imports
+        if name.split(".")[0] in ("profiler_ext", "exporters")
+    }
+    return found - {module.name}
+
+
+def private_torch_names(module: Module) -> Iterator[str]:
+    """Find private names in imports, in strings, and after a dot on what came from torch."""
+    from_torch = {"torch"} | {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and any(name.split(".")[0] == "torch" for name in imported(node))
+        for alias in node.names
+    }
+    yield from (name for name in module.imports if name.startswith("torch.") and is_private(name))
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and "torch._" in str(node.value):
+            yield str(node.value)
+        elif isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            if name.split(".")[0] in from_torch and is_private(name):
+                yield name
+
+
+def is_private(name: str) -> bool:
+    return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+
+
+def code_lines(function: ast.FunctionDef) -> int:
+    """Return how many lines a function has, its docstring aside."""
+    docstring = ast.get_docstring(function, clean=False)
+    return function.end_lineno - function.lineno + 1 - len((docstring or "").splitlines())
+
+
+def python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    return done.stdout + done.stderr
+
+
+MODULES = {name: read(name, path) for name, path in sources()}

@@ -1,0 +1,49 @@
+"""What an installed copy does at the start of every Python process."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+
+import pytest
+
+OURS_OR_HEAVY = '{"torch", "profiler_ext", "exporters", "numpy"} & set(sys.modules)'
+
+
+@pytest.fixture(autouse=True)
+def installed_copy():
+    try:
+        files = importlib.metadata.files("profiler-ext") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    if "profiler_ext_autostart.pth" not in {file.name for file in files}:
+        pytest.skip("profiler-ext is not installed into this Python")
+
+
+def python(code: str, folder, **variables: str) -> str:
+    """Run code away from the checkout; return what it printed."""
+    clean = {name: text for name, text in os.environ.items() if name != "PROFILER_EXT"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=clean | variables,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def test_asked_for_by_the_environment_capture_is_on_once_torch_is_there(tmp_path):
+    code = "import torch; from profiler_ext import switch; print(switch.current() is not None)"
+    assert python(code, tmp_path, PROFILER_EXT="1") == "True\n"
+
+
+def test_asked_for_it_costs_a_process_without_torch_only_the_package_s_name(tmp_path):
+    code = f"import sys; print({OURS_OR_HEAVY})"
+    assert python(code, tmp_path, PROFILER_EXT="1") == "{'profiler_ext'}\n"
+
+
+@pytest.mark.parametrize("variables", [{}, {"PROFILER_EXT": "0"}, {"PROFILER_EXT": ""}])
+def test_not_asked_for_nothing_is_imported(tmp_path, variables):
+    assert python(f"import sys; print({OURS_OR_HEAVY})", tmp_path, **variables) == "set()\n"
