@@ -1,0 +1,113 @@
+"""Owns the check of the cases on a machine: each in a process of its own, resumable.
+
+python -m tests.cases --device cuda --out DIR [CASE ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from tests.cases.catalogue import CASES
+
+
+def check(name: str, device: str, out: Path) -> dict[str, object]:
+    """Profile two steps of a case, save the session, and return what was found."""
+    import torch
+
+    import profiler_ext
+
+    profiler_ext.enable(cpu_events=device == "cpu")
+    case = CASES[name](device)
+    for _ in range(case.warmup):
+        case.step()
+    with profiler_ext.profile() as prof:
+        for _ in range(2):
+            case.step()
+            prof.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    prof.session.save(out / name)
+    return row(name, case, prof.session)
+
+
+def row(name, case, session) -> dict[str, object]:
+    """Return one row of the table: what was attributed, and what is missing."""
+    from exporters import tables
+
+    launches, parts = session.launches(), session.attribution()
+    compiled = tables.fraction_at(session.analysis, "line", "compiled")
+    phases = parts.groupby("phase").duration_ns.sum()
+    codes = set(parts.code.dropna())
+    missing = [text for text in case.lines if not any(text in code for code in codes)]
+    missing += [phase for phase in case.phases if not phases.get(phase, 0)]
+    missing += [g.detail for g in session.recording.gaps]
+    gaps = parts[parts.gap.notna()].groupby("gap").duration_ns.agg(["count", "sum"])
+    return {
+        "case": name,
+        "launches": len(launches),
+        "device_us": round(int(launches.duration_ns.sum()) / 1000, 1),
+        "lines": round(compiled, 4),
+        "ok": compiled >= case.coverage and not missing,
+        "missing": missing,
+        "gaps": {k: (int(v["count"]), int(v["sum"])) for k, v in gaps.iterrows()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--one", action="store_true", help="run in this process")
+    parser.add_argument("cases", nargs="*")
+    options = parser.parse_args()
+    if options.one:
+        try:
+            found = check(options.cases[0], options.device, options.out)
+        except Exception as error:
+            traceback.print_exc()
+            found = {
+                "case": options.cases[0],
+                "ok": False,
+                "error": f"{type(error).__name__}: {error}"[:300],
+            }
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / f"{options.cases[0]}.json").write_text(json.dumps(found))
+        return
+    pending = [n for n in options.cases or CASES if not (options.out / f"{n}.json").exists()]
+    run_all(pending, options)
+    for name in options.cases or CASES:
+        path = options.out / f"{name}.json"
+        print(
+            path.read_text() if path.exists() else json.dumps({"case": name, "error": "no result"})
+        )
+
+
+def run_all(names, options) -> None:
+    """Run the cases, a few at a time, each in its own process with its own log."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    running: dict[str, tuple[subprocess.Popen, float]] = {}
+    while names or running:
+        while names and len(running) < options.jobs:
+            name = names.pop(0)
+            log = (options.out / f"{name}.log").open("w")
+            words = ["--one", "--device", options.device, "--out", str(options.out), name]
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.cases", *words], stdout=log, stderr=log
+            )
+            running[name] = (process, time.monotonic())
+        for name, (process, started) in list(running.items()):
+            if process.poll() is not None or time.monotonic() - started > 240:
+                process.kill()
+                del running[name]
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()
