@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,8 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
-        self._folder = tempfile.TemporaryDirectory(prefix="profiler_ext-")
+        self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         super().__init__(on_trace_ready=self._keep_session, **torch_options)
 
     @property
@@ -148,7 +150,7 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
         self.session.assert_coverage(fraction, level, scope)
 
     def _raw_trace(self) -> Path:
-        return Path(self._folder.name) / "trace.json"
+        return self._folder / "trace.json"
 
     def _keep_session(self, _: torch.profiler.profile) -> None:
         raw = self._raw_trace()
