@@ -20,7 +20,7 @@ from profiler_ext.errors import CaptureWarning, TorchCapabilityError
 from profiler_ext.records import CacheState, GapReason, LineEvidence
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Point
-from tests.capture.products import TWICE_LINES, expected_gradient, train_once
+from tests.compiling import TWICE_LINES, expected_gradient, train_once
 
 PACKAGE = str(Path(profiler_ext.__file__).parent)
 
@@ -379,5 +379,5 @@ def test_no_path_of_this_machine_s_home_or_working_folder_is_in_a_record() -> No
             file for file in files if file.startswith((str(Path.home()), str(Path.cwd())))
         ] == []
         assert {f.file for node in graph.nodes for f in node.stack} >= {
-            str(Path(__file__).with_name("products.py"))
+            str(Path(__file__).parent.with_name("compiling.py"))
         }

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.session import Session, load
+from tests.compiling import fresh_torch
 from tests.end_to_end.processes import EXAMPLES, profiled
+
+__all__ = ["fresh_torch"]
 
 
 @pytest.fixture(scope="session")

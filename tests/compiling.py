@@ -1,0 +1,58 @@
+"""Owns what tests that compile in this process share: a fresh start, and a cheap function."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import profiler_ext
+
+with warnings.catch_warnings():  # torch's own modules warn of what they use of each other
+    warnings.simplefilter("ignore")
+    import torch
+    import torch._dynamo
+    import torch._inductor.compile_fx
+
+
+@pytest.fixture
+def fresh_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """No hooks, nothing compiled, an empty cache; the value is the cache's folder."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    profiler_ext.disable()
+    yield tmp_path / "cache"
+    profiler_ext.disable()
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+
+def twice(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Multiply twice: matrix products are library calls, which need no C++ compiler."""
+    first = a @ b
+    return first @ b
+
+
+TWICE_LINES = (twice.__code__.co_firstlineno + 2, twice.__code__.co_firstlineno + 3)
+
+
+def train_once(*, anew: bool = True) -> torch.Tensor:
+    """Run :func:`twice` forward and backward, compiled anew or not; return the gradient."""
+    if anew:
+        torch._dynamo.reset()
+    torch.manual_seed(0)
+    a, b = torch.randn(8, 8, requires_grad=True), torch.randn(8, 8)
+    torch.compile(twice)(a, b).sum().backward()
+    assert a.grad is not None
+    return a.grad
+
+
+def expected_gradient() -> torch.Tensor:
+    """Return what :func:`train_once` must return."""
+    torch.manual_seed(0)
+    torch.randn(8, 8)
+    b = torch.randn(8, 8)
+    return torch.ones(8, 8) @ b.T @ b.T
