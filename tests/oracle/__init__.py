@@ -1,0 +1,1 @@
+"""The oracle: random models whose constants tell which lines a generated kernel computes."""

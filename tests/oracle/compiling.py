@@ -1,0 +1,171 @@
+"""Owns the running of a model under capture: its graphs, and which node bears which constant."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._dynamo
+import torch._inductor.compile_fx
+from torch._inductor import config
+from torch._inductor.async_compile import AsyncCompile
+
+import profiler_ext
+from profiler_ext import switch
+from profiler_ext.records import Gap, GraphInstance
+from profiler_ext.torch_compat import inductor, points
+from profiler_ext.torch_compat.patches import Patch
+from tests.oracle.draft import Model
+
+Borne = Mapping[str, frozenset[str]]
+
+
+class TimeLimitError(Exception):
+    """A model took longer than it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What came of a model.
+
+    Attributes:
+        file: the model's source file.
+        graphs: its graph instances.
+        borne: of each output module, the constants that each FX node has as arguments.
+        gaps: what capture said it could not see.
+        error: why the model ended early, if it did.
+    """
+
+    file: Path
+    graphs: tuple[GraphInstance, ...]
+    borne: Mapping[str, Borne]
+    gaps: tuple[Gap, ...]
+    error: str | None
+
+
+def compile_model(model: Model, folder: Path, device: str, limit_s: int) -> Compiled:
+    """Compile a model and run it forward and backward once, with capture on.
+
+    Args:
+        model: the model.
+        folder: where its source file is written.
+        device: ``cpu`` compiles no C++: kernels do nothing, and all they yield is zero.
+        limit_s: seconds after which it is given up.
+    """
+    file = folder / f"model_{model.seed}.py"
+    file.write_text(model.text)
+    torch._dynamo.reset()
+    profiler_ext.disable()
+    profiler_ext.enable(cpu_events=False)
+    borne: dict[str, Borne] = {}
+    try:
+        with _recording(borne), _time_limit(limit_s), _stubbed(device):
+            error = _failure(lambda: _train(_loaded(file), device))
+        capture = switch.current()
+        assert capture is not None
+        return Compiled(file, capture.graphs, borne, capture.gaps, error)
+    finally:
+        profiler_ext.disable()
+
+
+def _failure(run: Callable[[], None]) -> str | None:
+    try:
+        run()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:2000]
+    return None
+
+
+def _train(module: ModuleType, device: str) -> None:
+    torch.manual_seed(0)
+    options: dict[str, Any] = getattr(module, "OPTIONS", {})
+    out = torch.compile(module.model, **options)(*module.inputs(device))
+    out.backward(torch.ones_like(out))
+
+
+def _loaded(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _recording(borne: dict[str, Borne]) -> Iterator[None]:
+    """Note the constants of each graph's nodes when its artifact is made."""
+
+    def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = original(*args, **kwargs)
+        module = inductor.output_module(args[0])
+        if module is not None:
+            borne[module] = {n.name: _literals((n.args, n.kwargs)) for n in args[3].graph.nodes}
+        return result
+
+    patch = Patch(points.ARTIFACT_INIT, around)
+    patch.install()
+    try:
+        yield
+    finally:
+        patch.remove()
+
+
+def _literals(value: Any) -> frozenset[str]:
+    if isinstance(value, float):
+        return frozenset({repr(abs(value))})
+    if isinstance(value, dict):
+        return _literals(tuple(value.values()))
+    if isinstance(value, list | tuple):
+        return frozenset().union(*(_literals(item) for item in value))
+    return frozenset()
+
+
+@contextlib.contextmanager
+def _time_limit(limit_s: int) -> Iterator[None]:
+    def expire(*_: object) -> None:
+        raise TimeLimitError(f"more than {limit_s} s")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.alarm(limit_s)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _stubbed(device: str) -> Iterator[None]:
+    """On the CPU, make kernels that do nothing, and buffers of zeros (zero is a valid index)."""
+    patches: list[Any] = [config.patch(force_disable_caches=True)]
+    if device == "cpu":
+        guards = torch._C._dynamo.guards
+        patches += [
+            config.patch({"cpp.vec_isa_ok": True, "compile_threads": 1}),
+            mock.patch.object(AsyncCompile, "cpp_pybinding", lambda *_: _do_nothing),
+            mock.patch.object(guards, "_empty_strided_cpu", _zeros),
+        ]
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
+def _do_nothing(*_: object) -> None:
+    pass
+
+
+def _zeros(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype).zero_()
