@@ -86,7 +86,8 @@ def run(request: Request) -> Outcome:
     capture = switch.current()
     if capture is None:
         raise UsageError("capture was switched off while it was starting; run it again")
-    profiler = _profiler(request, progress)
+    failures: list[Exception] = []
+    profiler = _profiler(request, progress, failures)
     ends = StepEnds(
         capture, lambda: _next_step(profiler, ends, request, progress), profiler, request.step_on
     )
@@ -99,28 +100,32 @@ def run(request: Request) -> Outcome:
         ends.leave()
         profiler.stop()
         progress.done()
+    if failures:
+        raise failures[0]
     session = profiler.sessions[-1] if profiler.sessions else None
     remarks = _remarks(request, session, ends.count)
     return Outcome(code or (0 if ends.count else NEVER_STEPPED), session, remarks)
 
 
-def _profiler(request: Request, progress: Progress) -> profile:
+def _profiler(request: Request, progress: Progress, failures: list[Exception]) -> profile:
     import torch.profiler
 
     from profiler_ext.profiler import profile
 
     warmup = min(request.skip, 1)
-    schedule = torch.profiler.schedule(
-        skip_first=request.skip - warmup, wait=0, warmup=warmup, active=request.steps, repeat=1
-    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*warmup.*")  # `--skip 0` asks for none
-        return profile(
-            schedule=schedule,
-            acc_events=True,
-            user_roots=_user_roots(request),
-            on_trace_ready=lambda profiler: _write(profiler.session, request, progress),
+        schedule = torch.profiler.schedule(
+            skip_first=request.skip - warmup, wait=0, warmup=warmup, active=request.steps, repeat=1
         )
+    return profile(
+        schedule=schedule,
+        acc_events=True,
+        user_roots=_user_roots(request),
+        on_trace_ready=lambda profiler: _try_to_write(
+            profiler.session, request, progress, failures
+        ),
+    )
 
 
 def _next_step(profiler: profile, ends: object, request: Request, progress: Progress) -> None:
@@ -130,6 +135,16 @@ def _next_step(profiler: profile, ends: object, request: Request, progress: Prog
     last = request.skip + request.steps
     if count < last:
         progress.say(f"step {count + 1} of {last}" + (" (warm-up)" if count < request.skip else ""))
+
+
+def _try_to_write(
+    session: Session, request: Request, progress: Progress, failures: list[Exception]
+) -> None:
+    """Write amid the script, which must not feel a failure: it is told when the script is over."""
+    try:
+        _write(session, request, progress)
+    except Exception as error:
+        failures.append(error)
 
 
 def _write(session: Session, request: Request, progress: Progress) -> None:
