@@ -1,4 +1,6 @@
-"""Owns the copy of the trace for TensorBoard's profiler plugin, torch-tb-profiler.
+"""Owns the TensorBoard log folder: the copy of the trace for torch-tb-profiler, and our data.
+
+What our own view reads lies beside the copy, under a name that the plugin does not look for.
 
 The plugin gives a kernel's time to the operator whose ``External id`` its launch call carries,
 and knows launch calls only by an old category. So the copy renames that category and cuts each
@@ -22,6 +24,7 @@ from exporters.launch_places import (
     parts_of_launches,
     position_text,
 )
+from exporters.tensorboard_plugin.writing import write_attribution
 from profiler_ext.errors import UsageError
 from profiler_ext.kineto.events import edited, microseconds
 from profiler_ext.kineto.names import CALL_CATEGORIES, Arg, Category
@@ -39,15 +42,15 @@ _APART_NS = 4
 
 
 def export_tensorboard(analysis: Analysis, log_dir: Path, worker: str) -> Path:
-    """Write the copy of the trace that TensorBoard's profiler plugin shows.
+    """Write what TensorBoard shows: a copy of the trace for torch-tb-profiler, and our view's data.
 
     Args:
         analysis: what to write.
-        log_dir: the folder to give to ``tensorboard --logdir``.
+        log_dir: the folder to give to ``tensorboard --logdir``, or one below it for each run.
         worker: the plugin's name for the process, such as ``rank0``.
 
     Returns:
-        The file that was written.
+        The copy of the trace.
 
     Raises:
         UsageError: ``worker`` cannot be a file's name.
@@ -57,6 +60,7 @@ def export_tensorboard(analysis: Analysis, log_dir: Path, worker: str) -> Path:
         raise UsageError(f'worker "{worker}" cannot name a file; use letters, digits, _ and -')
     path = log_dir / f"{worker}{SUFFIX}"
     write_trace(path, analysis.recording.trace.header, _events(analysis))
+    write_attribution(analysis, log_dir, worker)
     return path
 
 

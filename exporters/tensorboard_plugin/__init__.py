@@ -1,0 +1,5 @@
+"""Owns the project's own TensorBoard view: the file that it reads, its routes, its page.
+
+Nothing here but :mod:`exporters.tensorboard_plugin.plugin` imports TensorBoard, and only
+TensorBoard imports that.
+"""

@@ -1,0 +1,177 @@
+"""Owns the file that the view reads: small, whole, and readable without pandas or the trace.
+
+Rows are what the summing tables say; parts say what each kernel is made of, so that the page
+leads from any row to the launches it is fused into. Times are nanoseconds over all steps.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from profiler_ext.errors import TraceError
+
+SUFFIX = ".attribution.json.gz"
+FORMAT: Final = "profiler_ext.attribution"
+VERSION = 1
+
+_MOST_BYTES = 512 * 1024 * 1024
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One row of a table.
+
+    Attributes:
+        names: what it is called, one text for each heading of its table.
+        launches: how many launches have a part in it.
+        phase_ns: its time, one number for each of ``Document.phases``.
+        inclusive_ns: the time of those launches, each counted whole.
+        file: index into ``Document.files``, for a source line.
+        line: 1-based line number, for a source line.
+    """
+
+    names: tuple[str, ...]
+    launches: int
+    phase_ns: tuple[int, ...]
+    inclusive_ns: int
+    file: int | None = None
+    line: int | None = None
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What one op of one line and module has in one kernel.
+
+    Attributes:
+        kernel, line, module: index into the table of that name.
+        op: index into ``Document.ops``.
+        phase: index into ``Document.phases``.
+        launches: how many launches of the kernel hold it.
+        duration_ns: its part of them.
+    """
+
+    kernel: int
+    line: int
+    module: int
+    op: int
+    phase: int
+    launches: int
+    duration_ns: int
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The text of a source file.
+
+    Attributes:
+        name: its path, without the root it lies under.
+        is_whole: every line is there; else only those which were recorded.
+        lines: line numbers and texts.
+    """
+
+    name: str
+    is_whole: bool
+    lines: tuple[tuple[int, str], ...]
+
+
+class Account(msgspec.Struct, frozen=True):
+    """One line of the ledger."""
+
+    name: str
+    duration_ns: int
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """The four tables, each with its largest row first."""
+
+    line: tuple[Row, ...]
+    module: tuple[Row, ...]
+    kernel: tuple[Row, ...]
+    phase: tuple[Row, ...]
+
+
+class Document(msgspec.Struct, frozen=True):
+    """All that the view shows of one process.
+
+    Attributes:
+        format: tells the file from any other JSON.
+        version: of this format.
+        heading: one line that says what was profiled.
+        notes: sentences for a person.
+        steps: over how many steps the times sum.
+        phases: the phases, in the order of ``Row.phase_ns``.
+        ledger: wall time of the steps by category.
+        tables: where the time went.
+        ops: names of ATen ops.
+        parts: what the kernels are made of.
+        files: the sources that lines are of.
+    """
+
+    format: Literal["profiler_ext.attribution"]
+    version: int
+    heading: str
+    notes: tuple[str, ...]
+    steps: int
+    phases: tuple[str, ...]
+    ledger: tuple[Account, ...]
+    tables: Tables
+    ops: tuple[str, ...]
+    parts: tuple[Part, ...]
+    files: tuple[Source, ...]
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def encoded(document: Document) -> bytes:
+    """Return the file's bytes; the same document gives the same bytes."""
+    return gzip.compress(msgspec.json.encode(document), mtime=0)
+
+
+def read_checked(path: Path) -> bytes:
+    """Return the JSON of a file that was found in a log folder.
+
+    Args:
+        path: the file, which anyone may have written.
+
+    Returns:
+        The JSON, known to be a whole :class:`Document`.
+
+    Raises:
+        TraceError: It cannot be read, is cut short, or is something else.
+    """
+    text = _inflated(path)
+    try:
+        version = msgspec.json.decode(text, type=_Version).version
+        if version > VERSION:
+            raise TraceError(
+                f"{path.name} was written by a newer profiler-ext (version {version}; this one "
+                f"reads up to {VERSION}); update profiler-ext to see it"
+            )
+        msgspec.json.decode(text, type=Document)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise TraceError(
+            f"{path.name} is no attribution of profiler-ext ({error}); export the session again"
+        ) from error
+    return text
+
+
+def _inflated(path: Path) -> bytes:
+    try:
+        with gzip.open(io.BytesIO(path.read_bytes())) as file:
+            text = file.read(_MOST_BYTES + 1)
+    except EOFError as error:
+        raise TraceError(
+            f"{path.name} is cut short; reload when it is written, or export the session again"
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(f"{path.name} is damaged gzip data; export the session again") from error
+    except OSError as error:
+        raise TraceError(f"cannot read {path.name}: {error.strerror}; export it again") from error
+    if len(text) > _MOST_BYTES:
+        raise TraceError(f"{path.name} inflates to over {_MOST_BYTES} bytes; it is not shown")
+    return text

@@ -1,0 +1,98 @@
+"""Owns the routes of the view inside TensorBoard; only TensorBoard imports it.
+
+A request never names a file: it names a run, which is looked up among those that were found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+from werkzeug import wrappers
+
+from exporters.tensorboard_plugin.document import read_checked
+from exporters.tensorboard_plugin.runs import has_runs, runs_in
+from profiler_ext.errors import TraceError
+
+Application = Callable[..., Any]
+_STATIC = {
+    "index.js": "text/javascript",
+    "columns.js": "text/javascript",
+    "page.js": "text/javascript",
+    "runs.js": "text/javascript",
+    "rows.js": "text/javascript",
+    "table.js": "text/javascript",
+    "detail.js": "text/javascript",
+    "source.js": "text/javascript",
+    "words.js": "text/javascript",
+    "style.css": "text/css",
+}
+_NO_FOLDER = "TensorBoard was started without --logdir; give the folder that was exported to"
+
+
+class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
+    """The view: time by line, module, kernel and phase, of the runs in the log folder."""
+
+    plugin_name = "profiler_ext"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        """Keep where the log folder is; nothing is read before it is asked for."""
+        self._log_dir = Path(context.logdir) if context.logdir else None
+
+    def get_plugin_apps(self) -> dict[str, Application]:
+        """Return the routes."""
+        pages = {f"/{name}": _static(name, kind) for name, kind in _STATIC.items()}
+        application = wrappers.Request.application
+        return {"/runs": application(self._runs), "/data": application(self._data), **pages}
+
+    def is_active(self) -> bool:
+        """Say whether the log folder holds anything to show."""
+        return self._log_dir is not None and has_runs(self._log_dir)
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        """Return how TensorBoard shows the view; it has a reload button of its own."""
+        return base_plugin.FrontendMetadata(
+            es_module_path="/index.js", tab_name="Attribution", disable_reload=True
+        )
+
+    @property
+    def _found(self) -> dict[str, Path]:
+        return runs_in(self._log_dir) if self._log_dir else {}
+
+    def _runs(self, request: wrappers.Request) -> wrappers.Response:
+        problem = None if self._log_dir else _NO_FOLDER
+        return _json(request, {"runs": list(self._found), "error": problem})
+
+    def _data(self, request: wrappers.Request) -> wrappers.Response:
+        run = request.args.get("run", "")
+        path = self._found.get(run)
+        if path is None:
+            problem = "this run is no longer in the log folder; reload the runs"
+            return _json(request, {"error": problem}, 404)
+        try:
+            return _json(request, read_checked(path))
+        except TraceError as error:
+            return _json(request, {"error": str(error)}, 422)
+
+
+def _static(name: str, kind: str) -> Application:
+    @wrappers.Request.application
+    def serve(request: wrappers.Request) -> wrappers.Response:
+        content = files("exporters.tensorboard_plugin").joinpath("static", name).read_bytes()
+        return _answer(request, content, kind, 200)
+
+    return serve
+
+
+def _json(request: wrappers.Request, content: object, code: int = 200) -> wrappers.Response:
+    return _answer(request, content, "application/json", code)
+
+
+def _answer(request: wrappers.Request, content: object, kind: str, code: int) -> wrappers.Response:
+    # It compresses for a browser that takes it, and lets nobody guess another type.
+    answer: wrappers.Response = http_util.Respond(request, content, kind, code)
+    return answer

@@ -1,0 +1,33 @@
+"""Owns which runs a log folder holds: each file of attribution in it is one.
+
+A run is called after its folder, as TensorBoard calls runs, and the process: ``big/rank0``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from exporters.tensorboard_plugin.document import SUFFIX
+
+
+def has_runs(log_dir: Path) -> bool:
+    """Say whether there is anything to show; looks no further than the first file."""
+    return next(_files(log_dir), None) is not None
+
+
+def runs_in(log_dir: Path) -> dict[str, Path]:
+    """Return the files of a log folder by the names of their runs, in order of name."""
+    return dict(sorted((_name(log_dir, path), path) for path in _files(log_dir)))
+
+
+def _files(log_dir: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(log_dir):
+        for name in names:
+            if name.endswith(SUFFIX) and not name.startswith("."):
+                yield Path(folder) / name
+
+
+def _name(log_dir: Path, path: Path) -> str:
+    return path.relative_to(log_dir).as_posix().removesuffix(SUFFIX)

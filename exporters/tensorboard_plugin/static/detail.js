@@ -1,0 +1,102 @@
+// What a row is fused with: the kernels that hold it, and all that is in each of them.
+
+import { countText, element, percentText, phaseText, sum, timeText } from "./words.js";
+
+const MOST_KERNELS = 100;
+
+export function detail(runs, by, row, toSource) {
+  const found = runs.map((run, column) => [run, row.cells[column]]).filter(([, cell]) => cell);
+  const sections = found.map(([run, cell]) => section(run, by, cell, runs.length > 1));
+  const [first, cell] = found[0];
+  const isLine = by === "line" && cell.file !== undefined;
+  const open = () => toSource(first.data.files[cell.file].name, cell.line);
+  return element("section", { className: "detail" },
+    element("h2", {}, ...row.names.filter(Boolean).map((name) => element("code", {}, name))),
+    isLine ? element("button", { type: "button", className: "act", onclick: open }, "show in source") : null,
+    ...sections);
+}
+
+function section(run, by, cell, isNamed) {
+  const { data } = run;
+  const isPart = by === "phase"
+    ? (part) => data.phases[part[4]] === cell.names[0]
+    : (part) => part[{ kernel: 0, line: 1, module: 2 }[by]] === cell.index;
+  const own = sum(cell.phase_ns) / Math.max(data.steps, 1);
+  const whole = cell.inclusive_ns / Math.max(data.steps, 1);
+  const fused = whole > own ? ` of ${timeText(whole)} in the launches that hold it` : "";
+  const text = `${timeText(own)} a step${fused}, ${countText(cell.launches)} launches in ` +
+    `${countText(data.steps)} steps`;
+  const kernels = byKernel(data, isPart);
+  const left = kernels.length - MOST_KERNELS;
+  return element("div", {},
+    isNamed ? element("h3", {}, run.name) : null,
+    element("p", {}, text),
+    ...kernels.slice(0, MOST_KERNELS).map((each, at) => kernelBox(data, each, isPart, at === 0)),
+    left > 0 ? element("p", { className: "quiet" }, `and ${countText(left)} more kernels`) : null);
+}
+
+function byKernel(data, isPart) {
+  const own = new Map();
+  for (const part of data.parts) {
+    if (isPart(part)) own.set(part[0], (own.get(part[0]) ?? 0) + part[6]);
+  }
+  return [...own].sort((a, b) => b[1] - a[1]);
+}
+
+// The parts of a kernel are drawn when it is first opened.
+function kernelBox(data, [kernel, own], isPart, isOpen) {
+  const row = data.tables.kernel[kernel];
+  const steps = Math.max(data.steps, 1);
+  const whole = sum(row.phase_ns);
+  const part = own < whole ? `${timeText(own / steps)} of ` : "";
+  const text = ` ${part}${timeText(whole / steps)} a step, ${countText(row.launches)} launches`;
+  const box = element("details", {},
+    element("summary", {}, element("code", {}, row.names[0]), text));
+  const fill = () => {
+    if (box.open && box.children.length === 1) box.append(contents(data, kernel, whole, isPart));
+  };
+  box.addEventListener("toggle", fill);
+  box.open = isOpen;
+  fill();
+  return box;
+}
+
+function contents(data, kernel, whole, isPart) {
+  const heads = ["time/step", "part", "op", "phase", "line", "module"];
+  const rows = fusedOps(data, kernel, isPart).map((each) => element("tr",
+    { className: each.isOwn ? "own" : "" },
+    element("td", { className: "number" }, timeText(each.ns / Math.max(data.steps, 1))),
+    element("td", { className: "number" }, percentText(each.ns, whole)),
+    element("td", {}, element("code", {}, data.ops[each.op])),
+    element("td", {}, phaseText(data.phases[each.phase])),
+    element("td", {}, data.tables.line[each.line].names.filter(Boolean).join("  ")),
+    element("td", { title: each.modules.join("\n") }, moduleText(each.modules))));
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", {}, head)))),
+    element("tbody", {}, ...rows));
+}
+
+// One row for an op of a line in a phase, whichever of the repeated layers it ran for.
+function fusedOps(data, kernel, isPart) {
+  const found = new Map();
+  for (const part of data.parts) {
+    if (part[0] !== kernel) continue;
+    const [, line, module, op, phase, , ns] = part;
+    const key = `${line} ${op} ${phase}`;
+    if (!found.has(key)) found.set(key, { line, op, phase, ns: 0, modules: [], isOwn: false });
+    const row = found.get(key);
+    row.ns += ns;
+    row.isOwn ||= isPart(part);
+    row.modules.push(data.tables.module[module].names[0]);
+  }
+  for (const row of found.values()) inOrder(row.modules);
+  return [...found.values()].sort((a, b) => b.ns - a.ns);
+}
+
+function moduleText(modules) {
+  return modules.length > 1 ? `${modules[0]} and ${modules.length - 1} more` : modules[0];
+}
+
+function inOrder(names) {
+  return names.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+}

@@ -1,0 +1,199 @@
+// The view's state, and how it is laid out.
+
+import { columnsOf } from "./columns.js";
+import { detail } from "./detail.js";
+import { matching, mergedRows } from "./rows.js";
+import { listRuns, loadRun } from "./runs.js";
+import { fileNames, source } from "./source.js";
+import { table } from "./table.js";
+import { TITLES, element, percentText, phaseText, sum, timeText } from "./words.js";
+
+const NOTHING = "No attribution is in this log folder. Write one with " +
+  "`profiler-ext export DIR --to tensorboard -o LOGDIR/RUN`, or prof.export(\"LOGDIR/RUN\").";
+
+export class Page {
+  constructor(root) {
+    this.side = element("aside");
+    this.main = element("main");
+    root.replaceChildren(element("div", { className: "page" }, this.side, this.main));
+    this.loaded = new Map();
+    this.chosen = new Set();
+    this.by = "line";
+    this.search = "";
+    this.phase = "";
+    this.order = { title: "time/step", isDescending: true };
+    this.picked = null;
+    this.file = null;
+  }
+
+  async reload() {
+    const answer = await listRuns().catch((error) => ({ runs: [], error: error.message }));
+    this.loaded.clear();
+    this.names = answer.runs;
+    this.problem = answer.error ?? (answer.runs.length ? null : NOTHING);
+    this.chosen = new Set(answer.runs.filter((name) => this.chosen.has(name)));
+    if (!this.chosen.size && answer.runs.length) this.chosen.add(answer.runs[0]);
+    await this.show();
+  }
+
+  async show() {
+    const missing = [...this.chosen].filter((name) => !this.loaded.has(name));
+    for (const run of await Promise.all(missing.map(loadRun))) this.loaded.set(run.name, run);
+    this.draw();
+  }
+
+  draw() {
+    const inOrder = this.names.filter((name) => this.chosen.has(name) && this.loaded.has(name));
+    const chosen = inOrder.map((name) => this.loaded.get(name));
+    this.runs = chosen.filter((run) => run.data);
+    const failed = chosen.filter((run) => run.error);
+    this.side.replaceChildren(...this.sideParts());
+    this.main.replaceChildren(
+      ...(this.problem ? [message(this.problem)] : []),
+      ...failed.map((run) => message(`${run.name}: ${run.error}`)),
+      ...(this.runs.length ? this.parts() : []));
+  }
+
+  sideParts() {
+    const boxes = this.names.map((name) => {
+      const onchange = (event) => {
+        if (event.target.checked) this.chosen.add(name);
+        else this.chosen.delete(name);
+        this.show();
+      };
+      const box = element("input", { type: "checkbox", checked: this.chosen.has(name), onchange });
+      return element("label", {}, box, name);
+    });
+    const reload = element("button", { type: "button", className: "act", onclick: () => this.reload() },
+      "reload runs");
+    return [element("h2", {}, "Runs"), ...boxes, reload];
+  }
+
+  parts() {
+    this.content = element("div", { className: "content" });
+    this.aside = element("div", {});
+    this.fill();
+    return [...this.runs.map((run) => summary(run)), this.bar(), this.content, this.aside];
+  }
+
+  bar() {
+    const tabs = Object.entries(TITLES).map(([by, title]) => element("button", {
+      type: "button", role: "tab", "aria-selected": String(by === this.by),
+      onclick: () => this.turnTo(by),
+    }, title));
+    return element("div", { className: "controls" },
+      element("div", { role: "tablist", className: "tabs" }, ...tabs),
+      ...(this.by === "source" ? [this.fileChoice()] : [this.searchBox(), this.phaseChoice()]));
+  }
+
+  searchBox() {
+    return element("input", { type: "search", placeholder: "search", value: this.search,
+      "aria-label": "search", oninput: (event) => {
+        this.search = event.target.value;
+        this.fill();
+      } });
+  }
+
+  phaseChoice() {
+    const phases = [...new Set(this.runs.flatMap((run) => run.data.phases))];
+    return choice("phase", [["", "all phases"], ...phases.map((each) => [each, phaseText(each)])],
+      this.phase, (value) => {
+        this.phase = value;
+        this.fill();
+      });
+  }
+
+  fileChoice() {
+    const names = fileNames(this.runs);
+    return choice("file", names.map((name) => [name, name]), this.fileShown(), (value) => {
+      this.file = value;
+      this.fill();
+    });
+  }
+
+  fileShown() {
+    const names = fileNames(this.runs);
+    return names.includes(this.file) ? this.file : names[0];
+  }
+
+  turnTo(by) {
+    this.by = by;
+    this.picked = null;
+    this.draw();
+  }
+
+  fill() {
+    const by = this.by === "source" ? "line" : this.by;
+    const rows = mergedRows(this.runs, by);
+    const onPick = (row) => {
+      this.picked = row.key;
+      this.fill();
+    };
+    this.content.replaceChildren(
+      this.by === "source" ? this.sourceOf(rows, onPick) : this.tableOf(rows, onPick));
+    const row = rows.find((each) => each.key === this.picked);
+    this.content.classList.toggle("short", Boolean(row));
+    this.aside.replaceChildren(
+      ...(row ? [detail(this.runs, by, row, (file, line) => this.open(file, line))] : []));
+  }
+
+  tableOf(rows, onPick) {
+    const { phase } = this;
+    const columns = columnsOf(this.runs, this.by, rows, phase);
+    if (!columns.some((each) => each.title === this.order.title)) {
+      this.order = { title: columns[0].title, isDescending: true };
+    }
+    const spent = phase ? rows.filter((row) => this.hasPhase(row)) : rows;
+    const onSort = (column) => {
+      const isSame = this.order.title === column.title;
+      const isDescending = isSame ? !this.order.isDescending : Boolean(column.isNumber);
+      this.order = { title: column.title, isDescending };
+      this.fill();
+    };
+    return table(columns, matching(spent, this.search), this.order, onSort, onPick, this.picked);
+  }
+
+  hasPhase(row) {
+    return row.cells.some((cell, at) =>
+      cell && cell.phase_ns[this.runs[at].data.phases.indexOf(this.phase)] > 0);
+  }
+
+  sourceOf(rows, onPick) {
+    const name = this.fileShown();
+    if (name === undefined) return message("No time was led to a source line.");
+    return source(this.runs, rows, name, this.picked, onPick);
+  }
+
+  open(file) {
+    const { picked } = this;
+    this.file = file;
+    this.turnTo("source");
+    this.picked = picked;
+    this.fill();
+    this.content.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "center" });
+  }
+}
+
+function message(text) {
+  return element("p", { className: "message", role: "status" }, text);
+}
+
+function choice(label, options, value, onPick) {
+  const made = options.map(([key, text]) =>
+    element("option", { value: key, selected: key === value }, text));
+  return element("select", { "aria-label": label, onchange: (event) => onPick(event.target.value) },
+    ...made);
+}
+
+function summary(run) {
+  const { heading, ledger, notes, steps } = run.data;
+  const wall = sum(ledger.map((each) => each.duration_ns));
+  const accounts = ledger.map((each) => element("li", {},
+    `${percentText(each.duration_ns, wall)} ${each.name}, ` +
+    `${timeText(each.duration_ns / Math.max(steps, 1))} a step`));
+  return element("section", { className: "summary" },
+    element("h1", {}, run.name),
+    element("p", {}, heading),
+    ...notes.map((note) => element("p", { className: "message" }, note)),
+    element("ul", {}, ...accounts));
+}

@@ -1,0 +1,72 @@
+// A source file with time in the margin of its lines.
+
+import { perStep } from "./rows.js";
+import { element, phaseText, sum, timeText } from "./words.js";
+
+export function fileNames(runs) {
+  return [...new Set(runs.flatMap((run) => run.data.files.map((file) => file.name)))];
+}
+
+// The text is that of the first run that has the file.
+export function source(runs, rows, name, picked, onPick) {
+  const first = runs.findIndex((run) => run.data.files.some((file) => file.name === name));
+  const { files, phases } = runs[first].data;
+  const number = files.findIndex((file) => file.name === name);
+  const here = rows.filter((row) => row.cells[first]?.file === number);
+  const byLine = new Map(here.map((row) => [row.cells[first].line, row]));
+  const columns = runs.length > 1 ? runColumns(runs) : phaseColumns(runs[0], here, phases);
+  const most = Math.max(1, ...here.map((row) => perStep(runs[first], row.cells[first], "")));
+  const heads = [...columns.map((column) => column.title), "", ""];
+  const context = { columns, byLine, picked, onPick,
+    heat: (row) => perStep(runs[first], row.cells[first], "") / most };
+  return element("div", { className: "source" },
+    files[number].is_whole ? null : element("p", { className: "quiet" }, PARTIAL),
+    element("table", {},
+      element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", {}, head)))),
+      element("tbody", {}, ...lines(files[number], context))));
+}
+
+const PARTIAL = "Only the recorded lines: where the session was exported, this file was missing " +
+  "or no longer held them.";
+
+function runColumns(runs) {
+  return runs.map((run, at) => ({
+    title: run.name, text: (row) => timeText(perStep(run, row.cells[at], "")),
+  }));
+}
+
+function phaseColumns(run, rows, phases) {
+  const spent = (phase) => sum(rows.map((row) => perStep(run, row.cells[0], phase)));
+  return phases.filter(spent).map((phase) => ({
+    title: phaseText(phase), text: (row) => timeText(perStep(run, row.cells[0], phase)),
+  }));
+}
+
+function lines(file, context) {
+  let before = 0;
+  return file.lines.flatMap(([number, text]) => {
+    const gap = number > before + 1 ? [gapRow(context.columns.length)] : [];
+    before = number;
+    return [...gap, lineRow(number, text, context)];
+  });
+}
+
+function gapRow(columns) {
+  return element("tr", {}, element("td", { colSpan: columns + 2, className: "quiet" }, "\u22ef"));
+}
+
+function lineRow(number, text, { columns, byLine, picked, onPick, heat }) {
+  const row = byLine.get(number);
+  const times = columns.map((column) =>
+    element("td", { className: "number" }, row ? column.text(row) : ""));
+  const code = element("td", { className: "code" }, text || " ");
+  const made = element("tr", {}, ...times, element("td", { className: "at" }, String(number)), code);
+  if (!row) return made;
+  made.classList.add("timed");
+  made.style.setProperty("--heat", heat(row).toFixed(3));
+  made.tabIndex = 0;
+  made.setAttribute("aria-selected", String(row.key === picked));
+  made.onclick = () => onPick(row);
+  made.onkeydown = (event) => event.key === "Enter" && onPick(row);
+  return made;
+}

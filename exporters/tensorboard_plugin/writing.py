@@ -1,0 +1,170 @@
+"""Owns how an analysis becomes the file that the view reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exporters import tables
+from exporters.tables.keys import Keys, kernel_keys, line_keys, module_keys, op_keys, phase_keys
+from exporters.tables.selection import profiled_launches
+from exporters.tensorboard_plugin.document import (
+    FORMAT,
+    SUFFIX,
+    VERSION,
+    Account,
+    Document,
+    Part,
+    Row,
+    Source,
+    Tables,
+    encoded,
+)
+from exporters.tensorboard_plugin.sources import source_of
+from exporters.wording import (
+    heading,
+    labels,
+    ledger_label,
+    printable,
+    records,
+    short_path,
+    table_by,
+)
+from profiler_ext.records import Analysis, Ints, Phase
+from profiler_ext.writing import replacing
+
+_PHASES = tuple(phase.value for phase in Phase)
+_IDENTITY = {
+    "line": ("file", "line", "gap"),
+    "module": ("module", "gap"),
+    "kernel": ("kernel", "kind"),
+    "op": ("aten_op", "gap"),
+    "phase": ("phase",),
+}
+_OF_PARTS = ("kernel", "line", "module", "op", "phase")
+
+
+def write_attribution(analysis: Analysis, log_dir: Path, worker: str) -> Path:
+    """Write what the view shows of an analysis.
+
+    Args:
+        analysis: what to write.
+        log_dir: the folder to give to ``tensorboard --logdir``, or one below it.
+        worker: what to call the process, such as ``rank0``.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    path = log_dir / f"{worker}{SUFFIX}"
+    with replacing(path) as file:
+        file.write(encoded(document_of(analysis)))
+    return path
+
+
+def document_of(analysis: Analysis) -> Document:
+    """Return what the view shows of an analysis."""
+    found = {by: _Table.of(analysis, by) for by in _IDENTITY}
+    files = list(dict.fromkeys(row["file"] for row in found["line"].records if row["file"]))
+    number_of = {file: number for number, file in enumerate(files)}
+    return Document(
+        format=FORMAT,
+        version=VERSION,
+        heading=heading(analysis),
+        notes=tuple(map(printable, analysis.notes)),
+        steps=len(analysis.steps),
+        phases=_PHASES,
+        ledger=tuple(_accounts(analysis)),
+        tables=Tables(
+            line=found["line"].rows(number_of),
+            module=found["module"].rows({}),
+            kernel=found["kernel"].rows({}),
+            phase=found["phase"].rows({}),
+        ),
+        ops=tuple(name for (name,) in found["op"].names),
+        parts=tuple(_parts(analysis, found)),
+        files=tuple(_source(analysis, file, found["line"].records) for file in files),
+    )
+
+
+class _Table(NamedTuple):
+    """A summing table: its records, and what each is called."""
+
+    records: list[dict[str, Any]]
+    names: list[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, analysis: Analysis, by: str) -> _Table:
+        rows = records(table_by(analysis, by))
+        settings = analysis.recording.settings
+        return cls(rows, [tuple(map(printable, labels(by, row, settings))) for row in rows])
+
+    def rows(self, number_of: Mapping[str, int]) -> tuple[Row, ...]:
+        """Return the rows; ``number_of`` numbers the files."""
+        pairs = zip(self.records, self.names, strict=True)
+        return tuple(_row(row, names, number_of) for row, names in pairs)
+
+
+def _row(row: Mapping[str, Any], names: tuple[str, ...], number_of: Mapping[str, int]) -> Row:
+    return Row(
+        names=names,
+        launches=row["launches"],
+        phase_ns=tuple(row[phase] for phase in _PHASES),
+        inclusive_ns=row["inclusive_ns"],
+        file=number_of.get(row.get("file") or ""),
+        line=row.get("line"),
+    )
+
+
+def _accounts(analysis: Analysis) -> Iterable[Account]:
+    for row in records(tables.coverage(analysis)):
+        yield Account(printable(ledger_label(row)), row["duration_ns"])
+
+
+def _source(analysis: Analysis, file: str, lines: Iterable[Mapping[str, Any]]) -> Source:
+    recorded = {row["line"]: row["code"] for row in lines if row["file"] == file}
+    return source_of(file, printable(short_path(file, analysis.recording.settings)), recorded)
+
+
+def _parts(analysis: Analysis, found: Mapping[str, _Table]) -> Iterable[Part]:
+    """Sum the shares that are alike in everything which the view tells apart."""
+    chosen = profiled_launches(analysis, None, None)[analysis.shares.launch]
+    if not chosen.any():
+        return
+    keys = _keys(analysis)
+    columns = [_numbers(keys[by], found[by].records, by)[chosen] for by in _OF_PARTS]
+    alike, of_share = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
+    of_share = of_share.ravel()
+    duration = np.zeros(len(alike), np.int64)
+    np.add.at(duration, of_share, analysis.shares.duration_ns[chosen])
+    pairs = np.column_stack((of_share, analysis.shares.launch[chosen]))
+    launches = np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=len(alike))
+    for numbers, *sums in zip(alike.tolist(), launches.tolist(), duration.tolist(), strict=True):
+        yield Part(*numbers, *sums)
+
+
+def _keys(analysis: Analysis) -> dict[str, Keys]:
+    return {
+        "kernel": kernel_keys(analysis),
+        "line": line_keys(analysis, "model"),
+        "module": module_keys(analysis, None),
+        "op": op_keys(analysis),
+        "phase": phase_keys(analysis),
+    }
+
+
+def _numbers(keys: Keys, rows: Iterable[Mapping[str, Any]], by: str) -> Ints:
+    """Return for each share the number of its row; for a phase, its number among all phases."""
+    identity = _IDENTITY[by]
+    of_row = {tuple(row[name] for name in identity): at for at, row in enumerate(rows)}
+    if by == "phase":
+        of_row = {(phase,): at for at, phase in enumerate(_PHASES)}
+    # A key of launches outside the profiled steps alone has no row, and no share that is chosen.
+    names = (tuple(row[name] for name in identity) for row in records(keys.table))
+    number = np.array([of_row.get(name, -1) for name in names], np.int64)
+    return number[keys.of_share]
