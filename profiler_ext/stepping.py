@@ -57,9 +57,12 @@ class StepEnds:
         original = self._profiler_step
 
         def step(profiler: Any) -> None:
+            if profiler is self._own:
+                original(profiler)
+                return
+            _stop_naming_steps(profiler)
             original(profiler)
-            if profiler is not self._own:
-                self._end("prof.step", "prof.step")
+            self._end("prof.step", "prof.step")
 
         self._replace_step(step)
 
@@ -99,3 +102,11 @@ class StepEnds:
         if ender == self._ender:
             self.count += 1
             self._on_end()
+
+
+def _stop_naming_steps(profiler: Any) -> None:
+    """A script's own profiler marks its steps, which would be read as ours in the trace."""
+    if profiler.step_rec_fn is not None:
+        profiler.step_rec_fn.__exit__(None, None, None)
+        profiler.step_rec_fn = None
+    profiler.record_steps = False
