@@ -1,0 +1,118 @@
+"""Owns the page of report.html: its policy, its scripts, and how names get into it.
+
+Every name comes from a trace. In the page's own text it is escaped; in the data it can end no
+script, and the scripts write it as text only. The policy lets no other script run and nothing
+be fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from exporters.html.data import report_data, wanted_files
+from exporters.html.summary import ledger, notes, steps
+from exporters.sources import read_texts
+from exporters.wording import heading, printable
+from profiler_ext.records import Analysis
+from profiler_ext.writing import replacing
+
+_SCRIPTS = (
+    "model.js",
+    "elements.js",
+    "table.js",
+    "details.js",
+    "flame.js",
+    "source.js",
+    "tables.js",
+    "page.js",
+)
+# d3-flame-graph and the parts of d3 that it stands on, each after what it needs itself.
+_LIBRARY = (
+    "d3-array-3.2.5",
+    "d3-color-3.1.1",
+    "d3-dispatch-3.0.2",
+    "d3-ease-3.0.2",
+    "d3-format-3.1.3",
+    "d3-hierarchy-3.1.3",
+    "d3-selection-3.0.1",
+    "d3-timer-3.0.2",
+    "d3-interpolate-3.0.2",
+    "d3-time-3.1.1",
+    "d3-time-format-4.1.1",
+    "d3-scale-4.0.3",
+    "d3-transition-3.0.2",
+    "d3-flame-graph-5.0.0",
+)
+_TEXT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+
+
+def export_html(analysis: Analysis, path: Path) -> None:
+    """Write the report as one self-contained page.
+
+    Source files and generated code are read from this machine, where they are.
+
+    Args:
+        analysis: what attribution found.
+        path: the file; replaced when it is there.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    texts = read_texts(wanted_files(analysis), analysis.recording.settings)
+    page = html_text(analysis, texts)
+    with replacing(path) as file:
+        file.write(page.encode("utf-8", "backslashreplace"))
+
+
+def html_text(analysis: Analysis, texts: Mapping[str, str] | None = None) -> str:
+    """Return the page.
+
+    Args:
+        analysis: what attribution found.
+        texts: recorded path to the text of that file: sources, and Inductor's output modules.
+
+    Returns:
+        The whole page.
+    """
+    scripts = tuple(map(_resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
+    line = heading(analysis)
+    return Template(_resource("page.html")).substitute(
+        title=escape(printable(f"profiler-ext: {line}")),
+        heading=escape(printable(line)),
+        style=_resource("report.css"),
+        policy=_policy(scripts),
+        notes=notes(analysis),
+        ledger=ledger(analysis),
+        steps=steps(analysis),
+        data=data_text(report_data(analysis, texts or {})),
+        scripts="".join(f"<script>{script}</script>\n" for script in scripts),
+    )
+
+
+def data_text(data: Mapping[str, Any]) -> str:
+    """Return data as JSON that can stand in a script element: no name in it ends the element."""
+    text = json.dumps(data, separators=(",", ":"))
+    for character, escaped in _TEXT_ESCAPES.items():
+        text = text.replace(character, escaped)
+    return text
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    digests = (hashlib.sha256(script.encode()).digest() for script in scripts)
+    hashes = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in digests)
+    return (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; "
+        f"style-src 'unsafe-inline'; script-src {hashes}"
+    )
+
+
+def _resource(name: str) -> str:
+    return files("exporters.html").joinpath("static", name).read_text(encoding="utf-8")

@@ -1,0 +1,120 @@
+"use strict";
+// Owns what opens on a click: the launches of a line, the fused ops and the code of a kernel.
+
+const SHOWN_PARTS = 12;
+const SHOWN_ROWS = 40;
+
+// The launches that a line (or module, or reason) is fused into, and what else is in them.
+// Call sites of one kernel that hold the same (the layers of a model) are one row.
+function launchesDetail(key) {
+  const rows = alike(key).sort((a, b) => b.time - a.time);
+  const heads = [["here", "number"], ["launches", "number"], ["in all", "number"], ["kernel", "name"],
+    ["what else is in it", "name"]];
+  const more = rows.length - SHOWN_ROWS;
+  return element("div", { class: "launches" }, simpleTable(heads, rows.slice(0, SHOWN_ROWS).map(alikeRow)),
+    more > 0 ? element("p", { class: "quiet" }, `and ${more.toLocaleString("en")} more`) : null);
+}
+
+function alike(key) {
+  const rows = new Map();
+  for (const [site, time] of key.sites) {
+    const others = site.parts.filter(({ place }) => place.line !== key && place.module !== key);
+    const what = new Set(others.map(({ place }) => JSON.stringify(partKey(place))));
+    const name = [site.kernel.name, site.graph?.at, ...[...what].sort()].join("\n");
+    if (!rows.has(name)) rows.set(name, { time: 0, total: 0, launches: 0, sites: [], parts: [] });
+    const row = rows.get(name);
+    row.time += time;
+    row.total += site.total;
+    row.launches += site.launches;
+    row.sites.push(site);
+    row.parts.push(...others);
+  }
+  return [...rows.values()];
+}
+
+function partKey({ op, line, phase, gap }) {
+  return [op, line?.at, phase, gap];
+}
+
+function alikeRow({ time, total, launches, sites: chosen, parts }) {
+  return element("tr", {},
+    timeCell(time),
+    element("td", { class: "number" }, launches.toLocaleString("en")),
+    timeCell(total),
+    element("td", { class: "name" }, link("kernel", chosen[0].kernel.name),
+      element("div", { class: "quiet" }, sitesText(chosen))),
+    element("td", { class: "name" }, otherParts(parts)));
+}
+
+function sitesText(chosen) {
+  const [{ graph, kernel }] = chosen;
+  const numbers = chosen.map(site => site.callSite).filter(number => number !== ABSENT);
+  const where = graph ? `graph ${graph.at} (${graph.phase})` : kernel.kind;
+  if (!numbers.length) return where;
+  const shown = numbers.slice(0, SHOWN_PARTS).join(", ");
+  return `${where}, call site${numbers.length > 1 ? "s" : ""} ${shown}${numbers.length > SHOWN_PARTS ? ", ..." : ""}`;
+}
+
+function otherParts(parts) {
+  if (!parts.length) return element("span", { class: "quiet" }, "nothing");
+  const rows = folded([{ parts }], partKey);
+  const shown = rows.slice(0, SHOWN_PARTS).map(row => element("div", {},
+    `${timeText(row.time)} `, opName(row.place), " ", phaseTag(row.place.phase), " ",
+    row.place.line ? lineLink(row.place.line) : "", ` ${row.place.line?.code ?? ""}`));
+  const more = rows.length - shown.length;
+  return more > 0 ? [...shown, element("div", { class: "quiet" }, `and ${more} more`)] : shown;
+}
+
+// The fused ops of a kernel; beside its source lines the code that was generated of them.
+function kernelDetail(kernel) {
+  const chosen = [...kernel.sites.keys()];
+  const rows = folded(chosen, partKey);
+  const fused = simpleTable([["time", "number"], ["fused op", "name"], ["phase", ""], ["module", "name"]],
+    rows.slice(0, 200).map(fusedRow));
+  const codes = generatedCodes(kernel, chosen);
+  const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : null;
+  return element("div", {}, fused, beside);
+}
+
+function fusedRow(row) {
+  const nodes = [...row.nodes];
+  const names = [...row.modules].map(module => module?.name ?? "");
+  const title = nodes.slice(0, 20).join(", ");
+  const count = nodes.length > 1 ? element("span", { class: "quiet" }, ` ×${nodes.length}`) : null;
+  return element("tr", {}, timeCell(row.time),
+    element("td", { class: "name", title }, opName(row.place), count),
+    element("td", {}, phaseTag(row.place.phase)),
+    element("td", { class: "name" }, element("div", { class: "clip", title: names.join(", ") }, names.join(", "))));
+}
+
+function sourceLines(rows) {
+  const times = new Map();
+  for (const { place, time } of rows) {
+    if (place.line) times.set(place.line, (times.get(place.line) ?? 0) + time);
+  }
+  const shown = [...times].sort((a, b) => b[1] - a[1]).map(([line, time]) => element("tr", {},
+    timeCell(time), element("td", { class: "name" }, lineLink(line)),
+    element("td", { class: "code" }, line.code)));
+  const heads = [["time", "number"], ["source line", "name"], ["code", "code"]];
+  return element("div", {}, element("h3", {}, "came from"), simpleTable(heads, shown));
+}
+
+function generatedCodes(kernel, chosen) {
+  const inside = new Set(chosen.map(site => site.graph).filter(graph => graph !== null));
+  return [...inside].map(graph => element("div", { class: "generated" },
+    element("h3", {}, `generated code, graph ${graph.at}`),
+    codeOrReason(kernel, graph)));
+}
+
+function codeOrReason(kernel, graph) {
+  const code = graph.kernels[kernel.name];
+  if (code !== undefined) return element("pre", {}, code);
+  return element("p", { class: "quiet" }, missingCode(kernel, graph));
+}
+
+function missingCode(kernel, graph) {
+  if (kernel.kind === "extern") return "a library's kernel: no code was generated for it";
+  if (!graph.output_module) return "the path of the generated module was not recorded";
+  if (!graph.module_is_here) return `${graph.output_module} was not there when this report was made`;
+  return `${graph.output_module} holds no kernel of this name`;
+}

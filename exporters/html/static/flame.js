@@ -1,0 +1,126 @@
+"use strict";
+// Owns the icicles of module, then line, then kernel: forward, and backward beside it.
+
+const SIDES = [
+  { name: "forward", phases: ["forward"] },
+  { name: "backward", phases: ["backward", "recompute", "gradient_accumulation"] },
+];
+const FILLS = { module: 0.55, line: 0.38, kernel: 0.22 };
+
+function tree(side) {
+  const root = { name: side.name, kind: "module", path: "", value: 0, below: new Map() };
+  for (const site of sites) {
+    for (const { place, time } of site.parts) {
+      if (side.phases.includes(PHASES[place.phase])) grow(root, site, place, time);
+    }
+  }
+  return root;
+}
+
+function grow(root, site, place, time) {
+  root.value += time;
+  let node = root;
+  for (const step of frames(site, place)) {
+    const key = `${step.kind} ${step.name}`;
+    if (!node.below.has(key)) {
+      node.below.set(key, { ...step, value: 0, below: new Map(), path: `${node.path}\n${key}` });
+    }
+    node = node.below.get(key);
+    node.value += time;
+  }
+}
+
+function lineLabel(line) {
+  return `${line.name.split("/").at(-1)}  ${line.code}`;
+}
+
+function frames(site, place) {
+  const names = place.module ? place.module.path.split(".").filter(Boolean) : ["(no module)"];
+  const numbered = document.getElementById("fold").checked ? /^\d+$/ : /^$/;
+  const line = place.line ? lineLabel(place.line) : place.gap ? `(${place.gap})` : "(no line)";
+  return [
+    ...names.map(name => ({ name: name.replace(numbered, "*"), kind: "module" })),
+    { name: line, kind: "line", target: place.line?.path },
+    { name: site.kernel.name, kind: "kernel", target: site.kernel.name, phase: PHASES[place.phase] },
+  ];
+}
+
+class Flame {
+  constructor(side, host) {
+    Object.assign(this, { side, host });
+    this.title = element("h3");
+    this.box = element("div", { class: "flame" });
+    this.about = element("p", { class: "quiet about" }, "click a frame to zoom; click the top to go back");
+    host.append(this.title, this.box, this.about);
+  }
+
+  draw() {
+    this.data = tree(this.side);
+    this.title.textContent = `${this.side.name}: ${timeText(this.data.value)}`;
+    this.box.replaceChildren();
+    this.chart = flamegraph.default()
+      .width(Math.max(this.box.clientWidth, 200)).cellHeight(20).inverted(true).transitionDuration(0)
+      .minFrameSize(1).sort(inOrder).getChildren(node => [...node.below.values()])
+      .label(node => this.text(node)).onClick(node => this.clicked(node))
+      .setSearchMatch((node, term) => node.data.name.toLowerCase().includes(term.toLowerCase()))
+      .setSearchHandler(() => {}).setColorMapper(node => this.fill(node));
+    d3.select(this.box).datum(this.data).call(this.chart);
+  }
+
+  fill({ data, highlight }) {
+    if (highlight) return "var(--found)";
+    const strength = 100 * FILLS[data.kind];
+    return `color-mix(in oklab, var(--${data.phase ?? this.side.name}) ${strength}%, var(--card))`;
+  }
+
+  text({ data }) {
+    const part = percentText(data.value, this.data.value);
+    return `${data.name} · ${timeText(data.value)} (${part} of ${this.side.name})`;
+  }
+
+  clicked(node) {
+    const { kind, target, name } = node.data;
+    const shown = target ? link(kind, target, name) : name;
+    this.about.replaceChildren(`${kind} `, shown, ` · ${this.text(node).split(" · ").at(-1)}`);
+    if (!Flame.following) this.follow(node.data.path);
+  }
+
+  // The other side zooms to the same module or line, where it has it.
+  follow(path) {
+    Flame.following = true;
+    for (const other of Flame.all) {
+      if (other !== this) other.zoomTo(path);
+    }
+    Flame.following = false;
+  }
+
+  zoomTo(path) {
+    const root = d3.select(this.box).datum();
+    const same = root.descendants().find(node => node.data.path === path);
+    if (same) this.chart.zoomTo(same);
+  }
+
+  search(term) {
+    if (term) this.chart.search(term);
+    else this.chart.clear();
+  }
+}
+Flame.all = [];
+Flame.following = false;
+
+function inOrder(a, b) {
+  if (a.data.kind !== b.data.kind) return a.data.kind < b.data.kind ? 1 : -1;
+  if (a.data.kind !== "module") return b.data.value - a.data.value;
+  return a.data.name.localeCompare(b.data.name, "en", { numeric: true });
+}
+
+function drawFlames(host) {
+  Flame.all = SIDES.map(side => {
+    const column = element("div", {});
+    host.append(column);
+    return new Flame(side, column);
+  });
+  Flame.all.forEach(flame => flame.draw());
+  document.getElementById("fold").addEventListener("change", () => Flame.all.forEach(flame => flame.draw()));
+  window.addEventListener("resize", () => Flame.all.forEach(flame => flame.draw()));
+}

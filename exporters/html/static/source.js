@@ -1,0 +1,92 @@
+"use strict";
+// Owns the source files with time in the margin of each line.
+
+class SourceView {
+  constructor(host) {
+    this.files = report.files.map(file => ({ file, lines: linesOf(file) })).sort(byImportance);
+    this.chooser = element("select", { "aria-label": "source file", change: () => this.show(this.chooser.value) },
+      this.files.map(({ file }, at) => element("option", { value: String(at) }, this.title(at))));
+    this.note = element("p", { class: "quiet" });
+    this.box = element("div", { class: "source" });
+    host.append(element("p", {}, this.chooser), this.note, this.box);
+    if (this.files.length) this.show(0);
+  }
+
+  title(at) {
+    const { file, lines: there } = this.files[at];
+    const time = [...there.values()].reduce((total, line) => total + line.total, 0);
+    return `${file.name} (${timeText(time)})`;
+  }
+
+  show(at) {
+    this.chooser.value = String(at);
+    this.current = this.files[at];
+    const { file } = this.current;
+    this.most = Math.max(1, ...[...this.current.lines.values()].map(line => line.total));
+    this.phases = PHASES.filter(name => [...this.current.lines.values()].some(line => line.phases[PHASES.indexOf(name)]));
+    this.box.style.setProperty("--phases", this.phases.length);
+    this.note.textContent = file.missing ? `Only the recorded lines are shown: ${file.missing}.` : file.path;
+    this.box.replaceChildren(this.heads(), ...file.lines.flatMap((text, row) => this.row(file, text, row)));
+  }
+
+  heads() {
+    const names = this.phases.map(name => element("span", { class: "number" }, name.replaceAll("_", " ")));
+    const calls = element("span", { class: "number", title: "time of all that the line calls" }, "in calls");
+    return element("div", { class: "row head" }, names, calls, element("span", {}), element("span", { class: "number" }, "line"),
+      element("span", {}, "code"));
+  }
+
+  row(file, text, row) {
+    const number = file.missing ? file.numbers[row] : row + 1;
+    const line = this.current.lines.get(number);
+    const gap = file.missing && row > 0 && number > file.numbers[row - 1] + 1;
+    const made = line?.total ? this.timedRow(line, text) : this.plainRow(line, number, text);
+    return gap ? [element("div", { class: "skip quiet" }, "⋮"), made] : [made];
+  }
+
+  plainRow(line, number, text) {
+    const calls = line?.through ? timeText(line.through) : "";
+    return element("div", { class: "row" }, this.phases.map(() => element("span")),
+      element("span", { class: "number quiet" }, calls), element("span"),
+      element("span", { class: "number quiet" }, String(number)), element("code", {}, text || " "));
+  }
+
+  timedRow(line, text) {
+    const times = this.phases.map(name => line.phases[PHASES.indexOf(name)]);
+    const cells = times.map((time, at) => element("span", { class: "number heat", style: this.heat(time, this.phases[at]) },
+      time ? timeText(time) : ""));
+    const calls = element("span", { class: "number quiet" }, line.through ? timeText(line.through) : "");
+    return element("div", { class: "row opens", "data-line": line.path, click: event => this.toggle(event, line) },
+      cells, calls, phaseBar(line, this.most), element("span", { class: "number" }, String(line.number)),
+      element("code", {}, text));
+  }
+
+  heat(time, phase) {
+    const strength = Math.round(70 * Math.sqrt(time / this.most));
+    return time ? `background:color-mix(in oklab, var(--${phase}) ${strength}%, transparent)` : "";
+  }
+
+  toggle(event, line) {
+    const row = event.currentTarget;
+    if (row.nextSibling?.classList?.contains("detail")) row.nextSibling.remove();
+    else row.after(element("div", { class: "detail" }, launchesDetail(line)));
+  }
+
+  // Show a line's file, open the line, and return its row.
+  reveal(line) {
+    const at = this.files.findIndex(({ file }) => file === line.file);
+    this.show(at);
+    const row = [...this.box.children].find(each => each.dataset.line === line.path);
+    if (row) row.after(element("div", { class: "detail" }, launchesDetail(line)));
+    return row ?? this.box;
+  }
+}
+
+function linesOf(file) {
+  return new Map(lines.filter(line => line.file === file).map(line => [line.number, line]));
+}
+
+function byImportance(a, b) {
+  const time = ({ lines: there }) => [...there.values()].reduce((total, line) => total + line.total, 0);
+  return (b.file.own - a.file.own) || time(b) - time(a);
+}
