@@ -26,7 +26,7 @@ class StepEnds:
     """
 
     def __init__(
-        self, capture: Capture, on_end: Callable[[], None], own: object, step_on: str | None
+        self, capture: Capture, on_end: Callable[[], None], own: Any, step_on: str | None
     ) -> None:
         """Prepare.
 
