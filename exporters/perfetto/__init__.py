@@ -2,49 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from exporters.perfetto.device import draw_devices
 from exporters.perfetto.flows import Flows
 from exporters.perfetto.host import draw_host, rows_of_threads
-from exporters.perfetto.lanes import Span
 from exporters.perfetto.packets import PacketWriter
+from exporters.perfetto.places import draw_places
+from exporters.perfetto.queries import queries
+from exporters.perfetto.rates import Rates
 from exporters.perfetto.tracks import Tracks
 from profiler_ext.errors import TraceError
+from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Events
 from profiler_ext.writing import replacing
 
-__all__ = ["export_perfetto"]
+__all__ = ["export_perfetto", "export_ranks", "queries"]
 
 
-def export_perfetto(analysis: Analysis, path: Path) -> None:
+def export_perfetto(analysis: Analysis, path: Path, peaks: Mapping[str, Peak] = PEAKS) -> None:
     """Write an analysis as a Perfetto trace (``.pftrace``) for ui.perfetto.dev.
 
     Args:
         analysis: what to write.
         path: where; an existing file is replaced when the new one is whole.
+        peaks: what devices can do at best, by the words of their names.
+
+    Raises:
+        OutputError: The file cannot be written.
+        TraceError: An event starts before the trace's time zero.
+    """
+    export_ranks([analysis], path, peaks)
+
+
+def export_ranks(
+    analyses: Sequence[Analysis], path: Path, peaks: Mapping[str, Peak] = PEAKS
+) -> None:
+    """Write the analyses of several ranks as one Perfetto trace; each rank has its own groups.
+
+    Files of single ranks can be joined by hand too: their bytes one after the other.
+
+    Args:
+        analyses: one for each rank.
+        path: where; an existing file is replaced when the new one is whole.
+        peaks: what devices can do at best, by the words of their names.
 
     Raises:
         OutputError: The file cannot be written.
         TraceError: An event starts before the trace's time zero.
     """
     with replacing(path) as file:
-        writer = PacketWriter(file)
-        _draw(writer, analysis)
-        writer.flush()
+        for analysis in analyses:
+            _draw(file, analysis, peaks)
 
 
-def _draw(writer: PacketWriter, analysis: Analysis) -> None:
+def _draw(file: IO[bytes], analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
+    writer = PacketWriter(file, analysis.recording.settings.rank)
     trace = analysis.recording.trace
-    events = trace.events
-    start_ns = _start_ns(events)
+    start_ns = _start_ns(trace.events)
     writer.clock(start_ns, trace.base_ns + start_ns)
     tracks = Tracks(writer)
     flows = Flows(analysis)
-    _draw_steps(writer, tracks, analysis)
-    draw_devices(writer, tracks, analysis, flows)
-    rows = rows_of_threads(events, flows.host_rows)
-    draw_host(writer, tracks, events, analysis.recording.settings, rows, flows.from_host)
+    draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks))
+    rows = rows_of_threads(trace.events, flows.host_rows)
+    draw_host(writer, tracks, analysis.recording, rows, flows.from_host)
+    draw_places(writer, tracks, analysis, start_ns)
+    writer.flush()
 
 
 def _start_ns(events: Events) -> int:
@@ -55,16 +80,3 @@ def _start_ns(events: Events) -> int:
             "record it again"
         )
     return start_ns
-
-
-def _draw_steps(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> None:
-    spans = [
-        Span(
-            step.start_ns,
-            step.end_ns,
-            writer.constant(f"step {step.number}", "step", {"step": step.number}),
-            {"wall_ns": step.wall_ns},
-        )
-        for step in analysis.steps
-    ]
-    tracks.draw("steps", None, 0, spans)

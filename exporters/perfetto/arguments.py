@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
+from exporters.launch_places import (
+    distinct,
+    line_text,
+    module_text,
+    node_text,
+    parts_of_launches,
+)
+from exporters.perfetto.device_events import DeviceEvents
 from exporters.perfetto.packets import Argument
+from exporters.perfetto.rates import Rates
 from profiler_ext.records import Analysis, MaskedInts, Place
-
-THE_MODEL = "(model)"
-
-
-class Part(NamedTuple):
-    """A part of a launch: its place, and its nanoseconds."""
-
-    place: int
-    duration_ns: int
 
 
 class LaunchArguments:
     """Answers what the slice of a launch shall say."""
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, rates: Rates) -> None:
         self._launches = analysis.launches
         self._graphs = analysis.recording.graphs
         self._event_names = analysis.recording.trace.events.name
         self._places = analysis.places
-        self._parts = _parts_of_launches(analysis)
+        self._parts = parts_of_launches(analysis)
+        self._rates = rates
+        self._device_events = DeviceEvents(analysis)
+        settings = analysis.recording.settings
+        self._rank = settings.rank if settings.world_size > 1 else None
 
     def largest_place(self, row: int) -> Place | None:
         """Return the place of a launch's largest part, ``None`` if it has no parts."""
@@ -60,19 +63,25 @@ class LaunchArguments:
     def changing(self, row: int) -> dict[str, Argument]:
         """Return the arguments of this launch alone."""
         columns = self._launches
-        shares: dict[str, int] = {}
-        for part in self._parts[row]:
-            label = place_label(self._places[part.place])
-            shares[label] = shares.get(label, 0) + part.duration_ns
         return present(
             {
                 "duration_ns": int(columns.duration_ns[row]),
-                "shares_ns": shares,
+                "shares_ns": self._shares(row),
+                **self._rates.arguments(row),
+                **self._device_events.arguments(row),
                 "step": optional(columns.step, row),
+                "rank": self._rank,
                 "correlation": optional(columns.correlation, row),
                 "external_id": optional(columns.external_id, row),
             }
         )
+
+    def _shares(self, row: int) -> dict[str, int]:
+        # The number leads to the place's line, module and phase; queries.sql joins by it.
+        return {
+            f"{node_text(self._places[part.place])} #{part.place}": part.duration_ns
+            for part in self._parts[row]
+        }
 
     def _what(self, row: int) -> dict[str, Argument | None]:
         columns = self._launches
@@ -100,19 +109,16 @@ class LaunchArguments:
 
     def _where(self, row: int) -> dict[str, Argument | None]:
         places = [self._places[part.place] for part in self._parts[row]]
-
-        def each(say: Callable[[Place], str | None]) -> list[str]:
-            return list(dict.fromkeys(text for place in places if (text := say(place))))
-
+        seq_nrs = (place.seq_nr for place in places if place.seq_nr is not None)
         return {
             "phase": self._launches.phase[row],
-            "source_lines": each(source_line),
-            "modules": each(module_label),
-            "aten_ops": each(lambda place: place.aten_op),
-            "fx_nodes": each(lambda place: place.node),
-            "forward_nodes": each(lambda place: place.forward_node),
-            "seq_nrs": list(dict.fromkeys(p.seq_nr for p in places if p.seq_nr is not None)),
-            "source_paths": each(_source_path),
+            "source_lines": distinct(places, line_text),
+            "modules": distinct(places, module_text),
+            "aten_ops": distinct(places, lambda place: place.aten_op),
+            "fx_nodes": distinct(places, lambda place: place.node),
+            "forward_nodes": distinct(places, lambda place: place.forward_node),
+            "seq_nrs": list(dict.fromkeys(seq_nrs)),
+            "source_paths": distinct(places, path_text),
         }
 
 
@@ -126,38 +132,10 @@ def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
     return {
         key: value
         for key, value in arguments.items()
-        if value is not None and (isinstance(value, int) or len(value))
+        if value is not None and (isinstance(value, int | float) or len(value))
     }
 
 
-def place_label(place: Place) -> str:
-    """Return the FX node, the ATen op or the gap that a place stands for."""
-    return place.node or place.aten_op or place.gap or "unknown"
-
-
-def source_line(place: Place) -> str | None:
-    """Return a place's line as a person reads it: ``model.py:12 h = self.up(x)``."""
-    if place.file is None or place.line is None:
-        return None
-    short = place.file.replace("\\", "/").rpartition("/")[2]
-    return f"{short}:{place.line} {place.code or ''}".rstrip()
-
-
-def module_label(place: Place) -> str | None:
-    """Return a place's module path; the model itself has none and gets a word."""
-    return THE_MODEL if place.module == "" else place.module
-
-
-def _source_path(place: Place) -> str | None:
+def path_text(place: Place) -> str | None:
+    """Return a place's whole path and line."""
     return None if place.file is None or place.line is None else f"{place.file}:{place.line}"
-
-
-def _parts_of_launches(analysis: Analysis) -> list[tuple[Part, ...]]:
-    shares = analysis.shares
-    parts: list[list[Part]] = [[] for _ in range(len(analysis.launches))]
-    columns: Iterable[tuple[int, int, int]] = zip(
-        shares.launch.tolist(), shares.place.tolist(), shares.duration_ns.tolist(), strict=True
-    )
-    for launch, place, duration_ns in columns:
-        parts[launch].append(Part(place, duration_ns))
-    return [tuple(sorted(some, key=lambda part: -part.duration_ns)) for some in parts]

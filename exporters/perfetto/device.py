@@ -9,18 +9,20 @@ from typing import NamedTuple
 import numpy as np
 
 from exporters.perfetto.arguments import LaunchArguments, optional
+from exporters.perfetto.counters import Counters
 from exporters.perfetto.flows import Flows
+from exporters.perfetto.idle import idle_spans
 from exporters.perfetto.lanes import Span
 from exporters.perfetto.launches import LaunchSpans
 from exporters.perfetto.packets import PacketWriter
-from exporters.perfetto.runs import LANES, Runs
-from exporters.perfetto.tracks import Tracks
+from exporters.perfetto.rates import Rates
+from exporters.perfetto.runs import LANES, MODULE, Runs, apart
+from exporters.perfetto.tracks import Tracks, with_rank
 from profiler_ext.records import Analysis
 
 CPU_COMPUTE = "CPU compute"
-NO_ACTIVITY = "nothing recorded on the CPU"
 _GROUPS_RANK = 1
-_LANES_RANK, _IDLE_RANK, _OTHERS_RANK = 1_000_000, 1_000_100, 1_000_200
+_LANES_RANK, _IDLE_RANK, _COUNTERS_RANK, _OTHERS_RANK = 1_000_000, 1_000_100, 1_000_200, 1_000_300
 
 
 class _Group(NamedTuple):
@@ -28,62 +30,76 @@ class _Group(NamedTuple):
     on_gpu: bool
 
 
-def draw_devices(writer: PacketWriter, tracks: Tracks, analysis: Analysis, flows: Flows) -> None:
-    """Draw every launch once, lanes which say what launches computed, and idle time.
+def draw_devices(
+    writer: PacketWriter, tracks: Tracks, analysis: Analysis, flows: Flows, rates: Rates
+) -> None:
+    """Draw steps, every launch once, lanes of what launches computed, idle time and counters.
 
     Args:
         writer: encodes the slices.
         tracks: describes the tracks.
         analysis: the launches, places and idle spans.
-        flows: arrows from the CPU, and the events of the devices.
+        flows: arrows, and the events of the devices.
+        rates: estimated rates of the launches.
     """
-    drawing = _Drawing(writer, tracks, analysis, flows)
+    drawing = _Drawing(writer, tracks, analysis, flows, rates)
     groups = _groups(analysis)
+    if not groups:
+        drawing.steps(None)
     for rank, (group, rows) in enumerate(groups.items()):
-        uuid = tracks.track(_name(analysis, group), rank=_GROUPS_RANK + rank)
+        uuid = tracks.group(_name(analysis, group), _GROUPS_RANK + rank)
+        if rank == 0:
+            drawing.steps(uuid)
         drawing.launches(uuid, group, rows)
-        drawing.lanes(uuid, rows)
         if group.on_gpu or _Group(group.device, True) not in groups:
             drawing.idle(uuid, group.device)
+        drawing.counters.draw(uuid, group.device, _COUNTERS_RANK, rows)
         if group.on_gpu:
             drawing.other_events(uuid, group.device)
 
 
 class _Drawing:
     def __init__(
-        self, writer: PacketWriter, tracks: Tracks, analysis: Analysis, flows: Flows
+        self,
+        writer: PacketWriter,
+        tracks: Tracks,
+        analysis: Analysis,
+        flows: Flows,
+        rates: Rates,
     ) -> None:
         self._writer = writer
         self._tracks = tracks
         self._analysis = analysis
         self._flows = flows
-        arguments = LaunchArguments(analysis)
+        arguments = LaunchArguments(analysis, rates)
         self._spans = LaunchSpans(writer, analysis.launches, arguments, flows)
         self._runs = Runs(writer, analysis.launches, arguments)
+        self.counters = Counters(writer, tracks, analysis.launches, rates)
+
+    def steps(self, uuid: int | None) -> None:
+        rank = self._analysis.recording.settings.rank
+        spans = [
+            Span(
+                step.start_ns,
+                step.end_ns,
+                self._writer.constant(f"step {step.number}", "step", {"step": step.number}),
+                {"wall_ns": step.wall_ns, "rank": rank},
+            )
+            for step in self._analysis.steps
+        ]
+        self._tracks.draw("steps", uuid, 0, spans)
 
     def launches(self, uuid: int, group: _Group, rows: list[int]) -> None:
         by_track: dict[int, list[int]] = defaultdict(list)
         for row in rows:
             by_track[self._track_number(group, row)].append(row)
         word = "stream" if group.on_gpu else "launches thread"
-        for rank, (number, chosen) in enumerate(sorted(by_track.items())):
+        for rank, (number, chosen) in enumerate(sorted(by_track.items()), 1):
             self._tracks.draw(f"{word} {number}", uuid, rank, self._spans.of(chosen))
-
-    def lanes(self, uuid: int, rows: list[int]) -> None:
-        for rank, lane in enumerate(LANES):
-            self._tracks.draw(lane, uuid, _LANES_RANK + rank, self._runs.of(lane, rows))
+            self._lanes(uuid, chosen)
 
     def idle(self, uuid: int, device: int) -> None:
-        spans = [
-            Span(
-                idle.start_ns,
-                idle.start_ns + idle.duration_ns,
-                self._writer.constant(idle.cpu_activity or NO_ACTIVITY, "idle", {}),
-                {"step": idle.step, "idle_ns": idle.duration_ns},
-            )
-            for idle in self._analysis.idle
-            if idle.device == device
-        ]
+        spans = idle_spans(self._writer, self._analysis, device)
         self._tracks.draw("idle", uuid, _IDLE_RANK, spans)
 
     def other_events(self, uuid: int, device: int) -> None:
@@ -96,6 +112,13 @@ class _Drawing:
         for rank, (category, rows) in enumerate(by_category.items()):
             name = category.replace("_", " ")
             self._tracks.draw(name, uuid, _OTHERS_RANK + rank, self._plain(rows))
+
+    def _lanes(self, uuid: int, rows: list[int]) -> None:
+        # Lanes of several streams have one name each, so the viewer shows them as one row.
+        for chosen in apart(self._analysis.launches, rows):
+            for rank, lane in enumerate(LANES, _LANES_RANK):
+                spans = self._runs.of(lane, chosen)
+                self._tracks.draw(lane, uuid, rank, spans, nesting=lane == MODULE)
 
     def _track_number(self, group: _Group, row: int) -> int:
         launches = self._analysis.launches
@@ -123,8 +146,7 @@ def _groups(analysis: Analysis) -> dict[_Group, list[int]]:
 
 
 def _name(analysis: Analysis, group: _Group) -> str:
-    if not group.on_gpu:
-        return CPU_COMPUTE
     names = {device.id: device.name for device in analysis.recording.trace.devices}
     known = names.get(group.device)
-    return f"GPU {group.device} - {known}" if known else f"GPU {group.device}"
+    gpu = f"GPU {group.device} - {known}" if known else f"GPU {group.device}"
+    return with_rank(gpu if group.on_gpu else CPU_COMPUTE, analysis.recording.settings)

@@ -1,11 +1,13 @@
-"""Owns the arrows: which CPU call started which launch, and which events are the CPU's."""
+"""Owns the arrows: from a CPU call to its launches, and from a forward to a backward launch."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
+from exporters.perfetto.pairs import forward_of_backward
 from profiler_ext.records import Analysis, Events, Launches
 
 
@@ -16,7 +18,8 @@ class Flows:
         host_rows: rows of ``Events`` which are not on a device's track.
         device_rows: the others.
         from_host: ids of the flows that start at a row of ``Events``.
-        to_launch: id of the flow that ends at a launch.
+        from_launch: ids of the flows that start at a launch: a forward's, to its backward.
+        to_launch: ids of the flows that end at a launch.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -24,14 +27,29 @@ class Flows:
         on_device = _on_device(events, launches)
         self.host_rows: list[int] = np.flatnonzero(~on_device).tolist()
         self.device_rows: list[int] = np.flatnonzero(on_device).tolist()
-        self.to_launch: dict[int, int] = {}
-        started: dict[int, list[int]] = defaultdict(list)
-        calls = _calls(events, self.host_rows)
+        self._from_host: dict[int, list[int]] = defaultdict(list)
+        self._from_launch: dict[int, list[int]] = defaultdict(list)
+        self._to_launch: dict[int, list[int]] = defaultdict(list)
+        self._from_calls(_calls(events, self.host_rows), launches)
+        self._from_forward(forward_of_backward(analysis), first=len(launches) + 1)
+        self.from_host = _frozen(self._from_host)
+        self.from_launch = _frozen(self._from_launch)
+        self.to_launch = _frozen(self._to_launch)
+
+    def _from_calls(self, calls: Mapping[int, int], launches: Launches) -> None:
         for launch, correlation in _correlated(launches):
             if correlation in calls:
-                self.to_launch[launch] = launch + 1
-                started[calls[correlation]].append(launch + 1)
-        self.from_host = {row: tuple(ids) for row, ids in started.items()}
+                self._from_host[calls[correlation]].append(launch + 1)
+                self._to_launch[launch].append(launch + 1)
+
+    def _from_forward(self, pairs: Mapping[int, int], first: int) -> None:
+        for flow, (backward, forward) in enumerate(pairs.items(), first):
+            self._from_launch[forward].append(flow)
+            self._to_launch[backward].append(flow)
+
+
+def _frozen(flows: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {row: tuple(ids) for row, ids in flows.items()}
 
 
 def _on_device(events: Events, launches: Launches) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-import numpy as np
-
+from exporters.perfetto.host_arguments import HostArguments
 from exporters.perfetto.lanes import Span
+from exporters.perfetto.metadata import Names
 from exporters.perfetto.packets import PacketWriter
-from exporters.perfetto.tracks import Tracks
-from profiler_ext.records import Events, Settings, Thread
+from exporters.perfetto.tracks import Tracks, profiler_group, with_rank
+from profiler_ext.records import Events, Recording, Settings, Thread
 
 _PROFILER = "profiler"
 _PIDS = 2**31
-_RANK, _PROFILER_RANK = 1000, 1_000_000
+_RANK = 1000
 
 
 def draw_host(
     writer: PacketWriter,
     tracks: Tracks,
-    events: Events,
-    settings: Settings,
+    recording: Recording,
     rows: Mapping[int, list[int]],
     flows: Mapping[int, tuple[int, ...]],
 ) -> None:
@@ -30,17 +29,17 @@ def draw_host(
     Args:
         writer: encodes the slices.
         tracks: describes the tracks.
-        events: all events.
-        settings: names the process.
+        recording: the events, and what names the process.
         rows: rows to draw of each thread, by the thread's index.
         flows: ids of the flows that start at a row.
     """
-    spans = _HostSpans(writer, events, flows)
-    parents = _Parents(tracks, settings)
+    events, names = recording.trace.events, Names(recording.trace)
+    spans = _HostSpans(writer, recording, flows)
+    parents = _Parents(tracks, names, recording.settings)
     for index, chosen in sorted(rows.items()):
         thread = events.threads[index]
         parent = parents.of(thread.pid)
-        name = _thread_name(events, thread, chosen)
+        name = _thread_name(names, thread)
         if _is_process(thread.pid) and isinstance(thread.tid, int):
             track = tracks.thread(int(thread.pid), thread.tid, name)
         else:
@@ -67,12 +66,14 @@ def rows_of_threads(events: Events, chosen: Iterable[int]) -> dict[int, list[int
 
 class _HostSpans:
     def __init__(
-        self, writer: PacketWriter, events: Events, flows: Mapping[int, tuple[int, ...]]
+        self, writer: PacketWriter, recording: Recording, flows: Mapping[int, tuple[int, ...]]
     ) -> None:
+        events = recording.trace.events
         self._writer = writer
         self._events = events
         self._flows = flows
-        self._constants: dict[tuple[int, int], bytes] = {}
+        self._constants: dict[tuple[object, ...], bytes] = {}
+        self._further = HostArguments(recording.trace)
         self._starts: list[int] = events.start_ns.tolist()
         self._ends: list[int] = events.end_ns.tolist()
         self._arguments = _argument_columns(events)
@@ -95,10 +96,10 @@ class _HostSpans:
         )
 
     def _constant(self, row: int) -> bytes:
-        events = self._events
-        key = (int(events.name.codes[row]), int(events.category.codes[row]))
+        events, further = self._events, self._further.of(row)
+        key = (events.name.codes[row], events.category.codes[row], *further.items())
         if key not in self._constants:
-            constant = self._writer.constant(events.name[row], events.category[row], {})
+            constant = self._writer.constant(events.name[row], events.category[row], further)
             self._constants[key] = constant
         return self._constants[key]
 
@@ -120,8 +121,9 @@ def _is_process(pid: int | str) -> bool:
 class _Parents:
     """The processes; what is no process is Kineto's own (its spans, its overhead)."""
 
-    def __init__(self, tracks: Tracks, settings: Settings) -> None:
+    def __init__(self, tracks: Tracks, names: Names, settings: Settings) -> None:
         self._tracks = tracks
+        self._names = names
         self._settings = settings
         self._known: dict[int | str, int] = {}
 
@@ -132,20 +134,15 @@ class _Parents:
         return self._known[key]
 
     def _made(self, key: int | str) -> int:
-        if isinstance(key, str):
-            return self._tracks.track(key, rank=_PROFILER_RANK)
-        name = " ".join(("python", *self._settings.command))
-        if self._settings.world_size > 1:
-            name = f"{name} (rank {self._settings.rank})"
-        return self._tracks.process(key, name, _RANK + len(self._known))
+        if key == _PROFILER:
+            return profiler_group(self._tracks, self._settings)
+        name = " ".join((self._names.process(key), *self._settings.command))
+        return self._tracks.process(
+            int(key), with_rank(name, self._settings), _RANK + len(self._known)
+        )
 
 
-def _thread_name(events: Events, thread: Thread, rows: list[int]) -> str:
+def _thread_name(names: Names, thread: Thread) -> str:
     if not isinstance(thread.tid, int):
         return thread.tid
-    if not _is_process(thread.pid):
-        return "overhead"
-    if thread.tid == thread.pid:
-        return "main"
-    backward = not np.ma.getmaskarray(events.fwd_thread_id)[rows].all()
-    return "autograd" if backward else "thread"
+    return names.thread(thread) if _is_process(thread.pid) else "overhead"

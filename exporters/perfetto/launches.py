@@ -36,13 +36,13 @@ class LaunchSpans:
 
     def _span(self, row: int) -> Span:
         start_ns = int(self._launches.start_ns[row])
-        flow = self._flows.to_launch.get(row)
         return Span(
             start_ns,
             start_ns + int(self._launches.duration_ns[row]),
             self._constant(row),
             self._arguments.changing(row),
-            flows_to=() if flow is None else (flow,),
+            self._flows.from_launch.get(row, ()),
+            self._flows.to_launch.get(row, ()),
         )
 
     def _constant(self, row: int) -> bytes:

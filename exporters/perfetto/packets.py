@@ -11,23 +11,31 @@ from typing import IO, Any
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-Argument = str | int | Sequence[str] | Sequence[int] | Mapping[str, int]
+Argument = str | int | float | Sequence[str] | Sequence[int] | Mapping[str, int]
 
 _CHUNK_PACKETS = 2000
-_EVENTS = 1
-# A thread's descriptor on the sequence of the events would mark every slice with its thread.
-_DESCRIPTORS = 2
+# Each rank has sequences and ids of its own, so that the files of ranks can be joined.
+_IDS_OF_RANK = 2**40
 _STATE_CLEARED = pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 _NEEDS_STATE = pb.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 _SLICE_BEGIN = pb.TrackEvent.TYPE_SLICE_BEGIN
 _SLICE_END = pb.TrackEvent.TYPE_SLICE_END
+_COUNTER = pb.TrackEvent.TYPE_COUNTER
 
 
 class PacketWriter:
-    """Writes the packets of one trace to an open file; strings are sent once."""
+    """Writes the packets of one rank's trace to an open file; strings are sent once.
 
-    def __init__(self, file: IO[bytes]) -> None:
+    Attributes:
+        first_id: tracks and flows have numbers above this one.
+    """
+
+    def __init__(self, file: IO[bytes], rank: int = 0) -> None:
         self._file = file
+        self.first_id = rank * _IDS_OF_RANK
+        self._events = 2 * rank + 1
+        # A thread's descriptor among the events would mark every slice with its thread.
+        self._descriptors = self._events + 1
         self._chunk = pb.Trace()
         self._unsent = pb.InternedData()
         self._numbers: dict[str, dict[str, int]] = {}
@@ -40,7 +48,7 @@ class PacketWriter:
             wall_ns: the same moment in nanoseconds since 1970.
         """
         packet = self._chunk.packet.add(
-            trusted_packet_sequence_id=_EVENTS, sequence_flags=_STATE_CLEARED
+            trusted_packet_sequence_id=self._events, sequence_flags=_STATE_CLEARED
         )
         clocks = packet.clock_snapshot.clocks
         clocks.add(clock_id=pb.BUILTIN_CLOCK_BOOTTIME, timestamp=boot_ns)
@@ -48,7 +56,7 @@ class PacketWriter:
 
     def descriptor(self) -> Any:
         """Return a new, empty ``TrackDescriptor``, already part of the trace."""
-        packet = self._chunk.packet.add(trusted_packet_sequence_id=_DESCRIPTORS)
+        packet = self._chunk.packet.add(trusted_packet_sequence_id=self._descriptors)
         return packet.track_descriptor
 
     def constant(self, name: str, category: str, arguments: Mapping[str, Argument]) -> bytes:
@@ -94,9 +102,9 @@ class PacketWriter:
         if changing:
             self._annotate(event, changing)
         if flows_from:
-            event.flow_ids.extend(flows_from)
+            event.flow_ids.extend(self.first_id + flow for flow in flows_from)
         if flows_to:
-            event.terminating_flow_ids.extend(flows_to)
+            event.terminating_flow_ids.extend(self.first_id + flow for flow in flows_to)
         if self._unsent.ByteSize():
             packet.interned_data.CopyFrom(self._unsent)
             self._unsent.Clear()
@@ -107,6 +115,13 @@ class PacketWriter:
         event.type = _SLICE_END
         event.track_uuid = track
 
+    def count(self, track: int, time_ns: int, value: float) -> None:
+        """Set a counter's value from a time on."""
+        event = self._event(time_ns).track_event
+        event.type = _COUNTER
+        event.track_uuid = track
+        event.double_counter_value = value
+
     def flush(self) -> None:
         """Write what is held back."""
         self._file.write(self._chunk.SerializeToString())
@@ -116,7 +131,9 @@ class PacketWriter:
         if len(self._chunk.packet) >= _CHUNK_PACKETS:
             self.flush()
         return self._chunk.packet.add(
-            timestamp=time_ns, trusted_packet_sequence_id=_EVENTS, sequence_flags=_NEEDS_STATE
+            timestamp=time_ns,
+            trusted_packet_sequence_id=self._events,
+            sequence_flags=_NEEDS_STATE,
         )
 
     def _annotate(self, event: Any, arguments: Mapping[str, Argument]) -> None:
@@ -129,6 +146,8 @@ class PacketWriter:
             annotation.string_value_iid = self._number("debug_annotation_string_values", value)
         elif isinstance(value, int):
             annotation.int_value = value
+        elif isinstance(value, float):
+            annotation.double_value = value
         elif isinstance(value, Mapping):
             for key, part in value.items():
                 number = self._number("debug_annotation_names", key)

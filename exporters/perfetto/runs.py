@@ -1,16 +1,25 @@
-"""Owns the lanes beneath the launches: runs of launches of one phase, module or source line."""
+"""Owns the lanes beneath the launches: runs of launches of one phase, module or source line.
+
+A launch stands in a lane by its largest part. Modules nest as the module tree does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from exporters.perfetto.arguments import LaunchArguments, module_label, optional, source_line
+from exporters.launch_places import THE_MODEL, module_text, position_text
+from exporters.perfetto.arguments import LaunchArguments, optional, path_text, present
 from exporters.perfetto.lanes import Span
-from exporters.perfetto.packets import PacketWriter
-from profiler_ext.records import Launches, Place
+from exporters.perfetto.packets import Argument, PacketWriter
+from profiler_ext.records import Launches, Phase, Place
 
-LANES = ("phase", "module", "source line")
+PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
+LANES = (PHASE, MODULE, SOURCE_LINE)
+# What autograd runs between the kernels of a module's backward does not end the module's run.
+_PASS = {Phase.RECOMPUTE: Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION: Phase.BACKWARD}
+
+_Run = tuple[str | None, str, int | None]
 
 
 class Runs:
@@ -22,40 +31,97 @@ class Runs:
         self._writer = writer
         self._launches = launches
         self._arguments = arguments
-        self._labels: dict[str, Callable[[int], str | None]] = {
-            "phase": lambda row: launches.phase[row],
-            "module": lambda row: self._of_place(row, module_label),
-            "source line": lambda row: self._of_place(row, source_line),
-        }
 
-    def of(self, lane: str, rows: list[int]) -> Iterator[Span]:
+    def of(self, lane: str, rows: Sequence[int]) -> Iterator[Span]:
         """Return the spans of a lane.
 
         Args:
             lane: one of ``LANES``.
-            rows: rows of ``Launches`` in order of start.
+            rows: rows of ``Launches`` in order of start, of which no two overlap.
 
         Returns:
-            One span for each run of one label within a step and a phase; what has no label ends it.
+            One span for each run of one label within a step and a phase; what has no label ends
+            it. A module's span is followed by those of the modules within it.
         """
-        label = self._labels[lane]
+        if lane == MODULE:
+            return self._modules(rows, depth=1)
+        return self._labelled(lane, rows)
 
-        def run_of(row: int) -> tuple[str | None, str, int | None]:
-            return label(row), self._launches.phase[row], optional(self._launches.step, row)
-
-        for (text, _, _), run in groupby(rows, run_of):
+    def _labelled(self, lane: str, rows: Sequence[int]) -> Iterator[Span]:
+        label = self._label(lane)
+        for run in _runs(rows, lambda row: (label(row), *self._phase_and_step(row))):
+            text = label(run[0])
             if text is not None:
-                yield self._span(lane, text, list(run))
+                yield self._span(lane, text, run, self._about(lane, run[0]))
 
-    def _of_place(self, row: int, say: Callable[[Place], str | None]) -> str | None:
+    def _modules(self, rows: Sequence[int], depth: int) -> Iterator[Span]:
+        for run in _runs(rows, lambda row: (self._prefix(row, depth), *self._pass_and_step(row))):
+            path = self._prefix(run[0], depth)
+            if path is not None:
+                yield self._span(MODULE, path, run, {})
+                yield from self._modules(run, depth + 1)
+
+    def _label(self, lane: str) -> Callable[[int], str | None]:
+        if lane == PHASE:
+            return lambda row: self._launches.phase[row]
+        return lambda row: _said(self._arguments.largest_place(row), position_text)
+
+    def _prefix(self, row: int, depth: int) -> str | None:
+        path = _said(self._arguments.largest_place(row), module_text)
+        if path is None or path == THE_MODEL:
+            return path if depth == 1 else None
+        names = path.split(".")
+        return ".".join(names[:depth]) if depth <= len(names) else None
+
+    def _phase_and_step(self, row: int) -> tuple[str, int | None]:
+        return self._launches.phase[row], optional(self._launches.step, row)
+
+    def _pass_and_step(self, row: int) -> tuple[str, int | None]:
+        phase = Phase(self._launches.phase[row])
+        return _PASS.get(phase, phase), optional(self._launches.step, row)
+
+    def _about(self, lane: str, row: int) -> dict[str, Argument]:
         place = self._arguments.largest_place(row)
-        return None if place is None else say(place)
+        if lane == PHASE or place is None:
+            return {}
+        return present({"code": place.code, "function": place.function, "path": path_text(place)})
 
-    def _span(self, lane: str, text: str, rows: list[int]) -> Span:
+    def _span(self, lane: str, text: str, rows: Sequence[int], about: dict[str, Argument]) -> Span:
         starts, durations = self._launches.start_ns[rows], self._launches.duration_ns[rows]
         return Span(
             int(starts.min()),
             int((starts + durations).max()),
-            self._writer.constant(text, lane, {}),
+            self._writer.constant(text, lane, about),
             {"launches": len(rows), "launch_time_ns": int(durations.sum())},
         )
+
+
+def apart(launches: Launches, rows: Sequence[int]) -> list[list[int]]:
+    """Give each launch the first list in which it overlaps no other.
+
+    Args:
+        launches: the launches.
+        rows: rows in order of start.
+
+    Returns:
+        The lists, each in order of start; one, unless launches overlap.
+    """
+    lists: list[list[int]] = []
+    ends: list[int] = []
+    for row in rows:
+        start_ns = int(launches.start_ns[row])
+        free = next((at for at, end_ns in enumerate(ends) if end_ns <= start_ns), len(ends))
+        if free == len(ends):
+            lists.append([])
+            ends.append(0)
+        lists[free].append(row)
+        ends[free] = start_ns + int(launches.duration_ns[row])
+    return lists
+
+
+def _runs(rows: Sequence[int], key: Callable[[int], _Run]) -> Iterator[list[int]]:
+    return (list(run) for _, run in groupby(rows, key))
+
+
+def _said(place: Place | None, say: Callable[[Place], str | None]) -> str | None:
+    return None if place is None else say(place)

@@ -8,6 +8,9 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from exporters.perfetto.lanes import Span, in_file_order, split
 from exporters.perfetto.packets import PacketWriter
+from profiler_ext.records import Settings
+
+_PROFILER_RANK = 1_000_000
 
 
 class Tracks:
@@ -15,7 +18,8 @@ class Tracks:
 
     def __init__(self, writer: PacketWriter) -> None:
         self._writer = writer
-        self._count = 0
+        self._uuid = writer.first_id
+        self._groups: dict[str, int] = {}
 
     def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
         """Describe a track, or a group when others name it as their parent.
@@ -28,13 +32,22 @@ class Tracks:
         Returns:
             Its uuid.
         """
-        descriptor = self._described()
-        descriptor.name = name.encode("utf-8", "replace").decode()
-        descriptor.child_ordering = pb.TrackDescriptor.EXPLICIT
-        descriptor.sibling_order_rank = rank
-        if parent is not None:
-            descriptor.parent_uuid = parent
-        return self._count
+        self._placed(name, parent, rank)
+        return self._uuid
+
+    def group(self, name: str, rank: int) -> int:
+        """Describe a group when it is first asked for.
+
+        Args:
+            name: what the viewer shows; two groups of one name are one.
+            rank: its place among the groups, smallest first.
+
+        Returns:
+            Its uuid.
+        """
+        if name not in self._groups:
+            self._groups[name] = self.track(name, rank=rank)
+        return self._groups[name]
 
     def process(self, pid: int, name: str, rank: int) -> int:
         """Describe a process.
@@ -51,7 +64,7 @@ class Tracks:
         descriptor.process.pid = pid
         descriptor.process.process_name = name.encode("utf-8", "replace").decode()
         descriptor.sibling_order_rank = rank
-        return self._count
+        return self._uuid
 
     def thread(self, pid: int, tid: int, name: str) -> int:
         """Describe a thread of a process.
@@ -67,19 +80,43 @@ class Tracks:
         descriptor = self._described()
         descriptor.thread.pid = pid
         descriptor.thread.tid = tid
-        descriptor.thread.thread_name = name
-        return self._count
+        descriptor.thread.thread_name = name.encode("utf-8", "replace").decode()
+        return self._uuid
 
-    def draw(self, name: str, parent: int | None, rank: int, spans: Iterable[Span]) -> None:
-        """Draw spans side by side; those that overlap go to further tracks of the same name.
+    def counter(self, name: str, unit: str, parent: int, rank: int) -> int:
+        """Describe a counter.
+
+        Args:
+            name: what the viewer shows.
+            unit: the unit of its values.
+            parent: uuid of its group.
+            rank: its place in the group.
+
+        Returns:
+            Its uuid.
+        """
+        descriptor = self._placed(name, parent, rank)
+        descriptor.counter.unit_name = unit
+        return self._uuid
+
+    def draw(
+        self,
+        name: str,
+        parent: int | None,
+        rank: int,
+        spans: Iterable[Span],
+        nesting: bool = False,
+    ) -> None:
+        """Draw spans on a track; those that do not fit go to further tracks of the same name.
 
         Args:
             name: the track's name; the viewer shows siblings of one name as one row.
             parent: uuid of the group, ``None`` for a track of its own.
             rank: the track's place in the group.
             spans: what to draw.
+            nesting: whether a span may lie within another.
         """
-        for lane in split(spans, nesting=False):
+        for lane in split(spans, nesting):
             self._draw_lane(self.track(name, parent, rank), lane)
 
     def draw_calls(self, thread: int, name: str, spans: Iterable[Span]) -> None:
@@ -103,8 +140,27 @@ class Tracks:
                     uuid, time_ns, span.constant, span.changing, span.flows_from, span.flows_to
                 )
 
-    def _described(self) -> pb.TrackDescriptor:
-        self._count += 1
-        descriptor = self._writer.descriptor()
-        descriptor.uuid = self._count
+    def _placed(self, name: str, parent: int | None, rank: int) -> pb.TrackDescriptor:
+        descriptor = self._described()
+        descriptor.name = name.encode("utf-8", "replace").decode()
+        descriptor.child_ordering = pb.TrackDescriptor.EXPLICIT
+        descriptor.sibling_order_rank = rank
+        if parent is not None:
+            descriptor.parent_uuid = parent
         return descriptor
+
+    def _described(self) -> pb.TrackDescriptor:
+        self._uuid += 1
+        descriptor = self._writer.descriptor()
+        descriptor.uuid = self._uuid
+        return descriptor
+
+
+def profiler_group(tracks: Tracks, settings: Settings) -> int:
+    """Return the last group: of what belongs to the profiler, not to the program."""
+    return tracks.group(with_rank("profiler", settings), _PROFILER_RANK)
+
+
+def with_rank(name: str, settings: Settings) -> str:
+    """Return a group's name, which tells the ranks apart where there are several."""
+    return name if settings.world_size == 1 else f"rank {settings.rank}: {name}"

@@ -113,10 +113,10 @@ def test_arguments_of_a_fused_launch_say_what_it_computed(gpu: Reader) -> None:
         ("debug.phase", "forward"),
         ("debug.seq_nrs[0]", "101"),
         ("debug.seq_nrs[1]", "102"),
-        ("debug.shares_ns.convert", "6667"),
-        ("debug.shares_ns.gelu", "13334"),
-        ("debug.source_lines[0]", "model.py:13 h = F.gelu(h)"),
-        ("debug.source_lines[1]", "model.py:14 return self.down(h.to(x.dtype))"),
+        ("debug.shares_ns.convert #3", "6667"),
+        ("debug.shares_ns.gelu #2", "13334"),
+        ("debug.source_lines[0]", "model.py:13  h = F.gelu(h)"),
+        ("debug.source_lines[1]", "model.py:14  return self.down(h.to(x.dtype))"),
         ("debug.source_paths[0]", "/home/ann/gpt/model.py:13"),
         ("debug.source_paths[1]", "/home/ann/gpt/model.py:14"),
         ("debug.step", "3"),
@@ -126,7 +126,7 @@ def test_arguments_of_a_fused_launch_say_what_it_computed(gpu: Reader) -> None:
 def test_launch_with_a_gap_names_it_and_claims_no_line(gpu: Reader) -> None:
     drawn = gpu.rows(f"""
         select extract_arg(s.arg_set_id, 'debug.gap') as gap,
-               extract_arg(s.arg_set_id, 'debug.shares_ns.ambiguous_extern_run') as share,
+               extract_arg(s.arg_set_id, 'debug.shares_ns.ambiguous_extern_run #7') as share,
                extract_arg(s.arg_set_id, 'debug.source_lines[0]') as line,
                extract_arg(s.arg_set_id, 'debug.call_site') as call_site
         {ON_STREAMS} and s.ts = 400000
@@ -157,7 +157,7 @@ def test_tracks_of_a_gpu_stand_in_their_group(gpu: Reader) -> None:
         select distinct t.name as name from track t join track g on g.id = t.parent_id
         where g.name = 'GPU 0 - NVIDIA H200'
     """)
-    names = ["idle", "module", "phase", "source line", "stream 20", "stream 7"]
+    names = ["idle", "module", "phase", "source line", "steps", "stream 20", "stream 7"]
     assert sorted(name for (name,) in drawn) == names
 
 
@@ -170,33 +170,44 @@ def test_phase_lane_joins_launches_of_one_phase(gpu: Reader) -> None:
     assert drawn == [
         ("other", 50_000, 10_000, 1, 10_000),
         ("forward", 100_000, 80_001, 2, 70_001),
-        ("backward", 310_000, 110_000, 3, 90_000),
+        ("backward", 310_000, 110_000, 2, 50_000),
+        ("backward", 330_000, 40_000, 1, 40_000),
         ("gradient_accumulation", 430_000, 4_000, 1, 4_000),
         ("optimizer", 500_000, 260_000, 2, 60_500),
     ]
 
 
-def test_line_and_module_lanes_follow_the_largest_share(gpu: Reader) -> None:
+def test_source_line_lane_follows_the_largest_share_and_holds_the_code(gpu: Reader) -> None:
     drawn = gpu.rows("""
-        select category as lane, name, ts, dur from slice
-        where category in ('module', 'source line') order by 1, 3
+        select name, ts, dur, extract_arg(arg_set_id, 'debug.code') as code
+        from slice where category = 'source line' order by ts
     """)
     assert drawn == [
-        ("module", "mlp.up", 100_000, 50_000),
-        ("module", "mlp", 160_000, 20_001),
-        ("module", "mlp", 310_000, 30_000),
-        ("module", "mlp.up", 330_000, 40_000),
-        ("source line", "model.py:12 h = self.up(x)", 100_000, 50_000),
-        ("source line", "model.py:13 h = F.gelu(h)", 160_000, 20_001),
-        ("source line", "model.py:13 h = F.gelu(h)", 310_000, 30_000),
-        ("source line", "model.py:12 h = self.up(x)", 330_000, 40_000),
+        ("model.py:12", 100_000, 50_000, "h = self.up(x)"),
+        ("model.py:13", 160_000, 20_001, "h = F.gelu(h)"),
+        ("model.py:13", 310_000, 30_000, "h = F.gelu(h)"),
+        ("model.py:12", 330_000, 40_000, "h = self.up(x)"),
+    ]
+
+
+def test_module_lane_nests_as_the_modules_do(gpu: Reader) -> None:
+    drawn = gpu.rows("""
+        select depth, name, ts, dur, extract_arg(arg_set_id, 'debug.launches') as n
+        from slice where category = 'module' order by ts, depth
+    """)
+    assert drawn == [
+        (0, "mlp", 100_000, 80_001, 2),
+        (1, "mlp.up", 100_000, 50_000, 1),
+        (0, "mlp", 310_000, 30_000, 1),
+        (0, "mlp", 330_000, 40_000, 1),
+        (1, "mlp.up", 330_000, 40_000, 1),
     ]
 
 
 def test_idle_spans_say_what_the_cpu_did(gpu: Reader) -> None:
     drawn = gpu.rows("select name, ts, dur from slice where category = 'idle'")
     expected = [
-        (span.cpu_activity or "nothing recorded on the CPU", span.start_ns, span.duration_ns)
+        (span.cpu_activity or "Python outside of any op", span.start_ns, span.duration_ns)
         for span in analyses.GPU_IDLE
     ]
     assert sorted(drawn) == sorted(expected)
@@ -219,7 +230,7 @@ def test_process_and_threads_are_named(gpu: Reader) -> None:
     processes = gpu.rows("select name from process where pid = 4242")
     threads = gpu.rows("select tid, name from thread where tid > 0 order by tid")
     assert processes == [("python train.py",)]
-    assert threads == [(4242, "main"), (4300, "autograd")]
+    assert threads == [(4242, "main"), (4300, "thread")]
 
 
 def test_launches_of_a_cpu_run_stand_on_their_own_track(cpu: Reader) -> None:

@@ -1,0 +1,70 @@
+"""Owns the counters of a device: estimated bandwidth and arithmetic, against its peak."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from exporters.perfetto.packets import PacketWriter
+from exporters.perfetto.rates import GB_PER_S, TFLOP_PER_S, Rates
+from exporters.perfetto.tracks import Tracks
+from profiler_ext.records import Launches
+
+
+class Counters:
+    """Draws what launches achieved by Inductor's estimates; overlapping launches add up."""
+
+    def __init__(
+        self, writer: PacketWriter, tracks: Tracks, launches: Launches, rates: Rates
+    ) -> None:
+        self._writer = writer
+        self._tracks = tracks
+        self._launches = launches
+        self._rates = rates
+
+    def draw(self, parent: int, device: int, rank: int, rows: Sequence[int]) -> None:
+        """Draw the counters of a device; one without any estimate is left out.
+
+        Args:
+            parent: uuid of the device's group.
+            device: the device.
+            rank: place of the first in the group.
+            rows: the device's launches.
+        """
+        peak = self._rates.peak(device)
+        bandwidth = None if peak is None else peak.gb_per_s
+        arithmetic = None if peak is None else peak.tflop_per_s
+        self._draw_one(parent, rank, rows, GB_PER_S, "GB/s", bandwidth)
+        self._draw_one(parent, rank + 1, rows, TFLOP_PER_S, "TFLOP/s", arithmetic)
+
+    def _draw_one(
+        self,
+        parent: int,
+        rank: int,
+        rows: Sequence[int],
+        key: str,
+        unit: str,
+        peak: float | None,
+    ) -> None:
+        values = list(self._values(rows, key))
+        if not values:
+            return
+        against = "" if peak is None else f" (peak {peak:g})"
+        track = self._tracks.counter(f"est. {unit}{against}", unit, parent, rank)
+        for time_ns, value in values:
+            self._writer.count(track, time_ns, value)
+
+    def _values(self, rows: Sequence[int], key: str) -> Iterator[tuple[int, float]]:
+        changes: dict[int, list[float]] = defaultdict(list)
+        for row in rows:
+            rate = self._rates.of(row).get(key)
+            if rate:
+                start_ns = int(self._launches.start_ns[row])
+                changes[start_ns].append(rate)
+                changes[start_ns + int(self._launches.duration_ns[row])].append(-rate)
+        running: list[float] = []
+        for time_ns in sorted(changes):
+            for change in changes[time_ns]:
+                # Kept as a list: sums of floats would not come back to zero.
+                running.append(change) if change > 0 else running.remove(-change)
+            yield time_ns, sum(running)

@@ -1,0 +1,92 @@
+"""Owns which forward launch a backward launch differentiates, for the arrows between them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from exporters.launch_places import Part, parts_of_launches
+from exporters.perfetto.arguments import optional
+from profiler_ext.records import Analysis, Phase, Place
+
+# A node of a joint graph, on one module: layers may share a graph, but not their module.
+_Node = tuple[str, str, str | None]
+
+
+def forward_of_backward(analysis: Analysis) -> dict[int, int]:
+    """Return for the backward launches of the first step the forward launch of each.
+
+    A backward launch belongs to the forward launch which computed the forward node of its
+    largest part. Where that ran several times in the step, autograd's order decides: the last
+    forward that this kernel of this call site has not differentiated yet.
+
+    Args:
+        analysis: the launches and their places.
+
+    Returns:
+        Rows of ``Launches``: backward to forward. What cannot be told is left out.
+    """
+    return _Pairing(analysis).found() if analysis.steps else {}
+
+
+class _Pairing:
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._parts = parts_of_launches(analysis)
+        self._joint_names = _joint_names(analysis)
+        self._ran: dict[_Node, list[int]] = defaultdict(list)
+        self._taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
+
+    def found(self) -> dict[int, int]:
+        pairs: dict[int, int] = {}
+        for row in self._rows_of_first_step():
+            forward = self._forward_of(row)
+            if forward is not None:
+                pairs[row] = forward
+            for node in self._computed(row):
+                self._ran[node].append(row)
+        return pairs
+
+    def _rows_of_first_step(self) -> list[int]:
+        launches, first = self._analysis.launches, self._analysis.steps[0].number
+        order = launches.start_ns.argsort(kind="stable").tolist()
+        return [row for row in order if optional(launches.step, row) == first]
+
+    def _forward_of(self, row: int) -> int | None:
+        wanted = self._differentiated(self._parts[row])
+        if wanted is None:
+            return None
+        launches = self._analysis.launches
+        site = (launches.graph[row], launches.call_site[row], launches.name[row], wanted)
+        free = (one for one in reversed(self._ran[wanted]) if one not in self._taken[site])
+        forward = next(free, None)
+        if forward is not None:
+            self._taken[site].add(forward)
+        return forward
+
+    def _differentiated(self, parts: tuple[Part, ...]) -> _Node | None:
+        place = self._analysis.places[parts[0].place] if parts else Place()
+        joint = self._joint(place)
+        if place.phase != Phase.BACKWARD or joint is None or place.forward_node is None:
+            return None
+        return joint, place.forward_node, place.module
+
+    def _computed(self, row: int) -> Iterator[_Node]:
+        for part in self._parts[row]:
+            place = self._analysis.places[part.place]
+            joint, name = self._joint(place), self._joint_names.get((place.graph, place.node))
+            if place.phase == Phase.FORWARD and joint is not None and name is not None:
+                yield joint, name, place.module
+
+    def _joint(self, place: Place) -> str | None:
+        graph = None if place.graph is None else self._analysis.recording.graphs[place.graph]
+        return None if graph is None or graph.provenance is None else graph.provenance.joint
+
+
+def _joint_names(analysis: Analysis) -> dict[tuple[int | None, str | None], str]:
+    return {
+        (number, node.name): node.joint_name
+        for number, graph in enumerate(analysis.recording.graphs)
+        for node in graph.nodes
+        if node.joint_name is not None
+    }
