@@ -85,7 +85,7 @@ class PagedTable {
     const { length } = this.found;
     if (length <= PAGE_ROWS) return [`${length.toLocaleString("en")} rows`];
     const last = Math.min(this.first + PAGE_ROWS, length);
-    const range = `${this.first + 1}–${last} of ${length.toLocaleString("en")} rows`;
+    const range = `${this.first + 1} to ${last} of ${length.toLocaleString("en")} rows`;
     return [this.turn("previous", -PAGE_ROWS), ` ${range} `, this.turn("next", PAGE_ROWS)];
   }
 

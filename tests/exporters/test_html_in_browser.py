@@ -1,0 +1,242 @@
+"""In Chromium the report sorts, searches, opens, follows links, prints, and runs no name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from exporters import tables
+from exporters.html import html_text
+from exporters.wording import records
+from profiler_ext.records import Shares
+from tests.analyses import GPU_MARKS, GPU_PLACES, gpu_step
+from tests.browser import open_page
+from tests.exporters.test_html import EVIL, evil
+from tests.gpu_model import MODEL
+from tests.handmade import Row, launches
+
+SOURCE = "# model\n" * 10 + (
+    "def forward(self, x):\n    h = self.up(x)\n    h = F.gelu(h)\n"
+    "    return self.down(h.to(x.dtype))\n"
+)
+GENERATED = (
+    "triton_poi_fused__to_copy_gelu_0 = async_compile.triton("
+    "'triton_poi_fused__to_copy_gelu_0', '''\n@triton.jit\ndef gelu(p): pass  # </pre>\n''')\n"
+)
+KERNEL_NAMES = "#kernels tbody tr:not(.detail) td:nth-last-child(2)"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The report of the hand-made step, with its sources and one generated module there."""
+    graph = gpu_step().recording.graphs[0]
+    text = html_text(gpu_step(), {MODEL: SOURCE, graph.output_module: GENERATED})
+    return written(tmp_path_factory.mktemp("report"), text)
+
+
+def written(folder, text):
+    path = folder / "report.html"
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser(report):
+    with open_page(viewport={"width": 1400, "height": 900}) as (page, troubles):
+        yield page, troubles
+
+
+@pytest.fixture
+def page(browser, report):
+    page, troubles = browser
+    page.goto("about:blank")
+    troubles.clear()
+    page.goto(report)
+    yield page
+    assert troubles == []
+
+
+def texts(page, selector):
+    return [text.strip() for text in page.locator(selector).all_inner_texts()]
+
+
+def test_every_kernel_has_its_time(page):
+    rows = records(tables.by_kernel(gpu_step()))
+    found = page.evaluate("kernels.map(each => [each.name, each.kind, each.total, each.launches])")
+    expected = [[row[k] for k in ("kernel", "kind", "duration_ns", "launches")] for row in rows]
+    assert sorted(found) == sorted(expected)
+
+
+def test_every_line_has_the_time_of_each_phase(page):
+    rows = [row for row in records(tables.by_line(gpu_step())) if row["file"]]
+    found = page.evaluate(
+        "lines.filter(each => each.total).map(each => [each.path, each.whole, ...each.phases])"
+    )
+    phases = page.evaluate("PHASES")
+    expected = [
+        [f"{row['file']}:{row['line']}", row["inclusive_ns"], *(row[phase] for phase in phases)]
+        for row in rows
+    ]
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_click_on_a_heading_sorts(page):
+    largest_first = [row["kernel"] for row in records(tables.by_kernel(gpu_step()))]
+    assert texts(page, KERNEL_NAMES) == largest_first
+    page.click("#kernels th button:text-is('kernel')")
+    assert texts(page, KERNEL_NAMES) == sorted(largest_first, key=str.lower)
+    page.click("#kernels th button:text-is('kernel')")
+    assert texts(page, KERNEL_NAMES) == sorted(largest_first, key=str.lower, reverse=True)
+
+
+def test_the_search_narrows_every_table_and_marks_frames(page):
+    page.fill("#search", "gelu")
+    assert texts(page, KERNEL_NAMES) == [
+        "triton_red_fused_gelu_backward_sum_0",
+        "triton_poi_fused__to_copy_gelu_0",
+    ]
+    assert page.inner_text("#status") == "1 lines, 0 modules, 2 kernels, 0 graphs"
+    assert page.locator('.flame rect[fill="var(--found)"]').count() == 6
+
+
+def test_a_click_on_a_source_line_shows_the_launches_it_is_fused_into(page):
+    page.click('.source .row[data-line$="model.py:13"]')
+    assert texts(page, ".source .detail tbody tr td:not(.name)") == [
+        *("20.0 us", "1", "30.0 us"),
+        *("13.3 us", "1", "20.0 us"),
+    ]
+    others = texts(page, ".source .detail tbody td.name:last-child")
+    assert others[1] == "6.67 us prims.convert_element_type forward model.py:14 " + (
+        "return self.down(h.to(x.dtype))"
+    )
+
+
+def test_source_is_whole_where_it_still_stands(page):
+    code = page.locator(".source .row:not(.head) code").all_text_contents()
+    assert code == SOURCE.removesuffix("\n").split("\n")
+
+
+def test_source_that_is_not_there_is_said_so(page):
+    page.select_option("select", label="train.py (0 ns)")
+    assert "the file is not on this machine" in page.inner_text("#source")
+    assert texts(page, ".source .row:not(.head) code") == ["loss = model(x, y)"]
+
+
+def test_a_kernel_opens_to_its_fused_ops_and_its_code_beside_their_lines(page, report):
+    page.goto(f"{report}#kernel=triton_poi_fused__to_copy_gelu_0")
+    assert texts(page, "#kernels .detail > td > div > table tbody td:nth-child(2)") == [
+        "aten.gelu.default",
+        "prims.convert_element_type",
+    ]
+    assert texts(page, "#kernels .beside tbody td.code") == [
+        "h = F.gelu(h)",
+        "return self.down(h.to(x.dtype))",
+    ]
+    assert page.inner_text("#kernels .beside pre") == ("@triton.jit\ndef gelu(p): pass  # </pre>")
+
+
+def test_code_that_is_not_there_is_said_so(page, report):
+    page.goto(f"{report}#kernel=triton_red_fused_gelu_backward_sum_0")
+    assert "was not there when this report was made" in page.inner_text("#kernels .beside")
+
+
+def test_a_link_to_a_line_opens_it(page, report):
+    page.goto(f"{report}#line=model.py:12")
+    assert page.get_attribute(".target", "data-line") == f"{MODEL}:12"
+    page.wait_for_function("document.querySelector('.target').getBoundingClientRect().top > 0")
+    assert texts(page, ".source .detail tbody td.name:nth-child(4) a") == [
+        "extern_kernels.addmm",
+        "extern_kernels.mm",
+        "triton_red_fused_gelu_backward_sum_0",
+    ]
+
+
+def test_a_link_that_leads_nowhere_says_so(page, report):
+    page.goto(f"{report}#kernel=gone")
+    assert page.inner_text("#status") == "this report has no kernel gone"
+
+
+def test_a_click_on_a_frame_zooms_both_sides(page):
+    for flame in (0, 1):
+        assert page.locator(".flame").nth(flame).locator("g.fade").count() == 0
+    page.locator(".flame").nth(0).locator("g[name=mlp]").click()
+    for flame in (0, 1):
+        assert page.locator(".flame").nth(flame).locator("g.fade").count() == 1
+
+
+def test_graphs_have_their_cache_state(page):
+    assert [text.split("\n")[0] for text in texts(page, "#graphs tbody td:nth-child(7)")] == [
+        "miss",
+        "miss",
+    ]
+
+
+def test_it_prints(page, tmp_path):
+    page.emulate_media(media="print", color_scheme="dark")
+    white = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.pdf(path=tmp_path / "report.pdf")
+    page.emulate_media(media="screen")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.emulate_media(color_scheme="light")
+    assert (white, dark) == ("rgb(251, 251, 250)", "rgb(22, 24, 27)")
+
+
+def test_no_name_runs_or_becomes_an_element(browser, tmp_path):
+    page, troubles = browser
+    text = html_text(evil())
+    page.goto(written(tmp_path, text))
+    page.wait_for_selector("#kernels tbody tr")
+    for row in page.locator("#kernels tbody tr, .source .row.opens").all():
+        row.click()
+    page.fill("#search", "onerror")
+    assert page.locator("img").count() == 0
+    assert EVIL in page.inner_text("#kernels")
+    assert troubles == []
+
+
+def test_a_hundred_thousand_launches_open(browser, tmp_path):
+    page, troubles = browser
+    page.goto(written(tmp_path, html_text(many(100_000))))
+    page.fill("#search", "kernel_99")
+    assert page.locator("#kernels tbody tr").count() == 50
+    assert (
+        page.inner_text("#kernels .pager").replace("\n", " ")
+        == "previous 1 to 50 of 1,111 rows next"
+    )
+    page.click("#kernels .pager button:text-is('next')")
+    assert "51 to 100 of" in page.inner_text("#kernels .pager")
+    assert page.locator(".flame g").count() < 2_000
+    assert troubles == []
+
+
+def many(count):
+    """A step of so many launches, each of its own kernel and with two parts."""
+    row = Row(25, ((2, 13_334), (3, 6_667)), "triton", "forward", "line", "", 3)
+    columns = launches(GPU_MARKS, (row,))
+    repeated = {
+        name: getattr(columns, name)[np.zeros(count, np.int64)]
+        for name in ("event", "step", "device", "stream", "start_ns", "duration_ns", "graph")
+    }
+    codes = np.zeros(count, np.int32)
+    interned = {
+        name: replace(getattr(columns, name), codes=codes)
+        for name in ("name", "kind", "phase", "level", "evidence", "gap")
+    }
+    names = tuple(f"kernel_{number}" for number in range(count))
+    kernel = replace(columns.kernel, codes=np.arange(count, dtype=np.int32), strings=names)
+    others = {
+        name: getattr(columns, name)[np.zeros(count, np.int64)]
+        for name in ("call_site", "op_event", "correlation", "external_id")
+    }
+    return replace(
+        gpu_step(),
+        places=GPU_PLACES,
+        launches=replace(columns, kernel=kernel, **repeated, **interned, **others),
+        shares=Shares(
+            np.repeat(np.arange(count), 2),
+            np.tile(np.array([2, 3], np.int32), count),
+            np.tile(np.array([13_334, 6_667]), count),
+        ),
+    )
