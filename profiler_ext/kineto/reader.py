@@ -18,6 +18,7 @@ from profiler_ext.records import Device, Ints, Trace
 EVENTS_KEY = "traceEvents"
 BASE_KEY = "baseTimeNanoseconds"
 DEVICES_KEY = "deviceProperties"
+SCHEMA_KEY = "schemaVersion"
 
 
 @dataclass(frozen=True, slots=True)

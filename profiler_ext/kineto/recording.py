@@ -18,7 +18,13 @@ import msgspec
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.events import original, with_arguments
-from profiler_ext.kineto.reader import EVENTS_KEY, read_document, shape_error, trace_of
+from profiler_ext.kineto.reader import (
+    EVENTS_KEY,
+    SCHEMA_KEY,
+    read_document,
+    shape_error,
+    trace_of,
+)
 from profiler_ext.records import (
     SCHEMA_VERSION,
     Gap,
@@ -112,6 +118,8 @@ def read_recording(path: Path) -> Recording:
             version of this package.
     """
     document = read_document(path)
+    if SCHEMA_KEY not in document.header:
+        raise shape_error(path, f'no "{SCHEMA_KEY}" in it, so another tool wrote it')
     extension = document.header.pop(EXTENSION_KEY, None)
     trace = trace_of(path, document)
     if extension is None:

@@ -1,0 +1,201 @@
+"""The commands that read a session: what they print, write and refuse; none needs torch."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler_ext import cli, doctor
+from profiler_ext.session import FILE_NAME, FORMATS, Session, load
+from profiler_ext.torch_compat import points
+from profiler_ext.torch_compat.patches import Point
+from tests.compiling import torch
+
+RECORDING = Path(__file__).parent / "fixtures" / "h200" / "default.pt.trace.json.gz"
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    return load(RECORDING)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, session: Session) -> Path:
+    """A folder that holds a session."""
+    session.save(tmp_path / "out")
+    return tmp_path / "out"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *command: str | Path) -> str:
+    assert cli.main([str(word) for word in command]) == 0
+    written = capsys.readouterr()
+    assert written.err == ""
+    return written.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *command: str | Path) -> str:
+    """The command must fail with one sentence and without a traceback."""
+    assert cli.main([str(word) for word in command]) == 2
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert written.err.startswith("profiler-ext: ")
+    assert written.err.count("\n") == 1
+    return written.err
+
+
+@pytest.mark.parametrize("by", ["line", "module", "op", "kernel", "phase"])
+def test_a_report_begins_with_the_ledger(
+    by: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = printed(capsys, "report", folder, "--by", by, "--top", "3").splitlines()
+    assert "wall time of the steps" in lines[1]
+    assert (
+        by in lines[[n for n, line in enumerate(lines) if line.split()[:2] == ["time", "part"]][1]]
+    )
+
+
+def test_top_says_how_many_rows(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = printed(capsys, "report", folder, "--by", "kernel", "--top", "2", "--format", "csv")
+    more = printed(capsys, "report", folder, "--by", "kernel", "--top", "5", "--format", "csv")
+    rows = [list(csv.reader(io.StringIO(text))) for text in (few, more)]
+    assert rows[1][:3] == rows[0][:3]
+    assert len(rows[0]) < len(rows[1])
+
+
+def test_csv_json_and_markdown_hold_the_same_rows(
+    folder: Path, session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def text(form: str) -> str:
+        return printed(capsys, "report", folder, "--by", "phase", "--format", form)
+
+    phases = set(session.by_phase().phase)
+    assert {row["phase"] for row in csv.DictReader(io.StringIO(text("csv")))} == phases
+    assert {row["phase"] for row in json.loads(text("json"))["rows"]} == phases
+    table = [line.split("|")[1].strip() for line in text("md").splitlines() if "|" in line]
+    assert phases <= set(table)
+
+
+def test_a_trace_file_is_a_session_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--by", "op", "--format", "csv")
+    assert printed(capsys, "report", folder / FILE_NAME, *words) == printed(
+        capsys, "report", folder, *words
+    )
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_export_prints_what_it_wrote_beside_the_session(
+    form: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = Path(printed(capsys, "export", folder, "--to", form).strip())
+    assert written.exists()
+    assert written.is_relative_to(folder)
+
+
+def test_export_writes_where_it_is_told(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "elsewhere" / "trace.json.gz"
+    assert printed(capsys, "export", folder, "--to", "chrome", "-o", target) == f"{target}\n"
+    assert len(load(target).launches()) == len(load(folder).launches())
+
+
+def test_what_is_no_session_is_refused_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.json").write_text('{"traceEvents": [{"ph": "B", "name": "x", "ts": 1}]}')
+    (tmp_path / "list.json").write_text("[1, 2, 3]")
+    (tmp_path / "broken.json").write_text('{"traceEvents": [{"ph": ')
+    (tmp_path / "binary.json.gz").write_bytes(b"\x1f\x8b not really gzip")
+    (tmp_path / "empty.json").write_text("")
+    for name in ("list.json", "broken.json", "binary.json.gz", "empty.json", "gone.json"):
+        assert name in refused(capsys, "report", tmp_path / name)
+        assert name in refused(capsys, "export", tmp_path / name, "--to", "csv")
+    assert f"holds no {FILE_NAME}" in refused(capsys, "report", tmp_path)
+    assert "so another tool wrote it" in refused(capsys, "report", tmp_path / "other.json")
+
+
+def test_a_session_that_was_cut_off_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / FILE_NAME
+    file.write_bytes(file.read_bytes()[:-2000])
+    assert FILE_NAME in refused(capsys, "report", folder)
+
+
+def test_an_export_onto_a_file_that_is_in_the_way_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("kept")
+    refused(capsys, "export", folder, "--to", "csv", "-o", tmp_path / "taken")
+    refused(capsys, "export", folder, "--to", "perfetto", "-o", tmp_path / "taken" / "t.pftrace")
+    assert (tmp_path / "taken").read_text() == "kept"
+
+
+def test_doctor_names_torch_the_device_and_every_place_that_capture_stands_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = printed(capsys, "doctor").splitlines()
+    found = {line.split(maxsplit=2)[1]: line.split()[0] for line in lines}
+    assert found["torch"] == "ok"
+    assert f"torch{'':24}{torch.__version__}" in next(x for x in lines if " torch " in x)
+    assert found["CompiledFxGraph.post_compile"] == "ok"
+    assert {"device", "FX", "pyarrow", "tensorboard"} <= set(found)
+
+
+def test_doctor_is_2_where_capture_cannot_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = Point("torch._inductor.compile_fx", "no_such_function", (), "the call sites")
+    monkeypatch.setattr(points, "ALL", (*points.ALL, gone))
+    assert cli.main(["doctor"]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    place = "torch._inductor.compile_fx.no_such_function"
+    assert [line.split(maxsplit=2)[1:] for line in lines if line.startswith("missing")] == [
+        ["no_such_function", f"{place} is not there: lost is the call sites"]
+    ]
+
+
+def test_doctor_says_what_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROFILER_EXT_RIDE", "0")
+    found = {finding.subject: finding.state for finding in doctor.examine()}
+    assert found["provenance in the cache"] == "off"
+
+
+def test_a_command_line_that_makes_no_sense_is_2_with_the_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in ([], ["run"], ["report"], ["export", "x"], ["export", "x", "--to", "docx"]):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(command)
+        assert stopped.value.code == 2
+        assert "usage: profiler-ext" in capsys.readouterr().err
+
+
+AUTOSTART = """
+import sys
+assert "torch" not in sys.modules
+import torch
+from profiler_ext import switch
+print(switch.current() is not None)
+"""
+
+
+@pytest.mark.parametrize(("value", "on"), [("1", True), ("0", False), ("", False)])
+def test_the_environment_switches_capture_on_when_torch_is_imported(
+    value: str, on: bool, tmp_path: Path
+) -> None:
+    root = str(Path(__file__).parent.parent)
+    finished = subprocess.run(
+        [sys.executable, "-c", "import profiler_ext\n" + AUTOSTART],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root, "PROFILER_EXT": value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (finished.stdout, finished.stderr) == (f"{on}\n", "")
