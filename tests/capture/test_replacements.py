@@ -79,3 +79,20 @@ def test_a_replacement_stays_in_its_half_of_the_joint_graph() -> None:
 def test_without_a_pass_nothing_was_replaced() -> None:
     graph = Graph()
     assert Watch(graph.module(graph.call(aten.sin.default, [graph.given("x", 4)]))).replaced() == {}
+
+
+def test_of_all_that_was_replaced_the_very_same_call_comes_last() -> None:
+    graph = Graph()
+    x = graph.given("x", 4, 4)
+    scale = graph.call(aten.mul.Tensor, [x, 1.5], name="scale")
+    softmax = graph.call(aten.exp.default, [scale], name="softmax")
+    gm = graph.module(softmax)
+    watch = Watch(gm)
+    with gm.graph.inserting_before(softmax):
+        exp = gm.graph.call_function(aten.exp.default, (x,))
+        mul = gm.graph.call_function(aten.mul.Tensor, (exp, 1.5))
+    put_in_place(gm, watch, softmax, mul)
+    assert replaced(watch) == {
+        exp.name: ["scale", "softmax"],
+        mul.name: ["softmax", "scale"],
+    }

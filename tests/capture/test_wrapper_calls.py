@@ -67,7 +67,7 @@ def test_the_last_stage_of_partial_sums_in_a_workspace_is_a_launch() -> None:
 
 def test_generated_and_library_calls_are_told_apart() -> None:
     text = "def call(args):\n    cpp_fused_0(args)\n    extern_kernels.bmm(args)\n"
-    assert [call.generated for call in wrapper_calls(text)] == [True, False]
+    assert [call.generated for call in wrapper_calls(text)["call"]] == [True, False]
 
 
 def test_text_that_is_no_python_wrapper_has_no_launches() -> None:
