@@ -9,38 +9,85 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture import cost
+from profiler_ext.capture.edges import made_of
 from profiler_ext.capture.exact_nodes import exact_nodes
+from profiler_ext.capture.fx_nodes import inner_prefix
 from profiler_ext.records import CallSite, SiteKind
 from profiler_ext.torch_compat import fx, inductor
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSite:
-    """A call site with its live FX nodes, until the graph is sealed."""
+    """A call site with its live FX nodes, until the graph is sealed.
+
+    Attributes:
+        kind: what is launched.
+        kernel: the kernel's name.
+        op: the extern's operator as the profiler spells it.
+        nodes: what it computes.
+        reads: names of the buffers read.
+        writes: names of the buffers written.
+        inlined: nodes of graphs that its template has inlined, by their qualified names.
+        graph: the FX graph that it stands in; ``None`` where that does not matter.
+    """
 
     kind: SiteKind
     kernel: str
     op: str | None
     nodes: tuple[torch.fx.Node, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    inlined: tuple[tuple[str, torch.fx.Node], ...] = ()
+    graph: torch.fx.Graph | None = None
 
-    def sealed(self, ordinal: int) -> CallSite:
-        """Return the site as a record at its place in program order."""
-        flops = sum(cost.operations(node) for node in self.nodes if not cost.is_view(node))
+    def sealed(self, ordinal: int, path: str, prefix: str) -> CallSite:
+        """Return the site as a record.
+
+        Args:
+            ordinal: its place in program order.
+            path: its place as a path through nested graphs.
+            prefix: what names the graph that it stands in; ``""`` for the outermost.
+        """
+        every = (*self.nodes, *(node for _, node in self.inlined))
+        flops = sum(cost.operations(node) for node in every if not cost.is_view(node))
+        names = tuple(name for name, _ in self.qualified(prefix))
         return CallSite(
             ordinal=ordinal,
-            path=str(ordinal),
+            path=path,
             kind=self.kind,
             kernel=self.kernel,
             op=self.op,
-            nodes=tuple(node.name for node in self.nodes),
-            weights=cost.weights(self.nodes),
+            nodes=names,
+            weights=cost.weights(self.nodes, tuple(node for _, node in self.inlined)),
             reads=self.reads,
             writes=self.writes,
             bytes_moved=str(cost.moved_bytes(self.nodes)),
             flops=str(flops),
         )
+
+    def qualified(self, prefix: str) -> tuple[tuple[str, torch.fx.Node], ...]:
+        """Return its nodes with their names in the provenance."""
+        outer = prefix.rpartition("/")[0].rpartition("/")[0]
+        outer = outer + "/" if outer else ""
+        own = tuple(((prefix if self._owns(n) else outer) + n.name, n) for n in self.nodes)
+        return own + tuple((prefix + name, node) for name, node in self.inlined)
+
+    def _owns(self, node: torch.fx.Node) -> bool:
+        """Whether a node is of the site's graph; a layout copy may stem from the graph around."""
+        return self.graph is None or node.graph is self.graph
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call of nested graphs: their sites stand in its place, once for each call.
+
+    Attributes:
+        node: the node around, ``invoke_subgraph`` or ``cond``.
+        graphs: the graphs called, or chosen between.
+    """
+
+    node: torch.fx.Node | None
+    graphs: tuple[inductor.NestedGraph, ...]
 
 
 def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
@@ -48,12 +95,22 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
     scheduled = list(inductor.scheduled_nodes(node_schedule))
     nodes: set[torch.fx.Node] = set()
     for one in scheduled:
-        nodes |= exact_nodes(one.origins, one.written, one.read, lambda n: n.all_input_nodes)
+        nodes |= exact_nodes(one.origins, one.written, one.read, made_of)
+    graph = inductor.current_fx_graph()
+    nodes = {node for node in nodes if node.graph is graph} or nodes
     written = {name for one in scheduled for name in one.writes}
     read = {name for one in scheduled for name in one.reads} - written
-    ordered = _in_graph_order(nodes)
+    kind, ordered = _generated_kind(kernel), _in_graph_order(nodes)
+    inlined = _inlined(ordered) if kind is SiteKind.TRITON_TEMPLATE else ()
     return PendingSite(
-        _generated_kind(kernel), kernel, None, ordered, tuple(sorted(read)), tuple(sorted(written))
+        kind,
+        kernel,
+        None,
+        ordered,
+        tuple(sorted(read)),
+        tuple(sorted(written)),
+        inlined,
+        graph,
     )
 
 
@@ -68,14 +125,42 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
         op=None if user_triton else inductor.extern_op(kernel) or _spelled(name),
         nodes=_in_graph_order(nodes),
         reads=inductor.extern_reads(kernel),
-        writes=(kernel.get_name(),),
+        writes=inductor.extern_writes(kernel),
+        graph=inductor.current_fx_graph(),
     )
+
+
+def nested_call(kernel: Any) -> PendingCall | None:
+    """Describe the call of nested graphs, ``None`` for any other extern kernel."""
+    graphs = inductor.nested_graphs(kernel)
+    if not graphs:
+        return None
+    origin = inductor.extern_origin(kernel)
+    nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
+    return PendingCall(next(iter(_in_graph_order(nodes)[-1:]), None), graphs)
+
+
+def predicate_site(node: torch.fx.Node) -> PendingSite:
+    """Describe the read of the predicate that chooses between nested graphs."""
+    return PendingSite(SiteKind.EXTERN, "aten::item", "aten::item", (node,))
 
 
 def partial_sum_site(node: torch.fx.Node, buffer: str, operation: str) -> PendingSite:
     """Describe the eager reduction that finishes a mix-order reduction's partial values."""
     op = f"aten::{operation}"
-    return PendingSite(SiteKind.EXTERN, op, op, (node,), (), (buffer,))
+    return PendingSite(SiteKind.EXTERN, op, op, (node,), writes=(buffer,))
+
+
+def _inlined(nodes: tuple[torch.fx.Node, ...]) -> tuple[tuple[str, torch.fx.Node], ...]:
+    """The nodes of the graphs that a template's node carries: a ``score_mod``, a mask."""
+    return tuple(
+        (inner_prefix(outer.name, name, len(graphs)) + inner.name, inner)
+        for outer in nodes
+        for graphs in [list(fx.nested(outer))]
+        for name, module in graphs
+        for inner in module.graph.nodes
+        if inner.op == "call_function"
+    )
 
 
 def _generated_kind(kernel: str) -> SiteKind:
@@ -94,7 +179,9 @@ def _spelled(name: str) -> str | None:
 
 def _last_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:
     """The nodes whose value leaves the set: what a call yields."""
+    graph = inductor.current_fx_graph()
     called = {node for node in origins if node.op == "call_function"}
+    called = {node for node in called if node.graph is graph} or called
     return {node for node in called if not set(node.users) & called}
 
 

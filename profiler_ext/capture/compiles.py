@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch.fx
 
-from profiler_ext.capture.call_sites import PendingSite
+from profiler_ext.capture.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.joint import JointGraph
 from profiler_ext.records import Gap, Provenance
@@ -55,7 +55,7 @@ class InnerCompile:
 class _PerThread(threading.local):
     def __init__(self) -> None:
         self.inner: list[InnerCompile] = []
-        self.sites: WeakKeyDictionary[Any, list[PendingSite]] = WeakKeyDictionary()
+        self.sites: WeakKeyDictionary[Any, list[PendingSite | PendingCall]] = WeakKeyDictionary()
         self.gaps: list[Gap] = []
         self.unnamed_schedule: Any = None
 
@@ -85,12 +85,12 @@ class Compiles:
         """The innermost compile of this thread."""
         return self._thread.inner[-1] if self._thread.inner else None
 
-    def add_site(self, site: PendingSite) -> None:
+    def add_site(self, site: PendingSite | PendingCall) -> None:
         """Append a call site to the graph that code is being generated for."""
-        self.sites(inductor.root_graph(inductor.current_graph())).append(site)
+        self.sites(inductor.current_graph()).append(site)
         self._thread.unnamed_schedule = None
 
-    def sites(self, graph: Any) -> list[PendingSite]:
+    def sites(self, graph: Any) -> list[PendingSite | PendingCall]:
         """Return the call sites of a graph so far."""
         return self._thread.sites.setdefault(graph, [])
 

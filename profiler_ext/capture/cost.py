@@ -42,11 +42,20 @@ _VIEWS = frozenset(
 )
 
 
-def weights(nodes: Sequence[torch.fx.Node]) -> tuple[int, ...]:
-    """Return the weight of each node of one kernel; all 1 where nothing is known."""
+def weights(
+    nodes: Sequence[torch.fx.Node], inlined: Sequence[torch.fx.Node] = ()
+) -> tuple[int, ...]:
+    """Return the weight of each node of one kernel; all 1 where nothing is known.
+
+    Args:
+        nodes: the nodes that the kernel computes.
+        inlined: nodes of a graph that it runs for each score of an attention.
+    """
     inside = set(nodes)
+    scores = max((_scores(node) for node in nodes), default=0)
     found = tuple(_weight(node, inside) for node in nodes)
-    return found if any(found) else (1,) * len(nodes)
+    found += tuple(0 if is_view(node) else scores for node in inlined)
+    return found if any(found) else (1,) * len(found)
 
 
 def moved_bytes(nodes: Sequence[torch.fx.Node]) -> int:
@@ -62,6 +71,10 @@ def operations(node: torch.fx.Node) -> int:
         sizes = sizes[1:]
     if _is_matmul(node) and len(sizes) >= 2 and sizes[0]:
         return 2 * sizes[0][-1] * _numel(node)
+    if scores := _scores(node):
+        # Two products forward; backward makes the scores again and has four more.
+        products = 5 if "backward" in node.name else 2
+        return 2 * products * scores * sizes[0][-1]
     return max([_numel(node), *(math.prod(size) for size in sizes)], default=0)
 
 
@@ -108,6 +121,14 @@ def _gathers(node: torch.fx.Node) -> bool:
 def _is_matmul(node: torch.fx.Node) -> bool:
     name = fx.target_name(node.target)
     return name.startswith(("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm."))
+
+
+def _scores(node: torch.fx.Node) -> int:
+    """How many scores a FlexAttention node computes, its mask not counted."""
+    if not fx.target_name(node.target).startswith("flex_attention"):
+        return 0
+    query, key = (_shape(value) for value in node.all_input_nodes[:2])
+    return math.prod(query[:-1]) * key[-2] if len(query) == len(key) == 4 else 0
 
 
 def _shape(node: torch.fx.Node) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch.fx
@@ -37,12 +37,14 @@ class DynamoGraph:
         roots: variables that hold the user's model (:func:`root_modules`).
         own: the module whose own method was compiled, if it was one.
         sources: source-function names to where they were called; only names that are unique.
+        called_on: calls of nested graphs, by source function, to the module they were called on.
     """
 
     digest: str
     roots: tuple[str, ...]
     own: ModuleFrame | None
     sources: Mapping[tuple[str, ...], Source]
+    called_on: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
 
 def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> DynamoGraph:
@@ -52,7 +54,28 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     scope = process.dynamo_scope(output_graph)
     roots = root_modules(paths, scope, process.dynamo_globals(output_graph))
     own = _own_module(process.dynamo_self(output_graph), scope)
-    return DynamoGraph(_digest(nodes), roots, own, _sources(nodes, roots, own))
+    called_on = _called_on(nodes)
+    return DynamoGraph(_digest(nodes), roots, own, _sources(nodes, roots, own), called_on)
+
+
+def _called_on(nodes: list[torch.fx.Node]) -> dict[tuple[str, ...], str]:
+    """Tell the modules of a nested region's calls apart by the parameters that they pass.
+
+    Dynamo traces the region once, on the first module; a parameter's placeholder is named
+    after its source, ``l_self_modules_blocks_modules_3_modules_norm_parameters_weight_``.
+    """
+    calls = [node for node in nodes if any(True for _ in fx.nested(node))]
+    found = {}
+    for call in calls:
+        paths = [_module_of(v.name) for v in call.all_input_nodes if "_parameters_" in v.name]
+        common = [names[0] for names in zip(*paths, strict=False) if len(set(names)) == 1]
+        if paths and common:
+            found[fx.source_fns(call.meta)] = ".".join(common)
+    return found
+
+
+def _module_of(placeholder: str) -> list[str]:
+    return placeholder.partition("_parameters_")[0].split("_modules_")[1:]
 
 
 def _own_module(variable: str | None, scope: Mapping[str, Any]) -> ModuleFrame | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,10 +12,23 @@ from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.joint import JointGraph, Link, filled_meta
 from profiler_ext.capture.module_paths import module_frames
 from profiler_ext.capture.stacks import parse_stack
-from profiler_ext.records import FxNode, TensorSpec
+from profiler_ext.records import FxNode, ModuleFrame, TensorSpec
 from profiler_ext.torch_compat import fx
 
 _FOREIGN = Link("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A node of a nested graph, and the node of the outermost graph that calls it."""
+
+    node: torch.fx.Node
+    caller: torch.fx.Node | None
+
+
+def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
+    """Return what names a nested graph: its caller, and which one where there are several."""
+    return f"{outer}/{attribute}/" if graphs > 1 else f"{outer}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,62 @@ class Surroundings:
 def describe_nodes(nodes: Iterable[torch.fx.Node], around: Surroundings) -> tuple[FxNode, ...]:
     """Return the records of a graph's call nodes, in graph order."""
     return tuple(describe_node(node, around) for node in nodes if node.op == "call_function")
+
+
+def describe_nested(nodes: Mapping[str, Nested], around: Surroundings) -> tuple[FxNode, ...]:
+    """Return the records of nodes in nested graphs, by qualified names.
+
+    Args:
+        nodes: ``cond/true_graph_0/sin`` and the like, each with its node and its caller.
+        around: what the records need.
+    """
+    return tuple(_nested(name, nested, around) for name, nested in nodes.items())
+
+
+def nested_nodes(
+    gm: torch.fx.GraphModule, prefix: str = "", caller: torch.fx.Node | None = None
+) -> dict[str, Nested]:
+    """Return the call nodes of the graphs nested in a graph, by qualified names."""
+    found: dict[str, Nested] = {}
+    for outer in gm.graph.nodes:
+        graphs = list(fx.nested(outer)) if outer.op == "call_function" else []
+        for attribute, module in graphs:
+            inside = prefix + inner_prefix(outer.name, attribute, len(graphs))
+            called = (n for n in module.graph.nodes if n.op == "call_function")
+            found.update((inside + node.name, Nested(node, caller or outer)) for node in called)
+            found.update(nested_nodes(module, inside, caller or outer))
+    return found
+
+
+def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
+    prefix = name.rpartition("/")[0]
+    own = describe_node(nested.node, around)
+    return dataclasses.replace(
+        own,
+        name=name,
+        entry_name=name,
+        inputs=tuple(f"{prefix}/{value}" for value in own.inputs),
+        joint_name=None,
+        modules=_moved(own.modules, nested.caller, around.dynamo),
+    )
+
+
+def _moved(
+    modules: tuple[ModuleFrame, ...], caller: torch.fx.Node | None, dynamo: DynamoGraph | None
+) -> tuple[ModuleFrame, ...]:
+    """Lead the modules of a region that was traced on one module to the module of this call."""
+    if dynamo is None or caller is None:
+        return modules
+    here = dynamo.called_on.get(fx.source_fns(caller.meta))
+    traced = [path for path in dynamo.called_on.values() if modules and _leads(path, modules)]
+    if here is None or not traced:
+        return modules
+    length = len(max(traced, key=len))
+    return tuple(dataclasses.replace(m, path=here + m.path[length:]) for m in modules)
+
+
+def _leads(path: str, modules: tuple[ModuleFrame, ...]) -> bool:
+    return all(module.path == path or module.path.startswith(path + ".") for module in modules)
 
 
 def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:

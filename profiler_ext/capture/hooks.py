@@ -125,13 +125,17 @@ class Capture:
         self._compiles.add_site(describe(schedule, kernel))
 
     def _extern_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        result = original(*args, **kwargs)
-        self._observe(self._add_silent_extern, *args[1:2], *kwargs.values())
-        return result
+        self._observe(self._add_unreported, *args[1:2], *kwargs.values())
+        return original(*args, **kwargs)
 
-    def _add_silent_extern(self, scheduler_node: Any) -> None:
+    def _add_unreported(self, scheduler_node: Any) -> None:
+        """Add what torch reports no call site of: some library calls, and nested graphs."""
         kernel = scheduler_node.node
-        if inductor.launches_silently(kernel):
+        if (call := call_sites.nested_call(kernel)) is not None:
+            if len(call.graphs) > 1 and call.node is not None:
+                self._compiles.add_site(call_sites.predicate_site(call.node))
+            self._compiles.add_site(call)
+        elif inductor.launches_silently(kernel):
             site = call_sites.extern_site(kernel, inductor.extern_name(kernel))
             self._compiles.add_site(site)
 

@@ -73,7 +73,9 @@ def _from_source(node: FxNode, dynamo: DynamoGraph) -> Sourced:
     source = dynamo.sources.get(node.source_fns) if node.source_fns else None
     if source is None:
         return _recorded(node)
-    fresh = dataclasses.replace(node, stack=source.stack, modules=source.modules)
+    # A nested region is traced on one module; the record knows which one each call was on.
+    modules = node.modules if "/" in node.name else source.modules
+    fresh = dataclasses.replace(node, stack=source.stack, modules=modules)
     return fresh, LineEvidence.FRESH_DYNAMO
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from profiler_ext.capture import instances
 from profiler_ext.capture.compiles import Compiles, InnerCompile
-from profiler_ext.capture.fx_nodes import describe_nodes
+from profiler_ext.capture.fx_nodes import describe_nested, describe_nodes, nested_nodes
 from profiler_ext.capture.instances import Sourced
 from profiler_ext.capture.sealing import surroundings
 from profiler_ext.errors import OutputError, StoreError
@@ -88,6 +88,7 @@ class Recall:
         """An FX hit: this process traced the graph anew, so its metadata is the truth."""
         around = surroundings(self._compiles, inner.gm)
         fresh = describe_nodes(inner.gm.graph.nodes, around)
+        fresh += describe_nested(nested_nodes(inner.gm), around)
         nodes = instances.from_fresh_graph(recorded.nodes, fresh)
         here = with_digest(
             dataclasses.replace(

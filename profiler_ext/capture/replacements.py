@@ -21,6 +21,7 @@ Replaced = Mapping[str, tuple[tuple[str, fx.Meta], ...]]
 class _Before:
     meta: fx.Meta
     inputs: tuple[str, ...]
+    call: str
 
 
 @dataclass(slots=True)
@@ -34,7 +35,9 @@ class Watch:
     def __post_init__(self) -> None:
         """Take down the nodes as they are before the passes."""
         self._before = {
-            node.name: _Before(dict(node.meta), tuple(i.name for i in node.all_input_nodes))
+            node.name: _Before(
+                dict(node.meta), tuple(i.name for i in node.all_input_nodes), fx.call_text(node)
+            )
             for node in self.gm.graph.nodes
             if node.op == "call_function"
         }
@@ -44,7 +47,11 @@ class Watch:
         self._old_of[new].append(old)
 
     def replaced(self) -> Replaced:
-        """Return, for each node the passes made, what it replaced, in graph order."""
+        """Return, for each node the passes made, what it replaced.
+
+        In graph order; but where a replaced node made the very same call (the scale of a
+        softmax that a pattern rewrote), it comes last, as the one that the new node stands for.
+        """
         nodes = {n.name: n for n in self.gm.graph.nodes if n.op == "call_function"}
         made = [node for name, node in nodes.items() if name not in self._before]
         live = set(nodes)
@@ -59,7 +66,8 @@ class Watch:
         tag = node.meta.get("partitioner_tag")
         same = [name for name in erased if self._before[name].meta.get("partitioner_tag") == tag]
         order = {name: index for index, name in enumerate(self._before)}
-        chosen = sorted(same or erased, key=order.__getitem__)
+        call = fx.call_text(node)
+        chosen = sorted(same or erased, key=lambda n: (self._before[n].call == call, order[n]))
         return tuple((name, self._before[name].meta) for name in chosen)
 
     def _erased(self, seeds: set[str], live: set[str]) -> set[str]:

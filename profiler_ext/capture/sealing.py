@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch.fx
 
-from profiler_ext.capture.call_sites import PendingSite, partial_sum_site
+from profiler_ext.capture.call_sites import partial_sum_site
 from profiler_ext.capture.compiles import Compiles
-from profiler_ext.capture.fx_nodes import Surroundings, describe_nodes
+from profiler_ext.capture.fx_nodes import Nested, Surroundings, describe_nested, describe_nodes
+from profiler_ext.capture.placing import PlacedSite, placed_sites
 from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records import Gap, GapReason, Provenance, SiteKind
 from profiler_ext.store import with_digest
 from profiler_ext.torch_compat import inductor, process
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.CPP)
+_Calls = dict[str, tuple[WrapperCall, ...]]
 
 
 def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule) -> Provenance:
@@ -30,8 +33,10 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
         The record, with its digest.
     """
     calls = wrapper_calls(inductor.wrapper_source(artifact) or "")
-    sites = _with_partial_sums(compiles.sites(graph), calls, graph)
+    sites = placed_sites(compiles.sites(graph), compiles.sites)
+    sites = _with_partial_sums(sites, calls.get("call", ()), graph)
     around = surroundings(compiles, gm)
+    inner = describe_nested(_nested_nodes(sites), around)
     return with_digest(
         Provenance(
             digest="",
@@ -40,8 +45,8 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
             is_inference=inductor.graph_is_inference(graph),
             joint=around.joint.id if around.joint else None,
             dynamo_digest=around.dynamo.digest if around.dynamo else None,
-            nodes=describe_nodes(gm.graph.nodes, around),
-            call_sites=tuple(site.sealed(n) for n, site in enumerate(sites)),
+            nodes=(*describe_nodes(gm.graph.nodes, around), *inner),
+            call_sites=tuple(p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)),
             gaps=(*compiles.take_gaps(), *_contradictions(sites, calls)),
         )
     )
@@ -59,9 +64,19 @@ def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:
     )
 
 
+def _nested_nodes(sites: list[PlacedSite]) -> dict[str, Nested]:
+    """The nodes outside the outermost graph that call sites compute, by qualified name."""
+    return {
+        name: Nested(node, placed.caller)
+        for placed in sites
+        for name, node in placed.site.qualified(placed.prefix)
+        if "/" in name
+    }
+
+
 def _with_partial_sums(
-    sites: list[PendingSite], calls: tuple[WrapperCall, ...], graph: Any
-) -> list[PendingSite]:
+    sites: list[PlacedSite], calls: tuple[WrapperCall, ...], graph: Any
+) -> list[PlacedSite]:
     """Add the eager last stage of mix-order reductions where the wrapper's text has it.
 
     Upstream writes these lines without reporting a call site
@@ -70,33 +85,61 @@ def _with_partial_sums(
     if not any(call.partial for call in calls):
         return sites
     waiting = iter(sites)
-    merged = []
+    merged: list[PlacedSite] = []
     for call in calls:
         node = inductor.buffer_value(graph, call.buffer) if call.partial and call.buffer else None
         if node is not None and call.buffer is not None:
-            merged.append(partial_sum_site(node, call.buffer, call.callee))
+            site = partial_sum_site(node, call.buffer, call.callee)
+            merged.append(PlacedSite(site, f"{len(merged)}"))
         elif call.generated:
             merged += _up_to(waiting, call.callee)
-    return [*merged, *waiting]
+    return _renumbered([*merged, *waiting])
 
 
-def _up_to(waiting: Any, callee: str) -> list[PendingSite]:
+def _renumbered(sites: list[PlacedSite]) -> list[PlacedSite]:
+    """Number the outermost sites anew; a nested site keeps its place in its own graph."""
+    return [
+        placed if placed.prefix else dataclasses.replace(placed, path=str(number))
+        for number, placed in enumerate(sites)
+    ]
+
+
+def _up_to(waiting: Any, callee: str) -> list[PlacedSite]:
     taken = []
-    for site in waiting:
-        taken.append(site)
-        if site.kernel == callee:
+    for placed in waiting:
+        taken.append(placed)
+        if placed.site.kernel == callee and not placed.prefix:
             break
     return taken
 
 
-def _contradictions(sites: list[PendingSite], calls: tuple[WrapperCall, ...]) -> tuple[Gap, ...]:
-    """The second rule: the generated kernels in the wrapper's text, in order, are the sites'."""
-    if not calls and any(site.kind in _GENERATED for site in sites):
+def _contradictions(sites: list[PlacedSite], calls: _Calls) -> tuple[Gap, ...]:
+    """The second rule: the generated kernels in the wrapper's text, in order, are the sites'.
+
+    Each function of the text is compared by itself; a nested graph may be called often.
+    """
+    if not calls and any(placed.site.kind in _GENERATED for placed in sites):
         return (Gap(GapReason.CALL_SITES_UNVERIFIED, "the wrapper is not Python text"),)
-    expected = [site.kernel for site in sites if site.kind in _GENERATED]
-    users = {site.kernel for site in sites if site.kind is SiteKind.USER_TRITON}
-    found = [c.callee for c in calls if c.generated and c.callee not in users]
-    if found == expected:
+    expected = _recorded(sites)
+    users = {p.site.kernel for p in sites if p.site.kind is SiteKind.USER_TRITON}
+    found = {
+        name: [c.callee for c in called if c.generated and c.callee not in users]
+        for name, called in calls.items()
+    }
+    wrong = [name for name, kernels in expected.items() if found.get(name, []) != kernels]
+    wrong += [name for name, kernels in found.items() if kernels and name not in expected]
+    if not wrong:
         return ()
-    detail = f"{len(expected)} generated kernels recorded, {len(found)} in the wrapper's text"
-    return (Gap(GapReason.CALL_SITES_UNVERIFIED, detail),)
+    return (Gap(GapReason.CALL_SITES_UNVERIFIED, f"the wrapper's text differs in {wrong}"),)
+
+
+def _recorded(sites: list[PlacedSite]) -> dict[str, list[str]]:
+    """The generated kernels of each function, as recorded for its first call."""
+    first: dict[str, str] = {}
+    kernels: dict[str, list[str]] = {}
+    for placed in sites:
+        if first.setdefault(placed.function, placed.prefix) == placed.prefix:
+            own = kernels.setdefault(placed.function, [])
+            if placed.site.kind in _GENERATED:
+                own.append(placed.site.kernel)
+    return kernels

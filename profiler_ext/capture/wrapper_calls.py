@@ -31,33 +31,41 @@ class WrapperCall:
     partial: bool = False
 
 
-def wrapper_calls(source: str) -> tuple[WrapperCall, ...]:
+def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     """Return the launches of a generated module, in program order.
 
     Args:
         source: text of Inductor's output module.
 
     Returns:
-        The launches; empty when the text is not a Python wrapper (the C++ wrapper).
+        The launches of ``call`` (its partitions followed) and of each nested graph's
+        function; empty when the text is not a Python wrapper (the C++ wrapper).
     """
     try:
         tree = ast.parse(source)
     except SyntaxError:
-        return ()
+        return {}
     functions = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
     if "call" not in functions:
-        return ()
-    return tuple(_calls(functions["call"].body, functions))
+        return {}
+    partitions = {name: f for name, f in functions.items() if name.startswith("partition_")}
+    graphs = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
+    graphs = {name: f for name, f in graphs.items() if name not in partitions}
+    return {
+        name: tuple(_calls(function.body, partitions))
+        for name, function in {**graphs, "call": functions["call"]}.items()
+    }
 
 
-def _calls(body: list[ast.stmt], functions: dict[str, ast.FunctionDef]) -> Iterator[WrapperCall]:
+def _calls(body: list[ast.stmt], partitions: dict[str, ast.FunctionDef]) -> Iterator[WrapperCall]:
     for statement in body:
-        if isinstance(statement, ast.With | ast.If):
-            yield from _calls(statement.body, functions)
+        if isinstance(statement, ast.With | ast.If | ast.While):
+            yield from _calls(statement.body, partitions)
+            yield from _calls(getattr(statement, "orelse", []), partitions)
         elif isinstance(value := getattr(statement, "value", None), ast.Call):
             partition = _partition(value)
-            if partition in functions:
-                yield from _calls(functions[partition].body, functions)
+            if partition in partitions:
+                yield from _calls(partitions[partition].body, partitions)
             elif (call := _launch(value, _assigned(statement))) is not None:
                 yield call
 

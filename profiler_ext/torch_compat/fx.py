@@ -26,6 +26,12 @@ def target_name(target: Any) -> str:
     return str(getattr(target, "__name__", target))
 
 
+def call_text(node: torch.fx.Node) -> str:
+    """Return what a node calls with which constants; values of other nodes are left open."""
+    given = torch.fx.map_arg((node.args, node.kwargs), lambda _: None)
+    return f"{target_name(node.target)} {given}"
+
+
 def original_aten(meta: Meta) -> str | None:
     """Return the op before decomposition."""
     op = meta.get("original_aten")
@@ -134,6 +140,17 @@ def position(node: torch.fx.Node) -> int:
         order = {member: index for index, member in enumerate(node.graph.nodes)}
         _POSITIONS[node.graph] = len(node.graph.nodes), order
     return order.get(node, len(order))
+
+
+def nested(
+    node: torch.fx.Node,
+) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+    """Return the graph modules that a node calls, by their attribute's name."""
+    owner = node.graph.owning_module
+    for value in node.all_input_nodes:
+        module = getattr(owner, str(value.target), None) if value.op == "get_attr" else None
+        if isinstance(module, torch.fx.GraphModule):
+            yield str(value.target), module
 
 
 def graph_modules(gm: torch.fx.GraphModule) -> Iterable[torch.fx.GraphModule]:

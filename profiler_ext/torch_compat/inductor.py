@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.fx
 
 from profiler_ext.torch_compat.fx import position
@@ -41,11 +42,46 @@ def current_graph() -> Any:
     return V.graph
 
 
-def root_graph(graph: Any) -> Any:
-    """Return the outermost graph around ``graph``."""
-    while (parent := getattr(graph, "parent", None)) is not None:
-        graph = parent
+@dataclass(frozen=True, slots=True)
+class NestedGraph:
+    """A graph that an extern kernel calls: a branch of ``cond``, a nested compile region.
+
+    Attributes:
+        name: its attribute in the graph module around it.
+        graph: its ``GraphLowering``.
+        function: name of its function in the generated wrapper.
+    """
+
+    name: str
+    graph: Any
+    function: str
+
+
+def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
+    """Return the graphs that an extern kernel calls, in the order of its attributes.
+
+    Source: ``torch/_inductor/ir.py``: ``InvokeSubgraph``, ``Conditional`` (``Switch`` from
+    2.14), ``WhileLoop`` hold ``Subgraph`` objects.
+    """
+    from torch._inductor.ir import Subgraph
+
+    values = [v for value in vars(kernel).values() for v in _items(value)]
+    found = [value for value in values if isinstance(value, Subgraph)]
+    return tuple(
+        NestedGraph(str(s.name), graph, str(graph.name))
+        for s in found
+        if (graph := s.graph) is not None
+    )
+
+
+def current_fx_graph() -> torch.fx.Graph:
+    """Return the FX graph that code is being generated for (the innermost one)."""
+    graph: torch.fx.Graph = current_graph().graph
     return graph
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
 
 
 def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
@@ -64,17 +100,26 @@ def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
 
 def _describe(leaf: Any) -> ScheduledNode:
     graph = current_graph()
-    buffers = leaf.read_writes.reads
+    buffers = [dep for dep in leaf.read_writes.reads if _moves_data(dep)]
     written, partial = _value(graph, leaf.node)
     read = {_value(graph, _buffer(graph, dep.name))[0] for dep in buffers}
+    owner = leaf.node.get_origin_node()
+    if owner is not None and owner is not written and written in read:
+        # A plain copy, made so that ``owner`` can write into it: ``owner`` and nothing else.
+        written, read = owner, read | set(owner.all_input_nodes)
     return ScheduledNode(
         origins=frozenset(leaf.node.origins),
         written=written,
         read=frozenset(node for node in read if node is not None),
         partial=partial,
-        reads=tuple(sorted(dep.name for dep in buffers)),
+        reads=tuple(sorted({dep.name for dep in buffers})),
         writes=tuple(sorted(dep.name for dep in leaf.read_writes.writes)),
     )
+
+
+def _moves_data(dep: Any) -> bool:
+    """Whether a dependency reads a buffer; a ``WeakDep`` only asks to run after another."""
+    return type(dep).__name__ != "WeakDep"
 
 
 def _buffer(graph: Any, name: str) -> Any:
@@ -88,12 +133,37 @@ def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
         return None, False
     exact = buffer.get_origin_node() if hasattr(buffer, "get_origin_node") else None
     if exact is not None:
-        return exact, False
+        return _before_writers(exact, _writers(graph, buffer)), False
+    last = _last_origin(buffer)
+    return last, last is not None
+
+
+def _last_origin(buffer: Any) -> torch.fx.Node | None:
     own = set(getattr(buffer, "origins", ()) or ())
     last = [node for node in own if not set(node.users) & own]
-    if not last:
-        return None, False
-    return max(last, key=position), True
+    return max(last, key=position, default=None)
+
+
+def _writers(graph: Any, buffer: Any) -> set[torch.fx.Node | None]:
+    """The FX nodes that write into a buffer after it was made."""
+    scheduler = getattr(graph, "scheduler", None)
+    real: dict[str, str] = getattr(scheduler, "mutation_real_name", {})
+    names = [name for name, made in real.items() if made == buffer.get_name()]
+    return {_last_origin(_buffer(graph, name)) for name in names}
+
+
+def _before_writers(
+    origin: torch.fx.Node, writers: set[torch.fx.Node | None]
+) -> torch.fx.Node | None:
+    """The value that a buffer is made with.
+
+    Torch names the last node that writes into a buffer (a scatter) as its origin; what the
+    buffer holds at first is what that node writes into, its first argument.
+    """
+    node: Any = origin
+    while node in writers:
+        node = node.args[0] if node.args else None
+    return node if isinstance(node, torch.fx.Node) else None
 
 
 def extern_origin(kernel: Any) -> torch.fx.Node | None:
@@ -109,7 +179,17 @@ def extern_origins(kernel: Any) -> frozenset[torch.fx.Node]:
 
 def extern_reads(kernel: Any) -> tuple[str, ...]:
     """Return the names of the buffers that an extern kernel reads."""
-    return tuple(sorted(dep.name for dep in kernel.get_read_writes().reads))
+    try:
+        return tuple(sorted(dep.name for dep in kernel.get_read_writes().reads))
+    except (AssertionError, NotImplementedError):  # a user's Triton kernel has no layout of its own
+        return tuple(sorted(str(name) for name in kernel.get_read_names()))
+
+
+def extern_writes(kernel: Any) -> tuple[str, ...]:
+    """Return the names of the buffers that an extern kernel writes."""
+    own = kernel.maybe_get_name() if hasattr(kernel, "maybe_get_name") else None
+    outputs = [output.maybe_get_name() for output in kernel.get_outputs()]
+    return tuple(sorted({str(name) for name in (own, *outputs) if name is not None}))
 
 
 def extern_name(kernel: Any) -> str:
@@ -120,12 +200,13 @@ def extern_name(kernel: Any) -> str:
 
 def extern_op(kernel: Any) -> str | None:
     """Return the ATen op of an extern kernel as the profiler spells it: ``aten::mm``."""
-    overload = getattr(kernel, "op_overload", None)
-    schema = getattr(overload, "_schema", None)
-    if schema is not None:
-        return str(schema.name)
-    packet = getattr(overload, "_qualified_op_name", None)
-    return None if packet is None else str(packet)
+    node = kernel.origin_node
+    carried = node.args if node is not None else ()
+    for overload in (getattr(kernel, "op_overload", None), *carried):
+        # A higher-order op is no operator at run time; the one that it carries is.
+        if isinstance(overload, torch._ops.OpOverload):
+            return str(overload._schema.name)
+    return None
 
 
 def is_extern(node: Any) -> bool:

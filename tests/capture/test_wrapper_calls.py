@@ -6,7 +6,7 @@ from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
 
 
 def calls(text: str) -> list[str]:
-    return [call.callee for call in wrapper_calls(dedent(text))]
+    return [call.callee for call in wrapper_calls(dedent(text))["call"]]
 
 
 def test_every_kind_of_launch_is_found_in_program_order() -> None:
@@ -59,7 +59,7 @@ def test_the_last_stage_of_partial_sums_in_a_workspace_is_a_launch() -> None:
             buf7 = workspace_0[0:256].view(4, 64).sum(dim=0).to(torch.bfloat16)
             buf8 = buf7.sum(dim=0)
     """
-    assert wrapper_calls(dedent(text)) == (
+    assert wrapper_calls(dedent(text))["call"] == (
         WrapperCall("triton_per_fused_norm_0", None, generated=True),
         WrapperCall("sum", "buf7", generated=False, partial=True),
     )
@@ -71,5 +71,24 @@ def test_generated_and_library_calls_are_told_apart() -> None:
 
 
 def test_text_that_is_no_python_wrapper_has_no_launches() -> None:
-    assert wrapper_calls("#include <torch/csrc/inductor/cpp_wrapper/cpu.h>") == ()
-    assert wrapper_calls("def other(args):\n    cpp_fused_0(args)\n") == ()
+    assert wrapper_calls("#include <torch/csrc/inductor/cpp_wrapper/cpu.h>") == {}
+    assert wrapper_calls("def other(args):\n    cpp_fused_0(args)\n") == {}
+
+
+def test_a_nested_graph_s_function_has_its_launches_to_itself():
+    text = """
+        def true_graph_0(args):
+            cpp_fused_sin_1(args)
+        def call(args):
+            cpp_fused_sum_0(args)
+            if buf2.item():
+                buf3 = true_graph_0(true_graph_0_args)
+            else:
+                extern_kernels.mm(a, b, out=buf4)
+        """
+    assert {
+        name: [c.callee for c in calls] for name, calls in wrapper_calls(dedent(text)).items()
+    } == {
+        "true_graph_0": ["cpp_fused_sin_1"],
+        "call": ["cpp_fused_sum_0", "extern_kernels.mm"],
+    }

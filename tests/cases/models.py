@@ -91,7 +91,7 @@ def tokens(device, batch=4, length=64, vocabulary=256):
 
 def training(model, *inputs, compiled=None, optimizer=None, update=None, **autocast):
     """Return a step: forward, backward, and an update if there is an optimizer."""
-    compiled = compiled or torch.compile(model)
+    compiled = torch.compile(model) if compiled is None else compiled
     update = update or (optimizer.step if optimizer else lambda: None)
     device = next(model.parameters()).device.type
 
