@@ -81,18 +81,27 @@ def read_texts(paths: Iterable[str], settings: Settings) -> dict[str, str]:
     return {path: text for path, text in texts if text is not None}
 
 
+def sources_here(analysis: Analysis) -> dict[str, str]:
+    """Return the text of the recorded source files that are on this machine, by path."""
+    return read_texts(recorded_lines(analysis), analysis.recording.settings)
+
+
 def _source_file(path: str, known: Mapping[int, str], text: str | None) -> SourceFile:
     recorded = dict(sorted(known.items()))
     if text is None:
         return SourceFile(path, recorded, "the file is not on this machine")
     lines = dict(enumerate(text.removesuffix("\n").split("\n"), start=1))
-    changed = [
-        line for line, code in recorded.items() if code.strip() != lines.get(line, "").strip()
-    ]
-    if changed:
-        reason = f"the file has changed since: line {changed[0]} is not what was recorded"
-        return SourceFile(path, recorded, reason)
-    return SourceFile(path, lines)
+    doubt = next(filter(None, (_doubt(*each, lines) for each in recorded.items())), "")
+    return SourceFile(path, recorded, doubt) if doubt else SourceFile(path, lines)
+
+
+def _doubt(number: int, code: str, lines: Mapping[int, str]) -> str:
+    """Return why a recorded line does not show that this is the file that ran."""
+    if not code.strip():
+        return f"the text of line {number} was not recorded, so the file cannot be checked"
+    if code.strip() != lines.get(number, "").strip():
+        return f"the file has changed since: line {number} is not what was recorded"
+    return ""
 
 
 def _frames(place: Place) -> tuple[Frame, ...]:

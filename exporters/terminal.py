@@ -14,6 +14,7 @@ from rich.text import Text
 from exporters import tables
 from exporters.wording import (
     HEADINGS,
+    PHASE_STYLES,
     heading,
     idle_text,
     labels,
@@ -21,6 +22,7 @@ from exporters.wording import (
     percent_text,
     printable,
     records,
+    short_phase,
     step_text,
     table_by,
     time_text,
@@ -28,21 +30,12 @@ from exporters.wording import (
 from profiler_ext.errors import UsageError
 from profiler_ext.records import Analysis, Phase
 
-_PHASE_STYLES = {
-    Phase.FORWARD: "cyan",
-    Phase.BACKWARD: "magenta",
-    Phase.RECOMPUTE: "yellow",
-    Phase.GRADIENT_ACCUMULATION: "blue",
-    Phase.OPTIMIZER: "green",
-    Phase.OTHER: "bright_black",
-}
 _SCOPE_STYLES = {"compiled": "cyan", "eager": "green", "idle": "bright_black"}
 _SHOWN_STEPS = 8
 _SHOWN_IDLE = 3
 _NARROW, _WIDE = 72, 130
 _TWO_NAMES = 44
 _TIME, _PART, _BETWEEN = 7, 6, 2
-_SHORT = {Phase.GRADIENT_ACCUMULATION: "grad. acc."}
 _ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 Row = Mapping[str, Any]
 PhaseColumns = Mapping[str, tuple[Phase, ...]]
@@ -200,7 +193,7 @@ def _empty_top_table(by: str, layout: _Layout) -> Table:
     if layout.bar:
         table.add_column("", width=layout.bar)
     for name, members in layout.phases.items():
-        style = _PHASE_STYLES[members[0]] if len(members) == 1 else ""
+        style = PHASE_STYLES[members[0]] if len(members) == 1 else ""
         table.add_column(Text(name, style=style), justify="right", width=_phase_width(name))
     for name, width in zip(HEADINGS[by], layout.names, strict=False):
         table.add_column(name, width=width, **_ONE_LINE)
@@ -212,7 +205,7 @@ def _phase_width(name: str) -> int:
 
 
 def _phase_bar(row: Row, most_ns: int, layout: _Layout, console: Console) -> tuple[Text, ...]:
-    parts = {_PHASE_STYLES[phase]: row[phase] for phase in Phase}
+    parts = {PHASE_STYLES[phase]: row[phase] for phase in Phase}
     return (_bar(parts, most_ns, layout.bar, console),) if layout.bar else ()
 
 
@@ -233,7 +226,7 @@ def _phase_columns(by: str, rows: list[dict[str, Any]], width: int) -> PhaseColu
     first = [phase for phase in spent if phase in (Phase.FORWARD, Phase.BACKWARD)]
     rest = tuple(phase for phase in spent if phase not in first)
     if width >= _WIDE or len(rest) < 2:
-        return {_SHORT.get(phase, phase.value): (phase,) for phase in spent}
+        return {short_phase(phase): (phase,) for phase in spent}
     return {phase.value: (phase,) for phase in first} | {"rest": rest}
 
 

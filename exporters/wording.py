@@ -7,7 +7,7 @@ from typing import Any
 
 from exporters import tables
 from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, GapReason, IdleSpan, Settings, Step
+from profiler_ext.records import Analysis, GapReason, IdleSpan, Phase, Settings, Step
 
 BY: Mapping[str, Callable[[Analysis], tables.DataFrame]] = {
     "line": tables.by_line,
@@ -22,6 +22,14 @@ HEADINGS = {
     "op": ("ATen op",),
     "kernel": ("kernel", "kind"),
     "phase": ("phase",),
+}
+PHASE_STYLES = {
+    Phase.FORWARD: "cyan",
+    Phase.BACKWARD: "magenta",
+    Phase.RECOMPUTE: "yellow",
+    Phase.GRADIENT_ACCUMULATION: "blue",
+    Phase.OPTIMIZER: "green",
+    Phase.OTHER: "bright_black",
 }
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 _REASONS: Mapping[str, str] = {
@@ -77,6 +85,11 @@ def short_path(path: str, settings: Settings) -> str:
         if path.startswith(root.rstrip("/") + "/"):
             return path[len(root.rstrip("/")) + 1 :]
     return path
+
+
+def short_phase(phase: Phase) -> str:
+    """Return what heads a phase's column where there is little room."""
+    return "grad. acc." if phase is Phase.GRADIENT_ACCUMULATION else phase.value
 
 
 def gap_text(reason: str) -> str:

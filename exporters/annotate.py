@@ -1,0 +1,213 @@
+"""Owns annotated source: each line of a file with its device time by phase in the margin."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.text import Text
+
+from exporters import tables
+from exporters.sources import SourceFile, source_files
+from exporters.wording import (
+    PHASE_STYLES,
+    heading,
+    printable,
+    records,
+    short_path,
+    short_phase,
+    time_text,
+)
+from profiler_ext.errors import UsageError
+from profiler_ext.records import SCHEMA_VERSION, Analysis, Phase
+
+FORMATS = ("text", "json")
+_TIME_WIDTH = 7
+_TAB = 4
+Times = Mapping[Phase, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedFile:
+    """One source file and what its lines cost.
+
+    Attributes:
+        source: the lines that are known.
+        times: line number to nanoseconds by phase; only phases that took time.
+    """
+
+    source: SourceFile
+    times: Mapping[int, Times]
+
+    @property
+    def duration_ns(self) -> int:
+        """Device time of all lines."""
+        return sum(sum(each.values()) for each in self.times.values())
+
+
+def annotated(
+    analysis: Analysis, texts: Mapping[str, str], files: Sequence[str] = ()
+) -> list[AnnotatedFile]:
+    """Return the source files that took device time, the user's own first.
+
+    Args:
+        analysis: what attribution found.
+        texts: recorded path to the text of that file now.
+        files: names or ends of paths; without any, every file that took time.
+
+    Returns:
+        The files, with the sums of :func:`exporters.tables.by_line`.
+
+    Raises:
+        UsageError: A name fits no file.
+    """
+    times = _times(analysis)
+    every = [AnnotatedFile(f, times.get(f.path, {})) for f in source_files(analysis, texts)]
+    if not files:
+        return [each for each in every if each.times]
+    return [each for name in files for each in _named(name, every)]
+
+
+def annotate(
+    analysis: Analysis,
+    texts: Mapping[str, str],
+    files: Sequence[str] = (),
+    format: str = "text",
+    width: int = 120,
+) -> str:
+    """Return annotated source as text.
+
+    Args:
+        analysis: what attribution found.
+        texts: recorded path to the text of that file now.
+        files: names or ends of paths; without any, every file that took time.
+        format: ``text`` for a person, ``json`` with raw nanoseconds.
+        width: columns of the text.
+
+    Returns:
+        The source.
+
+    Raises:
+        UsageError: There is no such format, or a name fits no file.
+    """
+    if format not in FORMATS:
+        raise UsageError(f"there is no format {format!r}; ask for {' or '.join(FORMATS)}")
+    if format == "json":
+        return _json(annotated(analysis, texts, files))
+    file = io.StringIO()
+    console = Console(file=file, width=width, color_system=None, legacy_windows=False)
+    print_annotated(analysis, console, texts, files)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def print_annotated(
+    analysis: Analysis, console: Console, texts: Mapping[str, str], files: Sequence[str] = ()
+) -> None:
+    """Print annotated source.
+
+    Args:
+        analysis: what attribution found.
+        console: where to; lines are cut to its width.
+        texts: recorded path to the text of that file now.
+        files: names or ends of paths; without any, every file that took time.
+
+    Raises:
+        UsageError: A name fits no file.
+    """
+    chosen = annotated(analysis, texts, files)
+    _say(console, Text(heading(analysis), style="bold"))
+    if not chosen:
+        _say(console, Text("No device time was led to a source line."))
+    for each in chosen:
+        _print_file(each, analysis, console)
+
+
+def _times(analysis: Analysis) -> dict[str, dict[int, Times]]:
+    times: dict[str, dict[int, Times]] = {}
+    for row in records(tables.by_line(analysis)):
+        if row["file"] is not None:
+            spent = {phase: row[phase] for phase in Phase if row[phase]}
+            times.setdefault(row["file"], {})[row["line"]] = spent
+    return times
+
+
+def _named(name: str, every: Iterable[AnnotatedFile]) -> list[AnnotatedFile]:
+    def fits(path: str) -> bool:
+        return path == name or path.replace("\\", "/").endswith("/" + name.removeprefix("./"))
+
+    every = list(every)
+    found = [each for each in every if fits(each.source.path)]
+    if not found:
+        known = ", ".join(printable(each.source.path) for each in every) or "none"
+        raise UsageError(f"the session has no source file {name!r}; it has: {known}")
+    return found
+
+
+def _print_file(each: AnnotatedFile, analysis: Analysis, console: Console) -> None:
+    name = short_path(each.source.path, analysis.recording.settings)
+    steps = f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}"
+    title = f"{name}: {time_text(each.duration_ns)} in {steps}"
+    console.print()
+    _say(console, Text(printable(title), style="bold"))
+    if each.source.missing:
+        _say(
+            console,
+            Text(f"only the recorded lines are known: {each.source.missing}", style="yellow"),
+        )
+    phases = [p for p in Phase if any(p in times for times in each.times.values())]
+    _say(console, _heads(phases))
+    before = 0
+    for number, text in each.source.lines.items():
+        if before and number > before + 1:
+            _say(console, Text(f"{'':{_margin(phases)}}   ...", style="dim"))
+        _say(console, _line(number, text, each.times.get(number, {}), phases))
+        before = number
+
+
+def _heads(phases: Sequence[Phase]) -> Text:
+    widths = ((phase, len(_cell(0, phase))) for phase in phases)
+    cells = (Text(short_phase(p).rjust(width), style=PHASE_STYLES[p]) for p, width in widths)
+    return Text("  ").join((*cells, Text(" line  code", style="bold")))
+
+
+def _line(number: int, text: str, times: Times, phases: Sequence[Phase]) -> Text:
+    cells = (Text(_cell(times.get(p, 0), p), style=PHASE_STYLES[p]) for p in phases)
+    code = Text(printable(text.expandtabs(_TAB)), style="" if times else "dim")
+    return Text("  ").join((*cells, Text(f"{number:>5}"), code))
+
+
+def _cell(duration_ns: int, phase: Phase) -> str:
+    width = max(_TIME_WIDTH, len(short_phase(phase)))
+    return (time_text(duration_ns) if duration_ns else "").rjust(width)
+
+
+def _margin(phases: Sequence[Phase]) -> int:
+    return sum(len(_cell(0, phase)) + 2 for phase in phases)
+
+
+def _say(console: Console, line: Text) -> None:
+    console.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def _json(files: Iterable[AnnotatedFile]) -> str:
+    rows = [
+        {
+            "path": each.source.path,
+            "is_whole": not each.source.missing,
+            "missing": each.source.missing or None,
+            "duration_ns": each.duration_ns,
+            "lines": [
+                {"line": number, "text": text, **_phase_columns(each.times.get(number, {}))}
+                for number, text in each.source.lines.items()
+            ],
+        }
+        for each in files
+    ]
+    return json.dumps({"schema_version": SCHEMA_VERSION, "files": rows}) + "\n"
+
+
+def _phase_columns(times: Times) -> dict[str, int]:
+    return {phase.value: times.get(phase, 0) for phase in Phase}
