@@ -118,9 +118,9 @@ def read_recording(path: Path) -> Recording:
             version of this package.
     """
     document = read_document(path)
-    if SCHEMA_KEY not in document.header:
-        raise shape_error(path, f'no "{SCHEMA_KEY}" in it, so another tool wrote it')
     extension = document.header.pop(EXTENSION_KEY, None)
+    if extension is None and SCHEMA_KEY not in document.header:
+        raise shape_error(path, f'no "{SCHEMA_KEY}" in it, so another tool wrote it')
     trace = trace_of(path, document)
     if extension is None:
         return Recording(trace)
