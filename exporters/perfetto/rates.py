@@ -16,8 +16,8 @@ from profiler_ext.peaks import PEAKS, Peak, peak_of
 from profiler_ext.records import Analysis, CallSite, SiteKind
 
 GB_PER_S, TFLOP_PER_S = "est_gb_per_s", "est_tflop_per_s"
-# A cache serves a few times the memory's bandwidth; beyond this the estimate is not of the launch.
-MOST_OF_PEAK = 5
+# A cache serves up to about twice the memory's bandwidth; beyond this the estimate is wrong.
+MOST_OF_PEAK = 2
 _NOT_CREDIBLE = f"more than {MOST_OF_PEAK} times the peak: not drawn"
 
 
