@@ -65,7 +65,9 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
         self._user_roots = user_roots
         self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        torch_options.setdefault("experimental_config", process.all_threads_config())
         super().__init__(on_trace_ready=self._keep_session, **torch_options)
+        self.record_steps = True  # torch marks steps only under a schedule
 
     @property
     def session(self) -> Session:
@@ -102,6 +104,20 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
                 shutil.copyfileobj(source, target)
         else:
             shutil.copyfile(raw, path)
+
+    def report(
+        self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
+    ) -> str:
+        """Return :meth:`Session.report` of the last session."""
+        return self.session.report(by, top, format, width)
+
+    def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
+        """Return :meth:`Session.annotate` of the last session."""
+        return self.session.annotate(*files, format=format, width=width)
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows: the last session, when there is one."""
+        return self.session._repr_html_() if self.sessions else None
 
     def export(self, path: str | Path) -> Path:
         """Write the last session; see :meth:`profiler_ext.session.Session.export`."""

@@ -50,7 +50,7 @@ class EagerJudge:
             gap = GapReason.NO_LAUNCHING_OP if called else GapReason.NO_LAUNCH_CALL
             return gap_place(gap, Phase.OTHER), ""
         phase, forward_op, evidence = self._phase(cpu)
-        op = self._around.events.name[int(self._op[cpu])] if self._op[cpu] != NO_ROW else None
+        op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
         if self._trial[launch]:
             return gap_place(GapReason.AUTOTUNING, phase, op=op), ""
         if op is None:
@@ -58,10 +58,15 @@ class EagerJudge:
         found = Place(aten_op=op, phase=phase, forward_node=forward_op, level=Level.OP)
         return found, evidence
 
+    def _op_name(self, cpu: int) -> str:
+        return self._around.events.name[int(self._op[cpu])]
+
     def _phase(self, cpu: int) -> tuple[Phase, str | None, SiteEvidence]:
         """Return phase, the forward op of a backward op, and the rule that told."""
         if self._around.optimizer[cpu] != NO_ROW:
             return Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE
+        if self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu)):
+            return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
         if self._accumulation[cpu] != NO_ROW:
             return Phase.GRADIENT_ACCUMULATION, None, SiteEvidence.LAUNCHING_OP
         engine = int(self._around.engine[cpu])

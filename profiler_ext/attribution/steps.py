@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profiler_ext.attribution.columns import NO_ROW, ask
+from profiler_ext.attribution.columns import NO_ROW, Flags, ask
 from profiler_ext.attribution.launches import Enqueued
 from profiler_ext.attribution.nesting import Nesting
 from profiler_ext.kineto import classify, names
@@ -14,10 +14,15 @@ from profiler_ext.records import Events, Ints, Step
 
 
 def find_steps(events: Events, nesting: Nesting, enqueued: Enqueued) -> tuple[Step, ...]:
-    """Return the profiled steps in order of time; without any, one that spans all work."""
+    """Return the profiled steps in order of time; without any, one that spans all work.
+
+    What follows the last ``prof.step()`` is a step only if something was enqueued in it.
+    """
     is_cpu = nesting.depth != NO_ROW
     rows = np.flatnonzero(ask(events.name, classify.is_step) & is_cpu)
     steps = [_step(events, int(row)) for row in rows[np.argsort(events.start_ns[rows])]]
+    if len(steps) > 1 and not _is_inside(enqueued, steps[-1]).any():
+        steps.pop()
     return tuple(steps) or _spanning_step(events, np.flatnonzero(is_cpu), enqueued.event)
 
 
@@ -25,9 +30,13 @@ def steps_of(enqueued: Enqueued, steps: Sequence[Step]) -> Ints:
     """Return the number of the step in which each launch was enqueued, or ``NO_ROW``."""
     numbers = np.full(len(enqueued), NO_ROW, dtype=np.int64)
     for step in steps:
-        inside = (enqueued.enqueue_ns >= step.start_ns) & (enqueued.enqueue_ns < step.end_ns)
-        numbers[inside] = step.number
+        numbers[_is_inside(enqueued, step)] = step.number
     return numbers
+
+
+def _is_inside(enqueued: Enqueued, step: Step) -> Flags:
+    inside: Flags = (enqueued.enqueue_ns >= step.start_ns) & (enqueued.enqueue_ns < step.end_ns)
+    return inside
 
 
 def _step(events: Events, row: int) -> Step:

@@ -67,6 +67,11 @@ def is_optimizer(name: str) -> bool:
     return names.optimizer_step(name) is not None or names.optimizer_zero_grad(name) is not None
 
 
+def is_optimizer_op(name: str) -> bool:
+    """Tell whether only an optimizer calls this operator (``aten::_fused_adamw_``)."""
+    return name.startswith(("aten::_fused_ada", "aten::_fused_sgd"))
+
+
 def is_step(name: str) -> bool:
     """Tell whether the event spans a profiled step."""
     return names.step_number(name) is not None

@@ -78,6 +78,17 @@ def profiler_is_on() -> bool:
     return bool(torch.autograd.profiler._is_profiler_enabled)
 
 
+def all_threads_config() -> Any:
+    """Return the profiler configuration that records the operators of every thread.
+
+    By default only the thread that started the profiler and autograd's are recorded, and a
+    training loop in a thread of its own would leave no operators.
+    """
+    from torch._C._profiler import _ExperimentalConfig
+
+    return _ExperimentalConfig(profile_all_threads=True)
+
+
 def on_optimizer_step(callback: Callable[..., None]) -> Any:
     """Call back after each eager optimizer step; returns a handle with ``remove()``."""
     from torch.optim.optimizer import register_optimizer_step_post_hook

@@ -121,3 +121,9 @@ def test_trials_while_compiling_are_told():
     assert rows(attribute(timeline.recording()), "kind", "level", "gap") == [
         ("eager", "none", "autotuning")
     ]
+
+
+def test_an_operator_that_only_an_optimizer_calls_is_the_optimizers():
+    timeline = Timeline()
+    timeline.op("aten::_fused_adamw_", "multi_tensor_apply_kernel", **{"Sequence number": 5})
+    assert _place(timeline).phase is Phase.OPTIMIZER

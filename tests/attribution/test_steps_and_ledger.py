@@ -130,3 +130,21 @@ def test_a_captured_graph_s_gaps_are_in_the_compiled_scope():
     busy = [(line.scope, line.category) for line in analysis.ledger if line.scope != "idle"]
     assert busy == [("compiled", "graph_not_captured"), ("compiled", "line")]
     assert_conserves(analysis)
+
+
+def test_what_follows_the_last_step_and_enqueued_nothing_is_no_step():
+    marks = [
+        Mark("ProfilerStep#0", "user_annotation", MAIN, 0, 100, {}),
+        Mark("ProfilerStep#1", "user_annotation", MAIN, 100, 50, {}),
+        Mark("aten::add", "cpu_op", MAIN, 10, 20, {}),
+    ]
+    assert attribute(Recording(trace(marks))).steps == (Step(0, 0, 100),)
+
+
+def test_a_step_in_the_middle_that_enqueued_nothing_is_a_step():
+    marks = [
+        Mark("ProfilerStep#0", "user_annotation", MAIN, 0, 100, {}),
+        Mark("ProfilerStep#1", "user_annotation", MAIN, 100, 50, {}),
+        Mark("aten::add", "cpu_op", MAIN, 110, 20, {}),
+    ]
+    assert [step.number for step in attribute(Recording(trace(marks))).steps] == [0, 1]
