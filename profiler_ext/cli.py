@@ -1,4 +1,4 @@
-"""Owns the command line: ``profiler-ext run``, ``report``, ``export``, ``doctor``."""
+"""Owns the command line: ``profiler-ext run``, ``report``, ``annotate``, ``export``, ``doctor``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from profiler_ext.session import Session
 
 FAILED = 2
+_FILE_WIDTH = 240
 _FORMATS = ("text", "csv", "json", "md")
 _TABLES = ("line", "module", "op", "kernel", "phase")
 
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_run(commands.add_parser("run", help="profile the steps of an untouched script"))
     _add_report(commands.add_parser("report", help="print where the time of a session went"))
+    _add_annotate(commands.add_parser("annotate", help="print source with time in the margin"))
     _add_export(commands.add_parser("export", help="write a session in another format"))
     doctor = commands.add_parser("doctor", help="say what fits here, and what does not")
     doctor.set_defaults(command=_doctor)
@@ -68,6 +70,13 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=int, default=15, help="how many rows")
     parser.add_argument("--format", choices=_FORMATS, default="text")
     parser.set_defaults(command=_report)
+
+
+def _add_annotate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="default: all that took time")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.set_defaults(command=_annotate)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +137,25 @@ def _report(options: argparse.Namespace) -> int:
         print_report(session.analysis, Console(highlight=False), by=options.by, top=options.top)
     else:
         sys.stdout.write(report(session.analysis, options.by, options.top, options.format))
+    return 0
+
+
+def _annotate(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from exporters.annotate import annotate, print_annotated
+    from exporters.sources import sources_here
+    from profiler_ext.session import load
+
+    analysis = load(options.session).analysis
+    texts = sources_here(analysis)
+    if options.format == "text":
+        console = Console(highlight=False)
+        if not console.is_terminal:  # a file or a pipe keeps whole lines
+            console.width = _FILE_WIDTH
+        print_annotated(analysis, console, texts, options.files)
+    else:
+        sys.stdout.write(annotate(analysis, texts, options.files, options.format))
     return 0
 
 

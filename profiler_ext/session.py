@@ -127,6 +127,19 @@ class Session:
 
         return terminal.report(self.analysis, by, top, format, width)
 
+    def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
+        """Return source with its time in the margin; see ``profiler-ext annotate``."""
+        from exporters import annotate, sources
+
+        texts = sources.sources_here(self.analysis)
+        return annotate.annotate(self.analysis, texts, files, format, width)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from exporters import notebook
+
+        return notebook.session_html(self.analysis)
+
     def export(self, path: str | Path) -> Path:
         """Write the session in the format that the path's suffix names.
 

@@ -1,0 +1,109 @@
+"""Owns how a session shows itself in a notebook: the ledger and the top lines as small tables.
+
+A notebook puts the text into its own page, so every name is escaped, and styles are written
+on the elements: nothing leaks out, and light and dark themes keep their colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+from exporters import tables
+from exporters.wording import (
+    heading,
+    labels,
+    ledger_label,
+    percent_text,
+    printable,
+    records,
+    short_phase,
+    time_text,
+)
+from profiler_ext.records import Analysis, Phase
+
+_TOP = 10
+_COLORS = {
+    Phase.FORWARD: "#2a7fb8",
+    Phase.BACKWARD: "#c2548e",
+    Phase.RECOMPUTE: "#d39a1c",
+    Phase.GRADIENT_ACCUMULATION: "#7467c9",
+    Phase.OPTIMIZER: "#3c9a62",
+    Phase.OTHER: "#8b9299",
+}
+_LEFT, _RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
+_CODE = f"{_LEFT};font-family:monospace"
+
+
+def session_html(analysis: Analysis) -> str:
+    """Return a session as a small piece of HTML.
+
+    Args:
+        analysis: what attribution found.
+
+    Returns:
+        The ledger, and the lines that took most device time.
+    """
+    notes = "".join(f"<p>{_text(f'note: {note}')}</p>" for note in analysis.notes)
+    title = f"<p><b>{_text(heading(analysis))}</b></p>"
+    return f"<div>{title}{_ledger(analysis)}{_top_lines(analysis)}{notes}</div>"
+
+
+def _ledger(analysis: Analysis) -> str:
+    rows = records(tables.coverage(analysis))
+    if not rows:
+        return "<p>No step was profiled, so there is nothing to sum.</p>"
+    wall = sum(row["duration_ns"] for row in rows)
+    lines = [(*_time(row["duration_ns"], wall), _text(ledger_label(row))) for row in rows]
+    lines.append((*_time(wall, wall), "total"))
+    return _table(("time", "part", "wall time of the steps"), (_RIGHT, _RIGHT, _LEFT), lines)
+
+
+def _top_lines(analysis: Analysis) -> str:
+    rows = records(tables.by_line(analysis))
+    if not rows:
+        return ""
+    phases = [phase for phase in Phase if any(row[phase] for row in rows)]
+    total = sum(row["duration_ns"] for row in rows)
+    heads = ("time", "part", "", *map(short_phase, phases), "line", "code")
+    styles = (_RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in phases), _CODE, _CODE)
+    lines = [_line(analysis, row, phases, rows[0]["duration_ns"], total) for row in rows[:_TOP]]
+    more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
+    return _table(heads, styles, lines) + more
+
+
+def _line(
+    analysis: Analysis, row: Mapping[str, Any], phases: list[Phase], most: int, total: int
+) -> tuple[str, ...]:
+    names = labels("line", row, analysis.recording.settings)
+    times = (time_text(row[phase]) if row[phase] else "" for phase in phases)
+    return (*_time(row["duration_ns"], total), _bar(row, most), *times, *map(_text, names))
+
+
+def _bar(row: Mapping[str, Any], most_ns: int) -> str:
+    pieces = (
+        f'<div style="width:{100 * row[phase] / most_ns:.1f}%;background:{_COLORS[phase]}"></div>'
+        for phase in Phase
+        if row[phase]
+    )
+    return f'<div style="display:flex;width:8em;height:.8em">{"".join(pieces)}</div>'
+
+
+def _time(duration_ns: int, total_ns: int) -> tuple[str, str]:
+    return time_text(duration_ns), percent_text(duration_ns, total_ns)
+
+
+def _table(heads: Iterable[str], styles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    body = "".join(_row("td", row, styles) for row in rows)
+    return f"<table><thead>{_row('th', heads, styles)}</thead><tbody>{body}</tbody></table>"
+
+
+def _row(tag: str, cells: Iterable[str], styles: tuple[str, ...]) -> str:
+    pairs = zip(cells, styles, strict=True)
+    made = (f'<{tag} style="{style}">{cell}</{tag}>' for cell, style in pairs)
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
