@@ -165,7 +165,16 @@ def _export(options: argparse.Namespace) -> int:
     session = load(options.session)
     target = options.output or _default_target(options.session, options.to)
     print(export_as(session, options.to, target))
+    if options.to == "tensorboard":
+        _print_how_to_view(target)
     return 0
+
+
+def _print_how_to_view(log_dir: Path) -> None:
+    from exporters.tensorboard_plugin.viewing import how_to_view
+
+    for sentence in how_to_view(log_dir):
+        print(f"profiler-ext: {sentence}", file=sys.stderr)
 
 
 def _default_target(session: Path, format: str) -> Path:

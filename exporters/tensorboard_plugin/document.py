@@ -68,12 +68,12 @@ class Source(msgspec.Struct, frozen=True):
 
     Attributes:
         name: its path, without the root it lies under.
-        is_whole: every line is there; else only those which were recorded.
+        missing: why there is no more than the recorded lines; ``""`` where the file is whole.
         lines: line numbers and texts.
     """
 
     name: str
-    is_whole: bool
+    missing: str
     lines: tuple[tuple[int, str], ...]
 
 

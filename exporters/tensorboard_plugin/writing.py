@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exporters import tables
+from exporters.sources import SourceFile, read_texts, source_files
 from exporters.tables.keys import Keys, kernel_keys, line_keys, module_keys, op_keys, phase_keys
 from exporters.tables.selection import profiled_launches
 from exporters.tensorboard_plugin.document import (
@@ -23,7 +24,6 @@ from exporters.tensorboard_plugin.document import (
     Tables,
     encoded,
 )
-from exporters.tensorboard_plugin.sources import source_of
 from exporters.wording import (
     heading,
     labels,
@@ -33,9 +33,10 @@ from exporters.wording import (
     short_path,
     table_by,
 )
-from profiler_ext.records import Analysis, Ints, Phase
+from profiler_ext.records import Analysis, Ints, Phase, Settings
 from profiler_ext.writing import replacing
 
+_TAB = 8
 _PHASES = tuple(phase.value for phase in Phase)
 _IDENTITY = {
     "line": ("file", "line", "gap"),
@@ -70,8 +71,8 @@ def write_attribution(analysis: Analysis, log_dir: Path, worker: str) -> Path:
 def document_of(analysis: Analysis) -> Document:
     """Return what the view shows of an analysis."""
     found = {by: _Table.of(analysis, by) for by in _IDENTITY}
-    files = list(dict.fromkeys(row["file"] for row in found["line"].records if row["file"]))
-    number_of = {file: number for number, file in enumerate(files)}
+    files = _timed_files(analysis, found["line"])
+    number_of = {file.path: number for number, file in enumerate(files)}
     return Document(
         format=FORMAT,
         version=VERSION,
@@ -88,7 +89,7 @@ def document_of(analysis: Analysis) -> Document:
         ),
         ops=tuple(name for (name,) in found["op"].names),
         parts=tuple(_parts(analysis, found)),
-        files=tuple(_source(analysis, file, found["line"].records) for file in files),
+        files=tuple(_source(file, analysis.recording.settings) for file in files),
     )
 
 
@@ -126,9 +127,15 @@ def _accounts(analysis: Analysis) -> Iterable[Account]:
         yield Account(printable(ledger_label(row)), row["duration_ns"])
 
 
-def _source(analysis: Analysis, file: str, lines: Iterable[Mapping[str, Any]]) -> Source:
-    recorded = {row["line"]: row["code"] for row in lines if row["file"] == file}
-    return source_of(file, printable(short_path(file, analysis.recording.settings)), recorded)
+def _timed_files(analysis: Analysis, lines: _Table) -> list[SourceFile]:
+    timed = dict.fromkeys(row["file"] for row in lines.records if row["file"])
+    files = source_files(analysis, read_texts(timed, analysis.recording.settings))
+    return [file for file in files if file.path in timed]
+
+
+def _source(file: SourceFile, settings: Settings) -> Source:
+    lines = ((line, printable(text.expandtabs(_TAB))) for line, text in file.lines.items())
+    return Source(printable(short_path(file.path, settings)), printable(file.missing), tuple(lines))
 
 
 def _parts(analysis: Analysis, found: Mapping[str, _Table]) -> Iterable[Part]:

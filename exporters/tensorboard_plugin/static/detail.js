@@ -8,11 +8,11 @@ export function detail(runs, by, row, toSource) {
   const found = runs.map((run, column) => [run, row.cells[column]]).filter(([, cell]) => cell);
   const sections = found.map(([run, cell]) => section(run, by, cell, runs.length > 1));
   const [first, cell] = found[0];
-  const isLine = by === "line" && cell.file !== undefined;
-  const open = () => toSource(first.data.files[cell.file].name, cell.line);
+  const isShown = toSource && cell.file !== undefined;
+  const onclick = () => toSource(first.data.files[cell.file].name);
   return element("section", { className: "detail" },
     element("h2", {}, ...row.names.filter(Boolean).map((name) => element("code", {}, name))),
-    isLine ? element("button", { type: "button", className: "act", onclick: open }, "show in source") : null,
+    isShown ? element("button", { type: "button", className: "act", onclick }, "show in source") : null,
     ...sections);
 }
 

@@ -6,7 +6,9 @@ export async function render() {
   const style = document.createElement("link");
   style.rel = "stylesheet";
   style.href = new URL("./style.css", import.meta.url).href;
+  const styled = new Promise((done) => Object.assign(style, { onload: done, onerror: done }));
   document.head.append(style);
+  await styled;
   document.documentElement.lang = "en";
   followTheme();
   const page = new Page(document.body);

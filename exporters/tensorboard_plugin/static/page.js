@@ -133,8 +133,8 @@ export class Page {
       this.by === "source" ? this.sourceOf(rows, onPick) : this.tableOf(rows, onPick));
     const row = rows.find((each) => each.key === this.picked);
     this.content.classList.toggle("short", Boolean(row));
-    this.aside.replaceChildren(
-      ...(row ? [detail(this.runs, by, row, (file, line) => this.open(file, line))] : []));
+    const toSource = this.by === "source" ? null : (file) => this.open(file);
+    this.aside.replaceChildren(...(row ? [detail(this.runs, by, row, toSource)] : []));
   }
 
   tableOf(rows, onPick) {

@@ -20,14 +20,15 @@ export function source(runs, rows, name, picked, onPick) {
   const context = { columns, byLine, picked, onPick,
     heat: (row) => perStep(runs[first], row.cells[first], "") / most };
   return element("div", { className: "source" },
-    files[number].is_whole ? null : element("p", { className: "quiet" }, PARTIAL),
+    files[number].missing ? element("p", { className: "quiet" }, partial(files[number])) : null,
     element("table", {},
       element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", {}, head)))),
       element("tbody", {}, ...lines(files[number], context))));
 }
 
-const PARTIAL = "Only the recorded lines: where the session was exported, this file was missing " +
-  "or no longer held them.";
+function partial(file) {
+  return `Only the recorded lines are shown: where this was exported, ${file.missing}.`;
+}
 
 function runColumns(runs) {
   return runs.map((run, at) => ({

@@ -1,0 +1,176 @@
+"""The file that the view reads says what the tables say, and what each kernel is made of."""
+
+import gzip
+import json
+from dataclasses import replace
+
+import pytest
+
+from exporters.tensorboard_plugin.document import SUFFIX, Account, Row, encoded, read_checked
+from exporters.tensorboard_plugin.runs import has_runs, runs_in
+from exporters.tensorboard_plugin.writing import document_of, write_attribution
+from profiler_ext.errors import TraceError
+from tests.analyses import gpu_step
+from tests.tensorboard.sessions import ROOT, mlp
+
+
+def test_the_lines_are_those_of_the_table_with_the_largest_first():
+    document = document_of(gpu_step())
+    assert [(row.names, row.launches, row.phase_ns) for row in document.tables.line] == [
+        (("model.py:12", "h = self.up(x)"), 3, (50_000, 50_000, 0, 0, 0, 0)),
+        (("(no source line)", ""), 4, (0, 0, 0, 4_000, 60_500, 10_000)),
+        (("model.py:13", "h = F.gelu(h)"), 2, (13_334, 20_000, 0, 0, 0, 0)),
+        (("(library calls with an open boundary)", ""), 1, (0, 20_000, 0, 0, 0, 0)),
+        (("model.py:14", "return self.down(h.to(x.dtype))"), 1, (6_667, 0, 0, 0, 0, 0)),
+    ]
+
+
+def test_a_kernel_s_parts_are_its_ops_with_line_module_and_phase():
+    document = document_of(gpu_step())
+    tables_ = document.tables
+    found = [
+        (
+            tables_.line[part.line].names[0],
+            tables_.module[part.module].names[0],
+            document.ops[part.op],
+            document.phases[part.phase],
+            part.launches,
+            part.duration_ns,
+        )
+        for part in document.parts
+        if tables_.kernel[part.kernel].names[0] == "triton_red_fused_gelu_backward_sum_0"
+    ]
+    assert sorted(found, key=lambda part: part[2]) == [
+        ("model.py:13", "mlp", "aten.mul.Tensor", "backward", 1, 20_000),
+        ("model.py:12", "mlp.up", "aten.sum.dim_IntList", "backward", 1, 10_000),
+    ]
+
+
+@pytest.mark.parametrize("by", ["line", "module", "kernel"])
+def test_the_parts_of_a_recorded_session_add_up_to_every_table(by):
+    document = document_of(mlp().analysis)
+    sums = {}
+    for part in document.parts:
+        row, phase = getattr(part, by), part.phase
+        sums[row, phase] = sums.get((row, phase), 0) + part.duration_ns
+    assert sums == {
+        (number, phase): duration
+        for number, row in enumerate(getattr(document.tables, by))
+        for phase, duration in enumerate(row.phase_ns)
+        if (number, phase) in sums or duration
+    }
+
+
+def test_a_recorded_session_says_what_was_profiled_and_the_ledger():
+    document = document_of(mlp().analysis)
+    assert document.heading == (
+        "examples/mlp.py · torch 2.11.0+cu130 · NVIDIA H200 · 2 steps · 64 launches"
+    )
+    assert document.ledger == (
+        Account("compiled: led to source lines", 87_839),
+        Account("eager: led to ATen ops only", 67_583),
+        Account("device idle", 4_745_476),
+    )
+    assert document.tables.line[1] == Row(
+        names=("examples/mlp.py:21", "return F.relu(self.down(h)) + x"),
+        launches=18,
+        phase_ns=(21_256, 26_136, 0, 0, 0, 0),
+        inclusive_ns=47_392,
+        file=0,
+        line=21,
+    )
+
+
+def test_a_source_is_whole_where_its_recorded_lines_still_stand():
+    text = (ROOT / "examples" / "mlp.py").read_text()
+    (source,) = document_of(mlp().analysis).files
+    assert (source.name, source.missing) == ("examples/mlp.py", "")
+    assert [line for _, line in source.lines] == text.splitlines()
+    assert [number for number, _ in source.lines] == list(range(1, len(source.lines) + 1))
+
+
+def test_a_source_that_is_elsewhere_has_only_its_recorded_lines():
+    analysis = mlp().analysis
+    settings = replace(analysis.recording.settings, user_roots=("/nowhere",))
+    moved = replace(analysis, recording=replace(analysis.recording, settings=settings))
+    (source,) = document_of(moved).files
+    assert (source.name, source.missing) == ("examples/mlp.py", "the file is not on this machine")
+    assert dict(source.lines)[19] == "h = F.gelu(self.up(x))"
+
+
+def test_names_lose_what_steers_a_terminal():
+    analysis = gpu_step()
+    places = tuple(
+        replace(place, module="\x1b[31mup") if place.module else place for place in analysis.places
+    )
+    document = document_of(replace(analysis, places=places))
+    named = [row.names[0] for row in document.tables.module]
+    assert "\N{REPLACEMENT CHARACTER}[31mup" in named
+
+
+def test_a_session_without_steps_is_shown_empty(tmp_path):
+    analysis = replace(gpu_step(), steps=(), ledger=())
+    analysis.launches.step[:] = type(analysis.launches.step)(0, mask=True)[()]
+    path = write_attribution(analysis, tmp_path, "rank0")
+    document = json.loads(read_checked(path))
+    assert (document["steps"], document["parts"], document["ledger"]) == (0, [], [])
+
+
+def test_the_same_session_gives_the_same_bytes(tmp_path):
+    first = write_attribution(mlp().analysis, tmp_path, "first").read_bytes()
+    assert write_attribution(mlp().analysis, tmp_path, "second").read_bytes() == first
+
+
+def test_runs_are_called_after_folder_and_process(tmp_path):
+    for run in ("rank0", "big/rank0", "big/rank1", "deep/er/rank0"):
+        path = tmp_path / f"{run}{SUFFIX}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (tmp_path / f".rank0{SUFFIX}.half").touch()
+    (tmp_path / f".rank9{SUFFIX}").touch()
+    (tmp_path / "rank0.pt.trace.json.gz").touch()
+    assert list(runs_in(tmp_path)) == ["big/rank0", "big/rank1", "deep/er/rank0", "rank0"]
+
+
+def test_a_folder_without_our_file_has_no_runs(tmp_path):
+    (tmp_path / "events.out.tfevents.1.host").touch()
+    assert not has_runs(tmp_path)
+    assert not has_runs(tmp_path / "missing")
+
+
+WHOLE = encoded(document_of(gpu_step()))
+
+
+def changed(**values) -> bytes:
+    """Return a document's file with some keys replaced."""
+    return gzip.compress(json.dumps(json.loads(gzip.decompress(WHOLE)) | values).encode())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (WHOLE[:200], "r.gz is cut short; reload when it is written, or export"),
+        (b"", "r.gz is no attribution of profiler-ext .*truncated.*; export the session again"),
+        (b"\x89PNG", "r.gz is damaged gzip data; export the session again"),
+        (WHOLE[:100] + b"\0" * 50, "r.gz is (damaged gzip data|cut short)"),
+        (gzip.compress(b"[]"), "r.gz is no attribution of profiler-ext"),
+        (gzip.compress(b"\xff"), "r.gz is no attribution of profiler-ext"),
+        (changed(format="other"), "r.gz is no attribution of profiler-ext"),
+        (changed(parts=[[1, 2]]), "r.gz is no attribution of profiler-ext"),
+        (changed(heading=5), r"r.gz is no attribution .*\$.heading"),
+        (
+            changed(version=2, tables=None),
+            r"newer profiler-ext \(version 2; this one reads",
+        ),
+    ],
+)
+def test_a_foreign_or_half_written_file_says_so_in_one_sentence(tmp_path, content, message):
+    path = tmp_path / "r.gz"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=message):
+        read_checked(path)
+
+
+def test_a_file_that_went_away_says_so(tmp_path):
+    with pytest.raises(TraceError, match=r"cannot read r\.gz: No such file or directory"):
+        read_checked(tmp_path / "r.gz")
