@@ -119,14 +119,6 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
         """Return what a notebook shows: the last session, when there is one."""
         return self.session._repr_html_() if self.sessions else None
 
-    def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
-        """Return :meth:`Session.annotate` of the last session."""
-        return self.session.annotate(*files, format=format, width=width)
-
-    def _repr_html_(self) -> str | None:
-        """Return what a notebook shows: the last session, when there is one."""
-        return self.session._repr_html_() if self.sessions else None
-
     def export(self, path: str | Path) -> Path:
         """Write the last session; see :meth:`profiler_ext.session.Session.export`."""
         return self.session.export(path)
