@@ -15,7 +15,7 @@ def made_of(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
     A foreach op computes each of its outputs from one element of each list that it is given,
     so such an output (a ``getitem``) is made of those, and the op itself adds nothing.
     """
-    if _is_foreach(node):
+    if node.op != "call_function" or _is_foreach(node):
         return ()
     source = node.args[0] if fx.target_name(node.target) == "getitem" else None
     if isinstance(source, torch.fx.Node) and _is_foreach(source):

@@ -25,3 +25,7 @@ def test_an_output_of_another_op_is_made_of_all_of_it() -> None:
     graph = Graph()
     both = graph.call(aten.max.dim, [graph.given("x", 4), 0])
     assert made_of(graph.call(operator.getitem, [both, 1])) == (both,)
+
+
+def test_an_input_that_is_called_getitem_is_made_of_nothing() -> None:
+    assert made_of(Graph().given("getitem", 4)) == ()
