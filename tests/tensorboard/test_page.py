@@ -170,7 +170,7 @@ def test_the_runs_can_be_reloaded(view):
 
 def test_it_follows_tensorboard_from_light_to_dark(view, browser):
     paper = "getComputedStyle(document.body).backgroundColor"
-    frame = next(each for each in browser[0].frames if "profiler_ext" in each.url)
+    frame = next(each for each in browser[0].frames if "plugin_entry" in each.url)
     assert frame.evaluate(paper) == "rgb(255, 255, 255)"
     browser[0].evaluate("document.body.classList.add('dark-mode')")
     frame.wait_for_function(f"{paper} === 'rgb(22, 24, 29)'")
