@@ -12,6 +12,7 @@ from rich.text import Text
 
 from exporters import tables
 from exporters.sources import SourceFile, source_files
+from exporters.terminal import text_console
 from exporters.wording import (
     PHASE_STYLES,
     heading,
@@ -98,7 +99,7 @@ def annotate(
     if format == "json":
         return _json(annotated(analysis, texts, files))
     file = io.StringIO()
-    console = Console(file=file, width=width, color_system=None, legacy_windows=False)
+    console = text_console(file, width)
     print_annotated(analysis, console, texts, files)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 

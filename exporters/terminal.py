@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -92,13 +92,20 @@ def report(
     """
     if format == "text":
         file = io.StringIO()
-        console = Console(file=file, width=width, color_system=None, legacy_windows=False)
+        console = text_console(file, width)
         print_report(analysis, console, by=by, top=top)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
     writers = {"csv": tables.csv_text, "json": tables.json_text, "md": tables.markdown_text}
     if format not in writers:
         raise UsageError(f"there is no format {format!r}; ask for text, csv, json or md")
     return writers[format](_first(table_by(analysis, by), top))
+
+
+def text_console(file: IO[str], width: int) -> Console:
+    """Return a console that writes plain text into ``file``, in a notebook as well."""
+    return Console(
+        file=file, width=width, color_system=None, legacy_windows=False, force_jupyter=False
+    )
 
 
 def _first(table: tables.DataFrame, top: int | None) -> tables.DataFrame:

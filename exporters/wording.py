@@ -135,7 +135,7 @@ def heading(analysis: Analysis) -> str:
     """Return one line that says what was profiled."""
     settings = analysis.recording.settings
     parts = [
-        " ".join(settings.command) or "profile",
+        _command_text(settings),
         f"torch {settings.torch_version}" if settings.torch_version else "",
         ", ".join(dict.fromkeys(device.name for device in analysis.recording.trace.devices)),
         f"rank {settings.rank} of {settings.world_size}" if settings.world_size > 1 else "",
@@ -143,6 +143,12 @@ def heading(analysis: Analysis) -> str:
         f"{len(analysis.launches):,} launches",
     ]
     return printable(" · ".join(filter(None, parts)))
+
+
+def _command_text(settings: Settings) -> str:
+    program = settings.command[0] if settings.command else "profile"
+    # A notebook's command line is the kernel's and tells nobody anything.
+    return "notebook" if "ipykernel" in program else " ".join(settings.command) or program
 
 
 def idle_text(span: IdleSpan) -> str:

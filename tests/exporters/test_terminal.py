@@ -140,6 +140,19 @@ def test_nothing_recorded_says_so_and_keeps_the_notes():
     )
 
 
+def test_a_notebook_gets_text_and_no_display(monkeypatch):
+    expected = report(gpu_step(), width=72)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert report(gpu_step(), width=72) == expected
+
+
+def test_a_notebooks_own_command_line_is_not_shown():
+    step = gpu_step()
+    settings = replace(step.recording.settings, command=("/x/ipykernel_launcher.py", "-f", "k"))
+    analysis = replace(step, recording=replace(step.recording, settings=settings))
+    assert report(analysis).startswith("notebook · torch 2.11.0 ·")
+
+
 def test_csv_holds_raw_nanoseconds():
     lines = list(csv.DictReader(io.StringIO(report(gpu_step(), by="op", top=2, format="csv"))))
     assert [(line["aten_op"], line["duration_ns"]) for line in lines] == [
