@@ -150,16 +150,13 @@ def test_no_launch_is_outside_the_two_recorded_steps(session: Session) -> None:
 
 def test_launches_of_repeated_layers_belong_to_their_own_layer(gpt: Session) -> None:
     """The kernels and libraries are the same for both layers: only the call site tells."""
-    up = line_of(EXAMPLES / "gpt.py", "F.gelu(self.up(x))")
-    rows = parts(gpt)
-    products = rows[(rows.line == up) & (rows.aten_op == "aten.addmm.default")]
-    assert list(products.sort_values("launch").module) == ["blocks.0.mlp.up", "blocks.1.mlp.up"] * 2
-    backward = rows[(rows.line == up) & (rows.aten_op == "aten.mm.default")]
-    assert (
-        list(backward.sort_values("launch").module)
-        == [*(["blocks.1.mlp.up"] * 2 + ["blocks.0.mlp.up"] * 2)] * 2
-    )
-    assert set(backward.phase) == {"backward"}
+    rows = parts(gpt).sort_values("launch")
+    here = rows[rows.line == line_of(EXAMPLES / "gpt.py", "self.qkv(x).view")]
+    first, second = "blocks.0.attention.qkv", "blocks.1.attention.qkv"
+    forward = here[(here.aten_op == "aten.addmm.default") & (here.phase == "forward")]
+    assert list(forward.module) == [first, second] * 2
+    backward = here[(here.aten_op == "aten.mm.default") & (here.phase == "backward")]
+    assert list(backward.module) == [second, second, first, first] * 2
 
 
 def test_modules_are_the_names_that_the_user_s_model_gives(gpt: Session) -> None:
