@@ -16,7 +16,7 @@ from exporters.launch_places import (
 from exporters.perfetto.device_events import DeviceEvents
 from exporters.perfetto.packets import Argument
 from exporters.perfetto.rates import Rates
-from profiler_ext.records import Analysis, MaskedInts, Place
+from profiler_ext.records import Analysis, Launches, MaskedInts, Place
 
 
 class LaunchArguments:
@@ -30,8 +30,22 @@ class LaunchArguments:
         self._parts = parts_of_launches(analysis)
         self._rates = rates
         self._device_events = DeviceEvents(analysis)
+        self._read(analysis.launches)
         settings = analysis.recording.settings
         self._rank = settings.rank if settings.world_size > 1 else None
+
+    def _read(self, launches: Launches) -> None:
+        # Lists: a million rows are read one by one; an absent value is ``None`` in them.
+        self._op: list[int | None] = launches.op_event.tolist()
+        self._graph_of: list[int | None] = launches.graph.tolist()
+        self._site: list[int | None] = launches.call_site.tolist()
+        self._step: list[int | None] = launches.step.tolist()
+        self._correlation: list[int | None] = launches.correlation.tolist()
+        self._external_id: list[int | None] = launches.external_id.tolist()
+        self._durations: list[int] = launches.duration_ns.tolist()
+        interned = (launches.name, launches.kernel, launches.kind, launches.phase, launches.level)
+        every = (*interned, launches.evidence, launches.gap)
+        self._codes: list[list[int]] = [column.codes.tolist() for column in every]
 
     def largest_place(self, row: int) -> Place | None:
         """Return the place of a launch's largest part, ``None`` if it has no parts."""
@@ -40,18 +54,11 @@ class LaunchArguments:
 
     def key(self, row: int) -> tuple[object, ...]:
         """Return what tells whether two launches have the same constant arguments."""
-        columns = self._launches
-        op = optional(columns.op_event, row)
+        op = self._op[row]
         return (
-            columns.name.codes[row],
-            columns.kernel.codes[row],
-            columns.kind.codes[row],
-            columns.phase.codes[row],
-            columns.level.codes[row],
-            columns.evidence.codes[row],
-            columns.gap.codes[row],
-            optional(columns.graph, row),
-            optional(columns.call_site, row),
+            *(codes[row] for codes in self._codes),
+            self._graph_of[row],
+            self._site[row],
             None if op is None else self._event_names.codes[op],
             tuple(part.place for part in self._parts[row]),
         )
@@ -62,17 +69,16 @@ class LaunchArguments:
 
     def changing(self, row: int) -> dict[str, Argument]:
         """Return the arguments of this launch alone."""
-        columns = self._launches
         return present(
             {
-                "duration_ns": int(columns.duration_ns[row]),
+                "duration_ns": self._durations[row],
                 "shares_ns": self._shares(row),
                 **self._rates.arguments(row),
                 **self._device_events.arguments(row),
-                "step": optional(columns.step, row),
+                "step": self._step[row],
                 "rank": self._rank,
-                "correlation": optional(columns.correlation, row),
-                "external_id": optional(columns.external_id, row),
+                "correlation": self._correlation[row],
+                "external_id": self._external_id[row],
             }
         )
 
@@ -85,7 +91,7 @@ class LaunchArguments:
 
     def _what(self, row: int) -> dict[str, Argument | None]:
         columns = self._launches
-        op = optional(columns.op_event, row)
+        op = self._op[row]
         return {
             "kind": columns.kind[row],
             "kernel": columns.kernel[row],
@@ -96,14 +102,14 @@ class LaunchArguments:
         }
 
     def _graph(self, row: int) -> dict[str, Argument | None]:
-        number = optional(self._launches.graph, row)
+        number = self._graph_of[row]
         if number is None:
             return {}
         graph = self._graphs[number]
         return {
             "graph": graph.key,
             "compile_id": graph.compile_id,
-            "call_site": optional(self._launches.call_site, row),
+            "call_site": self._site[row],
             "generated_code": graph.output_module,
         }
 

@@ -12,7 +12,7 @@ from exporters.perfetto.arguments import LaunchArguments, optional
 from exporters.perfetto.counters import Counters
 from exporters.perfetto.flows import Flows
 from exporters.perfetto.idle import idle_spans
-from exporters.perfetto.lanes import Span
+from exporters.perfetto.lanes import Span, span_saying
 from exporters.perfetto.launches import LaunchSpans
 from exporters.perfetto.packets import PacketWriter
 from exporters.perfetto.rates import Rates
@@ -79,7 +79,7 @@ class _Drawing:
     def steps(self, uuid: int | None) -> None:
         rank = self._analysis.recording.settings.rank
         spans = [
-            Span(
+            span_saying(
                 step.start_ns,
                 step.end_ns,
                 self._writer.constant(f"step {step.number}", "step", {"step": step.number}),
@@ -133,7 +133,7 @@ class _Drawing:
         for row in rows:
             start_ns = int(events.start_ns[row])
             constant = self._writer.constant(events.name[row], events.category[row], {})
-            yield Span(start_ns, start_ns + int(events.duration_ns[row]), constant, {})
+            yield span_saying(start_ns, start_ns + int(events.duration_ns[row]), constant, {})
 
 
 def _groups(analysis: Analysis) -> dict[_Group, list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from exporters.perfetto.packets import Argument
-from profiler_ext.kineto.events import event_arguments
+from exporters.perfetto.raw_arguments import raw_arguments
 from profiler_ext.records import Analysis
 
 _SAID = {
@@ -35,7 +35,7 @@ class DeviceEvents:
 
     def arguments(self, row: int) -> dict[str, Argument | None]:
         """Return the useful arguments of a launch's event."""
-        found = event_arguments(self._raw[self._positions[row]])
+        found = raw_arguments(self._raw[self._positions[row]])
         return {name: _argument(found[key]) for key, name in _SAID.items() if key in found}
 
 

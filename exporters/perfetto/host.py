@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from exporters.perfetto.host_arguments import HostArguments
-from exporters.perfetto.lanes import Span
+from exporters.perfetto.lanes import Said, Span
 from exporters.perfetto.metadata import Names
 from exporters.perfetto.packets import PacketWriter
 from exporters.perfetto.tracks import Tracks, profiler_group, with_rank
@@ -76,24 +76,16 @@ class _HostSpans:
         self._further = HostArguments(recording.trace)
         self._starts: list[int] = events.start_ns.tolist()
         self._ends: list[int] = events.end_ns.tolist()
-        self._arguments = _argument_columns(events)
+        self._ids = _id_columns(events)
 
     def of(self, rows: Iterable[int]) -> Iterator[Span]:
-        return (self._span(row) for row in rows)
+        return (Span(self._starts[row], self._ends[row], row, self._say) for row in rows)
 
-    def _span(self, row: int) -> Span:
-        arguments = {
-            key: value
-            for key, column in self._arguments.items()
-            if (value := column[row]) is not None
+    def _say(self, row: int) -> Said:
+        ids = {
+            key: value for key, column in self._ids.items() if (value := column[row]) is not None
         }
-        return Span(
-            self._starts[row],
-            self._ends[row],
-            self._constant(row),
-            arguments,
-            self._flows.get(row, ()),
-        )
+        return Said(self._constant(row), ids, self._flows.get(row, ()))
 
     def _constant(self, row: int) -> bytes:
         events, further = self._events, self._further.of(row)
@@ -104,7 +96,7 @@ class _HostSpans:
         return self._constants[key]
 
 
-def _argument_columns(events: Events) -> dict[str, list[int | None]]:
+def _id_columns(events: Events) -> dict[str, list[int | None]]:
     return {
         "external_id": events.external_id.tolist(),
         "correlation": events.correlation.tolist(),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
+from functools import cache
 from typing import Any
 
+import msgspec
+
 from exporters.perfetto.packets import Argument
-from profiler_ext.kineto.events import event_arguments
+from exporters.perfetto.raw_arguments import raw_arguments
 from profiler_ext.records import Trace
 
 _MOST_LETTERS = 300
@@ -41,10 +43,15 @@ class HostArguments:
         """
         raw = self._raw[self._positions[row]]
         return {
-            _NOT_A_WORD.sub("_", key.lower()).strip("_"): _argument(value)
-            for key, value in event_arguments(raw).items()
+            _spelled(key): _argument(value)
+            for key, value in raw_arguments(raw).items()
             if key not in _LEFT_OUT and not key.startswith(_OUR_OWN) and _says_something(value)
         }
+
+
+@cache
+def _spelled(key: str) -> str:
+    return _NOT_A_WORD.sub("_", key.lower()).strip("_")
 
 
 def _says_something(value: Any) -> bool:
@@ -58,5 +65,5 @@ def _argument(value: Any) -> Argument:
         return value
     if isinstance(value, float):
         return value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"

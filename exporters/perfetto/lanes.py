@@ -6,10 +6,26 @@ tracks of their own, and equal times are taken in the order of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from exporters.perfetto.packets import Argument
+
+
+class Said(NamedTuple):
+    """What a slice says.
+
+    Attributes:
+        constant: its encoded constant part.
+        changing: its own arguments.
+        flows_from: ids of the flows which start at it.
+        flows_to: ids of the flows which end at it.
+    """
+
+    constant: bytes
+    changing: Mapping[str, Argument]
+    flows_from: tuple[int, ...] = ()
+    flows_to: tuple[int, ...] = ()
 
 
 class Span(NamedTuple):
@@ -18,18 +34,22 @@ class Span(NamedTuple):
     Attributes:
         start_ns: start.
         end_ns: end.
-        constant: its encoded constant part.
-        changing: its own arguments.
-        flows_from: ids of the flows which start at it.
-        flows_to: ids of the flows which end at it.
+        row: what ``say`` is asked for.
+        say: makes what it says, when it is written: a million slices say too much to keep.
     """
 
     start_ns: int
     end_ns: int
-    constant: bytes
-    changing: Mapping[str, Argument]
-    flows_from: tuple[int, ...] = ()
-    flows_to: tuple[int, ...] = ()
+    row: int
+    say: Callable[[int], Said]
+
+
+def span_saying(
+    start_ns: int, end_ns: int, constant: bytes, changing: Mapping[str, Argument]
+) -> Span:
+    """Return a slice that is one of few, so that what it says is made at once."""
+    said = Said(constant, changing)
+    return Span(start_ns, end_ns, 0, lambda _: said)
 
 
 def split(spans: Iterable[Span], nesting: bool) -> list[list[Span]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from exporters.perfetto.arguments import LaunchArguments
 from exporters.perfetto.flows import Flows
-from exporters.perfetto.lanes import Span
+from exporters.perfetto.lanes import Said, Span
 from exporters.perfetto.packets import PacketWriter
 from profiler_ext.records import Launches
 
@@ -21,6 +21,9 @@ class LaunchSpans:
         self._launches = launches
         self._arguments = arguments
         self._flows = flows
+        ends = launches.start_ns + launches.duration_ns
+        self._starts: list[int] = launches.start_ns.tolist()
+        self._ends: list[int] = ends.tolist()
         self._constants: dict[tuple[object, ...], bytes] = {}
 
     def of(self, rows: Iterable[int]) -> Iterator[Span]:
@@ -32,13 +35,10 @@ class LaunchSpans:
         Returns:
             One span for each.
         """
-        return (self._span(row) for row in rows)
+        return (Span(self._starts[row], self._ends[row], row, self._say) for row in rows)
 
-    def _span(self, row: int) -> Span:
-        start_ns = int(self._launches.start_ns[row])
-        return Span(
-            start_ns,
-            start_ns + int(self._launches.duration_ns[row]),
+    def _say(self, row: int) -> Said:
+        return Said(
             self._constant(row),
             self._arguments.changing(row),
             self._flows.from_launch.get(row, ()),

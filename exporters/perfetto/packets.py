@@ -107,7 +107,7 @@ class PacketWriter:
             event.terminating_flow_ids.extend(self.first_id + flow for flow in flows_to)
         if self._unsent.ByteSize():
             packet.interned_data.CopyFrom(self._unsent)
-            self._unsent.Clear()
+            self._unsent = pb.InternedData()
 
     def end(self, track: int, time_ns: int) -> None:
         """End the innermost open slice of a track."""
@@ -125,7 +125,8 @@ class PacketWriter:
     def flush(self) -> None:
         """Write what is held back."""
         self._file.write(self._chunk.SerializeToString())
-        self._chunk.Clear()
+        # A new one: the memory of a cleared message is kept until the message goes.
+        self._chunk = pb.Trace()
 
     def _event(self, time_ns: int) -> Any:
         if len(self._chunk.packet) >= _CHUNK_PACKETS:

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from exporters.launch_places import THE_MODEL, module_text, position_text
 from exporters.perfetto.arguments import LaunchArguments, optional, path_text, present
-from exporters.perfetto.lanes import Span
+from exporters.perfetto.lanes import Span, span_saying
 from exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.records import Launches, Phase, Place
 
@@ -88,7 +88,7 @@ class Runs:
 
     def _span(self, lane: str, text: str, rows: Sequence[int], about: dict[str, Argument]) -> Span:
         starts, durations = self._launches.start_ns[rows], self._launches.duration_ns[rows]
-        return Span(
+        return span_saying(
             int(starts.min()),
             int((starts + durations).max()),
             self._writer.constant(text, lane, about),

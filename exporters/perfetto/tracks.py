@@ -136,9 +136,7 @@ class Tracks:
             if span is None:
                 self._writer.end(uuid, time_ns)
             else:
-                self._writer.begin(
-                    uuid, time_ns, span.constant, span.changing, span.flows_from, span.flows_to
-                )
+                self._writer.begin(uuid, time_ns, *span.say(span.row))
 
     def _placed(self, name: str, parent: int | None, rank: int) -> pb.TrackDescriptor:
         descriptor = self._described()

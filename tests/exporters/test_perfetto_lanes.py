@@ -4,11 +4,15 @@ from itertools import combinations
 
 import numpy as np
 
-from exporters.perfetto.lanes import Span, in_file_order, split
+from exporters.perfetto.lanes import Said, Span, in_file_order, split
+
+
+def _say(row: int) -> Said:
+    return Said(b"", {"row": row})
 
 
 def _span(start: int, end: int) -> Span:
-    return Span(start, end, b"", {})
+    return Span(start, end, 0, _say)
 
 
 def test_crossing_spans_go_to_different_lanes() -> None:
