@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[1]
 ALLOWED = {
     "errors": "",
     "paths": "",
+    "peaks": "",
     "progress": "",
     "records": "",
     "writing": "errors",
@@ -37,7 +38,7 @@ ALLOWED = {
     "cli": "doctor errors exporters running session",
     "__main__": "cli",
     "__init__": "autostart profiler session switch",
-    "exporters": "errors kineto records writing",
+    "exporters": "errors kineto peaks records writing",
 }
 OWNERS = {
     "torch": {"torch_compat", "capture", "profiler", "stepping", "switch", "doctor", "running"},
