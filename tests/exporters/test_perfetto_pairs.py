@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import dataclasses
+
+from exporters.perfetto.pairs import forward_of_backward
+from profiler_ext import load
+from profiler_ext.records import (
+    Analysis,
+    CacheState,
+    FxNode,
+    GraphInstance,
+    Phase,
+    Place,
+    Provenance,
+    Recording,
+    Step,
+    Thread,
+)
+from tests.exporters.test_perfetto_queries import RECORDED
+from tests.handmade import Mark, Row, launches, shares, trace
+
+FORWARD, BACKWARD = 0, 1
+
+
+def _graph(index: int, node: FxNode) -> GraphInstance:
+    backward = index == BACKWARD
+    provenance = Provenance("d", "2.11.0", backward, False, "joint", None, (node,), ())
+    return GraphInstance(
+        index, None, "0/0", backward, CacheState.MISS, None, 0, None, provenance, (node,)
+    )
+
+
+GRAPHS = (
+    _graph(FORWARD, FxNode("mul_post", "aten.mul.Tensor", joint_name="mul")),
+    _graph(BACKWARD, FxNode("mul_9", "aten.mul.Tensor", joint_name="mul_9", forward_node="mul")),
+)
+
+
+def _forward(module: str) -> Place:
+    return Place(graph=FORWARD, node="mul_post", phase=Phase.FORWARD, module=module)
+
+
+def _backward(module: str) -> Place:
+    return Place(
+        graph=BACKWARD, node="mul_9", phase=Phase.BACKWARD, module=module, forward_node="mul"
+    )
+
+
+def _pairs(*ran: Place, steps: tuple[int, ...] | None = None) -> dict[int, int]:
+    marks = [
+        Mark(f"k{place.graph}", "kernel", Thread(0, 7), 10 * at, 5, {"device": 0, "stream": 7})
+        for at, place in enumerate(ran)
+    ]
+    rows = [
+        Row(at, ((at, 5),), "triton", place.phase, "line", "k", (steps or (0,) * len(ran))[at],
+            place.graph, 0)
+        for at, place in enumerate(ran)
+    ]  # fmt: skip
+    analysis = Analysis(
+        recording=Recording(trace(marks), GRAPHS),
+        steps=(Step(0, 0, 1_000), Step(1, 1_000, 2_000)),
+        launches=launches(marks, rows),
+        places=ran,
+        shares=shares(rows),
+    )
+    return forward_of_backward(analysis)
+
+
+def test_layers_that_share_a_graph_are_told_apart_by_their_module() -> None:
+    ran = (_forward("a"), _forward("b"), _backward("b"), _backward("a"))
+    assert _pairs(*ran) == {2: 1, 3: 0}
+
+
+def test_module_that_ran_twice_is_differentiated_last_first() -> None:
+    assert _pairs(_forward("a"), _forward("a"), _backward("a"), _backward("a")) == {2: 1, 3: 0}
+
+
+def test_accumulated_gradients_belong_to_the_forward_just_before() -> None:
+    assert _pairs(_forward("a"), _backward("a"), _forward("a"), _backward("a")) == {1: 0, 3: 2}
+
+
+def test_only_the_first_step_is_paired() -> None:
+    ran = (_forward("a"), _backward("a"), _forward("a"), _backward("a"))
+    assert _pairs(*ran, steps=(0, 0, 1, 1)) == {1: 0}
+
+
+def test_backward_of_another_module_has_no_pair() -> None:
+    assert _pairs(_forward("a"), _backward("b")) == {}
+
+
+def test_recorded_relu_and_gelu_lead_back_to_the_kernels_that_computed_them() -> None:
+    analysis = load(RECORDED).analysis
+    name = analysis.launches.name
+    found = {name[back]: name[forward] for back, forward in forward_of_backward(analysis).items()}
+    relu, gelu = "triton_poi_fused_threshold_backward_0", "triton_per_fused_gelu_gelu_backward"
+    assert found[relu] == "triton_poi_fused_add_addmm_relu_threshold_backward_1"
+    assert {f for b, f in found.items() if b.startswith(gelu)} == {
+        "triton_per_fused_gelu_native_layer_norm_0"
+    }
+
+
+def test_without_steps_there_are_no_pairs() -> None:
+    assert forward_of_backward(dataclasses.replace(load(RECORDED).analysis, steps=())) == {}
