@@ -166,6 +166,22 @@ def test_a_click_on_a_frame_zooms_both_sides(page):
         assert page.locator(".flame").nth(flame).locator("g.fade").count() == 1
 
 
+def test_what_the_icicles_leave_out_is_said(page):
+    assert page.inner_text("#left-out") == "not in it: optimizer 60.5 us, other 10.0 us"
+    assert texts(page, ".flame ~ p, .sides h3") == [
+        *("forward: 70.0 us", "click a frame to zoom; click the top to go back"),
+        *("backward: 94.0 us", "click a frame to zoom; click the top to go back"),
+    ]
+
+
+def test_a_search_is_a_link(page):
+    page.fill("#search", "gelu")
+    link = page.evaluate("location.href")
+    page.goto("about:blank")
+    page.goto(link)
+    assert page.inner_text("#status") == "1 lines, 0 modules, 2 kernels, 0 graphs"
+
+
 def test_graphs_have_their_cache_state(page):
     assert [text.split("\n")[0] for text in texts(page, "#graphs tbody td:nth-child(7)")] == [
         "miss",

@@ -58,11 +58,14 @@ function sitesText(chosen) {
 function otherParts(parts) {
   if (!parts.length) return element("span", { class: "quiet" }, "nothing");
   const rows = folded([{ parts }], partKey);
-  const shown = rows.slice(0, SHOWN_PARTS).map(row => element("div", {},
+  const paid = rows.filter(row => row.time);
+  const free = [...new Set(rows.filter(row => !row.time).map(row => opName(row.place)))];
+  const shown = paid.slice(0, SHOWN_PARTS).map(row => element("div", {},
     `${timeText(row.time)} `, opName(row.place), " ", phaseTag(row.place.phase), " ",
     row.place.line ? lineLink(row.place.line) : "", ` ${row.place.line?.code ?? ""}`));
-  const more = rows.length - shown.length;
-  return more > 0 ? [...shown, element("div", { class: "quiet" }, `and ${more} more`)] : shown;
+  const more = paid.length > SHOWN_PARTS ? `and ${paid.length - SHOWN_PARTS} more` : "";
+  const rest = [more, free.length ? `at no cost: ${free.slice(0, SHOWN_PARTS).join(", ")}` : ""].filter(Boolean);
+  return [...shown, ...rest.map(text => element("div", { class: "quiet" }, text))];
 }
 
 // The fused ops of a kernel; beside its source lines the code that was generated of them.
@@ -73,7 +76,8 @@ function kernelDetail(kernel) {
     rows.slice(0, 200).map(fusedRow));
   const codes = generatedCodes(kernel, chosen);
   const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : null;
-  return element("div", {}, fused, beside);
+  const self = element("p", {}, link("kernel", kernel.name, "link to this kernel"));
+  return element("div", {}, fused, beside, self);
 }
 
 function fusedRow(row) {

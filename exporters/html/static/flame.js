@@ -65,6 +65,9 @@ class Flame {
       .setSearchMatch((node, term) => node.data.name.toLowerCase().includes(term.toLowerCase()))
       .setSearchHandler(() => {}).setColorMapper(node => this.fill(node));
     d3.select(this.box).datum(this.data).call(this.chart);
+    const drawing = this.box.querySelector("svg");
+    const size = [drawing.getAttribute("width"), drawing.getAttribute("height")];
+    drawing.setAttribute("viewBox", `0 0 ${size.join(" ")}`); // paper is narrower than the screen
   }
 
   fill({ data, highlight }) {
@@ -114,7 +117,17 @@ function inOrder(a, b) {
   return a.data.name.localeCompare(b.data.name, "en", { numeric: true });
 }
 
+// What neither side shows: the optimizer and all that is in no phase.
+function leftOut() {
+  const drawn = SIDES.flatMap(side => side.phases);
+  const rest = PHASES.map((name, phase) => [name, phase]).filter(([name]) => !drawn.includes(name));
+  const times = rest.map(([name, phase]) => [name, kernels.reduce((time, each) => time + each.phases[phase], 0)]);
+  const named = times.filter(([, time]) => time).map(([name, time]) => `${name} ${timeText(time)}`);
+  return named.length ? `not in it: ${named.join(", ")}` : "";
+}
+
 function drawFlames(host) {
+  document.getElementById("left-out").textContent = leftOut();
   Flame.all = SIDES.map(side => {
     const column = element("div", {});
     host.append(column);

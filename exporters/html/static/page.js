@@ -25,7 +25,10 @@ function start() {
   document.getElementById("source").hidden = report.files.length === 0;
   source = new SourceView(place("source"));
   if (sites.length) drawFlames(place("flame"));
-  field.addEventListener("input", () => search(field.value));
+  field.addEventListener("input", () => {
+    search(field.value);
+    history.replaceState(null, "", hashOf("search", field.value));
+  });
   window.addEventListener("hashchange", follow);
   follow();
 }

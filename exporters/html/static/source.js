@@ -57,7 +57,8 @@ class SourceView {
       time ? timeText(time) : ""));
     const calls = element("span", { class: "number quiet" }, line.through ? timeText(line.through) : "");
     return element("div", { class: "row opens", "data-line": line.path, click: event => this.toggle(event, line) },
-      cells, calls, phaseBar(line, this.most), element("span", { class: "number" }, String(line.number)),
+      cells, calls, phaseBar(line, this.most),
+      element("span", { class: "number" }, link("line", line.path, String(line.number))),
       element("code", {}, text));
   }
 
@@ -67,6 +68,7 @@ class SourceView {
   }
 
   toggle(event, line) {
+    if (event.target.closest("a")) return;
     const row = event.currentTarget;
     if (row.nextSibling?.classList?.contains("detail")) row.nextSibling.remove();
     else row.after(element("div", { class: "detail" }, launchesDetail(line)));

@@ -10,7 +10,7 @@ function sumColumns(rows) {
     { title: "part", type: "number", value: row => row.total, show: row => percentText(row.total, wholeTime) },
     { title: "", type: "track", value: row => row.total, show: row => phaseBar(row, most) },
     ...SPENT.map(phase => ({
-      title: phaseName(phase),
+      title: phaseName(phase).replace("gradient accumulation", "grad. acc."),
       type: "number",
       value: row => row.phases[phase],
       show: row => (row.phases[phase] ? timeText(row.phases[phase]) : ""),
@@ -26,7 +26,7 @@ function nameColumn(title, value, show = row => value(row), type = "name wide") 
 function linesTable() {
   const rows = [...lines.filter(line => line.total), ...unplaced.values()];
   const columns = [...sumColumns(rows),
-    nameColumn("line", row => row.name, row => (row.path ? lineLink(row) : row.name)),
+    nameColumn("line", row => row.name, row => (row.path ? lineLink(row) : row.name), "name"),
     nameColumn("code", row => row.code)];
   return new PagedTable(columns, rows, { textOf: row => `${row.path} ${row.name} ${row.code}`, detail: launchesDetail });
 }

@@ -1,0 +1,37 @@
+"""Sessions and profiles show themselves in Jupyter."""
+
+from profiler_ext.session import Session
+from tests.analyses import gpu_step
+from tests.compiling import torch
+
+assert torch  # profile needs it
+
+
+def session() -> Session:
+    shown = Session(gpu_step().recording)
+    shown.analysis = gpu_step()
+    return shown
+
+
+def test_a_session_is_its_ledger_and_top_lines() -> None:
+    html = session()._repr_html_()
+    assert "compiled: led to source lines" in html
+    assert "h = self.up(x)" in html
+
+
+def test_a_profile_is_its_last_session() -> None:
+    from profiler_ext import profile
+
+    prof = profile.__new__(profile)
+    prof.sessions = []
+    assert prof._repr_html_() is None
+    prof.sessions = [session()]
+    assert prof._repr_html_() == session()._repr_html_()
+
+
+def test_a_profile_annotates_its_last_session() -> None:
+    from profiler_ext import profile
+
+    prof = profile.__new__(profile)
+    prof.sessions = [session()]
+    assert prof.annotate("model.py", width=60) == session().annotate("model.py", width=60)
