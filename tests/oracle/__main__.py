@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from tests.oracle.ablation import Ablation, ablate
 from tests.oracle.compiling import compile_model
 from tests.oracle.models import draw
 from tests.oracle.scoring import Score, add
@@ -22,20 +28,23 @@ def main(arguments: list[str] | None = None) -> int:
         0 when every line is right and every model ran, else 1.
     """
     options = _options(arguments)
-    score = Score()
+    score, ablations = Score(), []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.monotonic()
     try:
         _score_models(score, options, started)
+        ablations = _ablations(options, started)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
     finally:
-        Path(options.json).write_text(json.dumps(score.as_json(), indent=1))
-        print(f"oracle on {options.device}: {score.summary()}; {time.monotonic() - started:.0f} s")
-    for wrong in score.wrong:
-        print(wrong)
-    for failed in score.failed:
-        print(failed)
-    return int(bool(score.wrong or score.failed))
+        Path(options.json).write_text(json.dumps(_details(score, ablations), indent=1))
+        taken = f"torch {torch.__version__}, {time.monotonic() - started:.0f} s"
+        print(f"oracle on {options.device}: {score.summary()}; {taken}", flush=True)
+        print(_agreement(ablations), flush=True)
+    unmoved = [one for one in ablations if one.unmoved]
+    for exception in (*score.wrong, *score.failed, *score.refused, *unmoved):
+        print(exception)
+    return int(bool(score.wrong or score.failed or unmoved))
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -46,6 +55,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", type=int, help="stop after so many models")
     parser.add_argument("--seconds", type=int, default=540, help="stop after so long")
     parser.add_argument("--model-seconds", type=int, default=120, help="time for one model")
+    parser.add_argument("--ablate", type=int, default=0, help="remove a line of so many models")
     parser.add_argument("--json", default="oracle.json", help="where the details go")
     return parser.parse_args(arguments)
 
@@ -53,16 +63,47 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 def _score_models(score: Score, options: argparse.Namespace, started: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in itertools.count(options.seed):
-            model = draw(seed)
-            add(
-                score,
-                model,
-                compile_model(model, Path(folder), options.device, options.model_seconds),
-            )
-            if score.kernels >= options.kernels or score.models == options.models:
+            _score_model(score, seed, Path(folder), options)
+            enough = score.kernels >= options.kernels or score.models == options.models
+            if enough or time.monotonic() - started > options.seconds:
                 break
+            if score.models % 20 == 0:
+                print(f"... {score.summary()}", file=sys.stderr, flush=True)
+
+
+def _ablations(options: argparse.Namespace, started: float) -> list[Ablation]:
+    found: list[Ablation] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(options.seed, options.seed + options.ablate):
             if time.monotonic() - started > options.seconds:
                 break
+            try:
+                found.append(ablate(seed, Path(folder), options.device, options.model_seconds))
+            except Exception as error:
+                print(f"ablation {seed}: {error!r}", file=sys.stderr)
+    return found
+
+
+def _details(score: Score, ablations: list[Ablation]) -> dict[str, Any]:
+    return score.as_json() | {"ablations": [dataclasses.asdict(one) for one in ablations]}
+
+
+def _agreement(ablations: list[Ablation]) -> str:
+    given = sum(one.given for one in ablations)
+    unmoved = sum(len(one.unmoved) for one in ablations)
+    changed, beside = sum(a.changed for a in ablations), sum(a.beside for a in ablations)
+    return (
+        f"lines removed {len(ablations)}: {given - unmoved} of the {given} call sites given to "
+        f"them changed; {changed} changed in all, {beside} of them by fusion or layout alone"
+    )
+
+
+def _score_model(score: Score, seed: int, folder: Path, options: argparse.Namespace) -> None:
+    model = draw(seed)
+    try:
+        add(score, model, compile_model(model, folder, options.device, options.model_seconds))
+    except Exception as error:  # one bad model must not cost the others' figures
+        score.failed.append({"seed": seed, "blocks": model.blocks, "why": repr(error)})
 
 
 if __name__ == "__main__":

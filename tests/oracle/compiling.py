@@ -30,8 +30,8 @@ from tests.oracle.draft import Model
 Borne = Mapping[str, frozenset[str]]
 
 
-class TimeLimitError(Exception):
-    """A model took longer than it may."""
+class TimeLimitError(BaseException):
+    """A model took longer than it may; nothing that torch catches on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Compiled:
         borne: of each output module, the constants that each FX node has as arguments.
         gaps: what capture said it could not see.
         error: why the model ended early, if it did.
+        refused: torch alone, without capture, fails in it too.
     """
 
     file: Path
@@ -51,6 +52,7 @@ class Compiled:
     borne: Mapping[str, Borne]
     gaps: tuple[Gap, ...]
     error: str | None
+    refused: bool
 
 
 def compile_model(model: Model, folder: Path, device: str, limit_s: int) -> Compiled:
@@ -73,7 +75,8 @@ def compile_model(model: Model, folder: Path, device: str, limit_s: int) -> Comp
             error = _failure(lambda: _train(_loaded(file), device))
         capture = switch.current()
         assert capture is not None
-        return Compiled(file, capture.graphs, borne, capture.gaps, error)
+        refused = error is not None and _fails_without_capture(file, device, limit_s)
+        return Compiled(file, capture.graphs, borne, capture.gaps, error, refused)
     finally:
         profiler_ext.disable()
 
@@ -81,9 +84,16 @@ def compile_model(model: Model, folder: Path, device: str, limit_s: int) -> Comp
 def _failure(run: Callable[[], None]) -> str | None:
     try:
         run()
-    except Exception as error:
+    except (Exception, TimeLimitError) as error:
         return f"{type(error).__name__}: {error}"[:2000]
     return None
+
+
+def _fails_without_capture(file: Path, device: str, limit_s: int) -> bool:
+    profiler_ext.disable()
+    torch._dynamo.reset()
+    with _time_limit(limit_s), _stubbed(device):
+        return _failure(lambda: _train(_loaded(file), device)) is not None
 
 
 def _train(module: ModuleType, device: str) -> None:

@@ -23,7 +23,8 @@ class Model:
     Attributes:
         seed: draws it again.
         blocks: names of the blocks that it is made of.
-        text: its source; ``model`` is the function and ``inputs(device)`` its arguments.
+        text: its source; ``model`` is the function, ``inputs(device)`` its arguments and
+            ``OPTIONS`` how it is compiled.
     """
 
     seed: int
@@ -87,13 +88,14 @@ class Draft:
         """Return one of the choices."""
         return self.rng.choice(choices)
 
-    def text(self, result: str) -> str:
-        """Return the source of the finished model."""
+    def text(self, result: str, options: str) -> str:
+        """Return the source of the finished model; ``options`` is how it is compiled."""
         names = ", ".join(name for name, _ in self._inputs)
         values = "".join(f"        {value},\n" for _, value in self._inputs)
         body = "\n".join([f"def model({names}):", *self._body, f"    return {result}"])
         arguments = f"def inputs(device):\n    return (\n{values}    )"
-        return "\n\n".join([_HEADER, *self._functions, body, arguments]) + "\n"
+        parts = [_HEADER, *self._functions, body, arguments, f"OPTIONS = {options}"]
+        return "\n\n".join(parts) + "\n"
 
     def _input(self, value: str) -> str:
         name = self._name("w")

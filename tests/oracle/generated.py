@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 _DEFINERS = frozenset({"triton", "cpp_pybinding", "cpp", "halide", "multi_kernel"})
@@ -12,7 +11,7 @@ _CPP_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _PYTHON_COMMENT = re.compile(r"#[^\n]*")
 
 
-def kernel_codes(module: str) -> Mapping[str, str]:
+def kernel_codes(module: str) -> dict[str, str]:
     """Return the code of each kernel of an output module, without comments, by name.
 
     Args:

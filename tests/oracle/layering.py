@@ -110,6 +110,18 @@ def own_function(m: Draft, x: str) -> str:
     return m.line(f"{name}.apply({x} * C) * C")
 
 
+def graph_break(m: Draft, x: str) -> str:
+    y = m.line(f"torch.sin({x} * C)")
+    m.do("torch._dynamo.graph_break()")
+    return m.line(f"{y} * C")
+
+
+def own_gradient(m: Draft, x: str) -> str:
+    helper = m.function("t", "a = torch.sin(t * C)", "return (a * a * C).sum()")
+    y = m.line(f"torch.func.grad({helper})({x})")
+    return m.line(f"{y} * C + {x}")
+
+
 BLOCKS = (
     matmul,
     linear,
@@ -121,4 +133,5 @@ BLOCKS = (
     loop,
     checkpointed,
     own_function,
+    graph_break,
 )

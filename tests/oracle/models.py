@@ -10,6 +10,8 @@ from tests.oracle.draft import Draft, Model
 BLOCKS = (*pointwise.BLOCKS, *reducing.BLOCKS, *arranging.BLOCKS, *layering.BLOCKS)
 _SIZES = ((64, 128), (8, 32), (32, 4096), (1024, 1024), (16, 65536))
 _SIZE_WEIGHTS = (6, 4, 2, 2, 1)
+_OPTIONS = ("{}", "{'dynamic': True}", "{'options': {'combo_kernels': True}}")
+_OPTION_WEIGHTS = (7, 2, 1)
 
 
 def draw(seed: int) -> Model:
@@ -25,4 +27,5 @@ def draw(seed: int) -> Model:
     x = draft.weight(rows, columns)
     for block in blocks:
         x = block(draft, x)
-    return Model(seed, tuple(block.__name__ for block in blocks), draft.text(x))
+    text = draft.text(x, rng.choices(_OPTIONS, _OPTION_WEIGHTS)[0])
+    return Model(seed, tuple(block.__name__ for block in blocks), text)

@@ -42,7 +42,20 @@ class Wrong:
 
 @dataclass(slots=True)
 class Score:
-    """The sums over many models."""
+    """The sums over many models.
+
+    Attributes:
+        models: how many were drawn.
+        kernels: definitions in their generated code.
+        bearing: those of them whose code has constants.
+        sites: call sites of generated kernels.
+        expected: lines whose constants stand in a call site's kernel.
+        found: lines that the table gives a call site through nodes with constants.
+        right: lines that are both.
+        wrong: every call site where they differ.
+        failed: what capture or a model could not do.
+        refused: models that torch fails in without capture too.
+    """
 
     models: int = 0
     kernels: int = 0
@@ -53,6 +66,7 @@ class Score:
     right: int = 0
     wrong: list[Wrong] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def precision(self) -> float:
@@ -70,7 +84,8 @@ class Score:
             f"models {self.models}, kernels {self.kernels} ({self.bearing} with constants), "
             f"call sites {self.sites}, lines checked {self.expected}, "
             f"precision {self.precision:.4f}, recall {self.recall:.4f}, "
-            f"wrong call sites {len(self.wrong)}, failed models {len(self.failed)}"
+            f"wrong call sites {len(self.wrong)}, failures {len(self.failed)}, "
+            f"models that torch alone fails in {len(self.refused)}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -81,8 +96,9 @@ class Score:
 def add(score: Score, model: Model, compiled: Compiled) -> None:
     """Score the kernels of one model."""
     score.models += 1
+    into = score.refused if compiled.refused else score.failed
     for problem in _problems(compiled):
-        score.failed.append({"seed": model.seed, "blocks": model.blocks, "why": problem})
+        into.append({"seed": model.seed, "blocks": model.blocks, "why": problem})
     marked = MarkedLines.read(model.text)
     for instance in compiled.graphs:
         if instance.output_module is not None:

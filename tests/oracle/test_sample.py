@@ -1,0 +1,25 @@
+"""A sample of the oracle: in these models every line of every generated kernel is right.
+
+``python -m tests.oracle`` draws as many more as asked, on the CPU or on a GPU.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.oracle.compiling import compile_model
+from tests.oracle.models import draw
+from tests.oracle.scoring import Score, add
+
+SEEDS = (0, 3, 7, 11, 12, 19, 20, 26, 31, 39, 52, 57)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_kernel_has_the_lines_whose_constants_stand_in_its_code(
+    seed: int, tmp_path: Path
+) -> None:
+    score, model = Score(), draw(seed)
+    add(score, model, compile_model(model, tmp_path, "cpu", limit_s=120))
+    assert score.right > 0
+    assert (score.wrong, score.failed) == ([], [])
+    assert (score.precision, score.recall) == (1.0, 1.0)
