@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from profiler_ext.capture.hooks import Capture
+from profiler_ext.warmup import WarmupProfile
 
 _lock = threading.Lock()
 _capture: Capture | None = None
@@ -27,7 +28,9 @@ def enable(*, cpu_events: bool | None = None, strict: bool = False) -> None:
     with _lock:
         if _capture is None:
             fresh = Capture(
-                cpu_events=_on_cpu() if cpu_events is None else cpu_events, strict=strict
+                cpu_events=_on_cpu() if cpu_events is None else cpu_events,
+                strict=strict,
+                warmup=WarmupProfile,
             )
             fresh.install()
             _capture = fresh

@@ -28,7 +28,8 @@ ALLOWED = {
     "store": "errors records writing",
     "torch_compat": "errors",
     "capture": "errors paths records store torch_compat",
-    "switch": "capture",
+    "warmup": "attribution kineto records torch_compat",
+    "switch": "capture warmup",
     "autostart": "switch",
     "stepping": "capture records torch_compat",
     "session": "attribution errors exporters kineto records",
@@ -41,7 +42,16 @@ ALLOWED = {
     "exporters": "errors kineto peaks records writing",
 }
 OWNERS = {
-    "torch": {"torch_compat", "capture", "profiler", "stepping", "switch", "doctor", "running"},
+    "torch": {
+        "torch_compat",
+        "capture",
+        "profiler",
+        "stepping",
+        "switch",
+        "doctor",
+        "running",
+        "warmup",
+    },
     "pandas": {"exporters.tables"},
     "pyarrow": {"exporters.tables"},
     "perfetto": {"exporters.perfetto"},

@@ -61,8 +61,9 @@ class Aligner:
 
     def learnt(self, graph: int) -> _Counts:
         """Return what was learnt of a graph's library calls."""
-        counts = self._counts.get(self._identity(graph), {})
-        return {site: count for site, count in counts.items() if count is not None}
+        known: dict[int, int | None] = dict(self._graphs[graph].library_counts)
+        known |= self._counts.get(self._identity(graph), {})
+        return {site: count for site, count in known.items() if count is not None}
 
     def _identity(self, graph: int) -> object:
         provenance = self._graphs[graph].provenance

@@ -10,7 +10,6 @@ import torch.fx
 
 from profiler_ext.capture import cost
 from profiler_ext.capture.edges import made_of
-from profiler_ext.capture.edges import made_of
 from profiler_ext.capture.exact_nodes import exact_nodes
 from profiler_ext.capture.fx_nodes import inner_prefix
 from profiler_ext.records import CallSite, SiteKind
@@ -120,11 +119,12 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
     origin = inductor.extern_origin(kernel)
     nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
     user_triton = inductor.is_user_triton(kernel)
+    ordered = _in_graph_order(nodes)
     return PendingSite(
         kind=SiteKind.USER_TRITON if user_triton else SiteKind.EXTERN,
         kernel=name,
-        op=None if user_triton else inductor.extern_op(kernel) or _spelled(name),
-        nodes=_in_graph_order(nodes),
+        op=None if user_triton else _op_of(kernel, name, next(iter(ordered[-1:]), None)),
+        nodes=ordered,
         reads=inductor.extern_reads(kernel),
         writes=inductor.extern_writes(kernel),
         graph=inductor.current_fx_graph(),
@@ -170,11 +170,17 @@ def _generated_kind(kernel: str) -> SiteKind:
     return SiteKind.TRITON_TEMPLATE if kernel.startswith("triton_tem") else SiteKind.TRITON
 
 
+def _op_of(kernel: Any, name: str, node: torch.fx.Node | None) -> str | None:
+    return inductor.extern_op(kernel, node) or _spelled(name)
+
+
 def _spelled(name: str) -> str | None:
     """``extern_kernels.mm`` and ``aten.sort.default`` as the profiler spells them."""
     parts = name.removeprefix("torch.ops.").split(".")
     if parts[0] == "extern_kernels":
         return f"aten::{parts[-1]}"
+    if parts[0] == "higher_order":
+        return None
     return f"{parts[0]}::{parts[1]}" if len(parts) >= 2 else None
 
 

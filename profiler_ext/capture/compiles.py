@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,8 +18,9 @@ import torch.fx
 from profiler_ext.capture.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.joint import JointGraph
+from profiler_ext.capture.replacements import Replaced
 from profiler_ext.records import Gap, Provenance
-from profiler_ext.torch_compat import fx, inductor, process
+from profiler_ext.torch_compat import inductor, process
 
 _KEPT_GRAPHS = 4096
 
@@ -41,14 +41,14 @@ class InnerCompile:
         gm: the graph module; the passes change it in place.
         entered: names of the call nodes as it entered.
         started_ns: when it began.
-        replaced: what the post-grad passes' new nodes replaced.
+        replaced: for each graph what the post-grad passes' new nodes replaced.
         sealed: the provenance and its bytes, once the graph was compiled; ``None`` on a cache hit.
     """
 
     gm: torch.fx.GraphModule
     entered: frozenset[str]
     started_ns: int
-    replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
+    replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
     sealed: Sealed | None = None
 
 

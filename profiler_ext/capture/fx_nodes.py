@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch.fx
@@ -11,6 +11,7 @@ import torch.fx
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.joint import JointGraph, Link, filled_meta
 from profiler_ext.capture.module_paths import module_frames
+from profiler_ext.capture.replacements import Replaced
 from profiler_ext.capture.stacks import parse_stack
 from profiler_ext.records import FxNode, ModuleFrame, TensorSpec
 from profiler_ext.torch_compat import fx
@@ -36,26 +37,28 @@ class Surroundings:
     """What a node's record needs from around its graph.
 
     Attributes:
-        joint: the joint graph that the graph was cut from, if it is known.
+        joint_of: the joint graph that a graph was cut from, if it is known.
         dynamo: the Dynamo graph of the same compile, if it is known.
         entered: names in the graph as it entered Inductor.
-        replaced: what the post-grad passes' new nodes replaced.
+        replaced: for each graph what the post-grad passes' new nodes replaced.
     """
 
-    joint: JointGraph | None = None
+    joint_of: Callable[[torch.fx.Graph], JointGraph | None]
     dynamo: DynamoGraph | None = None
     entered: frozenset[str] = frozenset()
-    replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
+    replaced: Mapping[torch.fx.Graph, Replaced] = field(default_factory=dict)
 
-    def rows(self, name: str) -> tuple[tuple[str, fx.Meta], ...]:
+    def rows(self, node: torch.fx.Node) -> tuple[tuple[str, fx.Meta], ...]:
         """Return what a node replaced, in the post-grad passes or in the joint graph's."""
-        at_joint = self.joint.replaced.get(name, ()) if self.joint else ()
-        return tuple(self.replaced.get(name, ())) or tuple(at_joint)
+        joint = self.joint_of(node.graph)
+        at_joint = joint.replaced.get(node.name, ()) if joint else ()
+        return tuple(self.replaced.get(node.graph, {}).get(node.name, ())) or tuple(at_joint)
 
-    def link(self, name: str, replaced: Iterable[str]) -> Link:
+    def link(self, node: torch.fx.Node, replaced: Iterable[str]) -> Link:
         """Return the forward node of a node, or of the first one that it replaced."""
-        links = self.joint.links if self.joint else {}
-        found = (links[n] for n in (name, *replaced) if n in links)
+        joint = self.joint_of(node.graph)
+        links = joint.links if joint else {}
+        found = (links[n] for n in (node.name, *replaced) if n in links)
         return next(found, _FOREIGN)
 
 
@@ -122,10 +125,10 @@ def _leads(path: str, modules: tuple[ModuleFrame, ...]) -> bool:
 
 def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
     """Return the record of one FX node."""
-    replaced = around.rows(node.name)
+    replaced = around.rows(node)
     meta = filled_meta(node.meta, replaced)
-    link = around.link(node.name, (name for name, _ in replaced))
-    dynamo = around.dynamo
+    link = around.link(node, (name for name, _ in replaced))
+    dynamo, joint = around.dynamo, around.joint_of(node.graph)
     return FxNode(
         name=node.name,
         target=fx.target_name(node.target),
@@ -143,7 +146,7 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         annotation=fx.annotation(meta),
         inputs=tuple(value.name for value in node.all_input_nodes),
         entry_name=node.name if node.name in around.entered else None,
-        joint_name=node.name if around.joint and node.name in around.joint.names else None,
+        joint_name=node.name if joint and node.name in joint.names else None,
         forward_node=link.forward_node or None,
         forward_evidence=link.evidence or None,
         replaced=tuple(name for name, _ in replaced),

@@ -7,9 +7,11 @@ the observing part is caught, kept as a gap, and warned of once; ``strict`` rais
 from __future__ import annotations
 
 import time
+import traceback
 import warnings
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from profiler_ext.capture import call_sites
 from profiler_ext.capture.compiles import Compiles, Sealed
@@ -29,16 +31,33 @@ Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
 
 
+class Warmup(Protocol):
+    """Profiles one call; begins when it is made."""
+
+    @staticmethod
+    def is_wanted() -> bool:
+        """Tell whether a call may be profiled now."""
+
+    def __init__(self) -> None: ...
+
+    def learn(self, graph: GraphInstance) -> tuple[tuple[int, int], ...]:
+        """End, and count the device events of each library call."""
+
+
 class Capture:
     """The hooks of this process and what they have seen."""
 
-    def __init__(self, *, cpu_events: bool, strict: bool) -> None:
+    def __init__(
+        self, *, cpu_events: bool, strict: bool, warmup: type[Warmup] | None = None
+    ) -> None:
         """Prepare; nothing is installed yet.
 
         Args:
             cpu_events: give Inductor's C++ kernels events.
             strict: raise what goes wrong in a hook instead of keeping it as a gap.
+            warmup: profiles the first call of a graph that CUDA graphs will replay.
         """
+        self._warmup = warmup
         self.strict = strict
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
         self._compiles = Compiles()
@@ -108,8 +127,7 @@ class Capture:
         except Exception as error:
             if self.strict:
                 raise
-            name = observer.__name__.strip("_")
-            gap = Gap(GapReason.HOOK_FAILED, f"{name}: {type(error).__name__}: {error}")
+            gap = Gap(GapReason.HOOK_FAILED, _failure(observer, error))
             if not self._gaps:
                 warnings.warn(f"a capture hook failed ({gap.detail})", CaptureWarning, stacklevel=2)
             self._gaps.append(gap)
@@ -165,12 +183,12 @@ class Capture:
 
     def _post_grad_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         inner = self._compiles.inner
-        watch = self._observe(Watch, args[0]) if inner and inner.gm is args[0] else None
+        watch = self._observe(Watch, args[0]) if inner else None
         if inner is None or watch is None:
             return original(*args, **kwargs)
         with fx.watching_replacements(args[0], watch.note):
             result = original(*args, **kwargs)
-        inner.replaced = self._observe(watch.replaced) or {}
+        inner.replaced[args[0].graph] = self._observe(watch.replaced) or {}
         return result
 
     def _inner_compile(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
@@ -197,16 +215,31 @@ class Capture:
         result = original(*args, **kwargs)
         graph_kwargs: dict[str, Any] = args[3] if len(args) > 3 else kwargs["graph_kwargs"]
         is_backward = bool(graph_kwargs.get("is_backward"))
-        self._observe(self._registry.register, args[0], is_backward, started_ns)
+        is_replayed = bool(graph_kwargs.get("cudagraphs"))
+        self._observe(self._registry.register, args[0], is_backward, is_replayed, started_ns)
         return result
 
     def _artifact_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        result = original(*args, **kwargs)
+        warmup = self._observe(self._begin_warmup, args[0])
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            if warmup is not None:
+                self._observe(self._end_warmup, *warmup)
         if self.on_optimizer_graph is not None:
             instance = self._registry.instance_of(args[0])
             if instance is not None and instance.runs_optimizer:
                 self.on_optimizer_graph(instance)
         return result
+
+    def _begin_warmup(self, artifact: Any) -> tuple[GraphInstance, Warmup] | None:
+        instance = self._registry.take_unlearnt(artifact)
+        if instance is None or self._warmup is None or not self._warmup.is_wanted():
+            return None
+        return instance, self._warmup()
+
+    def _end_warmup(self, instance: GraphInstance, warmup: Warmup) -> None:
+        self._registry.learn(instance, warmup.learn(instance))
 
     def _dynamo_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         self._observe(self._keep_dynamo, *args[:2])
@@ -220,6 +253,14 @@ class Capture:
         if self._cpu_events:
             self._observe(self._cpu_kernels.rebind, module)
         return module
+
+
+def _failure(observer: Callable[..., Any], error: Exception) -> str:
+    """Say what failed and where, in one short line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error).partition("\n")[0][:200]
+    where = f"{Path(place.filename).name}:{place.lineno}"
+    return f"{observer.__name__.strip('_')}: {type(error).__name__} at {where}: {text}"
 
 
 def _remove(patches: list[Patch]) -> None:

@@ -94,7 +94,7 @@ class Recall:
             dataclasses.replace(
                 recorded,
                 nodes=tuple(node for node, _ in nodes),
-                joint=around.joint.id if around.joint else None,
+                joint=joint.id if (joint := around.joint_of(inner.gm.graph)) else None,
                 dynamo_digest=around.dynamo.digest if around.dynamo else None,
             )
         )

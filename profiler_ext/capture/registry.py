@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from profiler_ext.capture import instances
 from profiler_ext.capture.compiles import Compiles, InnerCompile
 from profiler_ext.capture.recall import Recall
-from profiler_ext.records import CacheState, FxNode, GraphInstance
+from profiler_ext.records import CacheState, CallSite, FxNode, GraphInstance, SiteKind
 from profiler_ext.store import Store
 from profiler_ext.torch_compat import inductor, process
 
@@ -27,6 +28,7 @@ class Registry:
         self._lock = threading.Lock()
         self._graphs: list[GraphInstance] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
+        self._to_learn: set[int] = set()
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
@@ -43,7 +45,24 @@ class Registry:
         found = self._by_artifact.get(id(artifact))
         return found[1] if found is not None and found[0]() is artifact else None
 
-    def register(self, artifact: Any, is_backward: bool, started_ns: int) -> GraphInstance:
+    def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
+        """Return the instance of an artifact that will be replayed, at its first call only."""
+        if not self._to_learn or (instance := self.instance_of(artifact)) is None:
+            return None
+        if instance.index not in self._to_learn:
+            return None
+        self._to_learn.discard(instance.index)
+        return instance
+
+    def learn(self, instance: GraphInstance, counts: tuple[tuple[int, int], ...]) -> None:
+        """Keep what the warm-up call of an instance taught."""
+        with self._lock:
+            known = self._graphs[instance.index]
+            self._graphs[instance.index] = dataclasses.replace(known, library_counts=counts)
+
+    def register(
+        self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int
+    ) -> GraphInstance:
         """Make the instance of an artifact that has become ready."""
         inner = self._compiles.inner
         key = inductor.cache_key(artifact)
@@ -68,7 +87,13 @@ class Registry:
             )
             self._graphs.append(instance)
             self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
+            if is_replayed and any(site.kind is SiteKind.EXTERN for site in _sites(instance)):
+                self._to_learn.add(instance.index)
         return instance
+
+
+def _sites(instance: GraphInstance) -> tuple[CallSite, ...]:
+    return instance.provenance.call_sites if instance.provenance else ()
 
 
 def _store() -> Store:

@@ -10,6 +10,7 @@ import torch.fx
 from profiler_ext.capture.call_sites import partial_sum_site
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.fx_nodes import Nested, Surroundings, describe_nested, describe_nodes
+from profiler_ext.capture.joint import JointGraph
 from profiler_ext.capture.placing import PlacedSite, placed_sites
 from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records import Gap, GapReason, Provenance, SiteKind
@@ -43,7 +44,7 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
             torch_version=process.version(),
             is_backward=bool(graph.is_backward),
             is_inference=inductor.graph_is_inference(graph),
-            joint=around.joint.id if around.joint else None,
+            joint=joint.id if (joint := around.joint_of(gm.graph)) else None,
             dynamo_digest=around.dynamo.digest if around.dynamo else None,
             nodes=(*describe_nodes(gm.graph.nodes, around), *inner),
             call_sites=tuple(p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)),
@@ -55,13 +56,24 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
 def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:
     """Return what the records of a graph's nodes need from around it."""
     inner = compiles.inner
-    names = frozenset(node.name for node in gm.graph.nodes)
+    known: dict[torch.fx.Graph, JointGraph | None] = {}
+
+    def joint_of(graph: torch.fx.Graph) -> JointGraph | None:
+        if graph not in known:
+            names = inner.entered if inner and graph is gm.graph else _names(graph)
+            known[graph] = compiles.joint_of(names)
+        return known[graph]
+
     return Surroundings(
-        joint=compiles.joint_of(inner.entered if inner else names),
+        joint_of=joint_of,
         dynamo=compiles.dynamo,
         entered=inner.entered if inner else frozenset(),
         replaced=inner.replaced if inner else {},
     )
+
+
+def _names(graph: torch.fx.Graph) -> frozenset[str]:
+    return frozenset(node.name for node in graph.nodes)
 
 
 def _nested_nodes(sites: list[PlacedSite]) -> dict[str, Nested]:

@@ -177,6 +177,8 @@ class GraphInstance:
         nodes: the provenance's nodes with the stacks of *this* process, in the same order.
         line_evidence: one for each node: the truth that its stack came from.
         runs_optimizer: a node's stack passes through ``torch.optim``.
+        library_counts: pairs of call site and device events, for library calls, learnt from
+            the warm-up call of a graph that CUDA graphs replay.
         gaps: what is not known of this instance.
     """
 
@@ -192,4 +194,5 @@ class GraphInstance:
     nodes: tuple[FxNode, ...] = ()
     line_evidence: tuple[LineEvidence, ...] = ()
     runs_optimizer: bool = False
+    library_counts: tuple[tuple[int, int], ...] = ()
     gaps: tuple[Gap, ...] = field(default=())

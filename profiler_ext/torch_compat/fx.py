@@ -32,12 +32,6 @@ def call_text(node: torch.fx.Node) -> str:
     return f"{target_name(node.target)} {given}"
 
 
-def call_text(node: torch.fx.Node) -> str:
-    """Return what a node calls with which constants; values of other nodes are left open."""
-    given = torch.fx.map_arg((node.args, node.kwargs), lambda _: None)
-    return f"{target_name(node.target)} {given}"
-
-
 def original_aten(meta: Meta) -> str | None:
     """Return the op before decomposition."""
     op = meta.get("original_aten")

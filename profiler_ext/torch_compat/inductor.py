@@ -179,14 +179,15 @@ def extern_origins(kernel: Any) -> frozenset[torch.fx.Node]:
 
 def extern_reads(kernel: Any) -> tuple[str, ...]:
     """Return the names of the buffers that an extern kernel reads."""
-    try:
-        return tuple(sorted(dep.name for dep in kernel.get_read_writes().reads))
-    except (AssertionError, NotImplementedError):  # a user's Triton kernel has no layout of its own
-        return tuple(sorted(str(name) for name in kernel.get_read_names()))
+    if is_user_triton(kernel):  # it has no buffer of its own, and asserts when asked for one
+        return tuple(sorted({str(value.get_name()) for value in kernel.inputs}))
+    return tuple(sorted(dep.name for dep in kernel.get_read_writes().reads))
 
 
 def extern_writes(kernel: Any) -> tuple[str, ...]:
     """Return the names of the buffers that an extern kernel writes."""
+    if is_user_triton(kernel):
+        return tuple(sorted(str(name) for name in kernel.get_mutation_names()))
     own = kernel.maybe_get_name() if hasattr(kernel, "maybe_get_name") else None
     outputs = [output.maybe_get_name() for output in kernel.get_outputs()]
     return tuple(sorted({str(name) for name in (own, *outputs) if name is not None}))
@@ -198,12 +199,13 @@ def extern_name(kernel: Any) -> str:
     return str(name or getattr(kernel, "python_kernel_name", None) or type(kernel).__name__)
 
 
-def extern_op(kernel: Any) -> str | None:
-    """Return the ATen op of an extern kernel as the profiler spells it: ``aten::mm``."""
-    node = kernel.origin_node
+def extern_op(kernel: Any, node: torch.fx.Node | None) -> str | None:
+    """Return the ATen op of an extern kernel as the profiler spells it: ``aten::mm``.
+
+    A higher-order op is no operator at run time; the one that its node carries is.
+    """
     carried = node.args if node is not None else ()
     for overload in (getattr(kernel, "op_overload", None), *carried):
-        # A higher-order op is no operator at run time; the one that it carries is.
         if isinstance(overload, torch._ops.OpOverload):
             return str(overload._schema.name)
     return None

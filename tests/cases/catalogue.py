@@ -72,7 +72,12 @@ def cudagraphs(device):
     optimizer = torch.optim.AdamW(model.parameters(), capturable=device == "cuda")
     compiled = torch.compile(model, mode="reduce-overhead")
     update = torch.compile(optimizer.step, mode="reduce-overhead")
-    step = training(model, *tokens(device), compiled=compiled, update=update)
+    one = training(model, *tokens(device), compiled=compiled, update=update)
+
+    def step():
+        torch.compiler.cudagraph_mark_step_begin()
+        one()
+
     return Case(step, warmup=6, phases=FULL, coverage=0.99)
 
 

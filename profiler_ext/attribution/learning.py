@@ -1,0 +1,37 @@
+"""Owns what one call without a CUDA graph teaches: how many kernels each library call runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler_ext.attribution.alignment import align
+from profiler_ext.attribution.calls import Surroundings, find_calls
+from profiler_ext.attribution.launches import find_launches
+from profiler_ext.attribution.nesting import nest
+from profiler_ext.attribution.verification import is_plausible
+from profiler_ext.records import CallSite, Events, SiteKind
+
+
+def library_counts(events: Events, sites: Sequence[CallSite]) -> tuple[tuple[int, int], ...]:
+    """Count the device events of each library call in the one graph call of a trace.
+
+    Args:
+        events: a trace of one call of the graph, not a replay.
+        sites: the graph's call sites.
+
+    Returns:
+        Pairs of call site and count, by call site; empty where the call does not align.
+    """
+    nesting = nest(events)
+    around = Surroundings(events, nesting)
+    calls = [c for c in find_calls(around, find_launches(events, nesting)) if not c.is_replay]
+    if len(calls) != 1:
+        return ()
+    matches = align(sites, calls[0].units, {})
+    if not is_plausible(calls[0].units, matches) or any(match.gap for match in matches):
+        return ()
+    counts = dict.fromkeys((n for n, s in enumerate(sites) if s.kind is SiteKind.EXTERN), 0)
+    for match, launches in zip(matches, calls[0].launches, strict=True):
+        if match.site in counts:
+            counts[match.site] += len(launches)
+    return tuple(sorted(counts.items()))

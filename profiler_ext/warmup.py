@@ -1,0 +1,47 @@
+"""Owns the short profile of a graph's warm-up call, before CUDA graphs replay it.
+
+A replay tells no operators, so what its library calls run is learnt from the one call that
+is not replayed. ``PROFILER_EXT_LEARN=0`` leaves that call alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch.profiler
+
+from profiler_ext.attribution.learning import library_counts
+from profiler_ext.kineto.reader import read_trace
+from profiler_ext.records import GraphInstance
+from profiler_ext.torch_compat import process
+
+
+class WarmupProfile:
+    """Profiles one call of a graph."""
+
+    @staticmethod
+    def is_wanted() -> bool:
+        """Tell whether a warm-up call may be profiled now."""
+        return os.environ.get("PROFILER_EXT_LEARN", "1") != "0" and not process.profiler_is_on()
+
+    def __init__(self) -> None:
+        """Begin to record."""
+        activities = [
+            torch.profiler.ProfilerActivity.CPU,
+            torch.profiler.ProfilerActivity.CUDA,
+        ]
+        self._profiler: Any = torch.profiler.profile(activities=activities)
+        self._profiler.start()
+
+    def learn(self, graph: GraphInstance) -> tuple[tuple[int, int], ...]:
+        """End the recording and count what each library call ran."""
+        self._profiler.stop()
+        with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
+            path = Path(folder) / "warmup.json"
+            self._profiler.export_chrome_trace(str(path))
+            events = read_trace(path).events
+        sites = graph.provenance.call_sites if graph.provenance else ()
+        return library_counts(events, sites)
