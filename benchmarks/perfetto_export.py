@@ -61,9 +61,8 @@ def tile(source: Path, target: Path, events: int) -> None:
         target: where the long one shall be.
         events: the least number of events.
     """
-    opened = gzip.open(source, "rb") if source.suffix == ".gz" else source.open("rb")
-    with opened as file:
-        document = json.load(file)
+    text = source.read_bytes()
+    document = json.loads(gzip.decompress(text) if source.suffix == ".gz" else text)
     once = document["traceEvents"]
     timed = [event for event in once if event["ph"] == "X"]
     start_us = min(event["ts"] for event in timed)

@@ -22,16 +22,15 @@ class Counters:
         self._launches = launches
         self._rates = rates
 
-    def draw(self, parent: int, device: int, rank: int, rows: Sequence[int]) -> None:
+    def draw(self, parent: int, rank: int, rows: Sequence[int]) -> None:
         """Draw the counters of a device; one without any estimate is left out.
 
         Args:
             parent: uuid of the device's group.
-            device: the device.
             rank: place of the first in the group.
-            rows: the device's launches.
+            rows: the device's launches, at least one.
         """
-        peak = self._rates.peak(device)
+        peak = self._rates.peak(rows[0])
         bandwidth = None if peak is None else peak.gb_per_s
         arithmetic = None if peak is None else peak.tflop_per_s
         self._draw_one(parent, rank, rows, GB_PER_S, "GB/s", bandwidth)

@@ -53,7 +53,7 @@ def draw_devices(
         drawing.launches(uuid, group, rows)
         if group.on_gpu or _Group(group.device, True) not in groups:
             drawing.idle(uuid, group.device)
-        drawing.counters.draw(uuid, group.device, _COUNTERS_RANK, rows)
+        drawing.counters.draw(uuid, _COUNTERS_RANK, rows)
         if group.on_gpu:
             drawing.other_events(uuid, group.device)
 

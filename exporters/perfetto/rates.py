@@ -28,14 +28,17 @@ class Rates:
         self._analysis = analysis
         devices = analysis.recording.trace.devices
         self._peaks = {device.id: peak_of(device.name, peaks) for device in devices}
+        # The trace of a CPU's launches may name GPUs too; those are not what ran them.
+        self._on_gpu = ~np.ma.getmaskarray(analysis.launches.stream)
         self._refused: set[int] = set()
         self._known: dict[int, dict[str, float]] = {}
         for rows in _runs_of_sites(analysis):
             self._estimate(rows)
 
-    def peak(self, device: int) -> Peak | None:
-        """Return what a device can do at best, ``None`` where it is not known."""
-        return self._peaks.get(device)
+    def peak(self, row: int) -> Peak | None:
+        """Return what a launch's device can do at best, ``None`` where it is not known."""
+        device = int(self._analysis.launches.device[row])
+        return self._peaks.get(device) if self._on_gpu[row] else None
 
     def of(self, row: int) -> Mapping[str, float]:
         """Return a launch's rates by ``GB_PER_S`` and ``TFLOP_PER_S``."""
@@ -45,7 +48,7 @@ class Rates:
         """Return what a launch's slice says of its rates."""
         rates = self.of(row)
         said: dict[str, Argument | None] = {key: round(rate, 1) for key, rate in rates.items()}
-        peak = self.peak(int(self._analysis.launches.device[row]))
+        peak = self.peak(row)
         if peak is not None and rates:
             said["est_percent_of_peak_bandwidth"] = _percent(rates, GB_PER_S, peak.gb_per_s)
             said["est_percent_of_peak_arithmetic"] = _percent(rates, TFLOP_PER_S, peak.tflop_per_s)
@@ -57,13 +60,13 @@ class Rates:
         launches = self._analysis.launches
         duration_ns = int(launches.duration_ns[rows].sum())
         rates = _rates(_site(self._analysis, rows[0]), duration_ns)
-        if self._credible(int(launches.device[rows[0]]), rates):
+        if self._credible(rows[0], rates):
             self._known.update(dict.fromkeys(rows, rates) if rates else {})
         else:
             self._refused.update(rows)
 
-    def _credible(self, device: int, rates: Mapping[str, float]) -> bool:
-        peak = self.peak(device)
+    def _credible(self, row: int, rates: Mapping[str, float]) -> bool:
+        peak = self.peak(row)
         return peak is None or (
             rates.get(GB_PER_S, 0) <= MOST_OF_PEAK * peak.gb_per_s
             and rates.get(TFLOP_PER_S, 0) <= MOST_OF_PEAK * peak.tflop_per_s

@@ -95,3 +95,18 @@ def test_queries_can_be_run_twice(both: tuple[Analysis, Reader]) -> None:
     before = reader.rows("select * from time_by_line")
     reader.rows(queries())
     assert reader.rows("select * from time_by_line") == before
+
+
+def test_every_event_of_the_recording_is_drawn_with_its_time(
+    both: tuple[Analysis, Reader],
+) -> None:
+    analysis, reader = both
+    events, launched = analysis.recording.trace.events, analysis.launches.event.tolist()
+    others = sorted(set(range(len(events))) - set(launched))
+    expected: dict[str, tuple[int, int]] = {}
+    for row in others:
+        count, total_ns = expected.get(events.category[row], (0, 0))
+        expected[events.category[row]] = (count + 1, total_ns + int(events.duration_ns[row]))
+    drawn = reader.rows("select category, count() as n, sum(dur) as total from slice group by 1")
+    found = {category: (n, total) for category, n, total in drawn if category in expected}
+    assert found == expected

@@ -60,6 +60,16 @@ def test_device_without_a_known_peak_keeps_its_rates() -> None:
     assert rates.arguments(ADDMM) == {"est_gb_per_s": 10_000_000.0}
 
 
+def test_launch_on_the_cpu_is_not_measured_against_a_gpu() -> None:
+    analysis = _estimated({(0, 0): ("50000000", None)})
+    devices = analysis.recording.trace.devices
+    cpu = analyses.cpu_step()
+    on_gpu_host = dataclasses.replace(cpu.recording.trace, devices=devices)
+    recording = dataclasses.replace(analysis.recording, trace=on_gpu_host)
+    rates = Rates(dataclasses.replace(cpu, recording=recording))
+    assert rates.arguments(0) == {"est_gb_per_s": 500.0}
+
+
 def test_counter_adds_overlapping_launches_and_names_the_peak(tmp_path: Path) -> None:
     path = tmp_path / "trace.pftrace"
     export_perfetto(_estimated({(1, 0): ("3000000", "30"), (1, 1): ("8000000", None)}), path)
