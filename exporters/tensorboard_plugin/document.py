@@ -1,6 +1,6 @@
 """Owns the file that the view reads: small, whole, and readable without pandas or the trace.
 
-Rows are what the summing tables say; parts say what each kernel is made of, so that the page
+Rows are what the summing tables say; parts say what launches are made of, so that the page
 leads from any row to the launches it is fused into. Times are nanoseconds over all steps.
 """
 
@@ -43,18 +43,33 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     line: int | None = None
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What one op of one line and module has in one kernel.
+class Fusion(msgspec.Struct, frozen=True, array_like=True):
+    """Launches of one kernel that hold the same ops of the same lines in the same phases.
 
     Attributes:
-        kernel, line, module: index into the table of that name.
-        op: index into ``Document.ops``.
-        phase: index into ``Document.phases``.
-        launches: how many launches of the kernel hold it.
-        duration_ns: its part of them.
+        kernel: index into the table of kernels.
+        launches: how many they are.
+        duration_ns: their time.
     """
 
     kernel: int
+    launches: int
+    duration_ns: int
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """What one op of one line and module has in the launches of one content.
+
+    Attributes:
+        fusion: index into ``Document.fusions``.
+        line, module: index into the table of that name.
+        op: index into ``Document.ops``.
+        phase: index into ``Document.phases``.
+        launches: how many of the launches hold it.
+        duration_ns: its part of them.
+    """
+
+    fusion: int
     line: int
     module: int
     op: int
@@ -106,7 +121,8 @@ class Document(msgspec.Struct, frozen=True):
         ledger: wall time of the steps by category.
         tables: where the time went.
         ops: names of ATen ops.
-        parts: what the kernels are made of.
+        fusions: the distinct contents of launches.
+        parts: what each of them is made of.
         files: the sources that lines are of.
     """
 
@@ -119,6 +135,7 @@ class Document(msgspec.Struct, frozen=True):
     ledger: tuple[Account, ...]
     tables: Tables
     ops: tuple[str, ...]
+    fusions: tuple[Fusion, ...]
     parts: tuple[Part, ...]
     files: tuple[Source, ...]
 

@@ -18,12 +18,14 @@ from exporters.tensorboard_plugin.document import (
     VERSION,
     Account,
     Document,
+    Fusion,
     Part,
     Row,
     Source,
     Tables,
     encoded,
 )
+from exporters.tensorboard_plugin.parts import fusions_and_parts
 from exporters.wording import (
     heading,
     labels,
@@ -45,7 +47,6 @@ _IDENTITY = {
     "op": ("aten_op", "gap"),
     "phase": ("phase",),
 }
-_OF_PARTS = ("kernel", "line", "module", "op", "phase")
 
 
 def write_attribution(analysis: Analysis, log_dir: Path, worker: str) -> Path:
@@ -73,6 +74,7 @@ def document_of(analysis: Analysis) -> Document:
     found = {by: _Table.of(analysis, by) for by in _IDENTITY}
     files = _timed_files(analysis, found["line"])
     number_of = {file.path: number for number, file in enumerate(files)}
+    fusions, parts = _made_of(analysis, found)
     return Document(
         format=FORMAT,
         version=VERSION,
@@ -88,7 +90,8 @@ def document_of(analysis: Analysis) -> Document:
             phase=found["phase"].rows({}),
         ),
         ops=tuple(name for (name,) in found["op"].names),
-        parts=tuple(_parts(analysis, found)),
+        fusions=fusions,
+        parts=parts,
         files=tuple(_source(file, analysis.recording.settings) for file in files),
     )
 
@@ -138,21 +141,16 @@ def _source(file: SourceFile, settings: Settings) -> Source:
     return Source(printable(short_path(file.path, settings)), printable(file.missing), tuple(lines))
 
 
-def _parts(analysis: Analysis, found: Mapping[str, _Table]) -> Iterable[Part]:
-    """Sum the shares that are alike in everything which the view tells apart."""
-    chosen = profiled_launches(analysis, None, None)[analysis.shares.launch]
+def _made_of(
+    analysis: Analysis, found: Mapping[str, _Table]
+) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
+    shares = analysis.shares
+    chosen = profiled_launches(analysis, None, None)[shares.launch]
     if not chosen.any():
-        return
+        return (), ()
     keys = _keys(analysis)
-    columns = [_numbers(keys[by], found[by].records, by)[chosen] for by in _OF_PARTS]
-    alike, of_share = np.unique(np.column_stack(columns), axis=0, return_inverse=True)
-    of_share = of_share.ravel()
-    duration = np.zeros(len(alike), np.int64)
-    np.add.at(duration, of_share, analysis.shares.duration_ns[chosen])
-    pairs = np.column_stack((of_share, analysis.shares.launch[chosen]))
-    launches = np.bincount(np.unique(pairs, axis=0)[:, 0], minlength=len(alike))
-    for numbers, *sums in zip(alike.tolist(), launches.tolist(), duration.tolist(), strict=True):
-        yield Part(*numbers, *sums)
+    numbers = {by: _numbers(keys[by], found[by].records, by)[chosen] for by in _IDENTITY}
+    return fusions_and_parts(shares.launch[chosen], shares.duration_ns[chosen], numbers)
 
 
 def _keys(analysis: Analysis) -> dict[str, Keys]:

@@ -14,6 +14,10 @@ from tests.analyses import gpu_step
 from tests.tensorboard.sessions import ROOT, mlp
 
 
+def kernel_of(document, part) -> str:
+    return document.tables.kernel[document.fusions[part.fusion].kernel].names[0]
+
+
 def test_the_lines_are_those_of_the_table_with_the_largest_first():
     document = document_of(gpu_step())
     assert [(row.names, row.launches, row.phase_ns) for row in document.tables.line] == [
@@ -38,7 +42,8 @@ def test_a_kernel_s_parts_are_its_ops_with_line_module_and_phase():
             part.duration_ns,
         )
         for part in document.parts
-        if tables_.kernel[part.kernel].names[0] == "triton_red_fused_gelu_backward_sum_0"
+        if tables_.kernel[document.fusions[part.fusion].kernel].names[0]
+        == "triton_red_fused_gelu_backward_sum_0"
     ]
     assert sorted(found, key=lambda part: part[2]) == [
         ("model.py:13", "mlp", "aten.mul.Tensor", "backward", 1, 20_000),
@@ -51,7 +56,8 @@ def test_the_parts_of_a_recorded_session_add_up_to_every_table(by):
     document = document_of(mlp().analysis)
     sums = {}
     for part in document.parts:
-        row, phase = getattr(part, by), part.phase
+        owner = document.fusions[part.fusion] if by == "kernel" else part
+        row, phase = getattr(owner, by), part.phase
         sums[row, phase] = sums.get((row, phase), 0) + part.duration_ns
     assert sums == {
         (number, phase): duration
@@ -59,6 +65,28 @@ def test_the_parts_of_a_recorded_session_add_up_to_every_table(by):
         for phase, duration in enumerate(row.phase_ns)
         if (number, phase) in sums or duration
     }
+
+
+def test_launches_of_one_kernel_with_other_contents_are_told_apart():
+    document = document_of(mlp().analysis)
+    held = {}
+    for part in document.parts:
+        if kernel_of(document, part) == "extern_kernels.mm":
+            line = document.tables.line[part.line].names[0]
+            held.setdefault(part.fusion, []).append((line, document.ops[part.op]))
+    assert sorted(held.values()) == [
+        [("examples/mlp.py:19", "aten.mm.default")],
+        [("examples/mlp.py:21", "aten.addmm.default")],
+        [("examples/mlp.py:21", "aten.mm.default")],
+    ]
+
+
+def test_the_contents_add_up_to_all_launches():
+    session = mlp()
+    document = document_of(session.analysis)
+    launches = session.analysis.launches
+    assert sum(fusion.launches for fusion in document.fusions) == len(launches)
+    assert sum(each.duration_ns for each in document.fusions) == int(launches.duration_ns.sum())
 
 
 def test_a_recorded_session_says_what_was_profiled_and_the_ledger():

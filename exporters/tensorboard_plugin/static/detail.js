@@ -1,8 +1,8 @@
-// What a row is fused with: the kernels that hold it, and all that is in each of them.
+// What a row is fused with: the launches that hold it, and all that is in each of them.
 
 import { countText, element, percentText, phaseText, sum, timeText } from "./words.js";
 
-const MOST_KERNELS = 100;
+const MOST_FUSIONS = 100;
 
 export function detail(runs, by, row, toSource) {
   const found = runs.map((run, column) => [run, row.cells[column]]).filter(([, cell]) => cell);
@@ -18,24 +18,27 @@ export function detail(runs, by, row, toSource) {
 
 function section(run, by, cell, isNamed) {
   const { data } = run;
-  const isPart = by === "phase"
-    ? (part) => data.phases[part[4]] === cell.names[0]
-    : (part) => part[{ kernel: 0, line: 1, module: 2 }[by]] === cell.index;
+  const isPart = {
+    line: (part) => part[1] === cell.index,
+    module: (part) => part[2] === cell.index,
+    kernel: (part) => data.fusions[part[0]][0] === cell.index,
+    phase: (part) => data.phases[part[4]] === cell.names[0],
+  }[by];
   const own = sum(cell.phase_ns) / Math.max(data.steps, 1);
   const whole = cell.inclusive_ns / Math.max(data.steps, 1);
   const fused = whole > own ? ` of ${timeText(whole)} in the launches that hold it` : "";
   const text = `${timeText(own)} a step${fused}, ${countText(cell.launches)} launches in ` +
     `${countText(data.steps)} steps`;
-  const kernels = byKernel(data, isPart);
-  const left = kernels.length - MOST_KERNELS;
+  const fusions = byFusion(data, isPart);
+  const left = fusions.length - MOST_FUSIONS;
   return element("div", {},
     isNamed ? element("h3", {}, run.name) : null,
     element("p", {}, text),
-    ...kernels.slice(0, MOST_KERNELS).map((each, at) => kernelBox(data, each, isPart, at === 0)),
-    left > 0 ? element("p", { className: "quiet" }, `and ${countText(left)} more kernels`) : null);
+    ...fusions.slice(0, MOST_FUSIONS).map((each, at) => fusionBox(data, each, isPart, at === 0)),
+    left > 0 ? element("p", { className: "quiet" }, `and ${countText(left)} more`) : null);
 }
 
-function byKernel(data, isPart) {
+function byFusion(data, isPart) {
   const own = new Map();
   for (const part of data.parts) {
     if (isPart(part)) own.set(part[0], (own.get(part[0]) ?? 0) + part[6]);
@@ -43,17 +46,17 @@ function byKernel(data, isPart) {
   return [...own].sort((a, b) => b[1] - a[1]);
 }
 
-// The parts of a kernel are drawn when it is first opened.
-function kernelBox(data, [kernel, own], isPart, isOpen) {
-  const row = data.tables.kernel[kernel];
+// The contents are drawn when the box is first opened.
+function fusionBox(data, [fusion, own], isPart, isOpen) {
+  const [kernel, launches, whole] = data.fusions[fusion];
   const steps = Math.max(data.steps, 1);
-  const whole = sum(row.phase_ns);
   const part = own < whole ? `${timeText(own / steps)} of ` : "";
-  const text = ` ${part}${timeText(whole / steps)} a step, ${countText(row.launches)} launches`;
+  const text = ` ${part}${timeText(whole / steps)} a step, ${countText(launches)} launches`;
+  const name = data.tables.kernel[kernel].names[0];
   const box = element("details", {},
-    element("summary", {}, element("code", {}, row.names[0]), text));
+    element("summary", {}, element("code", {}, name), text));
   const fill = () => {
-    if (box.open && box.children.length === 1) box.append(contents(data, kernel, whole, isPart));
+    if (box.open && box.children.length === 1) box.append(contents(data, fusion, whole, isPart));
   };
   box.addEventListener("toggle", fill);
   box.open = isOpen;
@@ -61,9 +64,9 @@ function kernelBox(data, [kernel, own], isPart, isOpen) {
   return box;
 }
 
-function contents(data, kernel, whole, isPart) {
+function contents(data, fusion, whole, isPart) {
   const heads = ["time/step", "part", "op", "phase", "line", "module"];
-  const rows = fusedOps(data, kernel, isPart).map((each) => element("tr",
+  const rows = fusedOps(data, fusion, isPart).map((each) => element("tr",
     { className: each.isOwn ? "own" : "" },
     element("td", { className: "number" }, timeText(each.ns / Math.max(data.steps, 1))),
     element("td", { className: "number" }, percentText(each.ns, whole)),
@@ -77,10 +80,10 @@ function contents(data, kernel, whole, isPart) {
 }
 
 // One row for an op of a line in a phase, whichever of the repeated layers it ran for.
-function fusedOps(data, kernel, isPart) {
+function fusedOps(data, fusion, isPart) {
   const found = new Map();
   for (const part of data.parts) {
-    if (part[0] !== kernel) continue;
+    if (part[0] !== fusion) continue;
     const [, line, module, op, phase, , ns] = part;
     const key = `${line} ${op} ${phase}`;
     if (!found.has(key)) found.set(key, { line, op, phase, ns: 0, modules: [], isOwn: false });
