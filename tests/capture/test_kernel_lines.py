@@ -69,3 +69,14 @@ def test_the_scale_of_a_softmax_keeps_its_line_when_torch_rewrites_it(tmp_path: 
     body = "y = x * 1.000244140625; z = torch.softmax(y, -1); return z * 1.000732421875"
     score = lines_of(tmp_path, body)
     assert (score.wrong, score.failed) == ([], [])
+
+
+def test_a_gradient_taken_inside_the_graph_has_the_line_that_takes_it(tmp_path: Path) -> None:
+    """A documented gap: Dynamo gives the backward nodes of ``torch.func.grad`` no other line."""
+    body = (
+        "f = lambda t: (torch.sin(t) * 1.000244140625).sum(); "
+        "g = torch.func.grad(f)(x); return g * 1.000732421875 + x"
+    )
+    score = lines_of(tmp_path, body)
+    found = {(wrong.backward, wrong.missing, wrong.surplus) for wrong in score.wrong}
+    assert (found, score.failed) == ({(False, (5,), (6,)), (True, (5,), (6,))}, [])
