@@ -100,6 +100,7 @@ def test_a_click_on_a_line_shows_the_launches_it_is_fused_into_and_what_else_is_
     ]
     view.locator(".detail summary").nth(1).click()
     rows = view.locator(".detail details").nth(1).locator("tbody tr")
+    rows.first.wait_for()
     found = [
         (row.locator("td").nth(2).inner_text(), row.locator("td").nth(4).inner_text().split()[0])
         for row in rows.all()
