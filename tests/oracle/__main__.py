@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -37,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
     finally:
-        Path(options.json).write_text(json.dumps(_details(score, ablations), indent=1))
+        _write(options.json, score, ablations)
         taken = f"torch {torch.__version__}, {time.monotonic() - started:.0f} s"
         print(f"oracle on {options.device}: {score.summary()}; {taken}", flush=True)
         print(_agreement(ablations), flush=True)
@@ -67,7 +66,8 @@ def _score_models(score: Score, options: argparse.Namespace, started: float) -> 
             enough = score.kernels >= options.kernels or score.models == options.models
             if enough or time.monotonic() - started > options.seconds:
                 break
-            if score.models % 20 == 0:
+            if score.models % 20 == 0:  # what was seen outlives a process that is killed
+                _write(options.json, score, [])
                 print(f"... {score.summary()}", file=sys.stderr, flush=True)
 
 
@@ -84,8 +84,9 @@ def _ablations(options: argparse.Namespace, started: float) -> list[Ablation]:
     return found
 
 
-def _details(score: Score, ablations: list[Ablation]) -> dict[str, Any]:
-    return score.as_json() | {"ablations": [dataclasses.asdict(one) for one in ablations]}
+def _write(file: str, score: Score, ablations: list[Ablation]) -> None:
+    removed = [dataclasses.asdict(one) for one in ablations]
+    Path(file).write_text(json.dumps(score.as_json() | {"ablations": removed}, indent=1))
 
 
 def _agreement(ablations: list[Ablation]) -> str:
