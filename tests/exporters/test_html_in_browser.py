@@ -118,6 +118,16 @@ def test_source_is_whole_where_it_still_stands(page):
     assert code == SOURCE.removesuffix("\n").split("\n")
 
 
+def test_source_far_from_any_time_can_be_left_out(page):
+    page.check("#source input")
+    assert (
+        page.locator(".source .row:not(.head) code").all_text_contents()
+        == (SOURCE.removesuffix("\n").split("\n")[7:])
+    )
+    page.uncheck("#source input")
+    assert page.locator(".source .row:not(.head)").count() == 14
+
+
 def test_source_that_is_not_there_is_said_so(page):
     page.select_option("select", label="train.py (0 ns)")
     assert "the file is not on this machine" in page.inner_text("#source")

@@ -1,6 +1,9 @@
 "use strict";
 // Owns the source files with time in the margin of each line.
 
+const LONG_FILE = 150;
+const CONTEXT = 4;
+
 class SourceView {
   constructor(host) {
     this.files = report.files.map(file => ({ file, lines: linesOf(file) })).sort(byImportance);
@@ -8,7 +11,9 @@ class SourceView {
       this.files.map(({ file }, at) => element("option", { value: String(at) }, this.title(at))));
     this.note = element("p", { class: "quiet" });
     this.box = element("div", { class: "source" });
-    host.append(element("p", {}, this.chooser), this.note, this.box);
+    this.excerpt = element("input", { type: "checkbox", change: () => this.draw() });
+    const label = element("label", {}, this.excerpt, " only near lines that took time");
+    host.append(element("p", {}, this.chooser, " ", label), this.note, this.box);
     if (this.files.length) this.show(0);
   }
 
@@ -26,7 +31,29 @@ class SourceView {
     this.phases = PHASES.filter(name => [...this.current.lines.values()].some(line => line.phases[PHASES.indexOf(name)]));
     this.box.style.setProperty("--phases", this.phases.length);
     this.note.textContent = file.missing ? `Only the recorded lines are shown: ${file.missing}.` : file.path;
-    this.box.replaceChildren(this.heads(), ...file.lines.flatMap((text, row) => this.row(file, text, row)));
+    this.excerpt.checked = file.lines.length > LONG_FILE;
+    this.draw();
+  }
+
+  draw() {
+    const { file } = this.current;
+    const rows = [];
+    let before = 0;
+    file.lines.forEach((text, row) => {
+      const number = file.missing ? file.numbers[row] : row + 1;
+      if (this.excerpt.checked && !this.isNear(number)) return;
+      if (number > before + 1) rows.push(element("div", { class: "skip quiet" }, "⋮"));
+      rows.push(this.row(number, text));
+      before = number;
+    });
+    this.box.replaceChildren(this.heads(), ...rows);
+  }
+
+  isNear(number) {
+    for (let other = number - CONTEXT; other <= number + CONTEXT; other += 1) {
+      if (this.current.lines.has(other)) return true;
+    }
+    return false;
   }
 
   heads() {
@@ -36,12 +63,9 @@ class SourceView {
       element("span", {}, "code"));
   }
 
-  row(file, text, row) {
-    const number = file.missing ? file.numbers[row] : row + 1;
+  row(number, text) {
     const line = this.current.lines.get(number);
-    const gap = file.missing && row > 0 && number > file.numbers[row - 1] + 1;
-    const made = line?.total ? this.timedRow(line, text) : this.plainRow(line, number, text);
-    return gap ? [element("div", { class: "skip quiet" }, "⋮"), made] : [made];
+    return line?.total ? this.timedRow(line, text) : this.plainRow(line, number, text);
   }
 
   plainRow(line, number, text) {
