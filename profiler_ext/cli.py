@@ -123,7 +123,7 @@ def _print_session(session: Session, folder: Path) -> None:
     print_report(session.analysis, console)
     console.print(f"\nwritten to {folder}:", markup=False)
     for name, use in _FILES.items():
-        console.print(f"  {name:24} {use}", markup=False)
+        console.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
 
 
 def _report(options: argparse.Namespace) -> int:
