@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch.profiler
 
 from profiler_ext import switch
+from profiler_ext.capture.called_modules import CalledModules
 from profiler_ext.errors import LateCaptureWarning, UsageError
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.paths import library_roots, user_roots
@@ -63,6 +64,7 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
+        self._called_modules = CalledModules()
         self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         torch_options.setdefault("experimental_config", process.all_threads_config())
@@ -82,6 +84,16 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
                 "schedule's active steps are over"
             )
         return self.sessions[-1]
+
+    def start(self) -> None:
+        """Begin, as the schedule says."""
+        self._called_modules.watch()
+        super().start()
+
+    def stop(self) -> None:
+        """End; the session is there when this returns."""
+        super().stop()
+        self._called_modules.leave()
 
     def step(self) -> None:
         """End a step."""
@@ -193,6 +205,7 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
             rank=int(os.environ.get("RANK", "0")),
             world_size=int(os.environ.get("WORLD_SIZE", "1")),
             step_source=self.step_source,
+            called_modules=self._called_modules.paths(),
         )
 
 

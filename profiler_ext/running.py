@@ -152,10 +152,10 @@ def _write(session: Session, request: Request, progress: Progress) -> None:
     progress.say("joining launches with lines")
     _ = session.analysis
     progress.say("writing files")
+    session.save(folder)  # first: from it all else can be made again
     export_as(session, "perfetto", folder / "trace.pftrace")
     export_as(session, "csv", folder)
     export_as(session, "html", folder / "report.html")
-    session.save(folder)  # last: where it is, the folder is whole
     progress.done()
 
 
@@ -245,6 +245,11 @@ def _remarks(request: Request, session: Session | None, steps: int) -> tuple[str
         return (
             f"the script ended after {steps} steps, before the {request.skip} skipped were over; "
             f"use --skip {max(steps - request.steps, 0)}",
+        )
+    if steps < request.skip + request.steps:
+        return (
+            f"the script ended after {steps} steps: {max(steps - request.skip, 0)} of the "
+            f"{request.steps} asked were recorded whole; use a smaller --skip",
         )
     if not session.recording.graphs:
         return ("the script compiled nothing, so every launch is eager: use torch.compile",)

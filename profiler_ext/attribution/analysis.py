@@ -31,7 +31,7 @@ def attribute(recording: Recording) -> Analysis:
     """
     events = recording.trace.events
     nesting = nest(events)
-    around = Surroundings(events, nesting)
+    around = Surroundings(events, nesting, dict(recording.settings.called_modules))
     enqueued = find_launches(events, nesting)
     places = PlaceTable(recording.graphs, recording.settings)
     table = _judge(recording, around, enqueued, places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from profiler_ext.attribution.nesting import Nesting
 from profiler_ext.attribution.phases import CallContext
 from profiler_ext.attribution.sequence import ForwardLinks
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, Ints
+from profiler_ext.records import Events, Ints, ModuleFrame
 
 _Order = tuple[int, int]
 """When the CPU enqueued it, then when the device ran it: a replay enqueues all at once."""
@@ -51,7 +51,17 @@ class GraphCall:
 class Surroundings:
     """Answers, for any CPU event of a trace, what it stands in."""
 
-    def __init__(self, events: Events, nesting: Nesting) -> None:
+    def __init__(
+        self, events: Events, nesting: Nesting, modules: Mapping[int, ModuleFrame] | None = None
+    ) -> None:
+        """Look at a trace.
+
+        Args:
+            events: its events.
+            nesting: their nesting.
+            modules: modules that were compiled by themselves, by the number in their mark.
+        """
+
         def nearest(question: Flags) -> Ints:
             return nesting.nearest(question & is_cpu)
 
@@ -66,6 +76,8 @@ class Surroundings:
         self.engine = nearest(ask(events.name, classify.is_engine))
         self.optimizer = nearest(ask(events.name, classify.is_optimizer))
         self._compiling = nearest(ask(events.name, classify.is_compiling))
+        self._modules = modules or {}
+        self._mark = nearest(ask(events.name, classify.is_module_mark))
 
     def is_trial(self, rows: Ints) -> Flags:
         """Tell whether a row is compile work rather than a run of a graph called within."""
@@ -75,14 +87,25 @@ class Surroundings:
         inner: Flags = take(depth, compiling, NO_ROW) > take(depth, marker, NO_ROW)
         return inner
 
-    def context(self, marker: int) -> CallContext:
-        """Return where a graph was called."""
+    def context(self, marker: int, forward: int | None) -> CallContext:
+        """Return where a graph was called.
+
+        Args:
+            marker: the call's row.
+            forward: the row at which its forward ran, its own for a forward.
+        """
         return CallContext(
             in_optimizer=bool(self.optimizer[marker] != NO_ROW),
             in_engine=bool(self.engine[marker] != NO_ROW),
             is_forward=bool(self.forward[marker] != NO_ROW),
             is_backward=bool(self.backward[marker] != NO_ROW),
+            module=None if forward is None else self._module(forward),
         )
+
+    def _module(self, row: int) -> ModuleFrame | None:
+        mark = int(self._mark[row])
+        number = None if mark == NO_ROW else names.marked_module(self.events.name[mark])
+        return None if number is None else self._modules.get(number)
 
 
 def find_calls(around: Surroundings, enqueued: Enqueued) -> tuple[GraphCall, ...]:
@@ -127,11 +150,15 @@ def _forward_links(around: Surroundings) -> ForwardLinks:
     return ForwardLinks(around.events, forward, backward)
 
 
-def _compile_id(around: Surroundings, links: ForwardLinks, marker: int) -> str | None:
-    """Return the region of a call; a backward's is that of the forward with its number."""
+def _forward_row(around: Surroundings, links: ForwardLinks, marker: int) -> int | None:
+    """Return the row at which the forward of a call ran: its own, or by sequence number."""
     backward = int(around.backward[marker])
-    inside = marker if backward == NO_ROW else links.forward_of(backward)
-    region = NO_ROW if inside is None else int(around.region[inside])
+    return marker if backward == NO_ROW else links.forward_of(backward)
+
+
+def _compile_id(around: Surroundings, forward: int | None) -> str | None:
+    """Return the region of a call; a backward's is that of its forward."""
+    region = NO_ROW if forward is None else int(around.region[forward])
     return None if region == NO_ROW else names.region_id(around.events.name[region])
 
 
@@ -146,12 +173,13 @@ def _call(
 ) -> GraphCall:
     launches = members.get(marker, np.empty(0, dtype=np.int64))
     trial = around.is_trial(enqueued.cpu[launches])
+    forward = _forward_row(around, links, marker)
     units = _units(around.events, enqueued, unit_row, launches[~trial], called.get(marker))
     return GraphCall(
         marker=marker,
         key=names.graph_key(around.events.name[marker]),
-        compile_id=_compile_id(around, links, marker),
-        context=around.context(marker),
+        compile_id=_compile_id(around, forward),
+        context=around.context(marker, forward),
         units=tuple(unit for unit, _ in units),
         launches=tuple(own for _, own in units),
         trials=tuple(launches[trial].tolist()),

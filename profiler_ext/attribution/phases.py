@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_ext.records import FxNode, GraphInstance, Phase
+from profiler_ext.records import FxNode, GraphInstance, ModuleFrame, Phase
 
 _FORWARD_TAGS = frozenset({"is_forward", "must_be_in_forward"})
 _BACKWARD_TAGS = frozenset({"is_backward", "must_be_in_backward"})
@@ -20,12 +20,14 @@ class CallContext:
         in_engine: inside autograd's engine, so while a backward pass runs.
         is_forward: called as a forward that autograd knows.
         is_backward: called as the backward of a compiled forward.
+        module: the module that was compiled by itself and called, if that is known.
     """
 
     in_optimizer: bool = False
     in_engine: bool = False
     is_forward: bool = False
     is_backward: bool = False
+    module: ModuleFrame | None = None
 
 
 def node_phase(

@@ -49,7 +49,7 @@ class PlaceTable:
         if name not in self._nodes[graph]:
             return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
         node, evidence = self._nodes[graph][name]
-        instance, module = self._graphs[graph], innermost_module(node)
+        instance, module = self._graphs[graph], innermost_module(node, context.module)
         in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
         is_stale = evidence is LineEvidence.STALE
         frame = None if is_stale else self._roots.model_frame(node.stack)

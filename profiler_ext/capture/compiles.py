@@ -42,6 +42,7 @@ class InnerCompile:
         entered: names of the call nodes as it entered.
         started_ns: when it began.
         replaced: for each graph what the post-grad passes' new nodes replaced.
+        is_compiled: an artifact was made, so this is no cache hit.
         sealed: the provenance and its bytes, once the graph was compiled; ``None`` on a cache hit.
     """
 
@@ -49,6 +50,7 @@ class InnerCompile:
     entered: frozenset[str]
     started_ns: int
     replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    is_compiled: bool = False
     sealed: Sealed | None = None
 
 

@@ -204,9 +204,11 @@ class Capture:
         self._observe(self._seal, *args[:1], *args[2:4])
 
     def _seal(self, artifact: Any, graph: Any, gm: Any) -> None:
+        if (inner := self._compiles.inner) is not None:
+            inner.is_compiled = True
         provenance = seal(self._compiles, artifact, graph, gm)
         data = to_bytes(provenance)
-        if (inner := self._compiles.inner) is not None:
+        if inner is not None:
             inner.sealed = Sealed(provenance, data)
         self._registry.ride(artifact, data)
 

@@ -26,6 +26,9 @@ _NOT_CAPTURED = Gap(
     "the cached artifact was compiled without capture; compile once with profiler_ext enabled "
     "(`profiler-ext run`, `profiler_ext.enable()` at the top, or PROFILER_EXT=1) and a fresh cache",
 )
+_NOT_SEALED = Gap(
+    GapReason.GRAPH_NOT_CAPTURED, "a hook failed while the graph was compiled; see the gaps"
+)
 _OTHER_SOURCE = Gap(
     GapReason.STALE_SOURCE_LINE,
     "the cached artifact was compiled from other source that gives the same graph",
@@ -61,6 +64,8 @@ class Recall:
             gaps = self._keep(key, inner.sealed.provenance, inner.sealed.data)
             nodes = instances.compiled_here(inner.sealed.provenance.nodes)
             return Recalled(inner.sealed.provenance, nodes, gaps)
+        if inner is not None and inner.is_compiled:
+            return Recalled(None, gaps=(_NOT_SEALED,))
         known, gaps = self._known(artifact, key)
         if not known:
             return Recalled(None, gaps=(*gaps, _NOT_CAPTURED))

@@ -103,7 +103,7 @@ def _store() -> Store:
 def _cache_state(inner: InnerCompile | None, key: str | None) -> tuple[CacheState, str | None]:
     if inner is None:
         return CacheState.AOT_HIT, None
-    if inner.sealed is None:
+    if not inner.is_compiled:
         return CacheState.FX_HIT, None
     if key is not None:
         return CacheState.MISS, None

@@ -72,6 +72,11 @@ def is_optimizer_op(name: str) -> bool:
     return name.startswith(("aten::_fused_ada", "aten::_fused_sgd"))
 
 
+def is_module_mark(name: str) -> bool:
+    """Tell whether a range marks a call of a module that is compiled by itself."""
+    return names.marked_module(name) is not None
+
+
 def is_step(name: str) -> bool:
     """Tell whether the event spans a profiled step."""
     return names.step_number(name) is not None

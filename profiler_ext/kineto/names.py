@@ -86,6 +86,9 @@ _COMMUNICATION = re.compile(r"(nccl|gloo|mpi|ucc|xccl):|(nccl|rccl|oneccl)\w*Ker
 _GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
 
 
+_MODULE_MARK = re.compile(r"^profiler_ext: module (\d+)$")
+
+
 def is_graph_marker(name: str) -> bool:
     """Say whether the event spans one call of a compiled FX graph."""
     return _GRAPH_MARKER.fullmatch(name) is not None
@@ -159,3 +162,14 @@ def is_aten_op(name: str) -> bool:
 def _first(pattern: re.Pattern[str], name: str) -> str | None:
     found = pattern.fullmatch(name)
     return None if found is None else found[1]
+
+
+def module_mark(number: int) -> str:
+    """Return the name of the range that marks a call of a module that is compiled by itself."""
+    return f"profiler_ext: module {number}"
+
+
+def marked_module(name: str) -> int | None:
+    """Return the number in such a mark, ``None`` for any other event."""
+    found = _first(_MODULE_MARK, name)
+    return None if found is None else int(found)

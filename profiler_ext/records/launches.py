@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, Trace
-from profiler_ext.records.provenance import Frame, Gap, GraphInstance
+from profiler_ext.records.provenance import Frame, Gap, GraphInstance, ModuleFrame
 from profiler_ext.records.vocabulary import Level, Phase
 
 SCHEMA_VERSION = 1
@@ -27,6 +27,8 @@ class Settings:
         rank: rank of the process, 0 without ranks.
         world_size: number of ranks, 1 without ranks.
         step_source: what ended a step: ``prof.step``, ``Optimizer.step`` or ``none``.
+        called_modules: modules that were compiled by themselves, by the number in their mark in
+            the trace: each with its path from the user's model.
     """
 
     user_roots: tuple[str, ...] = ()
@@ -36,6 +38,7 @@ class Settings:
     rank: int = 0
     world_size: int = 1
     step_source: str = "none"
+    called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

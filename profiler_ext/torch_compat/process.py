@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType
 from typing import Any
@@ -96,40 +97,60 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
     return register_optimizer_step_post_hook(callback)
 
 
-class RegionExit:
-    """Calls back whenever an outermost compiled function has returned to its caller.
+class RegionWatch:
+    """Tells when a compiled function is called and when it has returned to its caller.
 
-    Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` restores the frame evaluator
-    through ``_maybe_set_eval_frame`` when the region and its events are over; so does
-    ``torch.compiler.disable`` within it.
+    Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` sets the frame evaluator
+    through ``_maybe_set_eval_frame`` before the region, and restores it when the region and
+    its events are over; ``torch.compiler.disable`` within a region does the same.
     """
 
-    def __init__(self, callback: Callable[[], None]) -> None:
-        """Begin to watch."""
+    def __init__(
+        self,
+        on_enter: Callable[[Any], None] | None = None,
+        on_exit: Callable[[bool], None] | None = None,
+    ) -> None:
+        """Begin to watch.
+
+        Args:
+            on_enter: called with the function that is compiled.
+            on_exit: called with whether the outermost compiled function has returned.
+        """
         from torch._dynamo import eval_frame
 
         original: Callable[..., Any] = eval_frame._maybe_set_eval_frame
+        inside = threading.local()
 
-        def restored(evaluator: Any) -> Any:
+        def watched(evaluator: Any) -> Any:
             result = original(evaluator)
-            if _is_outermost_region(sys._getframe(1)):
-                callback()
+            caller = sys._getframe(1)
+            if caller.f_code.co_name == "compile_wrapper":
+                stack: list[int] = vars(inside).setdefault("stack", [])
+                _tell(caller, stack, on_enter, on_exit)
             return result
 
-        self._original, self._restored = original, restored
-        vars(eval_frame)["_maybe_set_eval_frame"] = restored
+        self._original, self._watched = original, watched
+        vars(eval_frame)["_maybe_set_eval_frame"] = watched
 
     def remove(self) -> None:
         """Leave torch as it was found."""
         from torch._dynamo import eval_frame
 
-        if vars(eval_frame)["_maybe_set_eval_frame"] is self._restored:
+        if vars(eval_frame)["_maybe_set_eval_frame"] is self._watched:
             vars(eval_frame)["_maybe_set_eval_frame"] = self._original
 
 
-def _is_outermost_region(caller: FrameType) -> bool:
-    region = caller.f_code
-    frame = caller.f_back
-    while frame is not None and frame.f_code is not region:
-        frame = frame.f_back
-    return frame is None and region.co_name == "compile_wrapper"
+def _tell(
+    caller: FrameType,
+    stack: list[int],
+    on_enter: Callable[[Any], None] | None,
+    on_exit: Callable[[bool], None] | None,
+) -> None:
+    if not stack or stack[-1] != id(caller):
+        stack.append(id(caller))
+        if on_enter is not None:
+            on_enter(caller.f_locals.get("fn"))
+        return
+    stack.pop()
+    if on_exit is not None:
+        on_exit(not stack)
