@@ -10,12 +10,12 @@ import pytest
 from exporters import tables
 from exporters.html import html_text
 from exporters.wording import records
-from profiler_ext.records import Shares
+from profiler_ext.records import Analysis, Recording, Shares
 from tests.analyses import GPU_MARKS, GPU_PLACES, gpu_step
 from tests.browser import open_page
 from tests.exporters.test_html import EVIL, evil
 from tests.gpu_model import MODEL
-from tests.handmade import Row, launches
+from tests.handmade import Row, launches, shares, trace
 
 SOURCE = "# model\n" * 10 + (
     "def forward(self, x):\n    h = self.up(x)\n    h = F.gelu(h)\n"
@@ -266,3 +266,16 @@ def many(count):
             np.tile(np.array([13_334, 6_667]), count),
         ),
     )
+
+
+def test_a_session_without_steps_is_an_empty_page_without_errors(browser, tmp_path):
+    page, troubles = browser
+    recording = Recording(trace=trace(()))
+    empty = Analysis(recording, (), launches((), ()), (), shares(()), notes=("capture was off",))
+    page.goto(written(tmp_path, html_text(empty)))
+    page.fill("#search", "anything")
+    assert texts(page, "section:visible") == [
+        "capture was off",
+        "Ledger\n\nNo step was profiled, so there is nothing to sum.",
+    ]
+    assert troubles == []
