@@ -39,6 +39,14 @@ def _current_roots() -> tuple[tuple[str, str], ...]:
     return _roots(str(Path.cwd()), script_folder())
 
 
+def absolute(path: str) -> str:
+    """Return a path from the root; ``<string>`` and the like stay as they are.
+
+    A script that is started by a relative path has relative paths in its stacks.
+    """
+    return path if path.startswith("<") else str(Path.cwd() / path)
+
+
 def shorten(path: str) -> str:
     """Replace the longest root that holds a path by its token."""
     holding = [(t, r) for t, r in _current_roots() if path.startswith(r + os.sep)]

@@ -9,7 +9,7 @@ from profiler_ext.attribution.calls import Surroundings, find_calls
 from profiler_ext.attribution.launches import find_launches
 from profiler_ext.attribution.nesting import nest
 from profiler_ext.attribution.verification import is_plausible
-from profiler_ext.records import CallSite, Events, SiteKind
+from profiler_ext.records import CallSite, Events, GapReason, SiteKind
 
 
 def library_counts(events: Events, sites: Sequence[CallSite]) -> tuple[tuple[int, int], ...]:
@@ -28,7 +28,8 @@ def library_counts(events: Events, sites: Sequence[CallSite]) -> tuple[tuple[int
     if len(calls) != 1:
         return ()
     matches = align(sites, calls[0].units, {})
-    if not is_plausible(calls[0].units, matches) or any(match.gap for match in matches):
+    disputed = any(match.gap is GapReason.ALIGNMENT_MISMATCH for match in matches)
+    if disputed or not is_plausible(calls[0].units, matches):
         return ()
     counts = dict.fromkeys((n for n, s in enumerate(sites) if s.kind is SiteKind.EXTERN), 0)
     for match, launches in zip(matches, calls[0].launches, strict=True):

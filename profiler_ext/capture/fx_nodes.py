@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch.fx
 
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.joint import JointGraph, Link, filled_meta
+from profiler_ext.capture.joint import JointGraph, Link, filled_meta, wrapped_call
 from profiler_ext.capture.module_paths import module_frames
 from profiler_ext.capture.replacements import Replaced
 from profiler_ext.capture.stacks import parse_stack
@@ -52,6 +52,9 @@ class Surroundings:
         """Return what a node replaced, in the post-grad passes or in the joint graph's."""
         joint = self.joint_of(node.graph)
         at_joint = joint.replaced.get(node.name, ()) if joint else ()
+        call = wrapped_call(node)
+        if joint and call is not None and call in joint.random:
+            return (joint.random[call],)
         return tuple(self.replaced.get(node.graph, {}).get(node.name, ())) or tuple(at_joint)
 
     def link(self, node: torch.fx.Node, replaced: Iterable[str]) -> Link:

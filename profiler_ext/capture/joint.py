@@ -19,6 +19,10 @@ from profiler_ext.torch_compat import fx
 _FORWARD = ("is_forward", "must_be_in_forward")
 
 
+Call = tuple[str, tuple[str, ...]]
+"""An operator, and the names of the tensors it is called with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """A forward node, and the rule that found it."""
@@ -37,6 +41,7 @@ class JointGraph:
         links: backward node to forward node.
         forward: the forward nodes' metadata, for what a later pass lost.
         replaced: nodes that a pattern made, with the metadata of what they replaced.
+        random: the random calls, by operator and inputs; the partitioner wraps them anew.
     """
 
     id: str
@@ -44,6 +49,7 @@ class JointGraph:
     links: Mapping[str, Link]
     forward: Mapping[str, fx.Meta]
     replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
+    random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
 
 
 def describe_joint(
@@ -58,7 +64,25 @@ def describe_joint(
         links=_links(nodes, forward, replaced),
         forward=forward,
         replaced=replaced,
+        random={_call(n.target, n.args): (n.name, n.meta) for n in nodes if fx.is_random(n)},
     )
+
+
+def wrapped_call(node: torch.fx.Node) -> Call | None:
+    """Return the call that a higher-order op carries, ``None`` for any other node.
+
+    To replay random numbers the partitioner puts an op into ``graphsafe_run_with_rng_state``
+    and copies no metadata (``torch/_functorch/partitioners.py``, ``functionalize_rng_ops``).
+    """
+    carried = fx.carried_op(node)
+    if carried is None:
+        return None
+    return _call(carried, node.args[node.args.index(carried) + 1 :])
+
+
+def _call(target: object, args: Iterable[object]) -> Call:
+    named = tuple(value.name for value in args if isinstance(value, torch.fx.Node))
+    return fx.target_name(target), named
 
 
 def filled_meta(meta: fx.Meta, replaced: Iterable[tuple[str, fx.Meta]]) -> fx.Meta:
@@ -94,7 +118,8 @@ def _links(
     for node in nodes:
         meta = _meta(node, replaced)
         if node.name not in forward and _number_holds(node, meta):
-            candidates = by_number.get(fx.integer(meta, "seq_nr") or -1, [])
+            number = fx.integer(meta, "seq_nr")
+            candidates = [] if number is None else by_number.get(number, [])
             if (link := _choose(meta, candidates, forward)) is not None:
                 found[node.name] = link
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from profiler_ext.paths import shorten
+from profiler_ext.paths import absolute, shorten
 from profiler_ext.records import Frame
 
 _FILE = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+?)\s*$')
@@ -34,7 +34,7 @@ def _frame(match: re.Match[str], following: list[str]) -> Frame:
     code = following[0].strip() if following else ""
     usable = code and not _MARKER.match(code) and not _FILE.match(code)
     return Frame(
-        file=shorten(match["file"]),
+        file=shorten(absolute(match["file"])),
         line=int(match["line"]),
         function=match["function"],
         code=code if usable else None,

@@ -142,6 +142,19 @@ def position(node: torch.fx.Node) -> int:
     return order.get(node, len(order))
 
 
+def carried_op(node: torch.fx.Node) -> Any:
+    """Return the operator that a higher-order op's node carries, or ``None``."""
+    if not isinstance(node.target, torch._ops.HigherOrderOperator):
+        return None
+    return next((v for v in node.args if isinstance(v, torch._ops.OpOverload)), None)
+
+
+def is_random(node: torch.fx.Node) -> bool:
+    """Tell whether a node draws random numbers."""
+    tags = node.target.tags if isinstance(node.target, torch._ops.OpOverload) else ()
+    return torch.Tag.nondeterministic_seeded in tags
+
+
 def nested(
     node: torch.fx.Node,
 ) -> Iterator[tuple[str, torch.fx.GraphModule]]:

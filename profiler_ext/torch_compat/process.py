@@ -122,12 +122,12 @@ class RegionWatch:
         inside = threading.local()
 
         def watched(evaluator: Any) -> Any:
-            result = original(evaluator)
+            # Before the evaluator is set: after it, Dynamo would compile what is called here.
             caller = sys._getframe(1)
             if caller.f_code.co_name == "compile_wrapper":
                 stack: list[int] = vars(inside).setdefault("stack", [])
                 _tell(caller, stack, on_enter, on_exit)
-            return result
+            return original(evaluator)
 
         self._original, self._watched = original, watched
         vars(eval_frame)["_maybe_set_eval_frame"] = watched

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import profiler_ext
+from profiler_ext import switch
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_random_call_that_is_replayed_in_backward_keeps_its_line_in_both_halves():
+    profiler_ext.enable(strict=True)
+    x = torch.randn(1, 2, 16, 16, requires_grad=True)
+
+    def block(x):
+        return F.scaled_dot_product_attention(x, x, x)
+
+    torch.compile(lambda x: checkpoint(block, x, use_reentrant=False).sum())(x).backward()
+    nodes = [
+        (graph.is_backward, node.partitioner_tag, node.stack[-1].code)
+        for graph in switch.current().graphs
+        for node in graph.nodes
+        if "rng_state" in node.target
+    ]
+    line = "return F.scaled_dot_product_attention(x, x, x)"
+    assert nodes == [(False, "is_forward", line), (True, "is_forward", line)]
