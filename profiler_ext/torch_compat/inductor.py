@@ -104,7 +104,10 @@ def _describe(leaf: Any) -> ScheduledNode:
     written, partial = _value(graph, leaf.node)
     read = {_value(graph, _buffer(graph, dep.name))[0] for dep in buffers}
     owner = leaf.node.get_origin_node()
-    if owner is not None and owner is not written and written in read:
+    if leaf.is_template():
+        written = _template_node(leaf.node)
+        read = set(written.all_input_nodes) if written is not None else set()
+    elif owner is not None and owner is not written and written in read:
         # A plain copy, made so that ``owner`` can write into it: ``owner`` and nothing else.
         written, read = owner, read | set(owner.all_input_nodes)
     return ScheduledNode(
@@ -115,6 +118,18 @@ def _describe(leaf: Any) -> ScheduledNode:
         reads=tuple(sorted({dep.name for dep in buffers})),
         writes=tuple(sorted(dep.name for dep in leaf.read_writes.writes)),
     )
+
+
+def _template_node(buffer: Any) -> torch.fx.Node | None:
+    """The node that a template computes: what yields, of the nodes Inductor lists for it.
+
+    A template with several outputs has a ``getitem`` as its origin node, which computes
+    nothing and is not among them.
+    """
+    own = {node for node in buffer.origins if node.op == "call_function"}
+    exact = buffer.get_origin_node()
+    yields = (node for node in own if not set(node.users) & own)
+    return exact if exact in own else max(yields, key=position, default=None)
 
 
 def _moves_data(dep: Any) -> bool:
