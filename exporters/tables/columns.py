@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
+from exporters.estimates import MaskedFloats
 from profiler_ext.records import SCHEMA_VERSION, Codes, Interned, Ints, MaskedInts
 
 Dtype = Literal["string", "Int64", "Float64", "boolean"]
@@ -22,6 +23,12 @@ def whole(values: Ints | MaskedInts) -> ExtensionArray:
     """Return integers as ``Int64``; a masked value is absent."""
     data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.int64)
     return pd.arrays.IntegerArray(data, np.ma.getmaskarray(values).copy())
+
+
+def real(values: MaskedFloats) -> ExtensionArray:
+    """Return numbers as ``Float64``; a masked value is absent."""
+    data = np.ascontiguousarray(np.ma.getdata(values), dtype=np.float64)
+    return pd.arrays.FloatingArray(data, np.ma.getmaskarray(values).copy())
 
 
 def text(column: Interned, absent: str | None = None) -> ExtensionArray:

@@ -21,12 +21,16 @@ from profiler_ext.writing import replacing
 _WHOLE_NAMES = (
     *("rank", "launch", "step", "device", "stream", "start_ns", "duration_ns", "correlation"),
     *("external_id", "seq_nr", "line", "user_line", "launches", "inclusive_ns", "steps"),
-    *("fx_nodes", "call_sites", "compile_ns"),
+    *("fx_nodes", "call_sites", "compile_ns", "est_bytes", "est_flops"),
     *(phase.value for phase in Phase),
+)
+_REAL_NAMES = (
+    *("share", "fraction", "per_step_ns"),
+    *("est_gb_per_s", "est_tflop_per_s", "est_peak_fraction"),
 )
 _DTYPE_OF: dict[str, Dtype] = {
     **dict.fromkeys(_WHOLE_NAMES, WHOLE),
-    **dict.fromkeys(("share", "fraction", "per_step_ns"), REAL),
+    **dict.fromkeys(_REAL_NAMES, REAL),
     "autograd_backward": TRUTH,
 }
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")

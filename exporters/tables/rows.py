@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
+from exporters.tables.achieved import achieved_by_launch
 from exporters.tables.columns import (
     TEXT,
     TRUTH,
@@ -19,6 +22,7 @@ from exporters.tables.columns import (
     whole,
 )
 from exporters.tables.selection import chosen_launches, chosen_shares, require_phase
+from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Codes, GraphInstance
 
 _PLACE_COLUMNS: dict[str, Dtype] = {
@@ -46,16 +50,24 @@ def launches(
     step: int | None = None,
     rank: int | None = None,
     phase: str | None = None,
+    peaks: Mapping[str, Peak] = PEAKS,
 ) -> pd.DataFrame:
     """Return one row for each launch, in order of start time.
 
     Launches outside the profiled steps are rows too; their ``step`` is absent.
+
+    ``est_bytes`` and ``est_flops`` are estimates of what a call site moves and computes. Where
+    one call of a library runs several kernels, they share its estimate in proportion to their
+    time. ``est_gb_per_s`` and ``est_tflop_per_s`` are these over the launch's time, and
+    ``est_peak_fraction`` is the larger part of the device's two peaks that they reach. An
+    estimate of more than twice a peak is wrong and left out.
 
     Args:
         analysis: what attribution found.
         step: only this step.
         rank: only this rank.
         phase: only launches whose largest share is of this phase.
+        peaks: what devices can do at best, by the words of their names.
 
     Returns:
         The table; ``launch`` numbers the launches of a rank, filtered or not.
@@ -67,7 +79,7 @@ def launches(
     if phase is not None:
         require_phase(phase)
         chosen &= analysis.launches.phase.where(phase)
-    return _launch_frame(analysis).loc[chosen].reset_index(drop=True)
+    return _launch_frame(analysis, peaks).loc[chosen].reset_index(drop=True)
 
 
 def attribution(
@@ -111,7 +123,7 @@ def _of_place(analysis: Analysis, name: str, dtype: Dtype, place: Codes) -> Exte
     return gather([getattr(each, name) for each in analysis.places], place, dtype)
 
 
-def _launch_frame(analysis: Analysis) -> pd.DataFrame:
+def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame:
     rows = analysis.launches
     graphs = analysis.recording.graphs
     columns = {
@@ -136,7 +148,7 @@ def _launch_frame(analysis: Analysis) -> pd.DataFrame:
         "evidence": text(rows.evidence, absent=""),
         "gap": text(rows.gap, absent=""),
     }
-    return frame(columns)
+    return frame(columns | achieved_by_launch(analysis, peaks))
 
 
 def _site_paths(analysis: Analysis) -> ExtensionArray:

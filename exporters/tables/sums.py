@@ -5,11 +5,12 @@ A gap is a row as well, so every table's total is the measured device time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 
+from exporters.tables.achieved import achieved_by_key
 from exporters.tables.columns import WHOLE, frame, ratio, repeated, whole
 from exporters.tables.keys import Keys, kernel_keys, line_keys, module_keys, op_keys, phase_keys
 from exporters.tables.selection import (
@@ -19,6 +20,7 @@ from exporters.tables.selection import (
     count_steps,
     profiled_launches,
 )
+from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Ints
 
 
@@ -131,26 +133,42 @@ def by_kernel(
     step: int | None = None,
     rank: int | None = None,
     phase: str | None = None,
+    peaks: Mapping[str, Peak] = PEAKS,
 ) -> pd.DataFrame:
     """Return device time by kernel, largest first.
+
+    The ``est_`` columns are of whole launches, as ``inclusive_ns`` is: ``est_bytes`` and
+    ``est_flops`` add up the launches that have an estimate, the rates are these over the time
+    of those launches, and ``est_peak_fraction`` is the part of the peak over that time.
 
     Args:
         analysis: what attribution found.
         step: only this step.
         rank: only this rank.
         phase: only this phase.
+        peaks: what devices can do at best, by the words of their names.
 
     Returns:
-        ``kernel`` (Inductor's name, or the event's), ``kind`` and the sums.
+        ``kernel`` (Inductor's name, or the event's), ``kind``, the sums and the estimates.
 
     Raises:
         UsageError: There is no such step or phase.
     """
-    return _sums(analysis, kernel_keys(analysis), step, rank, phase)
+    keys = kernel_keys(analysis)
+    chosen = chosen_shares(analysis, profiled_launches(analysis, step, rank), phase)
+    launch, first = np.unique(analysis.shares.launch[chosen], return_index=True)
+    key, rows = keys.of_share[chosen][first], len(keys.table)
+    achieved = frame(achieved_by_key(analysis, peaks, key, launch, rows))
+    return _sums(analysis, keys, step, rank, phase, achieved)
 
 
 def _sums(
-    analysis: Analysis, keys: Keys, step: int | None, rank: int | None, phase: str | None
+    analysis: Analysis,
+    keys: Keys,
+    step: int | None,
+    rank: int | None,
+    phase: str | None,
+    more: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     chosen = chosen_shares(analysis, profiled_launches(analysis, step, rank), phase)
     key, rows = keys.of_share[chosen], len(keys.table)
@@ -169,7 +187,8 @@ def _sums(
             "per_step_ns": ratio(duration, steps),
         }
     )
-    return _in_order(pd.concat([keys.table, sums], axis=1).loc[count > 0], keys.table.columns)
+    parts = [keys.table, sums] if more is None else [keys.table, sums, more]
+    return _in_order(pd.concat(parts, axis=1).loc[count > 0], keys.table.columns)
 
 
 def _phase_sums(analysis: Analysis, key: Ints, chosen: Rows, rows: int) -> Ints:

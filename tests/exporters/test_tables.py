@@ -38,6 +38,11 @@ LAUNCH_COLUMNS = {
     "level": "string",
     "evidence": "string",
     "gap": "string",
+    "est_bytes": "Int64",
+    "est_flops": "Int64",
+    "est_gb_per_s": "Float64",
+    "est_tflop_per_s": "Float64",
+    "est_peak_fraction": "Float64",
 }
 ATTRIBUTION_COLUMNS = {
     "rank": "Int64",
@@ -72,6 +77,7 @@ SUM_COLUMNS = [
     "steps",
     "per_step_ns",
 ]
+ESTIMATES = [name for name in LAUNCH_COLUMNS if name.startswith("est_")]
 SUMMING = [tables.by_line, tables.by_module, tables.by_op, tables.by_phase, tables.by_kernel]
 EVERY_TABLE = [*SUMMING, tables.launches, tables.attribution, tables.graphs, tables.coverage]
 
@@ -150,13 +156,15 @@ def test_a_launch_in_a_graph_carries_graph_call_site_and_source():
         "level": "line",
         "evidence": "call_order",
         "gap": pd.NA,
+        **dict.fromkeys(ESTIMATES, pd.NA),
     }
 
 
 def test_what_a_launch_lacks_is_absent():
     launch = row(tables.launches(gpu_step()), 0)
     absent = [name for name, value in launch.items() if value is pd.NA]
-    assert absent == ["kernel", "graph", "compile_id", "call_site", "kernel_source", "gap"]
+    unplaced = ["kernel", "graph", "compile_id", "call_site", "kernel_source", "gap"]
+    assert absent == [*unplaced, *ESTIMATES]
 
 
 def test_a_cpu_launch_has_no_stream_and_no_correlation():
@@ -217,11 +225,15 @@ def test_a_launch_without_duration_has_no_share():
         (tables.by_module, ["module", "module_class", "gap"]),
         (tables.by_op, ["aten_op", "gap"]),
         (tables.by_phase, ["phase"]),
-        (tables.by_kernel, ["kernel", "kind"]),
     ],
 )
 def test_a_summing_table_has_its_keys_and_the_sums(table, keys):
     assert list(table(gpu_step()).columns) == [*keys, *SUM_COLUMNS]
+
+
+def test_kernels_have_their_sums_and_estimates():
+    columns = ["kernel", "kind", *SUM_COLUMNS, *ESTIMATES]
+    assert list(tables.by_kernel(gpu_step()).columns) == columns
 
 
 def test_a_line_has_its_forward_and_its_backward_time():
