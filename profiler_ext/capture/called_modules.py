@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from profiler_ext.capture.module_paths import WRAPPED_UNDER
 from profiler_ext.kineto.names import module_mark
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import process
@@ -74,15 +75,16 @@ _Holders = dict[int, tuple[torch.nn.Module, str]]
 def _holders() -> _Holders:
     """Find the module that holds each module, by the attribute it holds it under.
 
-    A wrapper that ``torch.compile`` made stands for the module within it.
+    A wrapper that torch made (``torch.compile``, DDP) stands for the module within it and adds
+    no name; it counts only where no module of the user's holds what it wraps.
     """
     found: _Holders = {}
     # By type: asking an object itself would call into proxies whose referent is gone.
     alive = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
-    for holder in alive:
+    for holder in sorted(alive, key=lambda each: type(each).__name__ in WRAPPED_UNDER):
+        attribute = WRAPPED_UNDER.get(type(holder).__name__)
         for name, module in holder.named_children():
-            if name != "_orig_mod":
-                found.setdefault(id(module), (holder, name))
+            found.setdefault(id(module), (holder, "" if name == attribute else name))
     return found
 
 
@@ -93,4 +95,4 @@ def _path(module: torch.nn.Module, holders: _Holders) -> str:
         seen.add(id(module))
         module, name = holders[id(module)]
         names.append(name)
-    return ".".join(reversed(names))
+    return ".".join(filter(None, reversed(names)))

@@ -13,6 +13,14 @@ from profiler_ext.records import ModuleFrame
 _VARIABLE = re.compile(r"^(?P<scope>[LG])\['(?P<name>[^']+)'\]")
 _ITEM = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]")
 
+WRAPPED_UNDER = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+}
+"""Modules that torch puts around the user's, each with the attribute that holds it."""
+
 
 def root_modules(
     stacks: set[str], local: Mapping[str, Any], outer: Mapping[str, Any]
@@ -51,12 +59,30 @@ def module_frames(
         own: the module whose own method was compiled; Dynamo leaves it out of every stack.
 
     Returns:
-        The same modules; the path of the model itself is ``""``.
+        The same modules without torch's wrappers; the path of the model itself is ``""``.
     """
     if not stack:
-        return () if own is None else (own,)
+        return () if own is None or own.class_name in WRAPPED_UNDER else (own,)
     root = next((r for r in roots if _within(stack[0][0], r)), stack[0][0])
-    return tuple(ModuleFrame(_relative(path, root), name) for path, name in stack)
+    around = () if own is None else ((root, own.class_name),)
+    return tuple(
+        ModuleFrame(_relative(path, root), name) for path, name in _unwrapped(stack, around)
+    )
+
+
+def _unwrapped(
+    stack: tuple[tuple[str, str], ...], around: tuple[tuple[str, str], ...]
+) -> list[tuple[str, str]]:
+    """Leave out the modules that torch put around the user's, and their names in the paths."""
+    wrappers = [(path, WRAPPED_UNDER[n]) for path, n in (*around, *stack) if n in WRAPPED_UNDER]
+    shown = []
+    for path, name in stack:
+        for wrapper, attribute in reversed(wrappers):
+            if _within(path, f"{wrapper}.{attribute}"):
+                path = wrapper + path[len(f"{wrapper}.{attribute}") :]
+        if name not in WRAPPED_UNDER:
+            shown.append((path, name))
+    return shown
 
 
 def _within(path: str, root: str) -> bool:

@@ -1,7 +1,9 @@
 """Module paths are those of ``model.named_modules()``, without Dynamo's scope."""
 
+import torch
 from torch import nn
 
+from profiler_ext.capture.called_modules import CalledModules
 from profiler_ext.capture.module_paths import module_frames, root_modules
 from profiler_ext.records import ModuleFrame
 
@@ -38,7 +40,42 @@ def test_without_modules_the_module_whose_method_was_compiled_stands() -> None:
     assert module_frames((), ()) == ()
 
 
+def test_what_torch_puts_around_the_model_has_no_part_in_the_path() -> None:
+    stack = (
+        ("L['net']", "DistributedDataParallel"),
+        ("L['net'].module", "GPT"),
+        ("L['net'].module.blocks[1]", "OptimizedModule"),
+        ("L['net'].module.blocks[1]._orig_mod", "Block"),
+        ("L['net'].module.blocks[1]._orig_mod.module", "Linear"),
+    )
+    assert module_frames(stack, ("L['net']",)) == (
+        ModuleFrame("", "GPT"),
+        ModuleFrame("blocks.1", "Block"),
+        ModuleFrame("blocks.1.module", "Linear"),
+    )
+
+
+def test_a_wrapper_whose_own_forward_was_compiled_has_no_part_either() -> None:
+    own = ModuleFrame("", "DistributedDataParallel")
+    stack = (("L['self'].module", "GPT"), ("L['self'].module.up", "Linear"))
+    expected = (ModuleFrame("", "GPT"), ModuleFrame("up", "Linear"))
+    assert module_frames(stack, ("L['self']",), own) == expected
+    assert module_frames((), (), own) == ()
+
+
 def test_roots_are_the_variables_that_hold_a_module_themselves() -> None:
     local = {"self": nn.Linear(1, 1), "trainer": object()}
     paths = {"L['self'].up", "L['trainer'].model", "G['net']", "G['gone'].x"}
     assert root_modules(paths, local, {"net": nn.Linear(1, 1)}) == ("G['net']", "L['self']")
+
+
+def test_a_called_module_is_named_from_the_users_model_through_torchs_wrappers() -> None:
+    model = nn.Sequential(nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)]))
+    layers = list(model[0])
+    model[0][1] = torch.compile(layers[1], backend="eager")
+    around = nn.DataParallel(model)
+    called = CalledModules()
+    marked = {layer: number for number, layer in enumerate(layers)}
+    called._numbers.update(marked)
+    assert called.paths() == ((0, ModuleFrame("0.0", "Linear")), (1, ModuleFrame("0.1", "Linear")))
+    assert around.module is model
