@@ -1,7 +1,7 @@
-"""Owns the short profile of a graph's warm-up call, before CUDA graphs replay it.
+"""Owns the short profile of a graph's first calls, before CUDA graphs replay it.
 
-A replay tells no operators, so what its library calls run is learnt from the one call that
-is not replayed. ``PROFILER_EXT_LEARN=0`` leaves that call alone.
+A replay tells no operators, so what its library calls run is learnt from the calls that warm
+up and record. ``PROFILER_EXT_LEARN=0`` leaves those calls alone.
 """
 
 from __future__ import annotations

@@ -50,6 +50,19 @@ def find_launches(events: Events, nesting: Nesting) -> Enqueued:
     return Enqueued(rows, call, cpu, enqueue_ns, _queues(events, rows), on_cpu=False)
 
 
+def find_launch_calls(events: Events, nesting: Nesting) -> Enqueued:
+    """Find every launching runtime call, as if each had run one thing on the device.
+
+    While a CUDA graph is recorded the calls run nothing, yet each becomes a node of the graph.
+    """
+    calls = ask(events.name, names.is_launch_call) & ~ask(events.name, names.is_graph_launch)
+    rows = np.flatnonzero(calls & ask(events.category, classify.is_runtime_call))
+    rows = rows[np.lexsort((rows, events.start_ns[rows]))]
+    queue = np.zeros(len(rows), dtype=np.int64)
+    cpu = take(nesting.parent, rows, NO_ROW)
+    return Enqueued(rows, rows, cpu, events.start_ns[rows], queue, on_cpu=False)
+
+
 def _queues(events: Events, rows: Ints) -> Ints:
     device, stream = events.device[rows].filled(0), events.stream[rows].filled(0)
     pairs = np.stack([device, stream], axis=1)

@@ -1,4 +1,8 @@
-"""Owns what one call without a CUDA graph teaches: how many kernels each library call runs."""
+"""Owns what the first calls of a graph teach, before CUDA graphs replay it.
+
+A replay tells no operators; the call that records the CUDA graph does, and what it launches
+is what every replay runs.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ from collections.abc import Sequence
 
 from profiler_ext.attribution.alignment import align
 from profiler_ext.attribution.calls import Surroundings, find_calls
-from profiler_ext.attribution.launches import find_launches
+from profiler_ext.attribution.launches import find_launch_calls
 from profiler_ext.attribution.nesting import nest
 from profiler_ext.attribution.verification import is_plausible
 from profiler_ext.records import CallSite, Events, GapReason, SiteKind
 
 
 def library_counts(events: Events, sites: Sequence[CallSite]) -> tuple[tuple[int, int], ...]:
-    """Count the device events of each library call in the one graph call of a trace.
+    """Count what each library call launches in the one graph call of a trace.
 
     Args:
-        events: a trace of one call of the graph, not a replay.
+        events: a trace of one call of the graph: its warm-up, or the one that records it.
         sites: the graph's call sites.
 
     Returns:
@@ -24,7 +28,7 @@ def library_counts(events: Events, sites: Sequence[CallSite]) -> tuple[tuple[int
     """
     nesting = nest(events)
     around = Surroundings(events, nesting)
-    calls = [c for c in find_calls(around, find_launches(events, nesting)) if not c.is_replay]
+    calls = find_calls(around, find_launch_calls(events, nesting))
     if len(calls) != 1:
         return ()
     matches = align(sites, calls[0].units, {})

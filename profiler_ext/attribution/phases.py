@@ -49,6 +49,17 @@ def node_phase(
     return _called_again(context) if phase is Phase.FORWARD else phase
 
 
+def joint_phase(node: FxNode) -> Phase:
+    """Return the phase of a node of a joint graph, which holds forward and backward.
+
+    torch tags every node that is there when the forward ends, so what has no tag was made
+    while autograd ran: the backward of an ``autograd.Function``.
+    """
+    if node.is_gradient_acc:
+        return Phase.GRADIENT_ACCUMULATION
+    return Phase.FORWARD if node.partitioner_tag in _FORWARD_TAGS else Phase.BACKWARD
+
+
 def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
     """Return the phase of work in a graph's call that belongs to no node."""
     if context.in_optimizer or (graph is not None and graph.runs_optimizer):

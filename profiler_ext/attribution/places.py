@@ -72,7 +72,7 @@ class PlaceTable:
             stack=() if is_stale else node.stack,
             module=module.path if module else None,
             module_class=module.class_name if module else None,
-            annotation=_annotation_text(node),
+            annotation=annotation_text(node),
             level=Level.LINE if frame else Level.OP,
             evidence=evidence,
             gap=None if frame else no_line,
@@ -92,5 +92,6 @@ def _named_nodes(graph: GraphInstance) -> dict[str, tuple[FxNode, LineEvidence]]
     return {node.name: (node, e) for node, e in zip(graph.nodes, evidence, strict=True)}
 
 
-def _annotation_text(node: FxNode) -> str | None:
+def annotation_text(node: FxNode) -> str | None:
+    """Return the user's own labels of a node as one text."""
     return ", ".join(f"{key}={value}" for key, value in node.annotation) or None

@@ -28,7 +28,7 @@ class Registry:
         self._lock = threading.Lock()
         self._graphs: list[GraphInstance] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
-        self._to_learn: set[int] = set()
+        self._to_learn: dict[int, int] = {}
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
@@ -46,16 +46,20 @@ class Registry:
         return found[1] if found is not None and found[0]() is artifact else None
 
     def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
-        """Return the instance of an artifact that will be replayed, at its first call only."""
-        if not self._to_learn or (instance := self.instance_of(artifact)) is None:
+        """Return the instance of an artifact that will be replayed, at its first two calls.
+
+        The first warms up, where libraries may still set themselves up; the second records.
+        """
+        instance = self.instance_of(artifact) if self._to_learn else None
+        if instance is None or not self._to_learn.get(instance.index):
             return None
-        if instance.index not in self._to_learn:
-            return None
-        self._to_learn.discard(instance.index)
+        self._to_learn[instance.index] -= 1
         return instance
 
     def learn(self, instance: GraphInstance, counts: tuple[tuple[int, int], ...]) -> None:
-        """Keep what the warm-up call of an instance taught."""
+        """Keep what a call of an instance taught; the later call knows better."""
+        if not counts:
+            return
         with self._lock:
             known = self._graphs[instance.index]
             self._graphs[instance.index] = dataclasses.replace(known, library_counts=counts)
@@ -88,7 +92,7 @@ class Registry:
             self._graphs.append(instance)
             self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
             if is_replayed and any(site.kind is SiteKind.EXTERN for site in _sites(instance)):
-                self._to_learn.add(instance.index)
+                self._to_learn[instance.index] = 2
         return instance
 
 

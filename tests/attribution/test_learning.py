@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from profiler_ext.attribution.learning import library_counts
+from tests.attribution.graphs import extern, numbered, triton
+from tests.attribution.timeline import Timeline
+
+SITES = numbered([triton("triton_a"), extern("mm"), extern("mm"), triton("triton_b")])
+
+
+def _call(*ops: tuple[str, int]) -> Timeline:
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        for name, launches in ops:
+            with timeline.range(name):
+                for _ in range(launches):
+                    timeline.launch("kernel")
+    return timeline
+
+
+def _counts(timeline: Timeline):
+    return library_counts(timeline.recording().trace.events, SITES)
+
+
+def test_each_library_call_has_as_many_nodes_as_it_launched():
+    ops = (("triton_a", 1), ("aten::mm", 1), ("aten::mm", 3), ("triton_b", 1))
+    assert _counts(_call(*ops)) == ((1, 1), (2, 3))
+
+
+def test_the_wrapper_s_own_work_teaches_nothing_and_disturbs_nothing():
+    ops = (("triton_a", 1), ("aten::mm", 2), ("aten::mm", 1), ("aten::fill_", 1), ("triton_b", 1))
+    assert _counts(_call(*ops)) == ((1, 2), (2, 1))
+
+
+def test_a_call_that_does_not_align_teaches_nothing():
+    assert _counts(_call(("triton_b", 1), ("aten::mm", 1), ("triton_a", 1))) == ()
+
+
+def test_two_calls_in_one_trace_teach_nothing():
+    timeline = _call(("triton_a", 1))
+    with timeline.forward("fkey"):
+        pass
+    assert _counts(timeline) == ()
