@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from profiler_ext import autostart
 
 if TYPE_CHECKING:
+    from profiler_ext.joint_table import seq_table
     from profiler_ext.profiler import profile
     from profiler_ext.session import Session, load
     from profiler_ext.switch import disable, enable
@@ -23,8 +24,9 @@ _HOMES = {
     "enable": "switch",
     "load": "session",
     "profile": "profiler",
+    "seq_table": "joint_table",
 }
-__all__ = ["Session", "disable", "enable", "load", "profile"]
+__all__ = ["Session", "disable", "enable", "load", "profile", "seq_table"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Owns the command line: ``profiler-ext run``, ``report``, ``annotate``, ``export``, ``doctor``."""
+"""Owns the command line: ``profiler-ext run``, ``report``, ``annotate``, ``doctor`` and others."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_report(commands.add_parser("report", help="print where the time of a session went"))
     _add_annotate(commands.add_parser("annotate", help="print source with time in the margin"))
     _add_export(commands.add_parser("export", help="write a session in another format"))
+    _add_seq_table(commands.add_parser("seq-table", help="print which forward a backward op has"))
     doctor = commands.add_parser("doctor", help="say what fits here, and what does not")
     doctor.set_defaults(command=_doctor)
     return parser
@@ -86,6 +87,16 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", choices=FORMATS, required=True)
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="default: beside DIR")
     parser.set_defaults(command=_export)
+
+
+def _add_seq_table(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "example",
+        metavar="FILE.py:FUNCTION",
+        help="a function, or MODULE:FUNCTION, that returns a model and its inputs",
+    )
+    parser.add_argument("--format", choices=_FORMATS, default="text")
+    parser.set_defaults(command=_seq_table)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -180,6 +191,16 @@ def _print_how_to_view(log_dir: Path) -> None:
 def _default_target(session: Path, format: str) -> Path:
     folder = session if session.is_dir() else session.parent
     return folder / _DEFAULTS[format]
+
+
+def _seq_table(options: argparse.Namespace) -> int:
+    from exporters.tables import csv_text, json_text, markdown_text, seq_text
+    from profiler_ext.joint_table import load_example, seq_table
+
+    writers = {"text": seq_text, "csv": csv_text, "json": json_text, "md": markdown_text}
+    model, inputs = load_example(options.example)
+    sys.stdout.write(writers[options.format](seq_table(model, inputs)))
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:

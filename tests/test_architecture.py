@@ -36,9 +36,10 @@ ALLOWED = {
     "profiler": "capture errors kineto paths records session switch torch_compat",
     "running": "errors profiler progress session stepping switch",
     "doctor": "torch_compat",
-    "cli": "doctor errors exporters running session",
+    "joint_table": "attribution capture errors exporters paths records torch_compat",
+    "cli": "doctor errors exporters joint_table running session",
     "__main__": "cli",
-    "__init__": "autostart profiler session switch",
+    "__init__": "autostart joint_table profiler session switch",
     "exporters": "errors kineto peaks records writing",
 }
 OWNERS = {

@@ -13,10 +13,12 @@ from exporters.tables.files import (
     write_parquet,
 )
 from exporters.tables.rows import attribution, launches
+from exporters.tables.sequence import SequenceRow, seq_table, seq_text
 from exporters.tables.sums import by_kernel, by_line, by_module, by_op, by_phase
 
 __all__ = [
     "DataFrame",
+    "SequenceRow",
     "attribution",
     "by_kernel",
     "by_line",
@@ -33,6 +35,8 @@ __all__ = [
     "markdown_text",
     "read_csv",
     "read_parquet",
+    "seq_table",
+    "seq_text",
     "write_csv",
     "write_parquet",
 ]

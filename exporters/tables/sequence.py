@@ -1,0 +1,87 @@
+"""Owns the table of one joint graph: which forward op each backward op differentiates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from exporters.tables.columns import TEXT, TRUTH, WHOLE, Dtype, frame, gather
+
+_COLUMNS: dict[str, tuple[str, Dtype]] = {
+    "seq_nr": ("SeqNr", WHOLE),
+    "original_aten": ("OrigAten", TEXT),
+    "source_fn": ("SrcFn", TEXT),
+    "phase": ("phase", TEXT),
+    "module": ("module", TEXT),
+    "line": ("line", WHOLE),
+    "forward_node": ("forward_node", TEXT),
+    "node": ("node", TEXT),
+    "file": ("file", TEXT),
+    "autograd_backward": ("autograd_backward", TRUTH),
+    "annotation": ("annotation", TEXT),
+}
+
+_SHOWN = ["SeqNr", "OrigAten", "SrcFn", "phase", "module", "line", "forward_node", "node"]
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRow:
+    """One node of a joint graph.
+
+    Attributes:
+        seq_nr: torch's trace-time number, counted from the graph's first node.
+        original_aten: the op before decomposition.
+        source_fn: the innermost function of the model, or of the forward it differentiates.
+        phase: part of the training step.
+        module: path of the module, for a backward node the forward's.
+        line: line of the model.
+        forward_node: the node that it differentiates.
+        node: its own name.
+        file: file of ``line``.
+        autograd_backward: torch's tag; ``None`` where this torch has none.
+        annotation: the user's own labels.
+    """
+
+    seq_nr: int | None
+    original_aten: str
+    source_fn: str | None
+    phase: str
+    module: str | None
+    line: int | None
+    forward_node: str | None
+    node: str
+    file: str | None
+    autograd_backward: bool | None
+    annotation: str | None
+
+
+def seq_table(rows: Sequence[SequenceRow]) -> pd.DataFrame:
+    """Return one row for each node of a joint graph, in graph order.
+
+    Args:
+        rows: the nodes.
+
+    Returns:
+        The table, with columns named as torch's own tests name them where they do.
+    """
+    return frame(
+        {
+            name: gather([getattr(row, attribute) for row in rows], np.arange(len(rows)), dtype)
+            for attribute, (name, dtype) in _COLUMNS.items()
+        }
+    )
+
+
+def seq_text(table: pd.DataFrame) -> str:
+    """Return the table of :func:`seq_table` as aligned text for a terminal."""
+    cells = table[_SHOWN].astype(TEXT).fillna("")
+    texts = [[name, *cells[name]] for name in _SHOWN]
+    widths = [max(map(len, column)) for column in texts]
+    rows = (
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in zip(*texts, strict=True)
+    )
+    return "\n".join(rows) + "\n"

@@ -1,0 +1,141 @@
+"""Owns the table of a model's joint graph: each backward op beside the forward it differentiates.
+
+It is a view of the compiler's own numbers, for one model and nothing run: what attribution
+does with them in a profile can be checked against it row by row.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from profiler_ext.attribution.lines import SourceRoots
+from profiler_ext.attribution.modules import innermost_module
+from profiler_ext.attribution.phases import joint_phase
+from profiler_ext.attribution.places import annotation_text
+from profiler_ext.errors import UsageError
+from profiler_ext.paths import expand, library_roots, user_roots
+from profiler_ext.records import Frame, FxNode, Settings
+
+if TYPE_CHECKING:
+    from exporters.tables import DataFrame, SequenceRow
+
+
+def seq_table(model: Any, inputs: Any) -> DataFrame:
+    """Trace a model's forward and backward, and tell which forward each backward op belongs to.
+
+    Nothing of the model is run and nothing of it is changed: parameters, buffers, gradients
+    and compiled code stay as they are.
+
+    Args:
+        model: a module whose forward returns the loss: alone, or as the only scalar that
+            requires a gradient among its outputs.
+        inputs: its arguments: a tuple or list, a mapping of keyword arguments, or one tensor.
+
+    Returns:
+        One row for each op of the joint graph, in graph order: ``SeqNr`` (from 0), ``OrigAten``,
+        ``SrcFn``, ``phase``, ``module``, ``line``, ``forward_node``, ``node``, ``file``,
+        ``autograd_backward``, ``annotation``. The number of a gradient sum means nothing.
+
+    Raises:
+        TorchCapabilityError: This torch lacks what tracing stands on.
+        UsageError: The model does not return one loss, or cannot be traced as one graph.
+    """
+    from exporters.tables import seq_table as table
+
+    positional, named = _arguments(inputs)
+    nodes = _joint_nodes(model, positional, named)
+    roots = SourceRoots(Settings(user_roots=user_roots(), library_roots=library_roots()))
+    base = next((node.seq_nr for node in nodes if node.seq_nr is not None), 0)
+    return table([_row(node, base, roots) for node in nodes])
+
+
+def load_example(target: str) -> tuple[Any, Any]:
+    """Call the function that a command line names, for a model and its inputs.
+
+    Args:
+        target: ``FILE.py:FUNCTION`` or ``MODULE:FUNCTION``.
+
+    Returns:
+        What the function returns: the model, and its inputs.
+
+    Raises:
+        UsageError: There is no such function, or it does not return a model and its inputs.
+    """
+    place, _, name = target.rpartition(":")
+    function = getattr(_load_module(place), name, None) if place and name else None
+    if not callable(function):
+        raise UsageError(f"{target} is not a function; name one as FILE.py:FUNCTION")
+    example = function()
+    if not isinstance(example, tuple) or len(example) != 2:
+        raise UsageError(f"{target} returned {type(example).__name__}, expected (model, inputs)")
+    return example
+
+
+def _load_module(place: str) -> ModuleType:
+    try:
+        if not place.endswith(".py"):
+            return importlib.import_module(place)
+        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except (ImportError, OSError) as error:
+        raise UsageError(f"{place} cannot be loaded ({error}); name a file or a module") from error
+    return module
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}
+
+
+def _joint_nodes(
+    model: Any, positional: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[FxNode, ...]:
+    """Return the joint graph's ops; picking one of an op's results is none."""
+    from profiler_ext.capture.dynamo_graphs import DynamoGraph
+    from profiler_ext.capture.fx_nodes import Surroundings, describe_nodes
+    from profiler_ext.capture.joint import describe_joint
+    from profiler_ext.torch_compat.joint_trace import MODEL, trace_joint
+
+    gm = trace_joint(model, positional, named)
+    joint = describe_joint(gm, {})
+    around = Surroundings(lambda _: joint, DynamoGraph("", (MODEL,), None, {}))
+    nodes = describe_nodes(gm.graph.nodes, around)
+    return tuple(node for node in nodes if node.target != "getitem")
+
+
+def _row(node: FxNode, base: int, roots: SourceRoots) -> SequenceRow:
+    from exporters.tables import SequenceRow
+
+    frame = roots.model_frame(_frames(node))
+    module = innermost_module(node, None)
+    return SequenceRow(
+        seq_nr=None if node.seq_nr is None else node.seq_nr - base,
+        original_aten=node.original_aten or node.target,
+        source_fn=node.source_fns[-1] if node.source_fns else None,
+        phase=joint_phase(node),
+        module=module.path if module else None,
+        line=frame.line if frame else None,
+        forward_node=node.forward_node,
+        node=node.name,
+        file=frame.file if frame else None,
+        autograd_backward=node.autograd_backward,
+        annotation=annotation_text(node),
+    )
+
+
+def _frames(node: FxNode) -> tuple[Frame, ...]:
+    """Return the stack with full paths, without the call that traced the model."""
+    from profiler_ext.torch_compat import joint_trace
+
+    full = (replace(frame, file=expand(frame.file)) for frame in node.stack)
+    return tuple(frame for frame in full if frame.file != joint_trace.__file__)

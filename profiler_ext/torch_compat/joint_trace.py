@@ -1,0 +1,142 @@
+"""Owns the tracing of a model's joint graph: its forward and backward as one FX graph.
+
+Source: ``torch/_functorch/aot_autograd.py``. ``aot_export_module(trace_joint=True)`` would
+trace the joint graph once more, and its backward would lose the forward's ``seq_nr``.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx
+import torch.fx.traceback
+
+from profiler_ext.errors import TorchCapabilityError, UsageError
+from profiler_ext.torch_compat.patches import Point
+
+MODEL = "L['model']"
+"""How Dynamo spells the model that is traced."""
+
+_EXPORT = Point(
+    "torch._functorch.aot_autograd",
+    "_aot_export_function",
+    ("func", "args"),
+    "the joint graph of a model",
+)
+
+
+class _TracedError(Exception):
+    """Ends the call of a model once its graph is there: nothing of the model is run."""
+
+
+@dataclass(slots=True)
+class _Backend:
+    """A compiler that only keeps the joint graph."""
+
+    joint: torch.fx.GraphModule | None = field(default=None)
+
+    def __call__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        self.joint = _joint_of(gm, inputs)
+        return _stop
+
+
+def trace_joint(
+    model: Any, inputs: Sequence[Any], named_inputs: Mapping[str, Any]
+) -> torch.fx.GraphModule:
+    """Trace the joint graph of a model that returns its loss; the model is not run.
+
+    Args:
+        model: a module, or a function.
+        inputs: its positional arguments.
+        named_inputs: its keyword arguments.
+
+    Returns:
+        The graph; backward nodes carry the ``seq_nr`` of the forward nodes they differentiate.
+
+    Raises:
+        TorchCapabilityError: This torch lacks what tracing stands on.
+        UsageError: The model does not return one loss, or cannot be traced as one graph.
+    """
+    if problem := _EXPORT.problem():
+        raise TorchCapabilityError(problem)
+    backend = _Backend()
+    compiled = torch.compile(_fresh_call(), backend=backend, fullgraph=True, dynamic=False)
+    try:
+        with torch.enable_grad():
+            compiled(getattr(model, "_orig_mod", model), *inputs, **named_inputs)
+    except _TracedError:
+        pass
+    except Exception as error:
+        raise _usage_error(error) from error
+    if backend.joint is None:
+        raise UsageError("the model computes nothing that can be traced; give it a loss")
+    return backend.joint
+
+
+def _fresh_call() -> types.FunctionType:
+    """Return a function with code of its own, so that no earlier trace is found or counted."""
+
+    def call(model: Any, *inputs: Any, **named_inputs: Any) -> Any:
+        return model(*inputs, **named_inputs)
+
+    return types.FunctionType(call.__code__.replace(), call.__globals__)
+
+
+def _stop(*_: Any) -> None:
+    raise _TracedError
+
+
+def _joint_of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.GraphModule:
+    from torch._functorch.aot_autograd import _aot_export_function
+
+    index = _loss_index(gm)
+
+    def forward(*values: Any) -> tuple[Any, ...]:
+        return (torch.fx.Interpreter(gm).run(*values)[index],)
+
+    with torch.enable_grad(), _own_meta():
+        joint = _aot_export_function(forward, tuple(inputs), no_tangents=True)[0]
+    assert isinstance(joint, torch.fx.GraphModule)
+    return joint
+
+
+@contextmanager
+def _own_meta() -> Iterator[None]:
+    """Let nodes keep metadata, and nothing of what an earlier trace left behind."""
+    with torch.fx.traceback.preserve_node_meta():
+        torch.fx.traceback.current_meta = {}
+        yield
+
+
+def _loss_index(gm: torch.fx.GraphModule) -> int:
+    """Return which output is the loss: the only floating-point scalar with a gradient."""
+    (outputs,) = next(node for node in reversed(gm.graph.nodes) if node.op == "output").args
+    found = [index for index, node in enumerate(outputs) if _is_loss(node)]
+    if len(found) != 1:
+        raise UsageError(
+            f"the model returns {len(found)} scalars that require a gradient, expected one, "
+            "the loss; wrap the model so that its forward returns the loss"
+        )
+    return found[0]
+
+
+def _is_loss(node: Any) -> bool:
+    value = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.requires_grad and value.numel() == 1
+
+
+def _usage_error(error: Exception) -> UsageError:
+    """Return the sentence behind what a backend's failure is wrapped into."""
+    inner = getattr(error, "inner_exception", None) or error
+    if isinstance(inner, UsageError):
+        return UsageError(str(inner))
+    text = str(inner).strip().partition("\n")[0]
+    return UsageError(
+        f"the model cannot be traced as one graph ({type(inner).__name__}: {text}); "
+        "give seq_table what torch.compile(fullgraph=True) can compile"
+    )
