@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -223,15 +222,20 @@ time.sleep(120)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_ctrl_c,
     )
     assert process.stdout is not None
-    while process.stdout.readline().strip() != "ready":
-        time.sleep(0.01)
+    assert "ready\n" in iter(process.stdout.readline, "")
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in error
     assert steps(load(tmp_path / "profile_out"))[:3] == [1, 2, 3]
+
+
+def hear_ctrl_c() -> None:
+    """Make a process hear Ctrl-C, which one that a shell started in the background does not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_a_module_of_a_package_runs_with_its_arguments(
