@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import torch.fx
 
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.joint import JointGraph, Link, filled_meta, wrapped_call
+from profiler_ext.capture.joint import JointGraph, filled_meta, wrapped_call
+from profiler_ext.capture.links import Link
 from profiler_ext.capture.module_paths import module_frames
 from profiler_ext.capture.replacements import Replaced
 from profiler_ext.capture.stacks import parse_stack

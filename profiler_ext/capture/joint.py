@@ -1,34 +1,18 @@
-"""Owns the joint graph: which forward node each backward node differentiates.
-
-``seq_nr`` links within one joint graph, never across, and it is not a key: nodes that
-have no gradient share the number of their neighbour. Where several forward nodes carry a
-number, the source function, the modules and the stack tell them apart.
-"""
+"""Owns what is kept of a joint graph, which is cut into a forward and a backward."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch.fx
 
+from profiler_ext.capture.links import Link, find_links, is_forward
 from profiler_ext.torch_compat import fx
-
-_FORWARD = ("is_forward", "must_be_in_forward")
-
 
 Call = tuple[str, tuple[str, ...]]
 """An operator, and the names of the tensors it is called with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A forward node, and the rule that found it."""
-
-    forward_node: str
-    evidence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +41,12 @@ def describe_joint(
 ) -> JointGraph:
     """Describe a joint graph after its passes and before it is cut."""
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
-    forward = {n.name: _meta(n, replaced) for n in nodes if _is_forward(_meta(n, replaced))}
+    metas = {n.name: filled_meta(n.meta, replaced.get(n.name, ())) for n in nodes}
     return JointGraph(
         id=_digest(nodes),
         names=frozenset(node.name for node in nodes),
-        links=_links(nodes, forward, replaced),
-        forward=forward,
+        links=find_links(nodes, metas),
+        forward={name: meta for name, meta in metas.items() if is_forward(meta)},
         replaced=replaced,
         random={_call(n.target, n.args): (n.name, n.meta) for n in nodes if fx.is_random(n)},
     )
@@ -95,66 +79,6 @@ def filled_meta(meta: fx.Meta, replaced: Iterable[tuple[str, fx.Meta]]) -> fx.Me
     if not rows or ("seq_nr" in meta and meta.get("stack_trace")):
         return meta
     return {**rows[-1], **{key: value for key, value in meta.items() if value is not None}}
-
-
-def _meta(node: torch.fx.Node, replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]]) -> fx.Meta:
-    return filled_meta(node.meta, replaced.get(node.name, ()))
-
-
-def _is_forward(meta: fx.Meta) -> bool:
-    return meta.get("partitioner_tag") in _FORWARD
-
-
-def _links(
-    nodes: list[torch.fx.Node],
-    forward: Mapping[str, fx.Meta],
-    replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]],
-) -> dict[str, Link]:
-    by_number: dict[int, list[str]] = defaultdict(list)
-    for name, meta in forward.items():
-        if (number := fx.integer(meta, "seq_nr")) is not None:
-            by_number[number].append(name)
-    found = {}
-    for node in nodes:
-        meta = _meta(node, replaced)
-        if node.name not in forward and _number_holds(node, meta):
-            number = fx.integer(meta, "seq_nr")
-            candidates = [] if number is None else by_number.get(number, [])
-            if (link := _choose(meta, candidates, forward)) is not None:
-                found[node.name] = link
-    return found
-
-
-def _number_holds(node: torch.fx.Node, meta: fx.Meta) -> bool:
-    """A gradient sum's number and an epilogue copy's mean nothing."""
-    is_copy = fx.target_name(node.target).startswith("aten.copy_")
-    return (
-        not meta.get("is_gradient_acc") and not is_copy and meta.get("partitioner_tag") is not None
-    )
-
-
-def _choose(meta: fx.Meta, candidates: list[str], forward: Mapping[str, fx.Meta]) -> Link | None:
-    if len(candidates) <= 1:
-        return Link(candidates[0], "seq_nr") if candidates else None
-    told_apart = candidates
-    for same in (_same_source, _same_modules, _same_stack):
-        kept = [name for name in told_apart if same(meta, forward[name])]
-        told_apart = kept or told_apart
-    # One op decomposes into several nodes with its number; the last one yields its value.
-    evidence = "seq_nr_and_source" if len(told_apart) == 1 else "seq_nr_of_decomposed_op"
-    return Link(told_apart[-1], evidence)
-
-
-def _same_source(backward: fx.Meta, forward: fx.Meta) -> bool:
-    return fx.source_fns(backward) == fx.source_fns(forward)
-
-
-def _same_modules(backward: fx.Meta, forward: fx.Meta) -> bool:
-    return fx.module_stack(backward) == fx.module_stack(forward)
-
-
-def _same_stack(backward: fx.Meta, forward: fx.Meta) -> bool:
-    return backward.get("stack_trace") == forward.get("stack_trace")
 
 
 def _digest(nodes: list[torch.fx.Node]) -> str:

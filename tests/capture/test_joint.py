@@ -4,7 +4,8 @@ from typing import Any
 
 import torch.fx
 
-from profiler_ext.capture.joint import JointGraph, Link, describe_joint, filled_meta
+from profiler_ext.capture.joint import JointGraph, describe_joint, filled_meta
+from profiler_ext.capture.links import Link
 from tests.capture.fx_graphs import Graph, aten
 
 FORWARD: dict[str, Any] = {"partitioner_tag": "is_forward"}

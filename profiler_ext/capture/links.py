@@ -1,0 +1,138 @@
+"""Owns the way from a backward node of a joint graph to the forward node it differentiates.
+
+``seq_nr`` links within one joint graph, never across, and it is not a key: nodes that
+have no gradient share the number of their neighbour. Where several forward nodes carry a
+number, the source function, the modules and the stack tell them apart. Where none does
+(views that autograd made anew, the backward of an ``autograd.Function``), the line does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch.fx
+
+from profiler_ext.capture.stacks import parse_stack
+from profiler_ext.records import Frame
+from profiler_ext.torch_compat import fx
+
+_FORWARD = ("is_forward", "must_be_in_forward")
+_HAND_ON = ("getitem", "aten.detach.default", "aten.alias.default")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A forward node, and the rule that found it."""
+
+    forward_node: str
+    evidence: str
+
+
+def is_forward(meta: fx.Meta) -> bool:
+    """Tell whether a node was there when the forward ended."""
+    return meta.get("partitioner_tag") in _FORWARD
+
+
+def find_links(nodes: Iterable[torch.fx.Node], metas: Mapping[str, fx.Meta]) -> dict[str, Link]:
+    """Return the forward node of each backward node that has one.
+
+    Args:
+        nodes: the call nodes of a joint graph, in graph order.
+        metas: their metadata, with what a pattern lost found again.
+    """
+    ordered = list(nodes)
+    forward = _Forward([n for n in ordered if is_forward(metas[n.name])], metas)
+    backward = [n.name for n in ordered if _differentiates(n, metas[n.name])]
+    links = {name: forward.link(metas[name]) for name in backward}
+    return {name: link for name, link in links.items() if link is not None}
+
+
+def _differentiates(node: torch.fx.Node, meta: fx.Meta) -> bool:
+    """A gradient sum's and an epilogue copy's number and stack tell of some other node."""
+    is_copy = fx.target_name(node.target).startswith("aten.copy_")
+    return not is_forward(meta) and not meta.get("is_gradient_acc") and not is_copy
+
+
+class _Forward:
+    """The forward nodes of a joint graph, by what a backward node can know of them."""
+
+    def __init__(self, nodes: list[torch.fx.Node], metas: Mapping[str, fx.Meta]) -> None:
+        self._metas = {node.name: metas[node.name] for node in nodes}
+        self._by_number: dict[int, list[str]] = defaultdict(list)
+        self._by_stack: dict[str, list[str]] = defaultdict(list)
+        for node in nodes:
+            # What only hands a value on has the number of the node that computes it.
+            if fx.target_name(node.target) not in _HAND_ON:
+                self._add(node.name, metas[node.name])
+
+    def _add(self, name: str, meta: fx.Meta) -> None:
+        if (number := fx.integer(meta, "seq_nr")) is not None:
+            self._by_number[number].append(name)
+        if (stack := fx.text(meta, "stack_trace")) is not None:
+            self._by_stack[stack].append(name)
+
+    def link(self, meta: fx.Meta) -> Link | None:
+        """Return the forward node of a backward node.
+
+        What autograd made outside a node of its own (the Python backward of an
+        ``autograd.Function``) has no tag, and the number of the last forward node.
+        """
+        if meta.get("partitioner_tag") is None:
+            return self._of_function(meta)
+        return self._of_number(meta) or self._of_line(meta)
+
+    def _of_number(self, meta: fx.Meta) -> Link | None:
+        number = fx.integer(meta, "seq_nr")
+        candidates = [] if number is None else self._by_number.get(number, [])
+        if len(candidates) <= 1:
+            return Link(candidates[0], "seq_nr") if candidates else None
+        told_apart = candidates
+        for same in (_same_source, _same_modules, _same_stack):
+            kept = [name for name in told_apart if same(meta, self._metas[name])]
+            told_apart = kept or told_apart
+        # One op decomposes into several nodes with its number; the last one yields its value.
+        evidence = "seq_nr_and_source" if len(told_apart) == 1 else "seq_nr_of_decomposed_op"
+        return Link(told_apart[-1], evidence)
+
+    def _of_line(self, meta: fx.Meta) -> Link | None:
+        """A view that autograd makes anew has a number of its own, and the mutation's line."""
+        candidates = self._by_stack.get(fx.text(meta, "stack_trace") or "", [])
+        return Link(candidates[-1], "stack") if candidates else None
+
+    def _of_function(self, meta: fx.Meta) -> Link | None:
+        """Link by the call of the function, whose frames are in the stacks of both."""
+        outermost, stack = fx.source_fns(meta)[:1], _stack(meta)
+        shared = {
+            name: _shared(stack, _stack(forward))
+            for name, forward in self._metas.items()
+            if outermost and fx.source_fns(forward)[:1] == outermost
+        }
+        nearest = max(shared.values(), default=0)
+        found = [name for name, frames in shared.items() if nearest and frames == nearest]
+        calls = {fx.integer(self._metas[name], "seq_nr") for name in found}
+        return Link(found[-1], "call_of_autograd_function") if len(calls) == 1 else None
+
+
+def _stack(meta: fx.Meta) -> tuple[Frame, ...]:
+    return parse_stack(fx.text(meta, "stack_trace"))
+
+
+def _shared(one: tuple[Frame, ...], other: tuple[Frame, ...]) -> int:
+    """Return how many outermost frames two stacks share."""
+    pairs = zip(one, other, strict=False)
+    differing = (at for at, (mine, yours) in enumerate(pairs) if mine != yours)
+    return next(differing, min(len(one), len(other)))
+
+
+def _same_source(backward: fx.Meta, forward: fx.Meta) -> bool:
+    return fx.source_fns(backward) == fx.source_fns(forward)
+
+
+def _same_modules(backward: fx.Meta, forward: fx.Meta) -> bool:
+    return fx.module_stack(backward) == fx.module_stack(forward)
+
+
+def _same_stack(backward: fx.Meta, forward: fx.Meta) -> bool:
+    return backward.get("stack_trace") == forward.get("stack_trace")
