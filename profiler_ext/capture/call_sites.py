@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from profiler_ext.capture.edges import made_of
 from profiler_ext.capture.exact_nodes import exact_nodes
 from profiler_ext.capture.fx_nodes import inner_prefix
 from profiler_ext.records import CallSite, SiteKind
-from profiler_ext.torch_compat import fx, inductor
+from profiler_ext.torch_compat import fx, inductor, schedules, traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,9 @@ class PendingSite:
         writes: names of the buffers written.
         inlined: nodes of graphs that its template has inlined, by their qualified names.
         graph: the FX graph that it stands in; ``None`` where that does not matter.
+        moved_bytes: what it loads and stores, where its schedule tells.
+        limits: for each node, how often the kernel computes an element of it at most; empty
+            where that is not known.
     """
 
     kind: SiteKind
@@ -39,6 +43,8 @@ class PendingSite:
     writes: tuple[str, ...] = ()
     inlined: tuple[tuple[str, torch.fx.Node], ...] = ()
     graph: torch.fx.Graph | None = None
+    moved_bytes: int | None = None
+    limits: tuple[int, ...] = ()
 
     def sealed(self, ordinal: int, path: str, prefix: str) -> CallSite:
         """Return the site as a record.
@@ -48,8 +54,9 @@ class PendingSite:
             path: its place as a path through nested graphs.
             prefix: what names the graph that it stands in; ``""`` for the outermost.
         """
-        every = (*self.nodes, *(node for _, node in self.inlined))
-        flops = sum(cost.operations(node) for node in every if not cost.is_view(node))
+        inlined = tuple(node for _, node in self.inlined)
+        flops = cost.all_operations(self.nodes, self.limits) + cost.all_operations(inlined)
+        moved = cost.moved_bytes(self.nodes) if self.moved_bytes is None else self.moved_bytes
         names = tuple(name for name, _ in self.qualified(prefix))
         return CallSite(
             ordinal=ordinal,
@@ -58,10 +65,10 @@ class PendingSite:
             kernel=self.kernel,
             op=self.op,
             nodes=names,
-            weights=cost.weights(self.nodes, tuple(node for _, node in self.inlined)),
+            weights=cost.weights(self.nodes, inlined),
             reads=self.reads,
             writes=self.writes,
-            bytes_moved=str(cost.moved_bytes(self.nodes)),
+            bytes_moved=str(moved),
             flops=str(flops),
         )
 
@@ -92,12 +99,13 @@ class PendingCall:
 
 def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
     """Describe the launch of a kernel that Inductor generated."""
-    scheduled = list(inductor.scheduled_nodes(node_schedule))
-    nodes: set[torch.fx.Node] = set()
+    scheduled = list(schedules.scheduled_nodes(node_schedule))
+    computed: Counter[torch.fx.Node] = Counter()
     for one in scheduled:
-        nodes |= exact_nodes(one.origins, one.written, one.read, made_of)
+        exact = exact_nodes(one.origins, one.written, one.read, made_of)
+        computed.update(dict.fromkeys(exact, one.traffic.iterations))
     graph = inductor.current_fx_graph()
-    nodes = {node for node in nodes if node.graph is graph} or nodes
+    nodes = {node for node in computed if node.graph is graph} or set(computed)
     written = {name for one in scheduled for name in one.writes}
     read = {name for one in scheduled for name in one.reads} - written
     kind, ordered = _generated_kind(kernel), _in_graph_order(nodes)
@@ -111,6 +119,9 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         tuple(sorted(written)),
         inlined,
         graph,
+        traffic.moved_bytes(one.traffic for one in scheduled),
+        # A template's body runs once for each of its outputs, and loops over what it sums.
+        () if kind is SiteKind.TRITON_TEMPLATE else tuple(computed[node] for node in ordered),
     )
 
 

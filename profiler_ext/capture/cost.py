@@ -12,6 +12,7 @@ from collections.abc import Sequence, Set
 
 import torch
 import torch.fx
+from torch.utils.flop_counter import flop_registry
 
 from profiler_ext.torch_compat import fx
 
@@ -64,13 +65,29 @@ def moved_bytes(nodes: Sequence[torch.fx.Node]) -> int:
     return sum(_bytes_of(node, inside) for node in nodes if not is_view(node))
 
 
+def all_operations(nodes: Sequence[torch.fx.Node], limits: Sequence[int] = ()) -> int:
+    """Return the estimated floating-point operations of a kernel.
+
+    Args:
+        nodes: the nodes that it computes.
+        limits: for each node, how many elements of it the kernel computes at most: a partition
+            of a foreach node computes one tensor of many, and the last stage of a reduction
+            sums partial values only. Empty where that is not known.
+    """
+    every = ((node, operations(node)) for node in nodes)
+    counted = [0 if is_view(node) else count for node, count in every]
+    return sum(map(min, counted, limits)) if limits else sum(counted)
+
+
 def operations(node: torch.fx.Node) -> int:
-    """Return the estimated floating-point operations of one node."""
+    """Return the estimated floating-point operations of one node.
+
+    What torch's flop counter has a formula for (matrix products, convolutions, attention)
+    counts as it says; anything else is one operation for each element.
+    """
+    if (counted := _counted(node)) is not None:
+        return counted
     sizes = [_shape(value) for value in node.all_input_nodes]
-    if fx.target_name(node.target).split(".")[1:2] == ["addmm"]:
-        sizes = sizes[1:]
-    if _is_matmul(node) and len(sizes) >= 2 and sizes[0]:
-        return 2 * sizes[0][-1] * _numel(node)
     if scores := _scores(node):
         # Two products forward; backward makes the scores again and has four more.
         products = 5 if "backward" in node.name else 2
@@ -118,9 +135,16 @@ def _gathers(node: torch.fx.Node) -> bool:
     return name.startswith(("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_select."))
 
 
-def _is_matmul(node: torch.fx.Node) -> bool:
-    name = fx.target_name(node.target)
-    return name.startswith(("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm."))
+def _counted(node: torch.fx.Node) -> int | None:
+    packet = getattr(node.target, "overloadpacket", None)
+    formula = flop_registry.get(packet)
+    if formula is None or not fx.tensors(node.meta):
+        return None
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda given: given.meta.get("val"))
+    try:
+        return fx.size_hint(formula(*args, **kwargs, out_val=node.meta["val"]))
+    except (AssertionError, TypeError, ValueError, IndexError):
+        return None  # a formula refuses shapes that it was not written for
 
 
 def _scores(node: torch.fx.Node) -> int:

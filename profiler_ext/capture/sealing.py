@@ -15,7 +15,7 @@ from profiler_ext.capture.placing import PlacedSite, placed_sites
 from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records import Gap, GapReason, Provenance, SiteKind
 from profiler_ext.store import with_digest
-from profiler_ext.torch_compat import inductor, process
+from profiler_ext.torch_compat import inductor, process, schedules
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.CPP)
 _Calls = dict[str, tuple[WrapperCall, ...]]
@@ -99,7 +99,7 @@ def _with_partial_sums(
     waiting = iter(sites)
     merged: list[PlacedSite] = []
     for call in calls:
-        node = inductor.buffer_value(graph, call.buffer) if call.partial and call.buffer else None
+        node = schedules.buffer_value(graph, call.buffer) if call.partial and call.buffer else None
         if node is not None and call.buffer is not None:
             site = partial_sum_site(node, call.buffer, call.callee)
             merged.append(PlacedSite(site, f"{len(merged)}"))

@@ -2,37 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat.fx import position
-
 RIDING = "_profiler_ext_v1"
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledNode:
-    """What one scheduler node says of itself.
-
-    Attributes:
-        origins: FX nodes that Inductor lists for it: a superset of what it computes.
-        written: the node whose value its buffer holds, if it can be told.
-        read: the nodes whose values it reads from buffers.
-        partial: the buffer holds a partial value (first stage of a split reduction).
-        reads: names of the buffers read.
-        writes: names of the buffers written.
-    """
-
-    origins: frozenset[torch.fx.Node]
-    written: torch.fx.Node | None
-    read: frozenset[torch.fx.Node]
-    partial: bool
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
 
 
 def current_graph() -> Any:
@@ -82,103 +59,6 @@ def current_fx_graph() -> torch.fx.Graph:
 
 def _items(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else (value,)
-
-
-def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
-    """Open a kernel's schedule up to its leaves; reduction markers are passed over.
-
-    Source: ``torch/_inductor/scheduler.py``: ``BaseSchedulerNode.get_nodes`` opens fused,
-    foreach, combo and grouped nodes.
-    """
-    seen: set[int] = set()
-    for entry in node_schedule:
-        for leaf in entry.get_nodes() if hasattr(entry, "get_nodes") else ():
-            if getattr(leaf, "node", None) is not None and id(leaf) not in seen:
-                seen.add(id(leaf))
-                yield _describe(leaf)
-
-
-def _describe(leaf: Any) -> ScheduledNode:
-    graph = current_graph()
-    buffers = [dep for dep in leaf.read_writes.reads if _moves_data(dep)]
-    written, partial = _value(graph, leaf.node)
-    read = {_value(graph, _buffer(graph, dep.name))[0] for dep in buffers}
-    owner = leaf.node.get_origin_node()
-    if leaf.is_template():
-        written = _template_node(leaf.node)
-        read = set(written.all_input_nodes) if written is not None else set()
-    elif owner is not None and owner is not written and written in read:
-        # A plain copy, made so that ``owner`` can write into it: ``owner`` and nothing else.
-        written, read = owner, read | set(owner.all_input_nodes)
-    return ScheduledNode(
-        origins=frozenset(leaf.node.origins),
-        written=written,
-        read=frozenset(node for node in read if node is not None),
-        partial=partial,
-        reads=tuple(sorted({dep.name for dep in buffers})),
-        writes=tuple(sorted(dep.name for dep in leaf.read_writes.writes)),
-    )
-
-
-def _template_node(buffer: Any) -> torch.fx.Node | None:
-    """The node that a template computes: what yields, of the nodes Inductor lists for it.
-
-    A template with several outputs has a ``getitem`` as its origin node, which computes
-    nothing and is not among them.
-    """
-    own = {node for node in buffer.origins if node.op == "call_function"}
-    exact = buffer.get_origin_node()
-    yields = (node for node in own if not set(node.users) & own)
-    return exact if exact in own else max(yields, key=position, default=None)
-
-
-def _moves_data(dep: Any) -> bool:
-    """Whether a dependency reads a buffer; a ``WeakDep`` only asks to run after another."""
-    return type(dep).__name__ != "WeakDep"
-
-
-def _buffer(graph: Any, name: str) -> Any:
-    found = graph.name_to_buffer.get(name)
-    return graph.graph_inputs.get(name) if found is None else found
-
-
-def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
-    """The FX node whose value a buffer holds, and whether it is only a part of that value."""
-    if buffer is None:
-        return None, False
-    exact = buffer.get_origin_node() if hasattr(buffer, "get_origin_node") else None
-    if exact is not None:
-        return _before_writers(exact, _writers(graph, buffer)), False
-    last = _last_origin(buffer)
-    return last, last is not None
-
-
-def _last_origin(buffer: Any) -> torch.fx.Node | None:
-    own = set(getattr(buffer, "origins", ()) or ())
-    last = [node for node in own if not set(node.users) & own]
-    return max(last, key=position, default=None)
-
-
-def _writers(graph: Any, buffer: Any) -> set[torch.fx.Node | None]:
-    """The FX nodes that write into a buffer after it was made."""
-    scheduler = getattr(graph, "scheduler", None)
-    real: dict[str, str] = getattr(scheduler, "mutation_real_name", {})
-    names = [name for name, made in real.items() if made == buffer.get_name()]
-    return {_last_origin(_buffer(graph, name)) for name in names}
-
-
-def _before_writers(
-    origin: torch.fx.Node, writers: set[torch.fx.Node | None]
-) -> torch.fx.Node | None:
-    """The value that a buffer is made with.
-
-    Torch names the last node that writes into a buffer (a scatter) as its origin; what the
-    buffer holds at first is what that node writes into, its first argument.
-    """
-    node: Any = origin
-    while node in writers:
-        node = node.args[0] if node.args else None
-    return node if isinstance(node, torch.fx.Node) else None
 
 
 def extern_origin(kernel: Any) -> torch.fx.Node | None:
@@ -259,11 +139,6 @@ def is_user_triton(node: Any) -> bool:
     from torch._inductor.ir import UserDefinedTritonKernel
 
     return isinstance(node, UserDefinedTritonKernel)
-
-
-def buffer_value(graph: Any, name: str) -> torch.fx.Node | None:
-    """Return the FX node whose value a named buffer of a graph holds."""
-    return _value(graph, _buffer(graph, name))[0]
 
 
 def graph_is_inference(graph: Any) -> bool:

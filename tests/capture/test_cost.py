@@ -71,3 +71,22 @@ def test_where_nothing_is_known_all_weigh_the_same() -> None:
     for node in nodes:
         del node.meta["val"]
     assert cost.weights(nodes) == (1, 1, 1)
+
+
+def test_a_kernel_computes_no_more_of_a_node_than_it_runs():
+    graph = Graph()
+    sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
+    neg = graph.call(aten.neg.default, [sin])
+    assert cost.all_operations((sin, neg)) == 2 * NUMBERS
+    assert cost.all_operations((sin, neg), (5, 1000)) == 5 + NUMBERS
+
+
+def test_torchs_own_flop_counter_counts_attention():
+    graph = Graph()
+    query, key, value = (graph.given(name, 1, 2, 16, 8) for name in "qkv")
+    attention = graph.call(
+        aten._scaled_dot_product_efficient_attention.default,
+        [query, key, value, None, False],
+        size=(1, 2, 16, 8),
+    )
+    assert cost.operations(attention) == 2 * 2 * (2 * 16 * 16 * 8)
