@@ -24,10 +24,18 @@ def _roots(working: str, script: str) -> tuple[tuple[str, str], ...]:
     return tuple((token, folder.rstrip(os.sep)) for token, folder in candidates if len(folder) > 1)
 
 
+def _working_folder() -> str:
+    """Return the working folder, ``"/"`` where it was removed."""
+    try:
+        return str(Path.cwd())
+    except FileNotFoundError:
+        return "/"
+
+
 def script_folder() -> str:
     """Return the folder of the running script, or the working folder."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    return _folder_of(main) if main else str(Path.cwd())
+    return _folder_of(main) if main else _working_folder()
 
 
 @functools.cache
@@ -36,7 +44,7 @@ def _folder_of(script: str) -> str:
 
 
 def _current_roots() -> tuple[tuple[str, str], ...]:
-    return _roots(str(Path.cwd()), script_folder())
+    return _roots(_working_folder(), script_folder())
 
 
 def absolute(path: str) -> str:
@@ -44,7 +52,7 @@ def absolute(path: str) -> str:
 
     A script that is started by a relative path has relative paths in its stacks.
     """
-    return path if path.startswith("<") else str(Path.cwd() / path)
+    return path if path.startswith("<") else str(Path(_working_folder()) / path)
 
 
 def shorten(path: str) -> str:
@@ -72,4 +80,4 @@ def library_roots() -> tuple[str, ...]:
 
 def user_roots() -> tuple[str, ...]:
     """Return the folders whose files are the user's own: the script's and the working folder."""
-    return tuple(dict.fromkeys((script_folder(), str(Path.cwd()))))
+    return tuple(dict.fromkeys((script_folder(), _working_folder())))

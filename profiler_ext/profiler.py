@@ -99,6 +99,9 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
         """End a step."""
         if self.step_source == "none":
             self.step_source = "prof.step"
+        starts = self.schedule(self.step_num + 1) in _RECORDING
+        if starts and self.current_action not in _RECORDING:
+            process.finish_device_work()  # else it would run into the first recorded step
         super().step()
 
     def export_chrome_trace(self, path: str, *args: Any, **options: Any) -> None:
@@ -207,6 +210,12 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
             step_source=self.step_source,
             called_modules=self._called_modules.paths(),
         )
+
+
+_RECORDING = (
+    torch.profiler.ProfilerAction.RECORD,
+    torch.profiler.ProfilerAction.RECORD_AND_SAVE,
+)
 
 
 def _asks_for_cpu_only(torch_options: dict[str, Any]) -> bool | None:

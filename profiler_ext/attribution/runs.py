@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from profiler_ext.attribution.columns import Flags
 from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.kineto import classify
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
+
+_MOST_SITES = 6
+"""In a longer run too many ways would have to be tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class OpenRuns:
 
     def _is_starved(self, run: Run) -> bool:
         """Tell whether sites ran less than they must: then the neighbours may have theirs."""
-        return len(run.units) < sum(self._learnt.get(site, 1) for site in run.sites)
+        return len(run.units) < sum(min(self._options(site), default=1) for site in run.sites)
 
     def _on_device(self, run: Run, is_doubted: bool) -> dict[int, Match]:
         """Give each device event its site where the counts decide, else the reason why not."""
@@ -87,11 +90,32 @@ class OpenRuns:
     def _counts(self, run: Run, units: Sequence[int]) -> list[int] | None:
         """Return how many device events each site launched, ``None`` where that is open."""
         if all(site in self._learnt for site in run.sites):
-            return [self._learnt[site] for site in run.sites]
+            return self._learnt_counts(run, len(units))
         if len(run.sites) == 1:
             return [len(units)]
         all_kernels = all(self._units[unit].is_kernel for unit in units)
         return [1] * len(units) if all_kernels and len(units) == len(run.sites) else None
+
+    def _learnt_counts(self, run: Run, units: int) -> list[int]:
+        """Return what was learnt of each site, or the one way in which its operator explains all.
+
+        A library's first call in a process may launch more than its later ones; what other
+        sites of the same operator launched says how many those are.
+        """
+        own = [self._learnt[site] for site in run.sites]
+        if sum(own) == units:
+            return own
+        if len(run.sites) > _MOST_SITES:
+            return own
+        ways = product(*(sorted(self._options(site)) for site in run.sites))
+        fitting = [way for way in ways if sum(way) == units]
+        return list(fitting[0]) if len(fitting) == 1 else own
+
+    def _options(self, site: int) -> set[int]:
+        """Return how many device events the site's operator launched, here or elsewhere."""
+        op = self._sites[site].op
+        same = {n for at, n in self._learnt.items() if op and self._sites[at].op == op}
+        return same | ({self._learnt[site]} if site in self._learnt else set())
 
     def _are_libraries(self, run: Run) -> bool:
         return all(self._sites[site].kind is SiteKind.EXTERN for site in run.sites)

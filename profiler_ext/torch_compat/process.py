@@ -65,11 +65,18 @@ def anything_compiled() -> bool:
     return utils is not None and bool(utils.counters["stats"].get("unique_graphs"))
 
 
+_RECORDED_NAMES: dict[str, str] = {}
+
+
 def recording(name: str) -> Any:
-    """Return a context manager that gives the profiler one event."""
+    """Return a context manager that gives the profiler one event.
+
+    The profiler keeps a pointer to the name, not a copy, until its trace is written
+    (``torch/csrc/autograd/init.cpp``, ``_RecordFunctionFast``): names live for ever.
+    """
     from torch._C._profiler import _RecordFunctionFast
 
-    return _RecordFunctionFast(name)
+    return _RecordFunctionFast(_RECORDED_NAMES.setdefault(name, name))
 
 
 def profiler_is_on() -> bool:
@@ -77,6 +84,12 @@ def profiler_is_on() -> bool:
     import torch.autograd.profiler
 
     return bool(torch.autograd.profiler._is_profiler_enabled)
+
+
+def finish_device_work() -> None:
+    """Wait until the accelerator has done all that was enqueued."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
 
 
 def all_threads_config() -> Any:
