@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_ext.attribution.columns import ask
+from profiler_ext.attribution.phases import is_leaked
 from profiler_ext.records import GapReason, Launches, Recording
 
 _REMEDIES = {
@@ -40,7 +41,22 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     """Say what is missing from an analysis and what to do about it."""
     notes = [_note(launches, reason, remedy) for reason, remedy in _REMEDIES.items()]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
-    return (*(note for note in notes if note), *failures)
+    return (*(note for note in (*notes, _leak_note(recording)) if note), *failures)
+
+
+def _leak_note(recording: Recording) -> str | None:
+    """Say where torch's tag was contradicted, and the phase corrected."""
+    graphs = recording.graphs
+    leaked = [[node.name for node in graph.nodes if is_leaked(node, graph)] for graph in graphs]
+    names = [name for found in leaked for name in found]
+    if not names:
+        return None
+    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    return (
+        f"torch tagged {len(names)} forward nodes of {sum(map(bool, leaked))} graphs with "
+        f"autograd_backward ({shown}); the rest of what it says of them contradicts that, and "
+        "their phase is forward."
+    )
 
 
 def _note(launches: Launches, reason: GapReason, remedy: str) -> str | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from profiler_ext.records import FxNode, GraphInstance, ModuleFrame, Phase
 
 _FORWARD_TAGS = frozenset({"is_forward", "must_be_in_forward"})
 _BACKWARD_TAGS = frozenset({"is_backward", "must_be_in_backward"})
-_TRACED_GRADIENT = "_autograd_grad"
+_FUNCTIONAL_GRADIENT = re.compile(r"_autograd_grad(_\d+)?")  # inside torch.func.grad
+_GRADIENT = re.compile(r"grad(_\d+)?")  # torch.autograd.grad; .backward() is traced as it
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,21 @@ def joint_phase(node: FxNode) -> Phase:
     """
     if node.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
-    return Phase.FORWARD if node.partitioner_tag in _FORWARD_TAGS else Phase.BACKWARD
+    is_forward = node.partitioner_tag in _FORWARD_TAGS and not _is_traced_gradient(node)
+    return Phase.FORWARD if is_forward else Phase.BACKWARD
+
+
+def is_leaked(node: FxNode, graph: GraphInstance) -> bool:
+    """Tell whether torch tagged a forward node with ``autograd_backward``.
+
+    Builds that kept the tag among the nodes' shared labels spread it, where a gradient was
+    traced inside the forward (FlexAttention). A backward node in a forward graph has the
+    partitioner's tag, or differentiates another node, or comes from a call of ``grad``. What
+    says none of these is forward, where anything but the tag can say so.
+    """
+    if not node.autograd_backward or _runs_backward(graph) or _is_backward(node, graph):
+        return False
+    return bool(node.source_fns) or not _is_untagged(graph)
 
 
 def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
@@ -74,9 +90,20 @@ def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
 def _phase_by_graph(node: FxNode, graph: GraphInstance) -> Phase:
     if _runs_backward(graph):
         return Phase.RECOMPUTE if _is_recomputed(node) else Phase.BACKWARD
-    if node.partitioner_tag in _BACKWARD_TAGS and not _is_untagged(graph):
-        return Phase.BACKWARD
-    return Phase.BACKWARD if _is_traced_gradient(node) else Phase.FORWARD
+    is_tagged = bool(node.autograd_backward) and not is_leaked(node, graph)
+    return Phase.BACKWARD if is_tagged or _is_backward(node, graph) else Phase.FORWARD
+
+
+def _is_backward(node: FxNode, graph: GraphInstance) -> bool:
+    """Tell whether a node of a forward graph is backward work, whatever ``autograd_backward`` says.
+
+    What the partitioner hoisted has its tag; the backward of an ``autograd.Function`` has none,
+    and is known by the node it differentiates.
+    """
+    if _is_traced_gradient(node):
+        return True
+    is_linked = node.partitioner_tag is None and node.forward_node is not None
+    return (node.partitioner_tag in _BACKWARD_TAGS or is_linked) and not _is_untagged(graph)
 
 
 def _called_again(context: CallContext) -> Phase:
@@ -104,5 +131,7 @@ def _is_untagged(graph: GraphInstance) -> bool:
 
 def _is_traced_gradient(node: FxNode) -> bool:
     """Tell whether the node differentiates inside a graph that holds forward work too."""
-    innermost = node.source_fns[-1:] or ("",)
-    return bool(node.autograd_backward) or innermost[0].startswith(_TRACED_GRADIENT)
+    innermost = node.source_fns[-1] if node.source_fns else ""
+    if _FUNCTIONAL_GRADIENT.fullmatch(innermost):
+        return True
+    return bool(_GRADIENT.fullmatch(innermost)) and node.autograd_backward is not False

@@ -6,6 +6,7 @@ Source: keys as set in ``torch/fx/proxy.py``, ``torch/_functorch/_aot_autograd``
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 import torch.fx
 
 Meta = Mapping[str, Any]
+_SHARED_TAG = "autograd_backward"
 
 
 def target_name(target: Any) -> str:
@@ -51,12 +53,16 @@ def text(meta: Meta, key: str) -> str | None:
 
 
 def autograd_backward(meta: Meta) -> bool | None:
-    """Return torch's tag; ``None`` where this torch never writes it."""
-    if not has_autograd_backward():
-        return None
-    return bool(meta.get("autograd_backward", False))
+    """Return torch's tag; ``None`` where this torch never writes it.
+
+    Builds before 2.12 kept it among the labels that nodes share: then it is there or absent.
+    """
+    if (shared := _custom(meta).get(_SHARED_TAG)) is not None:
+        return bool(shared)
+    return bool(meta.get("autograd_backward", False)) if has_autograd_backward() else None
 
 
+@functools.cache
 def has_autograd_backward() -> bool:
     """Tell whether this torch tags nodes with ``autograd_backward`` (2.12 and later)."""
     import inspect
@@ -84,10 +90,13 @@ def _class_name(kind: Any) -> str:
 
 def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
     """Return the user's own labels (``torch.fx.traceback.annotate``), sorted."""
+    labels = ((str(key), str(value)) for key, value in _custom(meta).items())
+    return tuple(sorted(label for label in labels if label[0] != _SHARED_TAG))
+
+
+def _custom(meta: Meta) -> Mapping[Any, Any]:
     custom = meta.get("custom")
-    if not isinstance(custom, Mapping):
-        return ()
-    return tuple(sorted((str(key), str(value)) for key, value in custom.items()))
+    return custom if isinstance(custom, Mapping) else {}
 
 
 def tensors(meta: Meta) -> tuple[torch.Tensor, ...]:

@@ -2,9 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.attribution.phases import CallContext, graph_phase, node_phase
+from profiler_ext.attribution.analysis import attribute
+from profiler_ext.attribution.phases import (
+    CallContext,
+    graph_phase,
+    is_leaked,
+    joint_phase,
+    node_phase,
+)
 from profiler_ext.records import Phase
 from tests.attribution.graphs import graph, node
+from tests.attribution.timeline import Timeline
 
 NOWHERE = CallContext()
 FORWARD_CALL = CallContext(is_forward=True)
@@ -37,6 +45,12 @@ COMPILED_AUTOGRAD = graph((), (), is_inference=True, compile_id="!0/1/0")
         (INFERENCE, {"partitioner_tag": "is_forward", "autograd_backward": True}, Phase.BACKWARD),
         (INFERENCE, {"source_fns": ("grad_and_value", "_autograd_grad")}, Phase.BACKWARD),
         (INFERENCE, {"source_fns": ("_autograd_grad", "linear")}, Phase.FORWARD),
+        (INFERENCE, {"source_fns": ("_autograd_grad_1",)}, Phase.BACKWARD),
+        (INFERENCE, {"source_fns": ("grad",), "autograd_backward": None}, Phase.BACKWARD),
+        (INFERENCE, {"source_fns": ("grad_1",), "autograd_backward": True}, Phase.BACKWARD),
+        (INFERENCE, {"source_fns": ("grad",), "autograd_backward": False}, Phase.FORWARD),
+        (FORWARD, {"source_fns": ("grad",), "autograd_backward": True}, Phase.BACKWARD),
+        (FORWARD, {"partitioner_tag": None, "forward_node": "mul"}, Phase.BACKWARD),
         (COMPILED_AUTOGRAD, {"partitioner_tag": None}, Phase.BACKWARD),
         (COMPILED_AUTOGRAD, {"partitioner_tag": "is_forward"}, Phase.RECOMPUTE),
         (OPTIMIZER, {"stack": ()}, Phase.OPTIMIZER),
@@ -45,6 +59,69 @@ COMPILED_AUTOGRAD = graph((), (), is_inference=True, compile_id="!0/1/0")
 )
 def test_the_phase_of_a_node_follows_its_graph_and_its_tags(instance, changes, phase):
     assert node_phase(node("n", 1, **changes), instance, NOWHERE, in_torch_optim=False) is phase
+
+
+# Builds before 2.12 kept the tag where nodes share it, and it spread onto forward nodes.
+LEAKED = {"autograd_backward": True, "source_fns": ("flex_attention",)}
+
+
+@pytest.mark.parametrize(
+    ("instance", "changes", "phase"),
+    [
+        (FORWARD, {}, Phase.FORWARD),
+        (FORWARD, {"source_fns": ()}, Phase.FORWARD),
+        (FORWARD, {"partitioner_tag": "must_be_in_forward"}, Phase.FORWARD),
+        (FORWARD, {"partitioner_tag": None}, Phase.FORWARD),
+        (INFERENCE, {"partitioner_tag": None}, Phase.FORWARD),
+    ],
+)
+def test_where_the_backward_tag_is_contradicted_the_node_is_forward(instance, changes, phase):
+    leaked = node("scores", 1, **{**LEAKED, **changes})
+    assert node_phase(leaked, instance, NOWHERE, in_torch_optim=False) is phase
+    assert is_leaked(leaked, instance)
+
+
+@pytest.mark.parametrize(
+    ("instance", "changes"),
+    [
+        (FORWARD, {"partitioner_tag": "is_backward"}),
+        (FORWARD, {"partitioner_tag": None, "forward_node": "mul"}),
+        (FORWARD, {"source_fns": ("grad",)}),
+        (INFERENCE, {"source_fns": ()}),
+        (BACKWARD, {"partitioner_tag": "is_backward"}),
+        (BACKWARD, {"partitioner_tag": "is_forward"}),
+        (FORWARD, {"autograd_backward": None}),
+        (FORWARD, {"autograd_backward": False}),
+    ],
+)
+def test_a_tag_that_nothing_contradicts_did_not_leak(instance, changes):
+    assert not is_leaked(node("scores", 1, **{**LEAKED, **changes}), instance)
+
+
+def test_the_notes_say_which_nodes_a_leaked_tag_was_on():
+    nodes = [node(name, 1, **LEAKED) for name in ("a", "b", "c", "d")]
+    graphs = (graph(nodes, ()), graph(nodes[:1], ()), graph(nodes, (), is_backward=True))
+    assert attribute(Timeline().recording(*graphs)).notes == (
+        "torch tagged 5 forward nodes of 2 graphs with autograd_backward (a, b, c, ...); the "
+        "rest of what it says of them contradicts that, and their phase is forward.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "phase"),
+    [
+        ({}, Phase.FORWARD),
+        ({"partitioner_tag": "must_be_in_forward"}, Phase.FORWARD),
+        ({"autograd_backward": True}, Phase.FORWARD),
+        ({"partitioner_tag": "is_backward"}, Phase.BACKWARD),
+        ({"partitioner_tag": "must_be_in_backward"}, Phase.BACKWARD),
+        ({"partitioner_tag": None}, Phase.BACKWARD),
+        ({"source_fns": ("_autograd_grad",)}, Phase.BACKWARD),
+        ({"partitioner_tag": "is_backward", "is_gradient_acc": True}, Phase.GRADIENT_ACCUMULATION),
+    ],
+)
+def test_the_phase_of_a_joint_graphs_node_follows_its_tags(changes, phase):
+    assert joint_phase(node("n", 1, **changes)) is phase
 
 
 def test_a_stack_through_torch_optim_and_a_call_in_its_step_are_the_optimizers():
