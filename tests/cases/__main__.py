@@ -1,6 +1,9 @@
 """Owns the check of the cases on a machine: each in a process of its own, resumable.
 
 python -m tests.cases --device cuda --out DIR [CASE ...]
+
+What DIR holds already is not run again, unless it is named. The table is printed at the end,
+and is in DIR/table.txt.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import traceback
 from pathlib import Path
 
 from tests.cases.catalogue import CASES
+from tests.cases.table import placed_by_name, table_text
 
 
 def check(name: str, device: str, out: Path) -> dict[str, object]:
@@ -52,7 +56,8 @@ def row(name, case, session) -> dict[str, object]:
         "case": name,
         "launches": len(launches),
         "device_us": round(int(launches.duration_ns.sum()) / 1000, 1),
-        "lines": round(compiled, 4),
+        "lines": compiled,
+        "by_name": placed_by_name(session.analysis),
         "ok": compiled >= case.coverage and not missing,
         "missing": missing,
         "gaps": {k: (int(v["count"]), int(v["sum"])) for k, v in gaps.iterrows()},
@@ -64,6 +69,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60.0, help="start no case after these")
     parser.add_argument("--one", action="store_true", help="run in this process")
     parser.add_argument("cases", nargs="*")
     options = parser.parse_args()
@@ -80,20 +86,32 @@ def main() -> None:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / f"{options.cases[0]}.json").write_text(json.dumps(found))
         return
-    pending = [n for n in options.cases or CASES if not (options.out / f"{n}.json").exists()]
-    run_all(pending, options)
-    for name in options.cases or CASES:
-        path = options.out / f"{name}.json"
-        print(
-            path.read_text() if path.exists() else json.dumps({"case": name, "error": "no result"})
-        )
+    names = options.cases or list(CASES)
+    for name in options.cases:
+        (options.out / f"{name}.json").unlink(missing_ok=True)
+    run_all([n for n in names if not (options.out / f"{n}.json").exists()], options)
+    found = [_result(options.out, name) for name in names]
+    text = table_text(found)
+    (options.out / "table.txt").write_text(text)
+    sys.stdout.write(text)
+    sys.exit(0 if all(each["ok"] for each in found) else 1)
+
+
+def _result(out: Path, name: str) -> dict[str, object]:
+    path = out / f"{name}.json"
+    if not path.exists():
+        return {"case": name, "ok": False, "error": f"not run yet; see {name}.log if it is there"}
+    return json.loads(path.read_text())
 
 
 def run_all(names, options) -> None:
     """Run the cases, a few at a time, each in its own process with its own log."""
     options.out.mkdir(parents=True, exist_ok=True)
     running: dict[str, tuple[subprocess.Popen, float]] = {}
+    last_start = time.monotonic() + options.minutes * 60
     while names or running:
+        if time.monotonic() > last_start:
+            names = []
         while names and len(running) < options.jobs:
             name = names.pop(0)
             log = (options.out / f"{name}.log").open("w")

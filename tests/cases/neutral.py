@@ -75,14 +75,12 @@ def main() -> None:
     options = parser.parse_args()
     for path in sorted(options.folder.glob(f"*/{FILE_NAME}")):
         name = path.parent.name
-        if name in options.cases or (not options.cases and _was_good(options.folder, name)):
+        found = json.loads((options.folder / f"{name}.json").read_text())
+        wanted = name in options.cases if options.cases else found["ok"]
+        # After an error the session that is there is an older one.
+        if wanted and "error" not in found:
             keep(name, path)
             print(f"{FOLDER / name}{SUFFIX}")
-
-
-def _was_good(folder: Path, name: str) -> bool:
-    found = folder / f"{name}.json"
-    return found.exists() and bool(json.loads(found.read_text())["ok"])
 
 
 if __name__ == "__main__":
