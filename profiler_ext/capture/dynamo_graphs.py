@@ -28,6 +28,10 @@ class Source:
     modules: tuple[ModuleFrame, ...]
 
 
+Inlined = tuple[tuple[str, ...], tuple[Source, ...]]
+"""The operators of a graph that a call carries, and where each was called."""
+
+
 @dataclass(frozen=True, slots=True)
 class DynamoGraph:
     """What is kept of one Dynamo graph.
@@ -38,6 +42,8 @@ class DynamoGraph:
         own: the module whose own method was compiled, if it was one.
         sources: source-function names to where they were called; only names that are unique.
         called_on: calls of nested graphs, by source function, to the module they were called on.
+        inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
+            for each the names of its operators, and where they were called.
     """
 
     digest: str
@@ -45,6 +51,18 @@ class DynamoGraph:
     own: ModuleFrame | None
     sources: Mapping[tuple[str, ...], Source]
     called_on: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
+
+    def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
+        """Return where the node of a carried graph was called, by its place in that graph.
+
+        Args:
+            call: source function of the call that carries the graph.
+            ops: names of the graph's operators, in order.
+            at: the node's place among them.
+        """
+        same = [sources for names, sources in self.inlined.get(call, ()) if names == ops]
+        return same[0][at] if len(same) == 1 else None
 
 
 def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> DynamoGraph:
@@ -55,7 +73,24 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     roots = root_modules(paths, scope, process.dynamo_globals(output_graph))
     own = _own_module(process.dynamo_self(output_graph), scope)
     called_on = _called_on(nodes)
-    return DynamoGraph(_digest(nodes), roots, own, _sources(nodes, roots, own), called_on)
+    sources = _sources(nodes, roots, own)
+    inlined = _inlined(nodes, roots, own)
+    return DynamoGraph(_digest(nodes), roots, own, sources, called_on, inlined)
+
+
+def _inlined(
+    nodes: list[torch.fx.Node], roots: tuple[str, ...], own: ModuleFrame | None
+) -> dict[tuple[str, ...], tuple[Inlined, ...]]:
+    found = {}
+    for call in nodes:
+        graphs = [module.graph for _, module in fx.nested(call)]
+        if graphs:
+            inner = [[n for n in graph.nodes if n.op.startswith("call_")] for graph in graphs]
+            found[fx.source_fns(call.meta)] = tuple(
+                (tuple(fx.op_name(n) for n in each), tuple(_source(n, roots, own) for n in each))
+                for each in inner
+            )
+    return found
 
 
 def _called_on(nodes: list[torch.fx.Node]) -> dict[tuple[str, ...], str]:
@@ -89,13 +124,17 @@ def _sources(
 ) -> dict[tuple[str, ...], Source]:
     names = Counter(fx.source_fns(node.meta) for node in nodes)
     return {
-        key: Source(
-            parse_stack(fx.text(node.meta, "stack_trace")),
-            module_frames(fx.module_stack(node.meta), roots, own),
-        )
+        key: _source(node, roots, own)
         for node in nodes
         if (key := fx.source_fns(node.meta)) and names[key] == 1
     }
+
+
+def _source(node: torch.fx.Node, roots: tuple[str, ...], own: ModuleFrame | None) -> Source:
+    return Source(
+        parse_stack(fx.text(node.meta, "stack_trace")),
+        module_frames(fx.module_stack(node.meta), roots, own),
+    )
 
 
 def _digest(nodes: list[torch.fx.Node]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch.fx
 
-from profiler_ext.capture.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
 from profiler_ext.capture.joint import JointGraph, filled_meta, wrapped_call
 from profiler_ext.capture.links import Link
 from profiler_ext.capture.module_paths import module_frames
@@ -99,14 +99,28 @@ def nested_nodes(
 def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
     prefix = name.rpartition("/")[0]
     own = describe_node(nested.node, around)
+    source = _carried_source(nested, own, around.dynamo)
     return dataclasses.replace(
         own,
         name=name,
+        stack=source.stack if source is not None and source.stack else own.stack,
         entry_name=name,
         inputs=tuple(f"{prefix}/{value}" for value in own.inputs),
         joint_name=None,
         modules=_moved(own.modules, nested.caller, around.dynamo),
     )
+
+
+def _carried_source(nested: Nested, own: FxNode, dynamo: DynamoGraph | None) -> Source | None:
+    """Return where a node of a ``score_mod`` was called; retracing left it its caller's line."""
+    if dynamo is None or nested.caller is None:
+        return None
+    call = fx.source_fns(nested.caller.meta)
+    if own.source_fns != call:
+        return None
+    inner = [node for node in nested.node.graph.nodes if node.op == "call_function"]
+    ops = tuple(fx.op_name(node) for node in inner)
+    return dynamo.inlined_source(call, ops, inner.index(nested.node))
 
 
 def _moved(

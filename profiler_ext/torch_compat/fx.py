@@ -34,6 +34,12 @@ def call_text(node: torch.fx.Node) -> str:
     return f"{target_name(node.target)} {given}"
 
 
+def op_name(node: torch.fx.Node) -> str:
+    """Return an operator's bare name: ``sub`` for ``operator.sub`` and ``aten.sub.Tensor``."""
+    name = target_name(node.target)
+    return name.split(".")[1] if name.startswith("aten.") else name
+
+
 def original_aten(meta: Meta) -> str | None:
     """Return the op before decomposition."""
     op = meta.get("original_aten")
