@@ -54,12 +54,12 @@ def traffic(leaf: Any) -> Traffic:
     Args:
         leaf: a ``SchedulerNode``.
     """
-    reads = [dep for dep in leaf.read_writes.reads if _moves(dep)]
-    writes = [dep for dep in leaf.read_writes.writes if _moves(dep)]
-    direct = [dep for dep in (*reads, *writes) if not dep.is_indirect()]
-    iterations = max((_elements(dep) for dep in direct), default=0)
-    read = [_access(dep, iterations) for dep in reads]
-    written = [_access(dep, iterations, _users(leaf, dep.name)) for dep in writes]
+    reads, writes = _touched(leaf.read_writes.reads), _touched(leaf.read_writes.writes)
+    every = (*reads, *writes)
+    direct = (moved // _element_bytes(dep) for dep, moved in every if not dep.is_indirect())
+    iterations = max(direct, default=0)
+    read = [_access(dep, moved, iterations) for dep, moved in reads]
+    written = [_access(dep, moved, iterations, _users(leaf, dep.name)) for dep, moved in writes]
     return Traffic(str(leaf.get_name()), iterations, (*read, *written))
 
 
@@ -87,34 +87,26 @@ def _passes_memory(access: Access, written: Set[str], inside: Set[str]) -> bool:
     return not access.users <= inside
 
 
-def _moves(dep: Any) -> bool:
-    """Whether a dependency touches data; a ``WeakDep`` only asks to run after another."""
-    return type(dep).__name__ != "WeakDep" and dep.numbytes_hint() > 0
+def _touched(dependencies: Iterable[Any]) -> list[tuple[Any, int]]:
+    """Return what touches data, with its bytes; a ``WeakDep`` only asks to run after another."""
+    moving = (dep for dep in dependencies if type(dep).__name__ != "WeakDep")
+    every = ((dep, int(dep.numbytes_hint())) for dep in moving)
+    return [(dep, moved) for dep, moved in every if moved]
 
 
-def _access(dep: Any, iterations: int, users: frozenset[str] | None = None) -> Access:
-    elements = _elements(dep)
-    return Access(
-        buffer=str(dep.name),
-        pattern=dep,
-        bytes=_element_bytes(dep) * (min(elements, iterations) if dep.is_indirect() else elements),
-        buffer_bytes=_buffer_bytes(dep),
-        users=users,
-    )
+def _access(dep: Any, moved: int, iterations: int, users: frozenset[str] | None = None) -> Access:
+    from torch._inductor.dependencies import StarDep
 
-
-def _elements(dep: Any) -> int:
-    return int(dep.numbytes_hint()) // _element_bytes(dep)
+    if dep.is_indirect():  # it knows no more than its whole buffer
+        return Access(
+            str(dep.name), dep, min(moved, iterations * _element_bytes(dep)), moved, users
+        )
+    whole = int(StarDep(dep.name).numbytes_hint())
+    return Access(str(dep.name), dep, moved, whole or moved, users)
 
 
 def _element_bytes(dep: Any) -> int:
     return int(current_graph().get_dtype(dep.name).itemsize)
-
-
-def _buffer_bytes(dep: Any) -> int:
-    from torch._inductor.dependencies import StarDep
-
-    return int(StarDep(dep.name).numbytes_hint()) or int(dep.numbytes_hint())
 
 
 def _users(leaf: Any, name: str) -> frozenset[str]:
