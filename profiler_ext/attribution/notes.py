@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_ext.attribution.columns import ask
-from profiler_ext.attribution.phases import is_leaked
+from profiler_ext.attribution.phases import differentiates, is_leaked
 from profiler_ext.records import GapReason, Launches, Recording
 
 _REMEDIES = {
@@ -41,7 +41,8 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     """Say what is missing from an analysis and what to do about it."""
     notes = [_note(launches, reason, remedy) for reason, remedy in _REMEDIES.items()]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
-    return (*(note for note in (*notes, _leak_note(recording)) if note), *failures)
+    notes += [_leak_note(recording), _unlinked_note(recording)]
+    return (*(note for note in notes if note), *failures)
 
 
 def _leak_note(recording: Recording) -> str | None:
@@ -51,11 +52,10 @@ def _leak_note(recording: Recording) -> str | None:
     names = [name for found in leaked for name in found]
     if not names:
         return None
-    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return (
         f"torch tagged {len(names)} forward nodes of {sum(map(bool, leaked))} graphs with "
-        f"autograd_backward ({shown}); the rest of what it says of them contradicts that, and "
-        "their phase is forward."
+        f"autograd_backward ({_first(names)}); the rest of what it says of them contradicts "
+        "that, and their phase is forward."
     )
 
 
@@ -63,3 +63,25 @@ def _note(launches: Launches, reason: GapReason, remedy: str) -> str | None:
     rows = ask(launches.gap, lambda gap: gap == reason)
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
     return f"{count} launches ({time_ns / 1000:.1f} us) {remedy}." if count else None
+
+
+def _unlinked_note(recording: Recording) -> str | None:
+    """Count the backward nodes that neither ``seq_nr`` nor another rule led to a forward node."""
+    backward = [
+        node
+        for graph in recording.graphs
+        if graph.is_backward
+        for node in graph.nodes
+        if differentiates(node, graph)
+    ]
+    names = [node.name for node in backward if node.forward_node is None]
+    if not names:
+        return None
+    return (
+        f"{len(names)} of {len(backward)} backward nodes ({_first(names)}) differentiate a forward "
+        "node that torch's numbers, sources and stacks do not tell; they have no forward_node."
+    )
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

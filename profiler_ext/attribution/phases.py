@@ -76,6 +76,15 @@ def is_leaked(node: FxNode, graph: GraphInstance) -> bool:
     return bool(node.source_fns) or not _is_untagged(graph)
 
 
+def differentiates(node: FxNode, graph: GraphInstance) -> bool:
+    """Tell whether a node of a backward graph has a forward node that it differentiates.
+
+    A gradient sum and the copy that ends a mutation have none.
+    """
+    phase = node_phase(node, graph, CallContext(), in_torch_optim=False)
+    return phase is Phase.BACKWARD and not node.target.startswith("aten.copy_")
+
+
 def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
     """Return the phase of work in a graph's call that belongs to no node."""
     if context.in_optimizer or (graph is not None and graph.runs_optimizer):

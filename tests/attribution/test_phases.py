@@ -100,10 +100,28 @@ def test_a_tag_that_nothing_contradicts_did_not_leak(instance, changes):
 
 def test_the_notes_say_which_nodes_a_leaked_tag_was_on():
     nodes = [node(name, 1, **LEAKED) for name in ("a", "b", "c", "d")]
-    graphs = (graph(nodes, ()), graph(nodes[:1], ()), graph(nodes, (), is_backward=True))
+    recomputed = graph(nodes, (), is_backward=True)
+    graphs = (graph(nodes, ()), graph(nodes[:1], ()), recomputed)
     assert attribute(Timeline().recording(*graphs)).notes == (
         "torch tagged 5 forward nodes of 2 graphs with autograd_backward (a, b, c, ...); the "
         "rest of what it says of them contradicts that, and their phase is forward.",
+    )
+
+
+def test_the_notes_count_the_backward_nodes_that_lead_to_no_forward_node():
+    backward = {"partitioner_tag": "is_backward"}
+    nodes = [
+        node("linked", 1, **backward, forward_node="relu"),
+        node("lost", 1, **backward),
+        node("untagged", 1, partitioner_tag=None),
+        node("sum", 1, **backward, is_gradient_acc=True),
+        node("recomputed", 1),
+        node("copy_", 1, partitioner_tag="must_be_in_backward"),
+    ]
+    graphs = (graph(nodes, (), is_backward=True), graph(nodes, ()))
+    assert attribute(Timeline().recording(*graphs)).notes == (
+        "2 of 3 backward nodes (lost, untagged) differentiate a forward node that torch's numbers, "
+        "sources and stacks do not tell; they have no forward_node.",
     )
 
 
