@@ -1,6 +1,7 @@
 """Owns how a recorded session becomes a fixture: neutral paths, and what its replay must show.
 
 python -m tests.cases.neutral DIR [CASE ...]    DIR is the --out of `python -m tests.cases`
+python -m tests.cases.neutral                   what the fixtures show now is what they must show
 """
 
 from __future__ import annotations
@@ -63,6 +64,12 @@ def keep(name: str, session_file: Path) -> None:
     fixture = FOLDER / f"{name}{SUFFIX}"
     text = neutral(gzip.decompress(session_file.read_bytes()))
     fixture.write_bytes(gzip.compress(text, 9, mtime=0))
+    expect(name)
+
+
+def expect(name: str) -> None:
+    """Write down what the replay of a fixture shows now."""
+    fixture = FOLDER / f"{name}{SUFFIX}"
     known = json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
     known[name] = expectation(profiler_ext.load(fixture))
     EXPECTED.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
@@ -70,9 +77,13 @@ def keep(name: str, session_file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("cases", nargs="*", help="by default every case that was found good")
     options = parser.parse_args()
+    if options.folder is None:
+        for fixture in FOLDER.glob(f"*{SUFFIX}"):
+            expect(fixture.name.removesuffix(SUFFIX))
+        return
     for path in sorted(options.folder.glob(f"*/{FILE_NAME}")):
         name = path.parent.name
         found = json.loads((options.folder / f"{name}.json").read_text())
