@@ -12,6 +12,7 @@ from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
 from profiler_ext.capture.joint import JointGraph, filled_meta, wrapped_call
 from profiler_ext.capture.links import Link
 from profiler_ext.capture.module_paths import module_frames
+from profiler_ext.capture.mutations import with_source
 from profiler_ext.capture.replacements import Replaced
 from profiler_ext.capture.stacks import parse_stack
 from profiler_ext.records import FxNode, ModuleFrame, TensorSpec
@@ -57,6 +58,12 @@ class Surroundings:
         if joint and call is not None and call in joint.random:
             return (joint.random[call],)
         return tuple(self.replaced.get(node.graph, {}).get(node.name, ())) or tuple(at_joint)
+
+    def found_meta(self, node: torch.fx.Node) -> fx.Meta:
+        """Return a node's metadata, with what a pass or an epilogue lost found again."""
+        joint = self.joint_of(node.graph)
+        meta = filled_meta(node.meta, self.rows(node))
+        return with_source(node, meta, joint.mutations if joint else {})
 
     def link(self, node: torch.fx.Node, replaced: Iterable[str]) -> Link:
         """Return the forward node of a node, or of the first one that it replaced."""
@@ -144,7 +151,7 @@ def _leads(path: str, modules: tuple[ModuleFrame, ...]) -> bool:
 def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
     """Return the record of one FX node."""
     replaced = around.rows(node)
-    meta = filled_meta(node.meta, replaced)
+    meta = around.found_meta(node)
     link = around.link(node, (name for name, _ in replaced))
     dynamo, joint = around.dynamo, around.joint_of(node.graph)
     return FxNode(

@@ -18,6 +18,7 @@ from profiler_ext.capture.compiles import Compiles, Sealed
 from profiler_ext.capture.cpu_kernels import CpuKernels
 from profiler_ext.capture.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.joint import describe_joint
+from profiler_ext.capture.mutations import Mutations, mutations
 from profiler_ext.capture.registry import Registry
 from profiler_ext.capture.replacements import Watch
 from profiler_ext.capture.sealing import seal
@@ -173,13 +174,14 @@ class Capture:
         watch = self._observe(Watch, gm)
         if watch is None:
             return original(*args, **kwargs)
+        mutated = self._observe(mutations, gm)
         with fx.watching_replacements(gm, watch.note):
             result = original(*args, **kwargs)
-        self._observe(self._keep_joint, gm, watch)
+        self._observe(self._keep_joint, gm, watch, mutated)
         return result
 
-    def _keep_joint(self, gm: Any, watch: Watch) -> None:
-        self._compiles.keep_joint(describe_joint(gm, watch.replaced()))
+    def _keep_joint(self, gm: Any, watch: Watch, mutated: Mutations | None) -> None:
+        self._compiles.keep_joint(describe_joint(gm, watch.replaced(), mutated))
 
     def _post_grad_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         inner = self._compiles.inner

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch.fx
 
 from profiler_ext.capture.links import Link, find_links, is_forward
+from profiler_ext.capture.mutations import Mutations
 from profiler_ext.torch_compat import fx
 
 Call = tuple[str, tuple[str, ...]]
@@ -25,6 +26,7 @@ class JointGraph:
         links: backward node to forward node.
         forward: the forward nodes' metadata, for what a later pass lost.
         replaced: nodes that a pattern made, with the metadata of what they replaced.
+        mutations: epilogue copies, with where the mutation was made.
         random: the random calls, by operator and inputs; the partitioner wraps them anew.
     """
 
@@ -33,13 +35,22 @@ class JointGraph:
     links: Mapping[str, Link]
     forward: Mapping[str, fx.Meta]
     replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
+    mutations: Mutations = field(default_factory=dict)
     random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
 
 
 def describe_joint(
-    gm: torch.fx.GraphModule, replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]]
+    gm: torch.fx.GraphModule,
+    replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]],
+    mutations: Mutations | None = None,
 ) -> JointGraph:
-    """Describe a joint graph after its passes and before it is cut."""
+    """Describe a joint graph after its passes and before it is cut.
+
+    Args:
+        gm: the graph.
+        replaced: what the nodes that its passes made replaced.
+        mutations: where its epilogue copies' values were made, looked up before the passes.
+    """
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
     metas = {n.name: filled_meta(n.meta, replaced.get(n.name, ())) for n in nodes}
     return JointGraph(
@@ -48,6 +59,7 @@ def describe_joint(
         links=find_links(nodes, metas),
         forward={name: meta for name, meta in metas.items() if is_forward(meta)},
         replaced=replaced,
+        mutations=mutations or {},
         random={_call(n.target, n.args): (n.name, n.meta) for n in nodes if fx.is_random(n)},
     )
 

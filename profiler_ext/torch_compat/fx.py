@@ -34,6 +34,19 @@ def call_text(node: torch.fx.Node) -> str:
     return f"{target_name(node.target)} {given}"
 
 
+def is_input_copy(node: torch.fx.Node) -> bool:
+    """Tell whether a node writes a value into an input of its graph.
+
+    Source: ``torch/_functorch/_aot_autograd/graph_capture_wrappers.py``,
+    ``apply_in_graph_mutations``.
+    """
+    if node.op != "call_function" or target_name(node.target) != "aten.copy_.default":
+        return False
+    return all(isinstance(a, torch.fx.Node) for a in node.args[:2]) and (
+        node.all_input_nodes[0].op == "placeholder"
+    )
+
+
 def op_name(node: torch.fx.Node) -> str:
     """Return an operator's bare name: ``sub`` for ``operator.sub`` and ``aten.sub.Tensor``."""
     name = target_name(node.target)

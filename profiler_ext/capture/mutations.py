@@ -1,0 +1,51 @@
+"""Owns the ``copy_`` nodes that AOTAutograd appends for mutated inputs: who mutated, and where.
+
+Such a node has no stack, and its number means nothing. What it copies is the value of the op
+that mutated, but only until the joint graph's passes: they take ``buffer.copy_(x)`` for a
+no-op, and then ``x`` seems to be what mutated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch.fx
+
+from profiler_ext.torch_compat import fx
+
+Mutations = Mapping[str, fx.Meta]
+
+_SOURCE = (
+    "stack_trace",
+    "nn_module_stack",
+    "fwd_nn_module_stack",
+    "source_fn_stack",
+    "fwd_source_fn_stack",
+    "seq_nr",
+    "custom",
+)
+
+
+def mutations(gm: torch.fx.GraphModule) -> Mutations:
+    """Return where each epilogue copy's value was made.
+
+    Args:
+        gm: a joint graph, or one that asks for no gradient, before its passes.
+
+    Returns:
+        The names of the copies, each with what the mutating node says of its source.
+    """
+    copies = (n for n in gm.graph.nodes if fx.is_input_copy(n))
+    return {copy.name: _source(copy.args[1]) for copy in copies}
+
+
+def with_source(node: torch.fx.Node, meta: fx.Meta, found: Mutations) -> fx.Meta:
+    """Return a node's metadata, an epilogue copy's source taken from what mutated."""
+    return {**meta, **found.get(node.name, {})} if fx.is_input_copy(node) else meta
+
+
+def _source(value: torch.fx.Node) -> fx.Meta:
+    """Where a value was made; what functionalization inserted says it of its input."""
+    while not value.meta.get("stack_trace") and value.all_input_nodes:
+        value = value.all_input_nodes[0]
+    return {key: value.meta[key] for key in _SOURCE if key in value.meta}
