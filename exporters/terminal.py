@@ -15,6 +15,7 @@ from exporters import tables
 from exporters.wording import (
     HEADINGS,
     PHASE_STYLES,
+    first_rows,
     heading,
     idle_text,
     labels,
@@ -25,10 +26,10 @@ from exporters.wording import (
     short_phase,
     step_text,
     table_by,
+    table_text,
     time_text,
 )
-from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, Phase
+from profiler_ext.records import Analysis, Phase, Settings
 
 _SCOPE_STYLES = {"compiled": "cyan", "eager": "green", "idle": "bright_black"}
 _SHOWN_STEPS = 8
@@ -56,15 +57,27 @@ def print_report(
         UsageError: There is no such table, or ``top`` is less than 1.
     """
     table = table_by(analysis, by)
-    shown = _first(table, top)
-    _say(console, heading(analysis), "bold")
+    shown = first_rows(table, top)
+    say(console, heading(analysis), "bold")
     if not analysis.steps:
-        _say(console, "No step was profiled, so there is nothing to sum.")
+        say(console, "No step was profiled, so there is nothing to sum.")
     _print_ledger(analysis, console)
-    if len(table):
+    print_top(analysis.recording.settings, by, table, shown, console)
+    print_notes(analysis.notes, console)
+
+
+def print_top(
+    settings: Settings, by: str, whole: tables.DataFrame, shown: tables.DataFrame, console: Console
+) -> None:
+    """Print the largest rows of a summing table, if it has any."""
+    if len(whole):
         console.print()
-        console.print(_top_table(analysis, by, table, shown, console))
-    for note in analysis.notes:
+        console.print(_top_table(settings, by, whole, shown, console))
+
+
+def print_notes(notes: tuple[str, ...], console: Console) -> None:
+    """Print sentences for a person."""
+    for note in notes:
         console.print(Text(printable(f"note: {note}"), style="yellow"))
 
 
@@ -95,10 +108,7 @@ def report(
         console = text_console(file, width)
         print_report(analysis, console, by=by, top=top)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
-    writers = {"csv": tables.csv_text, "json": tables.json_text, "md": tables.markdown_text}
-    if format not in writers:
-        raise UsageError(f"there is no format {format!r}; ask for text, csv, json or md")
-    return writers[format](_first(table_by(analysis, by), top))
+    return table_text(table_by(analysis, by), top, format)
 
 
 def text_console(file: IO[str], width: int) -> Console:
@@ -108,22 +118,21 @@ def text_console(file: IO[str], width: int) -> Console:
     )
 
 
-def _first(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
-    if top is not None and top < 1:
-        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
-    return table if top is None else table.head(top)
-
-
 def _print_ledger(analysis: Analysis, console: Console) -> None:
     rows = records(tables.coverage(analysis))
     if not rows:
         return
-    console.print(_ledger_table(rows, console))
-    led = tables.fraction_at(analysis, "line", "compiled")
-    _say(console, f"{100 * led:.1f}% of compiled device time is led to source lines.")
+    print_coverage(rows, tables.fraction_at(analysis, "line", "compiled"), console)
     _print_steps(analysis, console)
     for span in analysis.idle[:_SHOWN_IDLE]:
-        _say(console, idle_text(span))
+        say(console, idle_text(span))
+
+
+def print_coverage(rows: list[dict[str, Any]], led: float, console: Console) -> None:
+    """Print the ledger, and which part of compiled device time is led to lines."""
+    if rows:
+        console.print(_ledger_table(rows, console))
+        say(console, f"{100 * led:.1f}% of compiled device time is led to source lines.")
 
 
 def _ledger_table(rows: list[dict[str, Any]], console: Console) -> Table:
@@ -145,12 +154,13 @@ def _print_steps(analysis: Analysis, console: Console) -> None:
     if len(analysis.steps) < 2:
         return
     for step in analysis.steps[:_SHOWN_STEPS]:
-        _say(console, step_text(analysis, step))
+        say(console, step_text(analysis, step))
     if len(analysis.steps) > _SHOWN_STEPS:
-        _say(console, f"and {len(analysis.steps) - _SHOWN_STEPS} more steps")
+        say(console, f"and {len(analysis.steps) - _SHOWN_STEPS} more steps")
 
 
-def _say(console: Console, line: str, style: str = "") -> None:
+def say(console: Console, line: str, style: str = "") -> None:
+    """Print one line, cut to the console's width."""
     console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis")
 
 
@@ -164,14 +174,14 @@ class _Layout:
 
 
 def _top_table(
-    analysis: Analysis,
+    settings: Settings,
     by: str,
     whole: tables.DataFrame,
     shown: tables.DataFrame,
     console: Console,
 ) -> Table:
     rows, total = records(shown), int(whole["duration_ns"].sum())
-    names = [labels(by, row, analysis.recording.settings) for row in rows]
+    names = [labels(by, row, settings) for row in rows]
     phases = _phase_columns(by, records(whole), console.width)
     layout = _layout(names, phases, console)
     table = _empty_top_table(by, layout)

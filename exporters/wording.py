@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from exporters import tables
@@ -57,6 +57,25 @@ def table_by(analysis: Analysis, by: str) -> tables.DataFrame:
     if by not in BY:
         raise UsageError(f"there is no report by {by!r}; ask for one of {', '.join(BY)}")
     return BY[by](analysis)
+
+
+def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
+    """Return the first rows of a table as text for a program: ``csv``, ``json`` or ``md``.
+
+    Raises:
+        UsageError: There is no such format, or ``top`` is less than 1.
+    """
+    writers = {"csv": tables.csv_text, "json": tables.json_text, "md": tables.markdown_text}
+    if format not in writers:
+        raise UsageError(f"there is no format {format!r}; ask for text, csv, json or md")
+    return writers[format](first_rows(table, top))
+
+
+def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
+    """Return the first ``top`` rows; :class:`UsageError` where that is less than 1."""
+    if top is not None and top < 1:
+        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    return table if top is None else table.head(top)
 
 
 def time_text(duration_ns: float) -> str:
@@ -134,13 +153,25 @@ def ledger_label(row: Mapping[str, Any]) -> str:
 def heading(analysis: Analysis) -> str:
     """Return one line that says what was profiled."""
     settings = analysis.recording.settings
+    rank = f"rank {settings.rank} of {settings.world_size}" if settings.world_size > 1 else ""
+    return _heading(analysis, rank, len(analysis.launches))
+
+
+def heading_of_ranks(analyses: Sequence[Analysis]) -> str:
+    """Return one line that says what was profiled on several ranks."""
+    launches = sum(len(analysis.launches) for analysis in analyses)
+    return _heading(analyses[0], f"{len(analyses)} ranks", launches)
+
+
+def _heading(analysis: Analysis, rank: str, launches: int) -> str:
+    settings = analysis.recording.settings
     parts = [
         _command_text(settings),
         f"torch {settings.torch_version}" if settings.torch_version else "",
         ", ".join(dict.fromkeys(device.name for device in analysis.recording.trace.devices)),
-        f"rank {settings.rank} of {settings.world_size}" if settings.world_size > 1 else "",
+        rank,
         f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}",
-        f"{len(analysis.launches):,} launches",
+        f"{launches:,} launches",
     ]
     return printable(" · ".join(filter(None, parts)))
 

@@ -12,21 +12,33 @@ from profiler_ext import autostart
 
 if TYPE_CHECKING:
     from profiler_ext.joint_table import seq_table
+    from profiler_ext.merging import MergedSession, load, merge
     from profiler_ext.profiler import profile
-    from profiler_ext.session import Session, load
+    from profiler_ext.session import Session
     from profiler_ext.switch import disable, enable
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "MergedSession": "merging",
     "Session": "session",
     "disable": "switch",
     "enable": "switch",
-    "load": "session",
+    "load": "merging",
+    "merge": "merging",
     "profile": "profiler",
     "seq_table": "joint_table",
 }
-__all__ = ["Session", "disable", "enable", "load", "profile", "seq_table"]
+__all__ = [
+    "MergedSession",
+    "Session",
+    "disable",
+    "enable",
+    "load",
+    "merge",
+    "profile",
+    "seq_table",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_report(commands.add_parser("report", help="print where the time of a session went"))
     _add_annotate(commands.add_parser("annotate", help="print source with time in the margin"))
     _add_export(commands.add_parser("export", help="write a session in another format"))
+    _add_merge(commands.add_parser("merge", help="put the sessions of ranks into one"))
     _add_seq_table(commands.add_parser("seq-table", help="print which forward a backward op has"))
     doctor = commands.add_parser("doctor", help="say what fits here, and what does not")
     doctor.set_defaults(command=_doctor)
@@ -99,6 +100,12 @@ def _add_seq_table(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_seq_table)
 
 
+def _add_merge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    parser.set_defaults(command=_merge)
+
+
 def _run(options: argparse.Namespace) -> int:
     from profiler_ext.running import Request, output_folder, run
 
@@ -141,10 +148,18 @@ def _report(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from exporters.terminal import print_report, report
-    from profiler_ext.session import load
+    from exporters.terminal_ranks import print_ranks_report
+    from exporters.wording import table_text
+    from profiler_ext.merging import MergedSession, load
 
     session = load(options.session)
-    if options.format == "text":
+    if isinstance(session, MergedSession):
+        if options.format == "text":
+            console = Console(highlight=False)
+            print_ranks_report(session, console, by=options.by, top=options.top)
+        else:
+            sys.stdout.write(table_text(session.by(options.by), options.top, options.format))
+    elif options.format == "text":
         print_report(session.analysis, Console(highlight=False), by=options.by, top=options.top)
     else:
         sys.stdout.write(report(session.analysis, options.by, options.top, options.format))
@@ -171,13 +186,32 @@ def _annotate(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from profiler_ext.session import export_as, load
+    from profiler_ext.merging import MergedSession, export_ranks_as, load
+    from profiler_ext.session import export_as
 
     session = load(options.session)
     target = options.output or _default_target(options.session, options.to)
-    print(export_as(session, options.to, target))
+    if isinstance(session, MergedSession):
+        print(export_ranks_as(session, options.to, target))
+    else:
+        print(export_as(session, options.to, target))
     if options.to == "tensorboard":
         _print_how_to_view(target)
+    return 0
+
+
+def _merge(options: argparse.Namespace) -> int:
+    from profiler_ext.merging import export_ranks_as, merge, rank_folders
+    from profiler_ext.session import load as load_one
+
+    folders = [rank for each in options.sessions for rank in rank_folders(each) or [each]]
+    merged = merge([load_one(folder) for folder in folders])
+    merged.save(options.output)
+    export_ranks_as(merged, "perfetto", options.output / "trace.pftrace")
+    export_ranks_as(merged, "csv", options.output)
+    for note in merged.notes:
+        print(f"profiler-ext: {note}", file=sys.stderr)
+    print(options.output)
     return 0
 
 

@@ -32,14 +32,15 @@ ALLOWED = {
     "switch": "capture warmup",
     "autostart": "switch",
     "stepping": "capture records torch_compat",
+    "merging": "attribution errors exporters records session",
     "session": "attribution errors exporters kineto records",
     "profiler": "capture errors kineto paths records session switch torch_compat",
     "running": "errors profiler progress session stepping switch",
     "doctor": "torch_compat",
     "joint_table": "attribution capture errors exporters paths records torch_compat",
-    "cli": "doctor errors exporters joint_table running session",
+    "cli": "doctor errors exporters joint_table merging running session",
     "__main__": "cli",
-    "__init__": "autostart joint_table profiler session switch",
+    "__init__": "autostart joint_table merging profiler session switch",
     "exporters": "errors kineto peaks records writing",
 }
 OWNERS = {

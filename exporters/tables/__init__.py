@@ -2,7 +2,7 @@
 
 from pandas import DataFrame
 
-from exporters.tables.accounts import coverage, fraction_at, graph_phase, graphs
+from exporters.tables.accounts import coverage, fraction_at, fraction_of, graph_phase, graphs
 from exporters.tables.files import (
     csv_text,
     json_text,
@@ -11,6 +11,14 @@ from exporters.tables.files import (
     read_parquet,
     write_csv,
     write_parquet,
+)
+from exporters.tables.ranks import (
+    chosen_ranks,
+    graphs_of_ranks,
+    joined,
+    launches_of_ranks,
+    ledger,
+    summed,
 )
 from exporters.tables.rows import attribution, launches
 from exporters.tables.sequence import SequenceRow, seq_table, seq_text
@@ -25,18 +33,25 @@ __all__ = [
     "by_module",
     "by_op",
     "by_phase",
+    "chosen_ranks",
     "coverage",
     "csv_text",
     "fraction_at",
+    "fraction_of",
     "graph_phase",
     "graphs",
+    "graphs_of_ranks",
+    "joined",
     "json_text",
     "launches",
+    "launches_of_ranks",
+    "ledger",
     "markdown_text",
     "read_csv",
     "read_parquet",
     "seq_table",
     "seq_text",
+    "summed",
     "write_csv",
     "write_parquet",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from exporters.tables.selection import (
     require_step,
 )
 from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, GraphInstance, Level, Phase
+from profiler_ext.records import Analysis, GraphInstance, LedgerLine, Level, Phase
 
 SCOPES = ("compiled", "eager", "idle")
 _BEST_FIRST = tuple(Level)
@@ -115,9 +115,14 @@ def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled"
     Raises:
         UsageError: There is no such level or scope.
     """
+    return fraction_of(analysis.ledger, level, scope)
+
+
+def fraction_of(ledger: Iterable[LedgerLine], level: str, scope: str) -> float:
+    """Return :func:`fraction_at` of ledger lines, of one rank or of several."""
     good = _levels_from(level)
     scopes = _busy_scopes(scope)
-    busy = [line for line in analysis.ledger if line.scope in scopes]
+    busy = [line for line in ledger if line.scope in scopes]
     total = sum(line.duration_ns for line in busy)
     led = sum(line.duration_ns for line in busy if _level(line.scope, line.category) in good)
     return led / total if total else 0.0

@@ -67,6 +67,9 @@ class Arg(StrEnum):
     PYTHON_PARENT_ID = "Python parent id"
     PYTHON_MODULE_ID = "Python module id"
     STACK = "stack"
+    PROCESS_GROUP = "Process Group Name"
+    COLLECTIVE = "Collective name"
+    COLLECTIVE_SEQUENCE = "Seq"
 
 
 COMPILED_FORWARD = "CompiledFunction"
@@ -82,7 +85,9 @@ _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
 _ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 _LAUNCH_CALL = re.compile(r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
-_COMMUNICATION = re.compile(r"(nccl|gloo|mpi|ucc|xccl):|(nccl|rccl|oneccl)\w*Kernel")
+_COMMUNICATION = re.compile(
+    r"(nccl|gloo|mpi|ucc|xccl):|(nccl|rccl|oneccl)\w*Kernel|(c10d|_?c10d_functional)::"
+)
 _GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
 
 
@@ -145,7 +150,10 @@ def is_graph_launch(name: str) -> bool:
 
 
 def is_communication(name: str) -> bool:
-    """Say whether an op (``nccl:all_reduce``) or a kernel (``ncclDevKernel_...``) communicates."""
+    """Say whether an op or a kernel communicates.
+
+    Such are ``nccl:all_reduce``, ``c10d::allreduce_`` and ``ncclDevKernel_AllReduce_...``.
+    """
     return _COMMUNICATION.match(name) is not None
 
 

@@ -1,0 +1,55 @@
+"""Owns what a terminal shows of several ranks together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rich.console import Console
+
+from exporters import tables
+from exporters.terminal import print_coverage, print_notes, print_top, say
+from exporters.wording import first_rows, heading_of_ranks, records
+from profiler_ext.records import Analysis
+
+
+class Ranks(Protocol):
+    """What a report of several ranks needs."""
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """The analyses, one for each rank."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell the user."""
+
+    def by(self, name: str) -> tables.DataFrame:
+        """Return a summing table by its name."""
+
+    def coverage(self) -> tables.DataFrame:
+        """Return the ledger."""
+
+    def fraction_at(self, level: str, scope: str) -> float:
+        """Return which part of the busy time was led back."""
+
+
+def print_ranks_report(
+    ranks: Ranks, console: Console, *, by: str = "line", top: int | None = 15
+) -> None:
+    """Print the ledger of several ranks together, and then the largest rows of one table.
+
+    Args:
+        ranks: their analyses, summed tables and notes.
+        console: where to; bars fit its width.
+        by: as in :func:`print_report`.
+        top: as in :func:`print_report`.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    table = ranks.by(by)
+    shown = first_rows(table, top)
+    say(console, heading_of_ranks(ranks.analyses), "bold")
+    print_coverage(records(ranks.coverage()), ranks.fraction_at("line", "compiled"), console)
+    print_top(ranks.analyses[0].recording.settings, by, table, shown, console)
+    print_notes(ranks.notes, console)

@@ -1,0 +1,86 @@
+"""Owns how the clocks of several ranks are laid over each other.
+
+No rank can leave an all-reduce before every rank has come, so where two traces tell the same
+collective (process group and number in it) its end is one moment, whatever their hosts' clocks
+say. Where they tell none, the wall clocks stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from profiler_ext.kineto.collectives import Collective, collective
+from profiler_ext.records import Analysis, LaunchKind
+
+Ends = Mapping[Collective, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How one rank's clock was set.
+
+    Attributes:
+        rank: the rank.
+        shift_ns: what is added to its wall clock.
+        collectives: how many collectives told the shift; 0 where the wall clock stands.
+    """
+
+    rank: int
+    shift_ns: int
+    collectives: int
+
+
+def set_clocks(analyses: Sequence[Analysis]) -> tuple[Clock, ...]:
+    """Find what to add to the clock of each rank.
+
+    Args:
+        analyses: one for each rank; the first one's clock stands.
+
+    Returns:
+        A clock for each, in the same order.
+    """
+    ends = [collective_ends(analysis) for analysis in analyses]
+    told = dict(ends[0]) if ends else {}
+    clocks = {0: Clock(analyses[0].recording.settings.rank, 0, 0)} if analyses else {}
+    while (found := _most_shared(ends, told, set(clocks))) is not None:
+        shared = [told[each] - ends[found][each] for each in ends[found] if each in told]
+        rank = analyses[found].recording.settings.rank
+        clocks[found] = Clock(rank, round(median(shared)), len(shared))
+        told = {e: end + clocks[found].shift_ns for e, end in ends[found].items()} | told
+    rest = ((at, Clock(a.recording.settings.rank, 0, 0)) for at, a in enumerate(analyses))
+    return tuple(clocks.get(at, clock) for at, clock in rest)
+
+
+def _most_shared(ends: Sequence[Ends], told: Ends, done: set[int]) -> int | None:
+    """Return the rank that shares most collectives with those whose clocks are set."""
+    counts = {at: len(own.keys() & told.keys()) for at, own in enumerate(ends) if at not in done}
+    best = max(counts, key=lambda at: counts[at], default=None)
+    return best if best is not None and counts[best] else None
+
+
+def collective_ends(analysis: Analysis) -> dict[Collective, int]:
+    """Return when each collective ended on this rank's wall clock; only what has a number."""
+    trace, launches = analysis.recording.trace, analysis.launches
+    ends: dict[Collective, int] = {}
+    for launch in np.flatnonzero(launches.kind.where(LaunchKind.COMMUNICATION)).tolist():
+        found = collective_of(analysis, launch)
+        if found is not None and found.sequence is not None and found.is_left_together:
+            end = int(launches.start_ns[launch] + launches.duration_ns[launch]) + trace.base_ns
+            ends[found] = max(end, ends.get(found, end))
+    return ends
+
+
+def collective_of(analysis: Analysis, launch: int) -> Collective | None:
+    """Return the collective of a launch, as its event or the op that launched it tells.
+
+    The op knows the number in the group, which the kernel's event leaves out.
+    """
+    trace, launches = analysis.recording.trace, analysis.launches
+    rows = [launches.op_event[launch], launches.event[launch]]
+    known = [int(row) for row in rows if row is not np.ma.masked]
+    told = (collective(trace.raw[int(trace.events.position[row])]) for row in known)
+    return next((each for each in told if each is not None), None)

@@ -1,0 +1,71 @@
+"""Owns what a trace tells of a collective: its process group, its sequence, its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from profiler_ext.kineto.events import event_arguments
+from profiler_ext.kineto.names import Arg
+from profiler_ext.records import Trace
+
+_INFO_KEY = "distributedInfo"
+_LEAVE_TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective as one event tells it.
+
+    Attributes:
+        group: name of its process group.
+        sequence: its number in that group, the same on every rank.
+        name: ``allreduce``; what it does.
+    """
+
+    group: str
+    sequence: int | None
+    name: str
+
+    @property
+    def is_left_together(self) -> bool:
+        """No rank can leave it before every rank has come, so its end is one moment."""
+        return any(word in self.name.lower().replace("_", "") for word in _LEAVE_TOGETHER)
+
+
+class _Group(msgspec.Struct):
+    pg_name: str = ""
+
+
+class _Info(msgspec.Struct):
+    pg_config: list[_Group] = []
+
+
+def collective(raw: bytes) -> Collective | None:
+    """Return the collective that an event's arguments tell of.
+
+    Args:
+        raw: the event's JSON.
+
+    Returns:
+        The collective; ``None`` where the event names no process group.
+    """
+    found = event_arguments(raw)
+    group, sequence = found.get(Arg.PROCESS_GROUP), found.get(Arg.COLLECTIVE_SEQUENCE)
+    if not isinstance(group, str) or not group:
+        return None
+    number = sequence if isinstance(sequence, int) else None
+    return Collective(group, number, str(found.get(Arg.COLLECTIVE, "")))
+
+
+def only_group(trace: Trace) -> str | None:
+    """Return the name of the process group where the trace says that there is one only."""
+    info = dict(trace.header).get(_INFO_KEY)
+    if info is None:
+        return None
+    try:
+        groups = msgspec.json.decode(info, type=_Info).pg_config
+    except msgspec.DecodeError:
+        return None
+    return groups[0].pg_name or None if len(groups) == 1 else None

@@ -1,0 +1,287 @@
+"""Owns the session of several ranks: their tables as one, on clocks laid over each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from profiler_ext.attribution.clocks import Clock, set_clocks
+from profiler_ext.errors import CoverageError, UsageError
+from profiler_ext.records import Analysis, Trace
+from profiler_ext.session import FILE_NAME, Session, format_of
+from profiler_ext.session import load as load_one
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORMATS = ("perfetto", "tensorboard", "csv", "parquet")
+
+_RANK_FOLDER = re.compile(r"rank_(\d+)")
+_BASE_KEY = "baseTimeNanoseconds"
+
+
+class MergedSession:
+    """Sessions of several ranks together; its tables are those of a session, with ``ranks``.
+
+    Attributes:
+        sessions: the sessions as they were recorded, by rank.
+    """
+
+    def __init__(self, sessions: Sequence[Session]) -> None:
+        """Take one session of each rank.
+
+        Raises:
+            UsageError: There is none, or two are of one rank.
+        """
+        ranks = [session.recording.settings.rank for session in sessions]
+        if not ranks:
+            raise UsageError("there is no session to merge; give the folder of each rank")
+        if twice := sorted({str(rank) for rank in ranks if ranks.count(rank) > 1}):
+            raise UsageError(f"two sessions are of rank {', '.join(twice)}; give one of each rank")
+        self.sessions = tuple(sorted(sessions, key=lambda s: s.recording.settings.rank))
+
+    @cached_property
+    def clocks(self) -> tuple[Clock, ...]:
+        """How the clock of each rank was set."""
+        return set_clocks([session.analysis for session in self.sessions])
+
+    @cached_property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """What attribution found on each rank, on aligned clocks."""
+        pairs = zip(self.sessions, self.clocks, strict=True)
+        return tuple(_shifted(session.analysis, clock.shift_ns) for session, clock in pairs)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the clocks were set, and what is missing on each rank."""
+        own = (
+            f"rank {analysis.recording.settings.rank}: {note}"
+            for analysis in self.analyses
+            for note in analysis.notes
+        )
+        return (*_clock_notes(self.clocks), *own)
+
+    def launches(
+        self, *, step: int | None = None, rank: int | None = None, phase: str | None = None
+    ) -> pd.DataFrame:
+        """Return one row for each launch; ``launch`` numbers those of a rank."""
+        from exporters import tables
+
+        base_ns = self.analyses[0].recording.trace.base_ns
+        return tables.launches_of_ranks(self._chosen(rank, step), base_ns, step, phase)
+
+    def attribution(
+        self, *, step: int | None = None, rank: int | None = None, phase: str | None = None
+    ) -> pd.DataFrame:
+        """Return one row for each launch and FX node, or gap."""
+        from exporters import tables
+
+        chosen = self._chosen(rank, step)
+        return tables.joined(chosen, lambda a: tables.attribution(a, step=step, phase=phase))
+
+    def graphs(
+        self, *, step: int | None = None, rank: int | None = None, phase: str | None = None
+    ) -> pd.DataFrame:
+        """Return one row for each graph instance of each rank."""
+        from exporters import tables
+
+        return tables.graphs_of_ranks(self._chosen(rank, step), step, phase)
+
+    def coverage(self, *, step: int | None = None, rank: int | None = None) -> pd.DataFrame:
+        """Return how much time of all ranks is attributed, idle, or a gap."""
+        from exporters import tables
+
+        chosen = self._chosen(rank, step)
+        return tables.ledger(chosen, lambda a: tables.coverage(a, step=step), step)
+
+    def by_line(self, view: str = "model", **filters: Any) -> pd.DataFrame:
+        """Return time by source line; arguments as in :meth:`Session.by_line`."""
+        return self._summed("by_line", view, **filters)
+
+    def by_module(self, depth: int | None = None, **filters: Any) -> pd.DataFrame:
+        """Return time by module; arguments as in :meth:`Session.by_module`."""
+        return self._summed("by_module", depth, **filters)
+
+    def by_op(self, **filters: Any) -> pd.DataFrame:
+        """Return time by ATen op."""
+        return self._summed("by_op", **filters)
+
+    def by_phase(self, **filters: Any) -> pd.DataFrame:
+        """Return time by phase."""
+        return self._summed("by_phase", **filters)
+
+    def by_kernel(self, **filters: Any) -> pd.DataFrame:
+        """Return time by kernel."""
+        return self._summed("by_kernel", **filters)
+
+    def by(self, name: str) -> pd.DataFrame:
+        """Return the summing table of a name: ``line``, ``module``, ``op``, ...
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        if name not in ("line", "module", "op", "phase", "kernel"):
+            raise UsageError(f"there is no report by {name!r}; ask for line, module, op, ...")
+        return self._summed(f"by_{name}")
+
+    def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
+        """Return which part of the busy time of all ranks was led back to a level."""
+        from exporters import tables
+
+        lines = (line for analysis in self.analyses for line in analysis.ledger)
+        return tables.fraction_of(lines, level, scope)
+
+    def assert_coverage(
+        self, fraction: float, level: str = "line", scope: str = "compiled"
+    ) -> None:
+        """Raise unless enough of the busy time of all ranks was led back.
+
+        Raises:
+            CoverageError: Less was led back.
+        """
+        found = self.fraction_at(level, scope)
+        if found < fraction:
+            raise CoverageError(
+                f"{found:.2%} of the {scope} device time of all ranks was led to a {level}, "
+                f"expected {fraction:.2%}; see coverage()"
+            )
+
+    def export(self, path: str | Path) -> Path:
+        """Write all ranks in the format that the path's suffix names.
+
+        Raises:
+            UsageError: No format has the suffix, or the format holds one rank only.
+            OutputError: It cannot be written.
+        """
+        target = Path(path)
+        return export_ranks_as(self, format_of(target), target)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write each rank's recording, on aligned clocks, into a folder of its own."""
+        from exporters.chrome_trace import export_chrome_trace
+
+        for analysis in self.analyses:
+            own = Path(folder) / f"rank_{analysis.recording.settings.rank}"
+            export_chrome_trace(analysis, own / FILE_NAME)
+        return Path(folder)
+
+    def _chosen(self, rank: int | None, step: int | None) -> list[Analysis]:
+        from exporters import tables
+
+        return tables.chosen_ranks(self.analyses, rank, step)
+
+    def _summed(
+        self,
+        name: str,
+        *arguments: Any,
+        step: int | None = None,
+        rank: int | None = None,
+        phase: str | None = None,
+    ) -> pd.DataFrame:
+        from exporters import tables
+
+        one: Callable[..., pd.DataFrame] = getattr(tables, name)
+        return tables.summed(
+            self._chosen(rank, step), lambda a: one(a, *arguments, step=step, phase=phase), step
+        )
+
+
+def merge(sessions: Sequence[Session]) -> MergedSession:
+    """Put sessions of several ranks into one.
+
+    Args:
+        sessions: one of each rank.
+
+    Returns:
+        The session of all.
+
+    Raises:
+        UsageError: There is none, or two are of one rank.
+    """
+    return MergedSession(sessions)
+
+
+def load(path: str | Path) -> Session | MergedSession:
+    """Read a session, or those of all ranks, without importing torch.
+
+    Args:
+        path: a folder that ``profiler-ext run`` wrote, or a trace file.
+
+    Returns:
+        The session; for a folder of ranks the merged one.
+
+    Raises:
+        TraceError: There is no readable trace.
+    """
+    folders = rank_folders(Path(path))
+    if folders and not (Path(path) / FILE_NAME).is_file():
+        return merge([load_one(folder) for folder in folders])
+    return load_one(path)
+
+
+def rank_folders(folder: Path) -> list[Path]:
+    """Return the folders of ranks in a folder, by rank."""
+    if not folder.is_dir():
+        return []
+    found = {int(m[1]): p for p in folder.iterdir() if (m := _RANK_FOLDER.fullmatch(p.name))}
+    return [found[rank] for rank in sorted(found)]
+
+
+def export_ranks_as(merged: MergedSession, format: str, path: Path) -> Path:
+    """Write all ranks in a named format.
+
+    Raises:
+        UsageError: There is no such format, or it holds one rank only.
+        OutputError: It cannot be written.
+    """
+    from exporters import tables
+    from exporters.perfetto import export_ranks
+    from exporters.tensorboard import export_tensorboard
+
+    if format not in FORMATS:
+        listed = ", ".join(FORMATS)
+        raise UsageError(
+            f"{format} cannot hold several ranks; use one of {listed}, or export one rank's folder"
+        )
+    if format == "perfetto":
+        export_ranks(merged.analyses, path)
+    elif format == "tensorboard":
+        for analysis in merged.analyses:
+            export_tensorboard(analysis, path, f"rank{analysis.recording.settings.rank}")
+    else:
+        write = tables.write_csv if format == "csv" else tables.write_parquet
+        for name in ("launches", "attribution", "coverage", "graphs"):
+            write(getattr(merged, name)(), path / f"{name}.{format}")
+    return path
+
+
+def _shifted(analysis: Analysis, shift_ns: int) -> Analysis:
+    if not shift_ns:
+        return analysis
+    trace = _with_base(analysis.recording.trace, analysis.recording.trace.base_ns + shift_ns)
+    return replace(analysis, recording=replace(analysis.recording, trace=trace))
+
+
+def _with_base(trace: Trace, base_ns: int) -> Trace:
+    header = tuple((k, v) for k, v in trace.header if k != _BASE_KEY)
+    return replace(trace, base_ns=base_ns, header=(*header, (_BASE_KEY, str(base_ns).encode())))
+
+
+def _clock_notes(clocks: Sequence[Clock]) -> tuple[str, ...]:
+    first, *others = clocks
+    notes = [
+        f"the clock of rank {c.rank} was moved by {c.shift_ns:,} ns, so that {c.collectives} "
+        "collectives end at one moment"
+        for c in others
+        if c.collectives
+    ]
+    if unset := ", ".join(str(c.rank) for c in others if not c.collectives):
+        notes.append(
+            f"ranks {first.rank} and {unset} are laid over each other by their wall clocks: their "
+            "traces tell no collective (process group and number) that they share"
+        )
+    return tuple(notes)
