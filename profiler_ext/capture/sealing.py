@@ -79,11 +79,16 @@ def _names(graph: torch.fx.Graph) -> frozenset[str]:
 def _nested_nodes(sites: list[PlacedSite]) -> dict[str, Nested]:
     """The nodes outside the outermost graph that call sites compute, by qualified name."""
     return {
-        name: Nested(node, placed.caller)
+        name: Nested(node, placed.caller or _carrier(placed, name))
         for placed in sites
         for name, node in placed.site.qualified(placed.prefix)
         if "/" in name
     }
+
+
+def _carrier(placed: PlacedSite, name: str) -> torch.fx.Node | None:
+    """The node of a template that carries the graph of an inlined node."""
+    return next((n for n in placed.site.nodes if name.startswith(f"{n.name}/")), None)
 
 
 def _with_partial_sums(
