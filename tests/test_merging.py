@@ -58,6 +58,11 @@ def rank(
     return Session(Recording(trace=read_trace(file), settings=settings))
 
 
+def test_a_collective_has_its_process_group(tmp_path: Path) -> None:
+    table = rank(tmp_path, 0, {1: 100}, group="tp").launches()
+    assert table[["kind", "process_group"]].to_numpy().tolist() == [["communication", "tp"]]
+
+
 def test_clocks_are_laid_over_each_other_by_the_ends_of_shared_collectives(tmp_path: Path) -> None:
     merged = merge(
         [

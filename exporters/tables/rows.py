@@ -22,8 +22,9 @@ from exporters.tables.columns import (
     whole,
 )
 from exporters.tables.selection import chosen_launches, chosen_shares, require_phase
+from profiler_ext.kineto.collectives import collective_of, only_group
 from profiler_ext.peaks import PEAKS, Peak
-from profiler_ext.records import Analysis, Codes, GraphInstance
+from profiler_ext.records import Analysis, Codes, GraphInstance, LaunchKind
 
 _PLACE_COLUMNS: dict[str, Dtype] = {
     "node": TEXT,
@@ -142,6 +143,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
         "compile_id": gather([graph.compile_id for graph in graphs], rows.graph, TEXT),
         "call_site": _site_paths(analysis),
         "kernel_source": gather([graph.output_module for graph in graphs], rows.graph, TEXT),
+        "process_group": _process_groups(analysis),
         "correlation": whole(rows.correlation),
         "external_id": whole(rows.external_id),
         "level": text(rows.level),
@@ -149,6 +151,19 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
         "gap": text(rows.gap, absent=""),
     }
     return frame(columns | achieved_by_launch(analysis, peaks))
+
+
+def _process_groups(analysis: Analysis) -> ExtensionArray:
+    """Return the group of each launch that communicates; the only one where one is there."""
+    kinds = analysis.launches.kind
+    only = only_group(analysis.recording.trace)
+    codes = np.full(len(kinds), -1, np.int64)
+    found: list[str | None] = []
+    for launch in np.flatnonzero(kinds.where(LaunchKind.COMMUNICATION)).tolist():
+        told = collective_of(analysis, launch)
+        codes[launch] = len(found)
+        found.append(told.group if told else only)
+    return gather(found, codes, TEXT)
 
 
 def _site_paths(analysis: Analysis) -> ExtensionArray:

@@ -13,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from profiler_ext.kineto.collectives import Collective, collective
+from profiler_ext.kineto.collectives import Collective, collective_of
 from profiler_ext.records import Analysis, LaunchKind
 
 Ends = Mapping[Collective, int]
@@ -72,15 +72,3 @@ def collective_ends(analysis: Analysis) -> dict[Collective, int]:
             end = int(launches.start_ns[launch] + launches.duration_ns[launch]) + trace.base_ns
             ends[found] = max(end, ends.get(found, end))
     return ends
-
-
-def collective_of(analysis: Analysis, launch: int) -> Collective | None:
-    """Return the collective of a launch, as its event or the op that launched it tells.
-
-    The op knows the number in the group, which the kernel's event leaves out.
-    """
-    trace, launches = analysis.recording.trace, analysis.launches
-    rows = [launches.op_event[launch], launches.event[launch]]
-    known = [int(row) for row in rows if row is not np.ma.masked]
-    told = (collective(trace.raw[int(trace.events.position[row])]) for row in known)
-    return next((each for each in told if each is not None), None)

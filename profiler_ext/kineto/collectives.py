@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg
-from profiler_ext.records import Trace
+from profiler_ext.records import Analysis, Trace
 
 _INFO_KEY = "distributedInfo"
 _LEAVE_TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
@@ -69,3 +70,15 @@ def only_group(trace: Trace) -> str | None:
     except msgspec.DecodeError:
         return None
     return groups[0].pg_name or None if len(groups) == 1 else None
+
+
+def collective_of(analysis: Analysis, launch: int) -> Collective | None:
+    """Return the collective of a launch, as its event or the op that launched it tells.
+
+    The op knows the number in the group, which the kernel's event leaves out.
+    """
+    trace, launches = analysis.recording.trace, analysis.launches
+    rows = [launches.op_event[launch], launches.event[launch]]
+    known = [int(row) for row in rows if row is not np.ma.masked]
+    told = (collective(trace.raw[int(trace.events.position[row])]) for row in known)
+    return next((each for each in told if each is not None), None)

@@ -33,6 +33,7 @@ LAUNCH_COLUMNS = {
     "compile_id": "string",
     "call_site": "string",
     "kernel_source": "string",
+    "process_group": "string",
     "correlation": "Int64",
     "external_id": "Int64",
     "level": "string",
@@ -151,6 +152,7 @@ def test_a_launch_in_a_graph_carries_graph_call_site_and_source():
         "compile_id": "0/0",
         "call_site": "1",
         "kernel_source": "/cache/inductor/fkeyforward.py",
+        "process_group": pd.NA,
         "correlation": 13,
         "external_id": 113,
         "level": "line",
@@ -163,7 +165,8 @@ def test_a_launch_in_a_graph_carries_graph_call_site_and_source():
 def test_what_a_launch_lacks_is_absent():
     launch = row(tables.launches(gpu_step()), 0)
     absent = [name for name, value in launch.items() if value is pd.NA]
-    unplaced = ["kernel", "graph", "compile_id", "call_site", "kernel_source", "gap"]
+    unplaced = ["kernel", "graph", "compile_id", "call_site", "kernel_source"]
+    unplaced += ["process_group", "gap"]
     assert absent == [*unplaced, *ESTIMATES]
 
 
