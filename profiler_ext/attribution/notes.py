@@ -33,6 +33,10 @@ _REMEDIES = {
     GapReason.STALE_SOURCE_LINE: (
         "have no line because the source changed after the graph was cached; clear the cache"
     ),
+    GapReason.COMPILED_AUTOGRAD: (
+        "ran in graphs of compiled autograd, which drops the lines of what it copies; profile "
+        "without compiled autograd to see them"
+    ),
     GapReason.AUTOTUNING: "are trials of autotuning; profile after a warm-up step",
 }
 

@@ -122,9 +122,13 @@ def _called_again(context: CallContext) -> Phase:
     return Phase.RECOMPUTE if context.is_forward else Phase.BACKWARD
 
 
+def is_compiled_autograd(graph: GraphInstance) -> bool:
+    """Tell whether compiled autograd made the graph; its compile ids start with ``!``."""
+    return (graph.compile_id or "").startswith("!")
+
+
 def _runs_backward(graph: GraphInstance) -> bool:
-    """Tell whether the graph is a backward one; compiled autograd's ids start with ``!``."""
-    return graph.is_backward or (graph.compile_id or "").startswith("!")
+    return graph.is_backward or is_compiled_autograd(graph)
 
 
 def _is_recomputed(node: FxNode) -> bool:

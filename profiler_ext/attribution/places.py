@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from profiler_ext.attribution.lines import SourceRoots
 from profiler_ext.attribution.modules import innermost_module
-from profiler_ext.attribution.phases import CallContext, node_phase
+from profiler_ext.attribution.phases import CallContext, is_compiled_autograd, node_phase
 from profiler_ext.records import (
     FxNode,
     GapReason,
@@ -54,7 +54,6 @@ class PlaceTable:
         is_stale = evidence is LineEvidence.STALE
         frame = None if is_stale else self._roots.model_frame(node.stack)
         user = None if is_stale else self._roots.user_frame(node.stack)
-        no_line = GapReason.STALE_SOURCE_LINE if is_stale else GapReason.NO_SOURCE_LINE
         return Place(
             graph=graph,
             node=node.name,
@@ -75,7 +74,7 @@ class PlaceTable:
             annotation=annotation_text(node),
             level=Level.LINE if frame else Level.OP,
             evidence=evidence,
-            gap=None if frame else no_line,
+            gap=None if frame else _no_line(instance, is_stale),
         )
 
 
@@ -84,6 +83,14 @@ def gap_place(
 ) -> Place:
     """Return the place of what could not be led back, with the op that is known of it."""
     return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
+
+
+def _no_line(graph: GraphInstance, is_stale: bool) -> GapReason:
+    if is_stale:
+        return GapReason.STALE_SOURCE_LINE
+    # Torch runs such a graph as plain code on its way to Inductor, and all metadata is gone.
+    lost = is_compiled_autograd(graph)
+    return GapReason.COMPILED_AUTOGRAD if lost else GapReason.NO_SOURCE_LINE
 
 
 def _named_nodes(graph: GraphInstance) -> dict[str, tuple[FxNode, LineEvidence]]:

@@ -71,7 +71,9 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
     scope = process.dynamo_scope(output_graph)
     roots = root_modules(paths, scope, process.dynamo_globals(output_graph))
-    own = _own_module(process.dynamo_self(output_graph), scope)
+    # Compiled autograd's own graph module is no module of the user's.
+    itself = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
+    own = _own_module(itself, scope)
     called_on = _called_on(nodes)
     sources = _sources(nodes, roots, own)
     inlined = _inlined(nodes, roots, own)

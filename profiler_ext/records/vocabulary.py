@@ -96,5 +96,6 @@ class GapReason(StrEnum):
     AUTOTUNING = "autotuning"
     NO_SOURCE_LINE = "no_source_line"
     STALE_SOURCE_LINE = "stale_source_line"
+    COMPILED_AUTOGRAD = "compiled_autograd"
     CALL_SITES_UNVERIFIED = "call_sites_unverified"
     HOOK_FAILED = "hook_failed"

@@ -28,6 +28,14 @@ def current_compile_id() -> str | None:
     return None if found is None else str(found)
 
 
+def in_compiled_autograd() -> bool:
+    """Tell whether what is compiled is a graph that compiled autograd made.
+
+    Source: ``torch/_guards.py``, ``CompileId.__str__``: such an id starts with ``!``.
+    """
+    return (current_compile_id() or "").startswith("!")
+
+
 def dynamo_scope(output_graph: Any) -> Mapping[str, Any]:
     """Return the local variables of the frame that Dynamo compiled."""
     scope = getattr(output_graph, "local_scope", None)

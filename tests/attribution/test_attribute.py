@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from profiler_ext.attribution import attribute
+from profiler_ext.attribution.phases import CallContext
+from profiler_ext.attribution.places import PlaceTable
 from profiler_ext.records import (
     Frame,
     Gap,
@@ -15,6 +17,7 @@ from profiler_ext.records import (
     Phase,
     Place,
     Recording,
+    Settings,
 )
 from tests.attribution.graphs import MODEL, extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows, shares
@@ -175,6 +178,18 @@ def test_a_node_without_a_stack_is_known_by_its_op():
     bare = tuple(node(n.name, 1, stack=()) for n in NODES)
     analysis = attribute(_one_call().recording(graph(bare, SITES)))
     assert rows(analysis, "level", "gap") == [("op", "no_source_line")] * 4
+
+
+def test_a_node_that_compiled_autograd_copied_says_why_it_has_no_line():
+    made = graph(
+        [node("mm", 1, stack=(), partitioner_tag=None)],
+        [extern("aten::mm", "mm")],
+        compile_id="!0/1/0",
+    )
+    table = PlaceTable((made,), Settings())
+    place = table.add_node(0, "mm", CallContext())
+    assert table.places[place].gap is GapReason.COMPILED_AUTOGRAD
+    assert table.places[place].phase is Phase.BACKWARD
 
 
 def test_the_wrappers_own_work_has_a_reason_and_the_graphs_phase():
