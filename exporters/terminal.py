@@ -15,6 +15,7 @@ from exporters import tables
 from exporters.wording import (
     HEADINGS,
     PHASE_STYLES,
+    bypass_text,
     first_rows,
     heading,
     idle_text,
@@ -62,6 +63,8 @@ def print_report(
     if not analysis.steps:
         say(console, "No step was profiled, so there is nothing to sum.")
     _print_ledger(analysis, console)
+    if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
+        say(console, bypassed, "yellow")
     print_top(analysis.recording.settings, by, table, shown, console)
     print_notes(analysis.notes, console)
 

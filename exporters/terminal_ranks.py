@@ -8,7 +8,7 @@ from rich.console import Console
 
 from exporters import tables
 from exporters.terminal import print_coverage, print_notes, print_top, say
-from exporters.wording import first_rows, heading_of_ranks, records
+from exporters.wording import bypass_text, first_rows, heading_of_ranks, records
 from profiler_ext.records import Analysis
 
 
@@ -51,5 +51,8 @@ def print_ranks_report(
     shown = first_rows(table, top)
     say(console, heading_of_ranks(ranks.analyses), "bold")
     print_coverage(records(ranks.coverage()), ranks.fraction_at("line", "compiled"), console)
+    for analysis in ranks.analyses:
+        if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
+            say(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
     print_top(ranks.analyses[0].recording.settings, by, table, shown, console)
     print_notes(ranks.notes, console)

@@ -7,7 +7,16 @@ from typing import Any
 
 from exporters import tables
 from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, GapReason, IdleSpan, Phase, Settings, Step
+from profiler_ext.records import (
+    Analysis,
+    CacheState,
+    GapReason,
+    GraphInstance,
+    IdleSpan,
+    Phase,
+    Settings,
+    Step,
+)
 
 BY: Mapping[str, Callable[[Analysis], tables.DataFrame]] = {
     "line": tables.by_line,
@@ -187,6 +196,25 @@ def idle_text(span: IdleSpan) -> str:
     """Return one line that says how long a device idled, and what the CPU did."""
     doing = f"while the CPU ran {span.cpu_activity or 'Python outside of any op'}"
     return printable(f"idle {time_text(span.duration_ns)} in step {span.step}, {doing}")
+
+
+def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
+    """Return one line that says which graphs bypassed torch's caches, why, and the cost.
+
+    Args:
+        graphs: the compiled graphs.
+
+    Returns:
+        The line; ``None`` where every graph could be cached.
+    """
+    bypassed = [graph for graph in graphs if graph.cache_state is CacheState.BYPASS]
+    if not bypassed:
+        return None
+    cost = time_text(sum(graph.compile_ns for graph in bypassed))
+    reasons = "; ".join(dict.fromkeys(graph.cache_detail or "unknown" for graph in bypassed))
+    count = f"{len(bypassed)} of {len(graphs)} compiled graphs"
+    text = f"{count} bypassed torch's cache: every process compiles anew ({cost} here): {reasons}"
+    return printable(text)
 
 
 def step_text(analysis: Analysis, step: Step) -> str:

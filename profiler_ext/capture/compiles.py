@@ -42,6 +42,7 @@ class InnerCompile:
         entered: names of the call nodes as it entered.
         started_ns: when it began.
         replaced: for each graph what the post-grad passes' new nodes replaced.
+        bypass: torch's reason why it bypassed the FX graph cache.
         is_compiled: an artifact was made, so this is no cache hit.
         sealed: the provenance and its bytes, once the graph was compiled; ``None`` on a cache hit.
     """
@@ -50,6 +51,7 @@ class InnerCompile:
     entered: frozenset[str]
     started_ns: int
     replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    bypass: str | None = None
     is_compiled: bool = False
     sealed: Sealed | None = None
 
@@ -70,6 +72,7 @@ class Compiles:
         self._thread = _PerThread()
         self._dynamo: OrderedDict[str, DynamoGraph] = OrderedDict()
         self._joints: OrderedDict[str, list[JointGraph]] = OrderedDict()
+        self._autograd_bypasses: OrderedDict[str, str] = OrderedDict()
 
     def enter(self, gm: torch.fx.GraphModule) -> InnerCompile:
         """Begin the compile of one graph."""
@@ -122,6 +125,20 @@ class Compiles:
     def dynamo(self) -> DynamoGraph | None:
         """The Dynamo graph of the compile in force."""
         return self._dynamo.get(process.current_compile_id() or "")
+
+    def note_bypass(self, prepared: Any) -> None:
+        """Note whether torch will bypass the FX graph cache, from what it prepared as a key."""
+        if self.inner is not None:
+            self.inner.bypass = inductor.bypass_reason(prepared)
+
+    def keep_autograd_bypass(self, reason: str) -> None:
+        """Keep why torch bypassed AOTAutograd's cache in the compile in force."""
+        _keep(self._autograd_bypasses, process.current_compile_id(), reason)
+
+    @property
+    def autograd_bypass(self) -> str | None:
+        """Why torch bypassed AOTAutograd's cache in the compile in force."""
+        return self._autograd_bypasses.get(process.current_compile_id() or "")
 
     def keep_joint(self, joint: JointGraph) -> None:
         """Keep a joint graph until its halves are compiled."""

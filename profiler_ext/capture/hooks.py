@@ -114,6 +114,8 @@ class Capture:
             (points.JOINT_PASSES, self._joint_passes),
             (points.POST_GRAD_PASSES, self._post_grad_passes),
             (points.INNER_COMPILE, self._inner_compile),
+            (points.CACHE_KEY, self._cache_key),
+            (points.AUTOGRAD_CACHE_KEY, self._autograd_cache_key),
             (points.ARTIFACT_INIT, self._artifact_init),
             (points.ARTIFACT_READY, self._artifact_ready),
             (points.ARTIFACT_CALL, self._artifact_call),
@@ -201,6 +203,18 @@ class Capture:
         finally:
             self._compiles.leave()
 
+    def _cache_key(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        prepared = original(*args, **kwargs)
+        self._observe(self._compiles.note_bypass, prepared)
+        return prepared
+
+    def _autograd_cache_key(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except Exception as error:
+            self._observe(self._compiles.keep_autograd_bypass, str(error))
+            raise
+
     def _artifact_init(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         original(*args, **kwargs)
         self._observe(self._seal, *args[:1], *args[2:4])
@@ -218,9 +232,8 @@ class Capture:
         started_ns = time.perf_counter_ns()
         result = original(*args, **kwargs)
         graph_kwargs: dict[str, Any] = args[3] if len(args) > 3 else kwargs["graph_kwargs"]
-        is_backward = bool(graph_kwargs.get("is_backward"))
-        is_replayed = bool(graph_kwargs.get("cudagraphs"))
-        self._observe(self._registry.register, args[0], is_backward, is_replayed, started_ns)
+        told = (bool(graph_kwargs.get(name)) for name in ("is_backward", "cudagraphs"))
+        self._observe(self._registry.register, args[0], *told, started_ns)
         return result
 
     def _artifact_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:

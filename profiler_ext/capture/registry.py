@@ -70,7 +70,7 @@ class Registry:
         """Make the instance of an artifact that has become ready."""
         inner = self._compiles.inner
         key = inductor.cache_key(artifact)
-        state, detail = _cache_state(inner, key)
+        state, detail = _cache_state(inner, key, self._compiles.autograd_bypass)
         known = self._recall.recall(artifact, key, inner)
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
         with self._lock:
@@ -104,15 +104,21 @@ def _store() -> Store:
     return Store(Path(inductor.cache_dir()) / "profiler_ext")
 
 
-def _cache_state(inner: InnerCompile | None, key: str | None) -> tuple[CacheState, str | None]:
+def _cache_state(
+    inner: InnerCompile | None, key: str | None, autograd_bypass: str | None
+) -> tuple[CacheState, str | None]:
+    """Return how a graph came to be, and torch's own reason where a cache was bypassed."""
     if inner is None:
         return CacheState.AOT_HIT, None
+    around = f"AOTAutograd's cache was bypassed: {autograd_bypass}" if autograd_bypass else None
     if not inner.is_compiled:
-        return CacheState.FX_HIT, None
+        return CacheState.FX_HIT, around
     if key is not None:
-        return CacheState.MISS, None
+        return CacheState.MISS, around
+    if inner.bypass is not None:
+        return CacheState.BYPASS, inner.bypass
     on = inductor.caches_enabled()
-    return CacheState.BYPASS, "torch bypassed the cache" if on else "the FX graph cache is off"
+    return CacheState.BYPASS, "torch did not ask the cache" if on else "the FX graph cache is off"
 
 
 def _is_optimizer(node: FxNode) -> bool:

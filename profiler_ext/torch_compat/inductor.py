@@ -152,6 +152,17 @@ def cache_key(artifact: Any) -> str | None:
     return None if key is None else str(key)
 
 
+def bypass_reason(prepared: Any) -> str | None:
+    """Return why a graph bypasses the FX graph cache, ``None`` where it does not.
+
+    Source: ``torch/_inductor/codecache.py``, ``FxGraphCache.prepare_key`` returns the key, and
+    a ``cache_info`` with torch's reason.
+    """
+    info = prepared[1] if isinstance(prepared, tuple) and len(prepared) == 2 else None
+    reason = info.get("cache_bypass_reason") if isinstance(info, dict) else None
+    return None if reason is None else str(reason)
+
+
 def caches_enabled() -> bool:
     """Tell whether the FX graph cache is on."""
     from torch._inductor import config

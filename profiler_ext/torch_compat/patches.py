@@ -94,6 +94,8 @@ class Patch:
     def _wrap(self, original: Any) -> Any:
         if isinstance(original, classmethod):
             return classmethod(self._wrap(original.__func__))
+        if isinstance(original, staticmethod):
+            return staticmethod(self._wrap(original.__func__))
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -54,6 +54,18 @@ INNER_COMPILE = Point(
     ("gm", "example_inputs"),
     "fresh source lines on an FX graph cache hit",
 )
+CACHE_KEY = Point(
+    "torch._inductor.codecache",
+    "FxGraphCache.prepare_key",
+    ("gm", "example_inputs"),
+    "the reason why torch bypassed the FX graph cache",
+)
+AUTOGRAD_CACHE_KEY = Point(
+    "torch._functorch._aot_autograd.autograd_cache",
+    "autograd_cache_key",
+    (),
+    "the reason why torch bypassed AOTAutograd's cache",
+)
 ARTIFACT_INIT = Point(
     "torch._inductor.output_code",
     "CompiledFxGraph.__init__",
@@ -93,6 +105,8 @@ ALL = (
     JOINT_PASSES,
     POST_GRAD_PASSES,
     INNER_COMPILE,
+    CACHE_KEY,
+    AUTOGRAD_CACHE_KEY,
     ARTIFACT_INIT,
     ARTIFACT_READY,
     ARTIFACT_CALL,

@@ -1,0 +1,78 @@
+"""What torch did with its caches is told in its own words, and a bypass is said aloud."""
+
+import dataclasses
+
+import pytest
+
+import profiler_ext
+from exporters.wording import bypass_text
+from profiler_ext import switch
+from profiler_ext.records import CacheState, GraphInstance
+from tests.analyses import gpu_step
+from tests.compiling import fresh_torch, torch, train_once
+
+__all__ = ["fresh_torch"]
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x @ x
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient @ gradient
+
+
+def states() -> list[tuple[CacheState, str | None]]:
+    capture = switch.current()
+    assert capture is not None
+    return [(graph.cache_state, graph.cache_detail) for graph in capture.graphs]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_pass_that_torch_cannot_name_bypasses_the_cache_for_torchs_reason() -> None:
+    profiler_ext.enable(strict=True)
+    with torch._inductor.config.patch(post_grad_custom_post_pass=lambda graph: None):
+        train_once()
+    assert states() == [(CacheState.BYPASS, "Unsupported post grad custom pass")] * 2
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_a_custom_function_bypasses_aotautograds_cache_only() -> None:
+    profiler_ext.enable(strict=True)
+    x = torch.ones(4, 4, requires_grad=True)
+    torch.compile(lambda given: Twice.apply(given))(x).sum().backward()
+    assert {state for state, _ in states()} == {CacheState.MISS}
+    assert all("AOTAutograd's cache was bypassed: " in str(detail) for _, detail in states())
+    assert all("autograd_function_apply" in str(detail) for _, detail in states())
+
+
+def graph(state: CacheState, detail: str | None, compile_ns: int) -> GraphInstance:
+    known = gpu_step().recording.graphs[0]
+    return dataclasses.replace(known, cache_state=state, cache_detail=detail, compile_ns=compile_ns)
+
+
+def test_a_bypass_is_one_line_with_its_reason_and_its_cost() -> None:
+    hit = graph(CacheState.FX_HIT, None, 5)
+    cold = graph(CacheState.BYPASS, "no \x1b name", 1_500_000_000)
+    assert bypass_text([hit]) is None
+    assert bypass_text([hit, cold, cold]) == (
+        "2 of 3 compiled graphs bypassed torch's cache: every process compiles anew "
+        "(3.00 s here): no \N{REPLACEMENT CHARACTER} name"
+    )
+
+
+def test_the_report_says_it() -> None:
+    analysis = gpu_step()
+    cold = graph(CacheState.BYPASS, "why", 1_000_000)
+    recording = dataclasses.replace(
+        analysis.recording, graphs=(cold, *analysis.recording.graphs[1:])
+    )
+    from exporters.terminal import report
+
+    text = report(dataclasses.replace(analysis, recording=recording))
+    assert [line for line in text.splitlines() if "bypassed" in line] == [
+        bypass_text(recording.graphs)
+    ]
