@@ -10,9 +10,10 @@ from profiler_ext.records import GapReason, Launches, Recording
 
 _REMEDIES = {
     GapReason.GRAPH_NOT_CAPTURED: (
-        "ran in compiled graphs that were compiled before capture was switched on; start the "
-        "script with `profiler-ext run`, call profiler_ext.enable() before the first compile, "
-        "or set PROFILER_EXT=1"
+        "ran in compiled graphs that were compiled, or cached by an earlier run, before capture "
+        "was switched on; start the script with `profiler-ext run`, call profiler_ext.enable() "
+        "before the first compile, or set PROFILER_EXT=1; compile cached graphs once more with "
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 or in a fresh TORCHINDUCTOR_CACHE_DIR"
     ),
     GapReason.GRAPH_AMBIGUOUS: (
         "ran in a compiled graph that several modules share, and the trace does not tell which"
