@@ -22,6 +22,7 @@ from profiler_ext.session import FILE_NAME, Session, export_as
 
 if TYPE_CHECKING:
     from profiler_ext.profiler import profile
+    from profiler_ext.stepping import StepEnds
 
 NEVER_STEPPED = 3
 INTERRUPTED = 130
@@ -128,9 +129,9 @@ def _profiler(request: Request, progress: Progress, failures: list[Exception]) -
     )
 
 
-def _next_step(profiler: profile, ends: object, request: Request, progress: Progress) -> None:
-    count = ends.count  # type: ignore[attr-defined]
-    profiler.step_source = ends.source  # type: ignore[attr-defined]
+def _next_step(profiler: profile, ends: StepEnds, request: Request, progress: Progress) -> None:
+    count = ends.count
+    profiler.step_source = ends.source
     profiler.step()
     last = request.skip + request.steps
     if count < last:
