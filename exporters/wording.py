@@ -52,6 +52,7 @@ _REASONS: Mapping[str, str] = {
     GapReason.AUTOTUNING: "autotuning",
     GapReason.NO_SOURCE_LINE: "no source line",
     GapReason.STALE_SOURCE_LINE: "source changed since compiled",
+    GapReason.TRACED_GRADIENT: "gradient taken inside the graph, not linked",
     GapReason.COMPILED_AUTOGRAD: "compiled autograd drops the source",
     GapReason.CALL_SITES_UNVERIFIED: "call sites not verified",
     GapReason.HOOK_FAILED: "a capture hook failed",

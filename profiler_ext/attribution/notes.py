@@ -34,6 +34,10 @@ _REMEDIES = {
     GapReason.STALE_SOURCE_LINE: (
         "have no line because the source changed after the graph was cached; clear the cache"
     ),
+    GapReason.TRACED_GRADIENT: (
+        "differentiate inside the compiled function; torch gives them the line that asks for "
+        "the gradient, so they are led to their op only"
+    ),
     GapReason.COMPILED_AUTOGRAD: (
         "ran in graphs of compiled autograd, which drops the lines of what it copies; profile "
         "without compiled autograd to see them"

@@ -59,7 +59,7 @@ def joint_phase(node: FxNode) -> Phase:
     """
     if node.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
-    is_forward = node.partitioner_tag in _FORWARD_TAGS and not _is_traced_gradient(node)
+    is_forward = node.partitioner_tag in _FORWARD_TAGS and not is_traced_gradient(node)
     return Phase.FORWARD if is_forward else Phase.BACKWARD
 
 
@@ -109,7 +109,7 @@ def _is_backward(node: FxNode, graph: GraphInstance) -> bool:
     What the partitioner hoisted has its tag; the backward of an ``autograd.Function`` has none,
     and is known by the node it differentiates.
     """
-    if _is_traced_gradient(node):
+    if is_traced_gradient(node):
         return True
     is_linked = node.partitioner_tag is None and node.forward_node is not None
     return (node.partitioner_tag in _BACKWARD_TAGS or is_linked) and not _is_untagged(graph)
@@ -142,7 +142,7 @@ def _is_untagged(graph: GraphInstance) -> bool:
     return graph.provenance is not None and graph.provenance.is_inference
 
 
-def _is_traced_gradient(node: FxNode) -> bool:
+def is_traced_gradient(node: FxNode) -> bool:
     """Tell whether the node differentiates inside a graph that holds forward work too."""
     innermost = node.source_fns[-1] if node.source_fns else ""
     if _FUNCTIONAL_GRADIENT.fullmatch(innermost):

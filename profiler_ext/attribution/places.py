@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from profiler_ext.attribution.lines import SourceRoots
 from profiler_ext.attribution.modules import innermost_module
-from profiler_ext.attribution.phases import CallContext, is_compiled_autograd, node_phase
+from profiler_ext.attribution.phases import (
+    CallContext,
+    is_compiled_autograd,
+    is_traced_gradient,
+    node_phase,
+)
 from profiler_ext.records import (
     FxNode,
     GapReason,
@@ -52,8 +57,9 @@ class PlaceTable:
         instance, module = self._graphs[graph], innermost_module(node, context.module)
         in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
         is_stale = evidence is LineEvidence.STALE
-        frame = None if is_stale else self._roots.model_frame(node.stack)
-        user = None if is_stale else self._roots.user_frame(node.stack)
+        has_line = not is_stale and not _is_unlinked_gradient(node)
+        frame = self._roots.model_frame(node.stack) if has_line else None
+        user = self._roots.user_frame(node.stack) if has_line else None
         return Place(
             graph=graph,
             node=node.name,
@@ -74,7 +80,7 @@ class PlaceTable:
             annotation=annotation_text(node),
             level=Level.LINE if frame else Level.OP,
             evidence=evidence,
-            gap=None if frame else _no_line(instance, is_stale),
+            gap=None if frame else _no_line(node, instance, is_stale),
         )
 
 
@@ -85,9 +91,16 @@ def gap_place(
     return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
 
 
-def _no_line(graph: GraphInstance, is_stale: bool) -> GapReason:
+def _is_unlinked_gradient(node: FxNode) -> bool:
+    """Tell whether the stack leads to where the gradient is asked for, not to what it is of."""
+    return is_traced_gradient(node) and node.forward_node is None
+
+
+def _no_line(node: FxNode, graph: GraphInstance, is_stale: bool) -> GapReason:
     if is_stale:
         return GapReason.STALE_SOURCE_LINE
+    if _is_unlinked_gradient(node):
+        return GapReason.TRACED_GRADIENT
     # Torch runs such a graph as plain code on its way to Inductor, and all metadata is gone.
     lost = is_compiled_autograd(graph)
     return GapReason.COMPILED_AUTOGRAD if lost else GapReason.NO_SOURCE_LINE

@@ -96,6 +96,7 @@ class GapReason(StrEnum):
     AUTOTUNING = "autotuning"
     NO_SOURCE_LINE = "no_source_line"
     STALE_SOURCE_LINE = "stale_source_line"
+    TRACED_GRADIENT = "traced_gradient_not_linked"
     COMPILED_AUTOGRAD = "compiled_autograd"
     CALL_SITES_UNVERIFIED = "call_sites_unverified"
     HOOK_FAILED = "hook_failed"

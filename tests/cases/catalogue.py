@@ -351,7 +351,7 @@ def one_graph(device):
         weight.sub_(gradient * 0.125)
         return loss
 
-    return Case(lambda: step(weight, x), phases=("forward",))
+    return Case(lambda: step(weight, x), phases=("forward", "backward"), coverage=0.3)
 
 
 def autocast(device):
