@@ -5,7 +5,8 @@ GPU; ``--ablate 50`` adds the second oracle, which removes lines that bear no co
 
 Known gaps, where torch's own record has no better line:
 
-- a gradient taken inside the graph (``torch.func.grad``): its nodes have the line that takes it;
+- a gradient taken inside the graph (``torch.func.grad``): torch gives its nodes the line that takes
+  it, so the tables give them a gap (``traced_gradient_not_linked``);
 - equal values that torch merges (two ``torch.zeros`` of one size): the first one's line has both;
 - a line removed between two kernels whose code is equal: the second oracle cannot tell which went.
 """
