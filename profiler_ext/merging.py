@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution.clocks import Clock, set_clocks
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.records import Analysis, Trace
 from profiler_ext.session import FILE_NAME, Session, format_of
 from profiler_ext.session import load as load_one
+from profiler_ext.tabled import Tabled
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from exporters.tables import Filters
 
 FORMATS = ("perfetto", "tensorboard", "csv", "parquet")
 
@@ -24,7 +27,7 @@ _RANK_FOLDER = re.compile(r"rank_(\d+)")
 _BASE_KEY = "baseTimeNanoseconds"
 
 
-class MergedSession:
+class MergedSession(Tabled):
     """Sessions of several ranks together; its tables are those of a session, with ``ranks``.
 
     Attributes:
@@ -65,58 +68,12 @@ class MergedSession:
         )
         return (*_clock_notes(self.clocks), *own)
 
-    def launches(
-        self, *, step: int | None = None, rank: int | None = None, phase: str | None = None
-    ) -> pd.DataFrame:
-        """Return one row for each launch; ``launch`` numbers those of a rank."""
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return a table of all ranks by its name; see :meth:`Tabled.table`."""
         from exporters import tables
 
         base_ns = self.analyses[0].recording.trace.base_ns
-        return tables.launches_of_ranks(self._chosen(rank, step), base_ns, step, phase)
-
-    def attribution(
-        self, *, step: int | None = None, rank: int | None = None, phase: str | None = None
-    ) -> pd.DataFrame:
-        """Return one row for each launch and FX node, or gap."""
-        from exporters import tables
-
-        chosen = self._chosen(rank, step)
-        return tables.joined(chosen, lambda a: tables.attribution(a, step=step, phase=phase))
-
-    def graphs(
-        self, *, step: int | None = None, rank: int | None = None, phase: str | None = None
-    ) -> pd.DataFrame:
-        """Return one row for each graph instance of each rank."""
-        from exporters import tables
-
-        return tables.graphs_of_ranks(self._chosen(rank, step), step, phase)
-
-    def coverage(self, *, step: int | None = None, rank: int | None = None) -> pd.DataFrame:
-        """Return how much time of all ranks is attributed, idle, or a gap."""
-        from exporters import tables
-
-        chosen = self._chosen(rank, step)
-        return tables.ledger(chosen, lambda a: tables.coverage(a, step=step), step)
-
-    def by_line(self, view: str = "model", **filters: Any) -> pd.DataFrame:
-        """Return time by source line; arguments as in :meth:`Session.by_line`."""
-        return self._summed("by_line", view, **filters)
-
-    def by_module(self, depth: int | None = None, **filters: Any) -> pd.DataFrame:
-        """Return time by module; arguments as in :meth:`Session.by_module`."""
-        return self._summed("by_module", depth, **filters)
-
-    def by_op(self, **filters: Any) -> pd.DataFrame:
-        """Return time by ATen op."""
-        return self._summed("by_op", **filters)
-
-    def by_phase(self, **filters: Any) -> pd.DataFrame:
-        """Return time by phase."""
-        return self._summed("by_phase", **filters)
-
-    def by_kernel(self, **filters: Any) -> pd.DataFrame:
-        """Return time by kernel."""
-        return self._summed("by_kernel", **filters)
+        return tables.of_ranks(self.analyses, base_ns, name, *arguments, **filters)
 
     def by(self, name: str) -> pd.DataFrame:
         """Return the summing table of a name: ``line``, ``module``, ``op``, ...
@@ -126,7 +83,7 @@ class MergedSession:
         """
         if name not in ("line", "module", "op", "phase", "kernel"):
             raise UsageError(f"there is no report by {name!r}; ask for line, module, op, ...")
-        return self._summed(f"by_{name}")
+        return self.table(f"by_{name}")
 
     def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
         """Return which part of the busy time of all ranks was led back to a level."""
@@ -168,26 +125,6 @@ class MergedSession:
             own = Path(folder) / f"rank_{analysis.recording.settings.rank}"
             export_chrome_trace(analysis, own / FILE_NAME)
         return Path(folder)
-
-    def _chosen(self, rank: int | None, step: int | None) -> list[Analysis]:
-        from exporters import tables
-
-        return tables.chosen_ranks(self.analyses, rank, step)
-
-    def _summed(
-        self,
-        name: str,
-        *arguments: Any,
-        step: int | None = None,
-        rank: int | None = None,
-        phase: str | None = None,
-    ) -> pd.DataFrame:
-        from exporters import tables
-
-        one: Callable[..., pd.DataFrame] = getattr(tables, name)
-        return tables.summed(
-            self._chosen(rank, step), lambda a: one(a, *arguments, step=step, phase=phase), step
-        )
 
 
 def merge(sessions: Sequence[Session]) -> MergedSession:
@@ -255,7 +192,7 @@ def export_ranks_as(merged: MergedSession, format: str, path: Path) -> Path:
     else:
         write = tables.write_csv if format == "csv" else tables.write_parquet
         for name in ("launches", "attribution", "coverage", "graphs"):
-            write(getattr(merged, name)(), path / f"{name}.{format}")
+            write(merged.table(name), path / f"{name}.{format}")
     return path
 
 

@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch.profiler
 
@@ -21,10 +21,13 @@ from profiler_ext.kineto.reader import read_trace
 from profiler_ext.paths import library_roots, user_roots
 from profiler_ext.records import Recording, Settings
 from profiler_ext.session import Session
+from profiler_ext.tabled import Tabled
 from profiler_ext.torch_compat import process
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from exporters.tables import Filters
 
 LATE = (
     "a model was compiled before profiler_ext was switched on, so its kernels cannot be led to "
@@ -33,7 +36,7 @@ LATE = (
 )
 
 
-class profile(torch.profiler.profile):  # noqa: N801  (named as the class it stands in for)
+class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the class it stands in for)
     """Profile a training step and lead its device time back to the model.
 
     Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
@@ -138,41 +141,9 @@ class profile(torch.profiler.profile):  # noqa: N801  (named as the class it sta
         """Write the last session; see :meth:`profiler_ext.session.Session.export`."""
         return self.session.export(path)
 
-    def launches(self, **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.launches` of the last session."""
-        return self.session.launches(**filters)
-
-    def attribution(self, **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.attribution` of the last session."""
-        return self.session.attribution(**filters)
-
-    def by_line(self, view: str = "model", **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.by_line` of the last session."""
-        return self.session.by_line(view, **filters)
-
-    def by_module(self, depth: int | None = None, **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.by_module` of the last session."""
-        return self.session.by_module(depth, **filters)
-
-    def by_op(self, **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.by_op` of the last session."""
-        return self.session.by_op(**filters)
-
-    def by_phase(self, **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.by_phase` of the last session."""
-        return self.session.by_phase(**filters)
-
-    def by_kernel(self, **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.by_kernel` of the last session."""
-        return self.session.by_kernel(**filters)
-
-    def graphs(self, **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.graphs` of the last session."""
-        return self.session.graphs(**filters)
-
-    def coverage(self, **filters: Any) -> pd.DataFrame:
-        """Return :meth:`Session.coverage` of the last session."""
-        return self.session.coverage(**filters)
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return a table of the last session by its name; see :meth:`Tabled.table`."""
+        return self.session.table(name, *arguments, **filters)
 
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution import attribute
 from profiler_ext.errors import CoverageError, TraceError, UsageError
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.records import Analysis, Recording
+from profiler_ext.tabled import Tabled
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from exporters.tables import Filters
+
 FILE_NAME = "session.pt.trace.json.gz"
 
 
-class Session:
+class Session(Tabled):
     """One profiled window: its trace, its compiled graphs, and where the time went.
 
     Attributes:
@@ -42,59 +45,12 @@ class Session:
         """Sentences for a person: what is missing, and the remedy."""
         return self.analysis.notes
 
-    def launches(self, **filters: Any) -> pd.DataFrame:
-        """Return one row for each launch; filters: ``step``, ``rank``, ``phase``."""
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return a table by its name; see :meth:`Tabled.table`."""
         from exporters import tables
 
-        return tables.launches(self.analysis, **filters)
-
-    def attribution(self, **filters: Any) -> pd.DataFrame:
-        """Return one row for each launch and FX node, or gap; filters as in :meth:`launches`."""
-        from exporters import tables
-
-        return tables.attribution(self.analysis, **filters)
-
-    def by_line(self, view: str = "model", **filters: Any) -> pd.DataFrame:
-        """Return time by source line; ``view="user"`` takes the innermost line of your own."""
-        from exporters import tables
-
-        return tables.by_line(self.analysis, view, **filters)
-
-    def by_module(self, depth: int | None = None, **filters: Any) -> pd.DataFrame:
-        """Return time by module; ``depth`` cuts paths to that many names."""
-        from exporters import tables
-
-        return tables.by_module(self.analysis, depth, **filters)
-
-    def by_op(self, **filters: Any) -> pd.DataFrame:
-        """Return time by ATen op."""
-        from exporters import tables
-
-        return tables.by_op(self.analysis, **filters)
-
-    def by_phase(self, **filters: Any) -> pd.DataFrame:
-        """Return time by phase."""
-        from exporters import tables
-
-        return tables.by_phase(self.analysis, **filters)
-
-    def by_kernel(self, **filters: Any) -> pd.DataFrame:
-        """Return time by kernel."""
-        from exporters import tables
-
-        return tables.by_kernel(self.analysis, **filters)
-
-    def graphs(self, **filters: Any) -> pd.DataFrame:
-        """Return one row for each graph instance; filters as in :meth:`launches`."""
-        from exporters import tables
-
-        return tables.graphs(self.analysis, **filters)
-
-    def coverage(self, **filters: Any) -> pd.DataFrame:
-        """Return how much time is attributed, idle, or a gap; filters: ``step``, ``rank``."""
-        from exporters import tables
-
-        return tables.coverage(self.analysis, **filters)
+        one: Callable[..., pd.DataFrame] = getattr(tables, name)
+        return one(self.analysis, *arguments, **filters)
 
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"
@@ -250,7 +206,7 @@ def _csv(session: Session, path: Path) -> Path:
     from exporters import tables
 
     for name in _TABLES:
-        tables.write_csv(getattr(session, name)(), path / f"{name}.csv")
+        tables.write_csv(session.table(name), path / f"{name}.csv")
     return path
 
 
@@ -258,7 +214,7 @@ def _parquet(session: Session, path: Path) -> Path:
     from exporters import tables
 
     for name in _TABLES:
-        tables.write_parquet(getattr(session, name)(), path / f"{name}.parquet")
+        tables.write_parquet(session.table(name), path / f"{name}.parquet")
     return path
 
 

@@ -12,20 +12,15 @@ from exporters.tables.files import (
     write_csv,
     write_parquet,
 )
-from exporters.tables.ranks import (
-    chosen_ranks,
-    graphs_of_ranks,
-    joined,
-    launches_of_ranks,
-    ledger,
-    summed,
-)
+from exporters.tables.ranks import of_ranks
 from exporters.tables.rows import attribution, launches
+from exporters.tables.selection import Filters
 from exporters.tables.sequence import SequenceRow, seq_table, seq_text
 from exporters.tables.sums import by_kernel, by_line, by_module, by_op, by_phase
 
 __all__ = [
     "DataFrame",
+    "Filters",
     "SequenceRow",
     "attribution",
     "by_kernel",
@@ -33,25 +28,20 @@ __all__ = [
     "by_module",
     "by_op",
     "by_phase",
-    "chosen_ranks",
     "coverage",
     "csv_text",
     "fraction_at",
     "fraction_of",
     "graph_phase",
     "graphs",
-    "graphs_of_ranks",
-    "joined",
     "json_text",
     "launches",
-    "launches_of_ranks",
-    "ledger",
     "markdown_text",
+    "of_ranks",
     "read_csv",
     "read_parquet",
     "seq_table",
     "seq_text",
-    "summed",
     "write_csv",
     "write_parquet",
 ]

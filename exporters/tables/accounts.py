@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 
 from exporters.tables.columns import TEXT, WHOLE, frame, gather, ratio, repeated, whole
-from exporters.tables.selection import (
-    chosen_launches,
-    count_steps,
-    require_phase,
-    require_step,
-)
+from exporters.tables.selection import Filters, Selection
 from profiler_ext.errors import UsageError
 from profiler_ext.records import Analysis, GraphInstance, LedgerLine, Level, Phase
 
@@ -21,20 +17,13 @@ SCOPES = ("compiled", "eager", "idle")
 _BEST_FIRST = tuple(Level)
 
 
-def graphs(
-    analysis: Analysis,
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    phase: str | None = None,
-) -> pd.DataFrame:
+def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each graph instance, in order of registration.
 
     Args:
         analysis: what attribution found.
-        step: only graphs that launched something in this step.
-        rank: only graphs of this rank.
-        phase: only graphs of this phase: forward, backward or optimizer.
+        **filters: the step in which they launched something, their rank, or their phase:
+            forward, backward or optimizer.
 
     Returns:
         The table; what is not known without provenance is absent.
@@ -42,7 +31,7 @@ def graphs(
     Raises:
         UsageError: There is no such step or phase.
     """
-    chosen = _chosen_graphs(analysis, step, rank, phase)
+    chosen = _chosen_graphs(analysis, Selection(**filters))
     every = np.arange(len(chosen))
     columns = {
         "key": gather([graph.key for graph in chosen], every, TEXT),
@@ -85,10 +74,11 @@ def coverage(
     Raises:
         UsageError: There is no such step.
     """
-    sums = _ledger_sums(analysis, step, rank)
+    selection = Selection(step, rank)
+    sums = _ledger_sums(analysis, selection)
     every = np.arange(len(sums))
     time = np.array(list(sums.values()), np.int64)
-    steps = count_steps(analysis, step)
+    steps = selection.count_steps(analysis)
     columns = {
         "scope": gather([scope for scope, _ in sums], every, TEXT),
         "level": gather([_level(*entry) for entry in sums], every, TEXT),
@@ -148,14 +138,11 @@ def _level(scope: str, category: str) -> Level | None:
     return Level(category) if category in (Level.LINE, Level.OP) else Level.NONE
 
 
-def _ledger_sums(
-    analysis: Analysis, step: int | None, rank: int | None
-) -> dict[tuple[str, str], int]:
-    if step is not None:
-        require_step(analysis, step)
+def _ledger_sums(analysis: Analysis, selection: Selection) -> dict[tuple[str, str], int]:
+    selection.require_step(analysis)
     sums: dict[tuple[str, str], int] = {}
-    for line in analysis.ledger:
-        if rank in (None, analysis.recording.settings.rank) and step in (None, line.step):
+    for line in analysis.ledger if selection.has_rank_of(analysis) else ():
+        if selection.step in (None, line.step):
             entry = (line.scope, line.category)
             sums[entry] = sums.get(entry, 0) + line.duration_ns
     return dict(sorted(sums.items(), key=_ledger_order))
@@ -168,17 +155,13 @@ def _ledger_order(item: tuple[tuple[str, str], int]) -> tuple[int, int, int, str
     return SCOPES.index(scope), rank, -duration, category
 
 
-def _chosen_graphs(
-    analysis: Analysis, step: int | None, rank: int | None, phase: str | None
-) -> list[GraphInstance]:
-    if phase is not None:
-        require_phase(phase)
-    if rank not in (None, analysis.recording.settings.rank):
+def _chosen_graphs(analysis: Analysis, selection: Selection) -> list[GraphInstance]:
+    if not selection.has_rank_of(analysis):
         return []
-    ran = analysis.launches.graph[chosen_launches(analysis, step, rank)].compressed()
-    wanted = range(len(analysis.recording.graphs)) if step is None else np.unique(ran).tolist()
-    there = (analysis.recording.graphs[index] for index in wanted)
-    return [graph for graph in there if phase in (None, graph_phase(graph))]
+    every = analysis.recording.graphs
+    ran = np.unique(analysis.launches.graph[selection.launches(analysis)].compressed()).tolist()
+    there = every if selection.step is None else [every[index] for index in ran]
+    return [graph for graph in there if selection.phase in (None, graph_phase(graph))]
 
 
 def _count(graph: GraphInstance, what: str) -> int | None:

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 
-from exporters.tables.accounts import SCOPES, graphs
+from exporters.tables.accounts import SCOPES, coverage, graphs
 from exporters.tables.columns import TEXT, WHOLE, ratio, repeated
-from exporters.tables.rows import launches
+from exporters.tables.rows import attribution, launches
+from exporters.tables.selection import Filters, Selection
+from exporters.tables.sums import by_kernel, by_line, by_module, by_op, by_phase
 from profiler_ext.errors import UsageError
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level
 
-Table = Callable[[Analysis], pd.DataFrame]
+_TABLES: dict[str, Callable[..., pd.DataFrame]] = {
+    table.__name__: table
+    for table in (
+        launches,
+        attribution,
+        graphs,
+        coverage,
+        by_line,
+        by_module,
+        by_op,
+        by_phase,
+        by_kernel,
+    )
+}
 
 _IDENTITY = ("file", "line", "module", "aten_op", "kernel", "kind", "phase", "gap")
 _LEDGER_IDENTITY = ("scope", "level", "category")
@@ -21,75 +37,77 @@ _DERIVED = ("fraction", "steps", "per_step_ns")
 _RATES = ("est_gb_per_s", "est_tflop_per_s", "est_peak_fraction")
 
 
-def chosen_ranks(
-    analyses: Sequence[Analysis], rank: int | None, step: int | None
-) -> list[Analysis]:
-    """Return the analyses of the rank that profiled the step; ``None`` chooses all.
+def of_ranks(
+    analyses: Sequence[Analysis],
+    base_ns: int,
+    name: str,
+    *arguments: Any,
+    **filters: Unpack[Filters],
+) -> pd.DataFrame:
+    """Return a table of several ranks: rows one after the other, or summed over the ranks.
+
+    Args:
+        analyses: one for each rank.
+        base_ns: the moment at which the clock of ``launches`` is zero.
+        name: the table's function: ``launches``, ``by_line``, ...
+        *arguments: what that function takes besides filters.
+        **filters: the step, rank or phase.
+
+    Returns:
+        The columns of the table of one rank. ``graphs`` has ``rank`` too; a summing table has
+        ``ranks``, over how many it sums, instead of the rates. A step's mean is that of one rank.
 
     Raises:
-        UsageError: There is no such rank, or none profiled that step.
+        UsageError: There is no such rank or phase, or no rank profiled the step.
     """
+    selection = Selection(**filters)
+    chosen = _chosen(analyses, selection)
+    found = [_TABLES[name](analysis, *arguments, **filters) for analysis in chosen]
+    if name == "launches":
+        return _joined([_on_clock(*pair, base_ns) for pair in zip(found, chosen, strict=True)])
+    if name == "graphs":
+        return _joined([_with_rank(*pair) for pair in zip(found, chosen, strict=True)])
+    if name == "attribution":
+        return _joined(found)
+    if name == "coverage":
+        return _busy_first(_summed(_joined(found), list(_LEDGER_IDENTITY), chosen, selection))
+    return _longest_first(_joined(found), chosen, selection)
+
+
+def _chosen(analyses: Sequence[Analysis], selection: Selection) -> list[Analysis]:
+    """Return the analyses of the rank that profiled the step."""
     known = [each.recording.settings.rank for each in analyses]
-    if rank is not None and rank not in known:
+    if selection.rank is not None and selection.rank not in known:
         listed = ", ".join(map(str, known))
-        raise UsageError(f"there is no rank {rank}; ask for one of the ranks: {listed}")
-    chosen = [a for a in analyses if rank in (None, a.recording.settings.rank)]
+        raise UsageError(f"there is no rank {selection.rank}; ask for one of the ranks: {listed}")
+    chosen = [each for each in analyses if selection.has_rank_of(each)]
+    step = selection.step
     with_step = [a for a in chosen if step is None or step in [s.number for s in a.steps]]
     return with_step or chosen  # where no rank has the step, the first table says so
 
 
-def launches_of_ranks(
-    analyses: Sequence[Analysis], base_ns: int, step: int | None, phase: str | None
+def _on_clock(table: pd.DataFrame, analysis: Analysis, base_ns: int) -> pd.DataFrame:
+    table["start_ns"] += analysis.recording.trace.base_ns - base_ns
+    return table
+
+
+def _with_rank(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+    columns = list(table.columns)
+    table["rank"] = repeated(analysis.recording.settings.rank, len(table), WHOLE)
+    return table[["rank", *columns]]
+
+
+def _longest_first(
+    whole: pd.DataFrame, analyses: Sequence[Analysis], selection: Selection
 ) -> pd.DataFrame:
-    """Return the launches of all ranks, with times on one clock that is zero at ``base_ns``."""
-    found = []
-    for analysis in analyses:
-        table = launches(analysis, step=step, phase=phase)
-        table["start_ns"] += analysis.recording.trace.base_ns - base_ns
-        found.append(table)
-    return _joined(found)
-
-
-def graphs_of_ranks(
-    analyses: Sequence[Analysis], step: int | None, phase: str | None
-) -> pd.DataFrame:
-    """Return the compiled graphs of all ranks, with their rank."""
-    found = []
-    for analysis in analyses:
-        table = graphs(analysis, step=step, phase=phase)
-        columns = list(table.columns)
-        table["rank"] = repeated(analysis.recording.settings.rank, len(table), WHOLE)
-        found.append(table[["rank", *columns]])
-    return _joined(found)
-
-
-def joined(analyses: Sequence[Analysis], table: Table) -> pd.DataFrame:
-    """Return a table of every rank, one after the other."""
-    return _joined([table(analysis) for analysis in analyses])
-
-
-def summed(analyses: Sequence[Analysis], table: Table, step: int | None) -> pd.DataFrame:
-    """Return a summing table over all ranks; a step's mean is that of one rank.
-
-    Args:
-        analyses: one for each rank.
-        table: makes the table of one.
-        step: the step that was asked for, if one was.
-
-    Returns:
-        The same columns but for rates, and ``ranks``: over how many it sums.
-    """
-    whole = _joined([table(analysis) for analysis in analyses])
     identity = [name for name in whole.columns if name in _IDENTITY]
-    sums = _summed(whole, identity, analyses, step)
+    sums = _summed(whole, identity, analyses, selection)
     by = ["duration_ns", *identity]
     return sums.sort_values(by, ascending=[n != "duration_ns" for n in by], ignore_index=True)
 
 
-def ledger(analyses: Sequence[Analysis], table: Table, step: int | None) -> pd.DataFrame:
-    """Return the coverage of all ranks, busy first, best level first, longest first."""
-    whole = _joined([table(analysis) for analysis in analyses])
-    sums = _summed(whole, list(_LEDGER_IDENTITY), analyses, step)
+def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
+    """Order a ledger: busy first, best level first, longest first."""
     levels = [*map(str, Level), ""]
     named = zip(sums["scope"].tolist(), sums["level"].fillna("").tolist(), strict=True)
     keys = [(SCOPES.index(scope), levels.index(level)) for scope, level in named]
@@ -98,7 +116,7 @@ def ledger(analyses: Sequence[Analysis], table: Table, step: int | None) -> pd.D
 
 
 def _summed(
-    whole: pd.DataFrame, identity: list[str], analyses: Sequence[Analysis], step: int | None
+    whole: pd.DataFrame, identity: list[str], analyses: Sequence[Analysis], selection: Selection
 ) -> pd.DataFrame:
     groups = whole.groupby(identity, dropna=False, sort=False)
     kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_RATES)]
@@ -108,7 +126,7 @@ def _summed(
     parts = [groups[texts].first()] if texts else []
     sums = pd.concat([*parts, groups[numbers].sum(min_count=1)], axis=1).reset_index()
     time: Ints = sums["duration_ns"].to_numpy(np.int64)
-    profiled = [s.number for a in analyses for s in a.steps if step in (None, s.number)]
+    profiled = [s.number for a in analyses for s in a.steps if selection.step in (None, s.number)]
     of_ranks, steps = len(profiled), len(set(profiled))
     sums["fraction"] = ratio(time, int(time.sum()))
     sums["steps"] = repeated(steps, len(sums), WHOLE)

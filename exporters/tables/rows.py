@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from exporters.tables.columns import (
     text,
     whole,
 )
-from exporters.tables.selection import chosen_launches, chosen_shares, require_phase
+from exporters.tables.selection import Filters, Selection
 from profiler_ext.kineto.collectives import collective_of, only_group
 from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Codes, GraphInstance, LaunchKind
@@ -46,12 +47,7 @@ _PLACE_COLUMNS: dict[str, Dtype] = {
 
 
 def launches(
-    analysis: Analysis,
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    phase: str | None = None,
-    peaks: Mapping[str, Peak] = PEAKS,
+    analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
     """Return one row for each launch, in order of start time.
 
@@ -65,9 +61,7 @@ def launches(
 
     Args:
         analysis: what attribution found.
-        step: only this step.
-        rank: only this rank.
-        phase: only launches whose largest share is of this phase.
+        **filters: the step, rank or phase; a launch's phase is that of its largest share.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:
@@ -76,27 +70,19 @@ def launches(
     Raises:
         UsageError: There is no such step or phase.
     """
-    chosen = chosen_launches(analysis, step, rank)
-    if phase is not None:
-        require_phase(phase)
-        chosen &= analysis.launches.phase.where(phase)
+    selection = Selection(**filters)
+    chosen = selection.launches(analysis)
+    if selection.phase is not None:
+        chosen &= analysis.launches.phase.where(selection.phase)
     return _launch_frame(analysis, peaks).loc[chosen].reset_index(drop=True)
 
 
-def attribution(
-    analysis: Analysis,
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    phase: str | None = None,
-) -> pd.DataFrame:
+def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return one row for each part of a launch: its FX node, its ATen op, or its gap.
 
     Args:
         analysis: what attribution found.
-        step: only this step.
-        rank: only this rank.
-        phase: only the parts of this phase.
+        **filters: the step and rank of the launches, and the phase of the parts.
 
     Returns:
         The table; the ``duration_ns`` of a launch's rows add up to the launch.
@@ -104,7 +90,8 @@ def attribution(
     Raises:
         UsageError: There is no such step or phase.
     """
-    chosen = chosen_shares(analysis, chosen_launches(analysis, step, rank), phase)
+    selection = Selection(**filters)
+    chosen = selection.shares(analysis, selection.launches(analysis))
     launch = analysis.shares.launch[chosen]
     place = analysis.shares.place[chosen]
     duration = analysis.shares.duration_ns[chosen]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TypedDict
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,63 +15,81 @@ Rows = npt.NDArray[np.bool_]
 PHASES = tuple(Phase)
 
 
-def chosen_launches(analysis: Analysis, step: int | None, rank: int | None) -> Rows:
-    """Return which launches belong to the step and rank; ``None`` chooses all.
+class Filters(TypedDict, total=False):
+    """What a table may be narrowed to; what is not given is not narrowed.
 
-    Raises:
-        UsageError: The step was not profiled.
+    Attributes:
+        step: only this profiled step.
+        rank: only this rank.
+        phase: only this phase.
     """
-    count = len(analysis.launches)
-    if rank is not None and rank != analysis.recording.settings.rank:
-        return np.zeros(count, np.bool_)
-    if step is None:
-        return np.ones(count, np.bool_)
-    require_step(analysis, step)
-    return np.ma.filled(analysis.launches.step == step, False).astype(np.bool_)
+
+    step: int | None
+    rank: int | None
+    phase: str | None
 
 
-def profiled_launches(analysis: Analysis, step: int | None, rank: int | None) -> Rows:
-    """Return the chosen launches that belong to a profiled step."""
-    within = ~np.ma.getmaskarray(analysis.launches.step)
-    return chosen_launches(analysis, step, rank) & within
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Filters at work: which launches and shares they choose; see :class:`Filters`."""
 
+    step: int | None = None
+    rank: int | None = None
+    phase: str | None = None
 
-def chosen_shares(analysis: Analysis, launches: Rows, phase: str | None) -> Rows:
-    """Return which shares are of the chosen launches and of the phase; ``None`` chooses all.
+    def __post_init__(self) -> None:
+        """Look at the phase.
 
-    Raises:
-        UsageError: There is no such phase.
-    """
-    of_launch = launches[analysis.shares.launch]
-    if phase is None:
-        return of_launch
-    require_phase(phase)
-    of_place = np.array([place.phase == phase for place in analysis.places], np.bool_)
-    return of_launch & of_place[analysis.shares.place]
+        Raises:
+            UsageError: There is no such phase.
+        """
+        if self.phase is not None and self.phase not in PHASES:
+            listed = ", ".join(PHASES)
+            raise UsageError(f"there is no phase {self.phase!r}; ask for one of {listed}")
 
+    def has_rank_of(self, analysis: Analysis) -> bool:
+        """Tell whether the analysis is of the chosen rank."""
+        return self.rank in (None, analysis.recording.settings.rank)
 
-def count_steps(analysis: Analysis, step: int | None) -> int:
-    """Return over how many steps a table sums."""
-    return len(analysis.steps) if step is None else 1
+    def launches(self, analysis: Analysis) -> Rows:
+        """Return which launches belong to the step and rank.
 
+        Raises:
+            UsageError: The step was not profiled.
+        """
+        count = len(analysis.launches)
+        if not self.has_rank_of(analysis):
+            return np.zeros(count, np.bool_)
+        if self.step is None:
+            return np.ones(count, np.bool_)
+        self.require_step(analysis)
+        return np.ma.filled(analysis.launches.step == self.step, False).astype(np.bool_)
 
-def require_step(analysis: Analysis, step: int) -> None:
-    """Raise unless the step was profiled.
+    def profiled(self, analysis: Analysis) -> Rows:
+        """Return which of these launches belong to a profiled step."""
+        return self.launches(analysis) & ~np.ma.getmaskarray(analysis.launches.step)
 
-    Raises:
-        UsageError: The step was not profiled.
-    """
-    numbers = [each.number for each in analysis.steps]
-    if step not in numbers:
-        listed = ", ".join(map(str, numbers)) or "none"
-        raise UsageError(f"step {step} was not profiled; ask for one of the steps: {listed}")
+    def shares(self, analysis: Analysis, launches: Rows) -> Rows:
+        """Return which shares are of the given launches and of the phase."""
+        of_launch = launches[analysis.shares.launch]
+        if self.phase is None:
+            return of_launch
+        of_place = np.array([place.phase == self.phase for place in analysis.places], np.bool_)
+        return of_launch & of_place[analysis.shares.place]
 
+    def count_steps(self, analysis: Analysis) -> int:
+        """Return over how many steps a table sums."""
+        return len(analysis.steps) if self.step is None else 1
 
-def require_phase(phase: str) -> None:
-    """Raise unless there is such a phase.
+    def require_step(self, analysis: Analysis) -> None:
+        """Raise if a step was asked for that was not profiled.
 
-    Raises:
-        UsageError: There is no such phase.
-    """
-    if phase not in PHASES:
-        raise UsageError(f"there is no phase {phase!r}; ask for one of {', '.join(PHASES)}")
+        Raises:
+            UsageError: The step was not profiled.
+        """
+        numbers = [each.number for each in analysis.steps]
+        if self.step is not None and self.step not in numbers:
+            listed = ", ".join(map(str, numbers)) or "none"
+            raise UsageError(
+                f"step {self.step} was not profiled; ask for one of the steps: {listed}"
+            )

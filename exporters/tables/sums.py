@@ -6,6 +6,7 @@ A gap is a row as well, so every table's total is the measured device time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -13,34 +14,19 @@ import pandas as pd
 from exporters.tables.achieved import achieved_by_key
 from exporters.tables.columns import WHOLE, frame, ratio, repeated, whole
 from exporters.tables.keys import Keys, kernel_keys, line_keys, module_keys, op_keys, phase_keys
-from exporters.tables.selection import (
-    PHASES,
-    Rows,
-    chosen_shares,
-    count_steps,
-    profiled_launches,
-)
+from exporters.tables.selection import PHASES, Filters, Rows, Selection
 from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Ints
 
 
-def by_line(
-    analysis: Analysis,
-    view: str = "model",
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    phase: str | None = None,
-) -> pd.DataFrame:
+def by_line(analysis: Analysis, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return device time by source line, largest first.
 
     Args:
         analysis: what attribution found.
         view: ``model`` for the innermost line of the model, a modelling library's included;
             ``user`` for the innermost line under the user's own roots.
-        step: only this step.
-        rank: only this rank.
-        phase: only this phase.
+        **filters: the step, rank or phase to sum over.
 
     Returns:
         ``file``, ``line``, ``function``, ``code``, ``gap`` and the sums; ``gap`` says why a row
@@ -49,16 +35,11 @@ def by_line(
     Raises:
         UsageError: There is no such view, step or phase.
     """
-    return _sums(analysis, line_keys(analysis, view), step, rank, phase)
+    return _sums(analysis, line_keys(analysis, view), Selection(**filters))
 
 
 def by_module(
-    analysis: Analysis,
-    depth: int | None = None,
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    phase: str | None = None,
+    analysis: Analysis, depth: int | None = None, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
     """Return device time by module, largest first; a module's time excludes its children's.
 
@@ -66,9 +47,7 @@ def by_module(
         analysis: what attribution found.
         depth: cut each path to so many parts, so that a module's time includes the modules
             below it: at 2, ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
-        step: only this step.
-        rank: only this rank.
-        phase: only this phase.
+        **filters: the step, rank or phase to sum over.
 
     Returns:
         ``module``, ``module_class``, ``gap`` and the sums; ``gap`` says why a row has no module.
@@ -76,23 +55,15 @@ def by_module(
     Raises:
         UsageError: The depth is negative, or there is no such step or phase.
     """
-    return _sums(analysis, module_keys(analysis, depth), step, rank, phase)
+    return _sums(analysis, module_keys(analysis, depth), Selection(**filters))
 
 
-def by_op(
-    analysis: Analysis,
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    phase: str | None = None,
-) -> pd.DataFrame:
+def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return device time by ATen op, largest first.
 
     Args:
         analysis: what attribution found.
-        step: only this step.
-        rank: only this rank.
-        phase: only this phase.
+        **filters: the step, rank or phase to sum over.
 
     Returns:
         ``aten_op``, ``gap`` and the sums; ``gap`` says why a row has no op.
@@ -100,23 +71,15 @@ def by_op(
     Raises:
         UsageError: There is no such step or phase.
     """
-    return _sums(analysis, op_keys(analysis), step, rank, phase)
+    return _sums(analysis, op_keys(analysis), Selection(**filters))
 
 
-def by_phase(
-    analysis: Analysis,
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    phase: str | None = None,
-) -> pd.DataFrame:
+def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     """Return device time by phase, largest first.
 
     Args:
         analysis: what attribution found.
-        step: only this step.
-        rank: only this rank.
-        phase: only this phase.
+        **filters: the step, rank or phase to sum over.
 
     Returns:
         ``phase`` and the sums.
@@ -124,16 +87,11 @@ def by_phase(
     Raises:
         UsageError: There is no such step or phase.
     """
-    return _sums(analysis, phase_keys(analysis), step, rank, phase)
+    return _sums(analysis, phase_keys(analysis), Selection(**filters))
 
 
 def by_kernel(
-    analysis: Analysis,
-    *,
-    step: int | None = None,
-    rank: int | None = None,
-    phase: str | None = None,
-    peaks: Mapping[str, Peak] = PEAKS,
+    analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
 ) -> pd.DataFrame:
     """Return device time by kernel, largest first.
 
@@ -143,9 +101,7 @@ def by_kernel(
 
     Args:
         analysis: what attribution found.
-        step: only this step.
-        rank: only this rank.
-        phase: only this phase.
+        **filters: the step, rank or phase to sum over.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:
@@ -155,27 +111,26 @@ def by_kernel(
         UsageError: There is no such step or phase.
     """
     keys = kernel_keys(analysis)
-    chosen = chosen_shares(analysis, profiled_launches(analysis, step, rank), phase)
+    selection = Selection(**filters)
+    chosen = selection.shares(analysis, selection.profiled(analysis))
     launch, first = np.unique(analysis.shares.launch[chosen], return_index=True)
     key, rows = keys.of_share[chosen][first], len(keys.table)
     achieved = frame(achieved_by_key(analysis, peaks, key, launch, rows))
-    return _sums(analysis, keys, step, rank, phase, achieved)
+    return _sums(analysis, keys, selection, achieved)
 
 
 def _sums(
     analysis: Analysis,
     keys: Keys,
-    step: int | None,
-    rank: int | None,
-    phase: str | None,
+    selection: Selection,
     more: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    chosen = chosen_shares(analysis, profiled_launches(analysis, step, rank), phase)
+    chosen = selection.shares(analysis, selection.profiled(analysis))
     key, rows = keys.of_share[chosen], len(keys.table)
     phases = _phase_sums(analysis, key, chosen, rows)
     count, inclusive = _whole_launches(analysis, key, analysis.shares.launch[chosen], rows)
     duration = phases.sum(axis=1)
-    steps = count_steps(analysis, step)
+    steps = selection.count_steps(analysis)
     sums = frame(
         {
             "launches": whole(count),

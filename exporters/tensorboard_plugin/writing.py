@@ -11,7 +11,7 @@ import numpy as np
 from exporters import tables
 from exporters.sources import SourceFile, read_texts, source_files
 from exporters.tables.keys import Keys, kernel_keys, line_keys, module_keys, op_keys, phase_keys
-from exporters.tables.selection import profiled_launches
+from exporters.tables.selection import Selection
 from exporters.tensorboard_plugin.document import (
     FORMAT,
     SUFFIX,
@@ -145,7 +145,7 @@ def _made_of(
     analysis: Analysis, found: Mapping[str, _Table]
 ) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
     shares = analysis.shares
-    chosen = profiled_launches(analysis, None, None)[shares.launch]
+    chosen = Selection().profiled(analysis)[shares.launch]
     if not chosen.any():
         return (), ()
     keys = _keys(analysis)

@@ -1,0 +1,67 @@
+"""Owns what can be asked of anything that holds the result of profiling: its tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Unpack
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from exporters.tables import Filters
+
+
+class Tabled(ABC):
+    """Has the tables of a session; they are made when they are asked for.
+
+    Each takes the filters ``step``, ``rank`` and ``phase``.
+    """
+
+    @abstractmethod
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the table that is called as one of the methods below.
+
+        Args:
+            name: ``launches``, ``by_line``, ...
+            *arguments: what that method takes besides filters.
+            **filters: the step, rank or phase.
+
+        Raises:
+            UsageError: There is no such step or phase.
+        """
+
+    def launches(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return one row for each launch."""
+        return self.table("launches", **filters)
+
+    def attribution(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return one row for each launch and FX node, or gap."""
+        return self.table("attribution", **filters)
+
+    def by_line(self, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by source line; ``view="user"`` takes the innermost line of your own."""
+        return self.table("by_line", view, **filters)
+
+    def by_module(self, depth: int | None = None, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by module; ``depth`` cuts paths to that many names."""
+        return self.table("by_module", depth, **filters)
+
+    def by_op(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by ATen op."""
+        return self.table("by_op", **filters)
+
+    def by_phase(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by phase."""
+        return self.table("by_phase", **filters)
+
+    def by_kernel(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by kernel."""
+        return self.table("by_kernel", **filters)
+
+    def graphs(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return one row for each graph instance."""
+        return self.table("graphs", **filters)
+
+    def coverage(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return how much time is attributed, idle, or a gap; it has no filter by phase."""
+        return self.table("coverage", **filters)
