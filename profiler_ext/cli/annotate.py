@@ -1,0 +1,38 @@
+"""Owns ``profiler-ext annotate``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "print source with time in the margin"
+
+_FILE_WIDTH = 240
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="default: all that took time")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.set_defaults(command=_annotate)
+
+
+def _annotate(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from exporters.annotate import annotate, print_annotated
+    from exporters.sources import sources_here
+    from profiler_ext.session import load
+
+    analysis = load(options.session).analysis
+    texts = sources_here(analysis)
+    if options.format == "text":
+        console = Console(highlight=False)
+        if not console.is_terminal:  # a file or a pipe keeps whole lines
+            console.width = _FILE_WIDTH
+        print_annotated(analysis, console, texts, options.files)
+    else:
+        sys.stdout.write(annotate(analysis, texts, options.files, options.format))
+    return 0

@@ -1,0 +1,31 @@
+"""Owns ``profiler-ext merge``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "put the sessions of ranks into one"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    parser.add_argument("sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    parser.set_defaults(command=_merge)
+
+
+def _merge(options: argparse.Namespace) -> int:
+    from profiler_ext.merging import export_ranks_as, merge, rank_folders
+    from profiler_ext.session import load as load_one
+
+    folders = [rank for each in options.sessions for rank in rank_folders(each) or [each]]
+    merged = merge([load_one(folder) for folder in folders])
+    merged.save(options.output)
+    export_ranks_as(merged, "perfetto", options.output / "trace.pftrace")
+    export_ranks_as(merged, "csv", options.output)
+    for note in merged.notes:
+        print(f"profiler-ext: {note}", file=sys.stderr)
+    print(options.output)
+    return 0

@@ -1,0 +1,42 @@
+"""Owns ``profiler-ext report``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from profiler_ext.cli.choices import FORMATS, TABLES
+
+HELP = "print where the time of a session went"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
+    parser.add_argument("--by", choices=TABLES, default="line")
+    parser.add_argument("--top", type=int, default=15, help="how many rows")
+    parser.add_argument("--format", choices=FORMATS, default="text")
+    parser.set_defaults(command=_report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from exporters.terminal import print_report, report
+    from exporters.terminal_ranks import print_ranks_report
+    from exporters.wording import table_text
+    from profiler_ext.merging import MergedSession, load
+
+    session = load(options.session)
+    if isinstance(session, MergedSession):
+        if options.format == "text":
+            console = Console(highlight=False)
+            print_ranks_report(session, console, by=options.by, top=options.top)
+        else:
+            sys.stdout.write(table_text(session.by(options.by), options.top, options.format))
+    elif options.format == "text":
+        print_report(session.analysis, Console(highlight=False), by=options.by, top=options.top)
+    else:
+        sys.stdout.write(report(session.analysis, options.by, options.top, options.format))
+    return 0

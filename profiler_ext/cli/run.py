@@ -1,0 +1,74 @@
+"""Owns ``profiler-ext run``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profiler_ext.session import Session
+
+HELP = "profile the steps of an untouched script"
+
+_FILES = {
+    "trace.pftrace": "open it in the Perfetto UI",
+    "session.pt.trace.json.gz": "loads back: profiler-ext report DIR; opens in Perfetto too",
+    "report.html": "open it in a browser",
+    "launches.csv": "one row for each launch",
+    "attribution.csv": "one row for each launch and FX node",
+    "coverage.csv": "the ledger",
+    "graphs.csv": "the compiled graphs",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    parser.add_argument("--skip", type=int, default=3, help="steps before the first recorded one")
+    parser.add_argument("--steps", type=int, default=2, help="steps to record")
+    parser.add_argument("--step-on", metavar="NAME", help="class of the optimizer that ends a step")
+    parser.add_argument("-o", "--output", type=Path, default=Path("profile_out"), metavar="DIR")
+    parser.add_argument("--force", action="store_true", help="replace a session that is in DIR")
+    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER)
+    parser.add_argument("script", nargs="?", help="the script, with its own arguments after it")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(command=_run, parser=parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from profiler_ext.running import Request, output_folder, run
+
+    words = options.module or [options.script, *options.arguments]
+    if not words or words[0] is None:
+        options.parser.error("name a script, or a module with -m")
+    request = Request(
+        target=words[0],
+        arguments=tuple(words[1:]),
+        is_module=options.module is not None,
+        folder=options.output,
+        skip=options.skip,
+        steps=options.steps,
+        step_on=options.step_on,
+        force=options.force,
+    )
+    outcome = run(request)
+    if outcome.session is not None:
+        _print_session(outcome.session, output_folder(request))
+    for remark in outcome.remarks:
+        print(f"profiler-ext: {remark}", file=sys.stderr)
+    return outcome.exit_code
+
+
+def _print_session(session: Session, folder: Path) -> None:
+    from rich.console import Console
+
+    from exporters.terminal import print_report
+
+    if session.recording.settings.rank != 0:
+        return
+    console = Console(highlight=False, soft_wrap=False)
+    print_report(session.analysis, console)
+    console.print(f"\nwritten to {folder}:", markup=False)
+    for name, use in _FILES.items():
+        console.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")

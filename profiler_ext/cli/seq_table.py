@@ -1,0 +1,31 @@
+"""Owns ``profiler-ext seq-table``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from profiler_ext.cli.choices import FORMATS
+
+HELP = "print which forward a backward op has"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    parser.add_argument(
+        "example",
+        metavar="FILE.py:FUNCTION",
+        help="a function, or MODULE:FUNCTION, that returns a model and its inputs",
+    )
+    parser.add_argument("--format", choices=FORMATS, default="text")
+    parser.set_defaults(command=_seq_table)
+
+
+def _seq_table(options: argparse.Namespace) -> int:
+    from exporters.tables import csv_text, json_text, markdown_text, seq_text
+    from profiler_ext.joint_table import load_example, seq_table
+
+    writers = {"text": seq_text, "csv": csv_text, "json": json_text, "md": markdown_text}
+    model, inputs = load_example(options.example)
+    sys.stdout.write(writers[options.format](seq_table(model, inputs)))
+    return 0
