@@ -15,7 +15,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import profiler_ext
 from profiler_ext import switch
-from profiler_ext.capture import hooks
+from profiler_ext.capture import artifact_hooks, hooks
 from profiler_ext.errors import CaptureWarning, TorchCapabilityError
 from profiler_ext.records import CacheState, GapReason, LineEvidence
 from profiler_ext.torch_compat import points
@@ -164,13 +164,13 @@ def test_cpp_kernels_stay_untouched_unless_cpu_events_are_asked_for(
 
 
 OBSERVERS = {
-    "dynamo graph": ("profiler_ext.capture.hooks", "describe_dynamo_graph"),
-    "passes": ("profiler_ext.capture.hooks", "Watch"),
-    "joint graph": ("profiler_ext.capture.hooks", "describe_joint"),
+    "dynamo graph": ("profiler_ext.capture.graph_hooks", "describe_dynamo_graph"),
+    "passes": ("profiler_ext.capture.graph_hooks", "Watch"),
+    "joint graph": ("profiler_ext.capture.graph_hooks", "describe_joint"),
     "call site": ("profiler_ext.capture.call_sites", "extern_site"),
-    "sealing": ("profiler_ext.capture.hooks", "seal"),
+    "sealing": ("profiler_ext.capture.artifact_hooks", "seal"),
     "nodes": ("profiler_ext.capture.sealing", "describe_nodes"),
-    "bytes": ("profiler_ext.capture.hooks", "to_bytes"),
+    "bytes": ("profiler_ext.capture.artifact_hooks", "to_bytes"),
     "instance": ("profiler_ext.capture.instances", "compiled_here"),
 }
 
@@ -199,7 +199,7 @@ def test_a_hook_that_fails_is_a_gap_and_one_warning_and_the_compile_goes_on(
 
 @pytest.mark.usefixtures("fresh_torch")
 def test_strict_raises_what_goes_wrong_in_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "seal", _fail)
+    monkeypatch.setattr(artifact_hooks, "seal", _fail)
     profiler_ext.enable(strict=True)
     with pytest.raises(Exception, match="broken on purpose"):
         train_once()

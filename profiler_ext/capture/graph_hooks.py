@@ -1,0 +1,85 @@
+"""Owns the hooks that see the graphs on their way: Dynamo's, the joint one, Inductor's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiler_ext.capture.compiles import Compiles
+from profiler_ext.capture.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.capture.joint import describe_joint
+from profiler_ext.capture.mutations import Mutations, mutations
+from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
+from profiler_ext.capture.replacements import Watch
+from profiler_ext.torch_compat import fx, points
+from profiler_ext.torch_compat.patches import Call
+
+
+class GraphHooks:
+    """Describes the graphs of what is compiled, before they are gone."""
+
+    def __init__(self, observe: Observer, compiles: Compiles) -> None:
+        """Take where the descriptions are kept."""
+        self._observe = observe
+        self._compiles = compiles
+
+    def arounds(self) -> list[Around]:
+        """Return what is wrapped, and what is called in its place."""
+        return [
+            (points.DYNAMO_GRAPH, self._dynamo_graph),
+            (points.JOINT_PASSES, self._joint_passes),
+            (points.POST_GRAD_PASSES, self._post_grad_passes),
+            (points.INNER_COMPILE, self._inner_compile),
+            (points.CACHE_KEY, self._cache_key),
+            (points.AUTOGRAD_CACHE_KEY, self._autograd_cache_key),
+        ]
+
+    def _dynamo_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        self._observe(self._keep_dynamo, *args[:2])
+        return original(*args, **kwargs)
+
+    def _keep_dynamo(self, output_graph: Any, gm: Any) -> None:
+        self._compiles.keep_dynamo(describe_dynamo_graph(output_graph, gm))
+
+    def _joint_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        gm = args[0]
+        watch = self._observe(Watch, gm)
+        if watch is None:
+            return original(*args, **kwargs)
+        mutated = self._observe(mutations, gm)
+        with fx.watching_replacements(gm, watch.note):
+            result = original(*args, **kwargs)
+        self._observe(self._keep_joint, gm, watch, mutated)
+        return result
+
+    def _keep_joint(self, gm: Any, watch: Watch, mutated: Mutations | None) -> None:
+        self._compiles.keep_joint(describe_joint(gm, watch.replaced(), mutated))
+
+    def _post_grad_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        inner = self._compiles.inner
+        watch = self._observe(Watch, args[0]) if inner else None
+        if inner is None or watch is None:
+            return original(*args, **kwargs)
+        with fx.watching_replacements(args[0], watch.note):
+            result = original(*args, **kwargs)
+        inner.replaced[args[0].graph] = self._observe(watch.replaced) or {}
+        return result
+
+    def _inner_compile(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        if self._observe(self._compiles.enter, args[0]) is None:
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._compiles.leave()
+
+    def _cache_key(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        prepared = original(*args, **kwargs)
+        self._observe(self._compiles.note_bypass, prepared)
+        return prepared
+
+    def _autograd_cache_key(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except Exception as error:
+            self._observe(self._compiles.keep_autograd_bypass, str(error))
+            raise
