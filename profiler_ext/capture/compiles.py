@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -62,6 +63,8 @@ class _PerThread(threading.local):
         self.sites: WeakKeyDictionary[Any, list[PendingSite | PendingCall]] = WeakKeyDictionary()
         self.gaps: list[Gap] = []
         self.unnamed_schedule: Any = None
+        self.combined: Sequence[Any] = ()
+        self.combo: deque[Sequence[Any]] = deque()
 
 
 class Compiles:
@@ -107,6 +110,29 @@ class Compiles:
         """Take the kept schedule, if there is one."""
         found, self._thread.unnamed_schedule = self._thread.unnamed_schedule, None
         return found
+
+    def keep_combo(self, combined: Sequence[Any], kernels: Sequence[Sequence[Any]]) -> None:
+        """Keep the nodes of each kernel that a combo was cut into, in the order of their calls.
+
+        Args:
+            combined: all nodes of the combo.
+            kernels: those of each kernel.
+        """
+        self._thread.combined, self._thread.combo = tuple(combined), deque(kernels)
+
+    def take_combo(self, schedule: Sequence[Any]) -> Sequence[Any]:
+        """Return what a kernel computes, of a schedule.
+
+        Torch reports each kernel of a combo with the nodes of them all
+        (``torch/_inductor/codegen/simd.py``, ``codegen_combo_kernel``).
+        """
+        waiting = self._thread.combo
+        if not waiting or tuple(schedule) != self._thread.combined:
+            return schedule
+        own = waiting.popleft()
+        if not waiting:
+            self._thread.combined = ()
+        return own
 
     def add_gap(self, gap: Gap) -> None:
         """Note what the graph under way will lack."""

@@ -26,6 +26,7 @@ class SiteHooks:
             (points.EXTERN_CALL, self._extern_call),
             (points.KERNEL_COMMENT, self._kernel_comment),
             (points.KERNEL_CALL, self._kernel_call),
+            (points.COMBO_KERNELS, self._combo_kernels),
         ]
 
     def _call_site(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
@@ -33,8 +34,11 @@ class SiteHooks:
         return original(*args, **kwargs)
 
     def _add_site(self, schedule: Any, kernel: str, is_extern: bool = False) -> None:
-        describe = call_sites.extern_site if is_extern else call_sites.generated_site
-        self._compiles.add_site(describe(schedule, kernel))
+        if is_extern:
+            self._compiles.add_site(call_sites.extern_site(schedule, kernel))
+        else:
+            own = self._compiles.take_combo(schedule)
+            self._compiles.add_site(call_sites.generated_site(own, kernel))
 
     def _extern_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         self._observe(self._add_unreported, *args[1:2], *kwargs.values())
@@ -61,3 +65,11 @@ class SiteHooks:
         if (schedule := self._compiles.take_schedule()) is not None:
             self._observe(self._add_site, schedule, args[1])
         return original(*args, **kwargs)
+
+    def _combo_kernels(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        made = original(*args, **kwargs)
+        self._observe(self._keep_combo, made, *args[1:2], *kwargs.values())
+        return made
+
+    def _keep_combo(self, made: Any, combined: Any, *_: Any) -> None:
+        self._compiles.keep_combo(combined, [nodes for _, _, nodes in made])

@@ -36,6 +36,12 @@ KERNEL_CALL = Point(
     ("self", "kernel_name", "call_args"),
     "mix-order reductions, which torch does not report",
 )
+COMBO_KERNELS = Point(
+    "torch._inductor.codegen.simd",
+    "SIMDScheduling.generate_combo_kernel_code",
+    ("self", "subkernel_nodes"),
+    "which nodes each kernel of a combo computes",
+)
 JOINT_PASSES = Point(
     "torch._inductor.compile_fx",
     "_recursive_joint_graph_passes",
@@ -102,6 +108,7 @@ ALL = (
     EXTERN_CALL,
     KERNEL_COMMENT,
     KERNEL_CALL,
+    COMBO_KERNELS,
     JOINT_PASSES,
     POST_GRAD_PASSES,
     INNER_COMPILE,
