@@ -55,6 +55,7 @@ _REASONS: Mapping[str, str] = {
     GapReason.TRACED_GRADIENT: "gradient taken inside the graph, not linked",
     GapReason.COMPILED_AUTOGRAD: "compiled autograd drops the source",
     GapReason.CALL_SITES_UNVERIFIED: "call sites not verified",
+    GapReason.RECORD_UNREADABLE: "stored record cannot be read",
     GapReason.HOOK_FAILED: "a capture hook failed",
 }
 

@@ -39,7 +39,7 @@ ALLOWED = {
     "running": "errors profiler progress session stepping switch",
     "doctor": "torch_compat",
     "joint_table": "attribution capture errors exporters paths records torch_compat",
-    "cli": "doctor errors exporters joint_table merging running session",
+    "cli": "doctor errors exporters joint_table merging running session store torch_compat",
     "__main__": "cli",
     "__init__": "autostart joint_table merging profiler session switch",
     "exporters": "errors kineto peaks records writing",

@@ -45,12 +45,14 @@ _REMEDIES = {
     GapReason.AUTOTUNING: "are trials of autotuning; profile after a warm-up step",
 }
 
+_UNREADABLE = GapReason.RECORD_UNREADABLE
+
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     """Say what is missing from an analysis and what to do about it."""
     notes = [_note(launches, reason, remedy) for reason, remedy in _REMEDIES.items()]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
-    notes += [_leak_note(recording), _unlinked_note(recording)]
+    notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     return (*(note for note in notes if note), *failures)
 
 
@@ -89,6 +91,17 @@ def _unlinked_note(recording: Recording) -> str | None:
     return (
         f"{len(names)} of {len(backward)} backward nodes ({_first(names)}) differentiate a forward "
         "node that torch's numbers, sources and stacks do not tell; they have no forward_node."
+    )
+
+
+def _unreadable_note(recording: Recording) -> str | None:
+    """Name the stored records that could not be read."""
+    found = [g.detail for graph in recording.graphs for g in graph.gaps if g.reason == _UNREADABLE]
+    if not found:
+        return None
+    return (
+        f"{len(found)} stored records cannot be read ({_first(found)}); `profiler-ext cache list` "
+        "tells their state, and a compile with `profiler-ext run --recompile` replaces them."
     )
 
 

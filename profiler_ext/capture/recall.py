@@ -7,8 +7,9 @@ the store, of which there is one for each Dynamo graph that shares the cache ent
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from profiler_ext.capture import instances
@@ -79,15 +80,18 @@ class Recall:
         """The riding record first, then the store's; one that cannot be read is a gap."""
         found: list[Provenance] = []
         gaps: list[Gap] = []
-        riding = getattr(artifact, inductor.RIDING, None)
-        copies = [] if riding is None else [riding]
-        copies += [] if key is None else self._store().find(key)
-        for data in copies:
+        for read in self._copies(artifact, key):
             try:
-                found.append(from_bytes(data))
+                found.append(read())
             except StoreError as error:
-                gaps.append(Gap(GapReason.HOOK_FAILED, f"a stored provenance: {error}"))
+                gaps.append(Gap(GapReason.RECORD_UNREADABLE, str(error)))
         return tuple(found), tuple(gaps)
+
+    def _copies(self, artifact: Any, key: str | None) -> Iterator[Callable[[], Provenance]]:
+        if (riding := getattr(artifact, inductor.RIDING, None)) is not None:
+            yield partial(_riding, riding, key)
+        store = self._store()
+        yield from (partial(store.read, path) for path in ([] if key is None else store.find(key)))
 
     def _refreshed(self, key: str | None, recorded: Provenance, inner: InnerCompile) -> Recalled:
         """An FX hit: this process traced the graph anew, so its metadata is the truth."""
@@ -124,6 +128,13 @@ class Recall:
         try:
             if not store.holds(key, provenance.dynamo_digest):
                 store.put(key, provenance.dynamo_digest, data or to_bytes(provenance))
-        except OutputError as error:
+        except (OutputError, StoreError) as error:
             return (Gap(GapReason.HOOK_FAILED, f"provenance was not stored: {error}"),)
         return ()
+
+
+def _riding(data: bytes, key: str | None) -> Provenance:
+    try:
+        return from_bytes(data)
+    except StoreError as error:
+        raise StoreError(f"the record on the cached artifact {key}: {error}") from error

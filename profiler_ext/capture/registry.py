@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import threading
 import time
@@ -101,7 +102,12 @@ def _sites(instance: GraphInstance) -> tuple[CallSite, ...]:
 
 
 def _store() -> Store:
-    return Store(Path(inductor.cache_dir()) / "profiler_ext")
+    return _store_in(inductor.cache_dir())
+
+
+@functools.cache
+def _store_in(cache_dir: str) -> Store:
+    return Store(Path(cache_dir) / "profiler_ext")
 
 
 def _cache_state(

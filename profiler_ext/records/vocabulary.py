@@ -99,4 +99,5 @@ class GapReason(StrEnum):
     TRACED_GRADIENT = "traced_gradient_not_linked"
     COMPILED_AUTOGRAD = "compiled_autograd"
     CALL_SITES_UNVERIFIED = "call_sites_unverified"
+    RECORD_UNREADABLE = "record_unreadable"
     HOOK_FAILED = "hook_failed"

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from profiler_ext import store
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import (
     CallSite,
@@ -20,7 +19,7 @@ from profiler_ext.records import (
     SiteKind,
     TensorSpec,
 )
-from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
+from profiler_ext.store import Store, encoding, from_bytes, to_bytes, with_digest
 
 NODE = FxNode(
     name="mul",
@@ -67,9 +66,15 @@ def test_bytes_of_something_else_are_refused() -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    newer = to_bytes(WHOLE)[:4] + (store.FORMAT + 1).to_bytes(2, "big") + to_bytes(WHOLE)[6:]
-    with pytest.raises(StoreError, match="found provenance format 2, expected 1"):
+    newer = to_bytes(WHOLE)[:4] + (encoding.FORMAT + 1).to_bytes(2, "big") + to_bytes(WHOLE)[6:]
+    with pytest.raises(StoreError, match="found provenance format 3, expected 2: a newer"):
         from_bytes(newer)
+
+
+def test_format_1_which_may_hold_relative_paths_is_refused_as_older() -> None:
+    older = to_bytes(WHOLE)[:4] + b"\x00\x01" + to_bytes(WHOLE)[6:]
+    with pytest.raises(StoreError, match="found provenance format 1, expected 2: an older"):
+        from_bytes(older)
 
 
 @pytest.mark.parametrize("length", [0, 3, 4, 6, 7, 40, -1])
@@ -86,14 +91,14 @@ def test_a_flipped_byte_is_refused() -> None:
 
 
 def test_json_of_another_shape_is_refused() -> None:
-    other = store.MAGIC + b"\x00\x01" + zlib.compress(msgspec.json.encode({"digest": 3}))
+    other = encoding.MAGIC + b"\x00\x02" + zlib.compress(msgspec.json.encode({"digest": 3}))
     with pytest.raises(StoreError, match="damaged"):
         from_bytes(other)
 
 
 def test_a_bomb_is_refused_before_it_is_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "INFLATED_LIMIT_BYTES", 1000)
-    bomb = store.MAGIC + b"\x00\x01" + zlib.compress(b" " * 1_000_000)
+    monkeypatch.setattr(encoding, "INFLATED_LIMIT_BYTES", 1000)
+    bomb = encoding.MAGIC + b"\x00\x02" + zlib.compress(b" " * 1_000_000)
     with pytest.raises(StoreError, match="over 1000 bytes"):
         from_bytes(bomb)
 
@@ -108,7 +113,7 @@ def keep(folder: Path, key: str, *records: Provenance) -> Store:
 def test_two_dynamo_graphs_under_one_key_are_kept_apart(tmp_path: Path) -> None:
     other = with_digest(dataclasses.replace(WHOLE, dynamo_digest="d2"))
     kept = keep(tmp_path / "profiler_ext", "fkey", WHOLE, other)
-    assert [from_bytes(data) for data in kept.find("fkey")] == [WHOLE, other]
+    assert [kept.read(path) for path in kept.find("fkey")] == [WHOLE, other]
     assert [kept.holds("fkey", digest) for digest in ("d1", "d2", "d3", None)] == [
         True,
         True,
@@ -122,13 +127,13 @@ def test_a_graph_without_a_dynamo_digest_is_kept_too(tmp_path: Path) -> None:
     alone = with_digest(dataclasses.replace(WHOLE, dynamo_digest=None))
     kept = keep(tmp_path, "fkey", alone)
     assert kept.holds("fkey", None)
-    assert kept.find("fkey") == [to_bytes(alone)]
+    assert [path.read_bytes() for path in kept.find("fkey")] == [to_bytes(alone)]
 
 
 def test_a_key_cannot_leave_the_folder(tmp_path: Path) -> None:
     kept = keep(tmp_path / "profiler_ext", "../../up", WHOLE)
     assert [path.name for path in tmp_path.iterdir()] == ["profiler_ext"]
-    assert kept.find("../../up") == [to_bytes(WHOLE)]
+    assert [kept.read(path) for path in kept.find("../../up")] == [WHOLE]
 
 
 def test_nothing_but_whole_files_is_left_in_the_folder(tmp_path: Path) -> None:

@@ -1,0 +1,143 @@
+"""Owns ``profiler-ext cache``: what the store holds, and how it is made smaller."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from profiler_ext.store import Store, StoredFile
+    from profiler_ext.store.listing import Listed
+
+HELP = "list what was kept of compiled graphs, prune it"
+
+_DAY_S = 86_400
+_KEY_WIDTH = 14
+_FILE_WIDTH = 160
+_UNITS = (("d", _DAY_S), ("h", 3600), ("min", 60))
+_STATE_STYLES = {"ok": "green", "damaged": "red", "newer": "yellow", "older": "yellow"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="print what is stored")
+    listing.add_argument("--json", action="store_true", help="print it for a program")
+    listing.set_defaults(command=_list)
+    pruning = actions.add_parser("prune", help="remove records; they come back when compiled")
+    pruning.add_argument("--older-than", type=float, metavar="DAYS", help="unused for so long")
+    pruning.add_argument("--max-bytes", type=int, metavar="N", help="keep the last used N bytes")
+    pruning.add_argument("--all", action="store_true", help="remove every record")
+    pruning.set_defaults(command=_prune)
+    for action in (listing, pruning):
+        action.add_argument(
+            "--dir", type=Path, metavar="DIR", help="Inductor's cache folder; by default torch's"
+        )
+
+
+def _list(options: argparse.Namespace) -> int:
+    from profiler_ext.store.listing import describe
+
+    store = _store(options.dir)
+    listed = [describe(file) for file in reversed(store.files()) if file.is_record]
+    if options.json:
+        import msgspec
+
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(listed)) + b"\n")
+        sys.stdout.flush()
+    else:
+        _print(store, listed)
+    return 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    if not options.all and options.older_than is None and options.max_bytes is None:
+        raise UsageError("say what to remove: --older-than DAYS, --max-bytes N, or --all")
+    if min(options.older_than or 0, options.max_bytes or 0) < 0:
+        raise UsageError("--older-than and --max-bytes take 0 or more")
+    store = _store(options.dir)
+    removed = store.prune(
+        max_bytes=0 if options.all else options.max_bytes,
+        older_than_s=None if options.older_than is None else options.older_than * _DAY_S,
+    )
+    print(f"removed {_amount(removed)} of {store.folder}; {_amount(store.files())} are left")
+    return 0
+
+
+def _store(cache_dir: Path | None) -> Store:
+    from profiler_ext.store import Store
+
+    return Store((cache_dir or _cache_dir()) / "profiler_ext")
+
+
+def _cache_dir() -> Path:
+    if asked := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
+        return Path(asked)
+    from profiler_ext.torch_compat.inductor import cache_dir
+
+    return Path(cache_dir())
+
+
+def _amount(files: tuple[StoredFile, ...]) -> str:
+    count = len(files)
+    total = size_text(sum(file.size_bytes for file in files))
+    return f"{count} {'file' if count == 1 else 'files'} ({total})"
+
+
+def _print(store: Store, listed: list[Listed]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("key", "graph", "first line", "kernels", "used"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for each in listed:
+        table.add_row(*_cells(each))
+    console = Console(highlight=False)
+    if not console.is_terminal:  # a file or a pipe keeps whole lines
+        console.width = _FILE_WIDTH
+    if listed:
+        console.print(table)
+    total = size_text(sum(each.size_bytes for each in listed))
+    console.print(f"{len(listed)} records, {total}, in {store.folder}", markup=False)
+
+
+def _cells(each: Listed) -> tuple[Text, ...]:
+    from rich.text import Text
+
+    graph = "" if each.graph is None else f"{each.graph}, {each.nodes} nodes"
+    kernels = "" if each.call_sites is None else f"{len(each.kernels)} in {each.call_sites} calls"
+    plain = (
+        each.key[:_KEY_WIDTH],
+        graph,
+        each.source.rpartition("/")[2] if each.source else "",
+        kernels,
+        _age(time.time() - each.used_s),
+        size_text(each.size_bytes),
+    )
+    return (*map(Text, plain), Text(each.state, style=_STATE_STYLES[each.state]))
+
+
+def _age(age_s: float) -> str:
+    for unit, size_s in _UNITS:
+        if age_s >= size_s:
+            return f"{age_s / size_s:.0f} {unit} ago"
+    return "just now"
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a size in the unit that suits it: ``31 KB``."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if size_bytes >= size:
+            return f"{size_bytes / size:.3g} {unit}"
+    return f"{size_bytes} B"

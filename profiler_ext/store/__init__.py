@@ -1,0 +1,14 @@
+"""Owns provenance as bytes, and the files that keep it beside Inductor's cache."""
+
+from profiler_ext.store.encoding import EntryState, from_bytes, state_of, to_bytes, with_digest
+from profiler_ext.store.folder import Store, StoredFile
+
+__all__ = [
+    "EntryState",
+    "Store",
+    "StoredFile",
+    "from_bytes",
+    "state_of",
+    "to_bytes",
+    "with_digest",
+]

@@ -1,0 +1,100 @@
+"""Owns provenance as bytes.
+
+``PXPR``, the format number (2 bytes, big endian), then zlib-compressed JSON of the record. A
+reader refuses another format, other content, and text that inflates past
+``INFLATED_LIMIT_BYTES``.
+
+History: format 1 could hold paths relative to the working folder of the process that compiled,
+which name another file elsewhere; such a record is told to be older and is not read. In format
+2 each path starts at a root token or at ``/``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import zlib
+from enum import StrEnum
+
+import msgspec
+
+from profiler_ext.errors import StoreError
+from profiler_ext.records import Provenance
+
+MAGIC = b"PXPR"
+FORMAT = 2
+INFLATED_LIMIT_BYTES = 256 << 20
+
+
+class EntryState(StrEnum):
+    """Whether this version can read a stored record."""
+
+    OK = "ok"
+    DAMAGED = "damaged"
+    NEWER = "newer"
+    OLDER = "older"
+
+
+def with_digest(provenance: Provenance) -> Provenance:
+    """Return the record with the digest of its content."""
+    plain = dataclasses.replace(provenance, digest="")
+    content = msgspec.json.encode(plain)
+    return dataclasses.replace(plain, digest=hashlib.blake2b(content, digest_size=16).hexdigest())
+
+
+def to_bytes(provenance: Provenance) -> bytes:
+    """Return a provenance as bytes that any process can read."""
+    return MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(provenance), 3)
+
+
+def from_bytes(data: bytes) -> Provenance:
+    """Read a provenance.
+
+    Args:
+        data: what :func:`to_bytes` gave.
+
+    Returns:
+        The record.
+
+    Raises:
+        StoreError: The bytes are something else, damaged, too large, or of another format.
+    """
+    if data[:4] != MAGIC:
+        raise StoreError(f"found {data[:4]!r}, expected a provenance ({MAGIC!r})")
+    found = int.from_bytes(data[4:6], "big")
+    if found > FORMAT:
+        raise StoreError(
+            f"found provenance format {found}, expected {FORMAT}: a newer profiler-ext wrote it; "
+            "update profiler-ext to read it"
+        )
+    if found != FORMAT:
+        raise StoreError(
+            f"found provenance format {found}, expected {FORMAT}: an older profiler-ext wrote it"
+        )
+    try:
+        return msgspec.json.decode(_inflate(data[6:]), type=Provenance)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise StoreError(f"found a damaged provenance ({error})") from error
+
+
+def state_of(data: bytes) -> EntryState:
+    """Tell whether this version can read a stored record, and why not."""
+    if data[:4] == MAGIC and len(data) >= 6:
+        found = int.from_bytes(data[4:6], "big")
+        if found != FORMAT:
+            return EntryState.NEWER if found > FORMAT else EntryState.OLDER
+    try:
+        from_bytes(data)
+    except StoreError:
+        return EntryState.DAMAGED
+    return EntryState.OK
+
+
+def _inflate(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    text = inflater.decompress(data, INFLATED_LIMIT_BYTES)
+    if inflater.unconsumed_tail:
+        raise StoreError(f"found a provenance over {INFLATED_LIMIT_BYTES} bytes")
+    if not inflater.eof:
+        raise StoreError("found a truncated provenance, expected a whole one")
+    return text

@@ -1,0 +1,86 @@
+"""Owns what a stored record says of itself, for a person who looks through the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_ext.errors import StoreError
+from profiler_ext.records import CallSite, Provenance
+from profiler_ext.store.encoding import EntryState, from_bytes, state_of
+from profiler_ext.store.folder import StoredFile
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A record of the store, as a list shows it.
+
+    Attributes:
+        key: the FX graph cache key.
+        state: whether this version reads it.
+        graph: ``forward``, ``backward`` or ``inference``; ``None`` where it cannot be read.
+        source: the first source line of the graph, ``model.py:12``.
+        nodes: how many FX nodes.
+        kernels: what its call sites launch, each name once.
+        call_sites: how many call sites.
+        torch_version: the torch that compiled it.
+        used_s: when it was last used, in seconds since 1970.
+        size_bytes: its size.
+        path: where it lies.
+    """
+
+    key: str
+    state: EntryState
+    graph: str | None
+    source: str | None
+    nodes: int | None
+    kernels: tuple[str, ...]
+    call_sites: int | None
+    torch_version: str | None
+    used_s: float
+    size_bytes: int
+    path: str
+
+
+def describe(file: StoredFile) -> Listed:
+    """Return what is to be told of a stored record; a damaged one is told to be so."""
+    state, record = _read(file)
+    sites = record.call_sites if record else ()
+    return Listed(
+        key=file.key,
+        state=state,
+        graph=_direction(record) if record else None,
+        source=_source(record) if record else None,
+        nodes=len(record.nodes) if record else None,
+        kernels=_kernels(sites),
+        call_sites=len(sites) if record else None,
+        torch_version=record.torch_version if record else None,
+        used_s=file.used_ns / 1e9,
+        size_bytes=file.size_bytes,
+        path=str(file.path),
+    )
+
+
+def _read(file: StoredFile) -> tuple[EntryState, Provenance | None]:
+    try:
+        data = file.path.read_bytes()
+    except OSError:
+        return EntryState.DAMAGED, None
+    try:
+        return EntryState.OK, from_bytes(data)
+    except StoreError:
+        return state_of(data), None
+
+
+def _direction(record: Provenance) -> str:
+    if record.is_inference:
+        return "inference"
+    return "backward" if record.is_backward else "forward"
+
+
+def _source(record: Provenance) -> str | None:
+    frames = (node.stack[-1] for node in record.nodes if node.stack)
+    return next((f"{frame.file}:{frame.line}" for frame in frames), None)
+
+
+def _kernels(sites: tuple[CallSite, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(site.kernel for site in sites))
