@@ -51,7 +51,7 @@ class StepEnds:
         """Begin to watch."""
         self._handles = [
             process.on_optimizer_step(self._eager_optimizer),
-            process.RegionWatch(on_exit=self._region_exit),
+            process.RegionWatch(self._region_exit),
         ]
         self._capture.on_optimizer_graph = self._compiled_optimizer
         original = self._profiler_step
@@ -88,9 +88,9 @@ class StepEnds:
         if self._step_on is None:
             self._ran = graph
 
-    def _region_exit(self, is_outermost: bool) -> None:
+    def _region_exit(self) -> None:
         """A step ends when the compiled function is over, not amid the profiler's events of it."""
-        if is_outermost and (graph := self._ran) is not None:
+        if (graph := self._ran) is not None:
             self._ran = None
             frame = (graph.compile_id or "").partition("/")[0]
             self._end(("graph", frame), "Optimizer.step")

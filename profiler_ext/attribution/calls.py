@@ -78,6 +78,8 @@ class Surroundings:
         self._compiling = nearest(ask(events.name, classify.is_compiling))
         self._modules = modules or {}
         self._mark = nearest(ask(events.name, classify.is_module_mark))
+        marks = np.flatnonzero(self._mark == np.arange(len(self._mark)))
+        self._marked_within = dict(zip(self.forward[marks].tolist(), marks.tolist(), strict=True))
 
     def is_trial(self, rows: Ints) -> Flags:
         """Tell whether a row is compile work rather than a run of a graph called within."""
@@ -103,7 +105,10 @@ class Surroundings:
         )
 
     def _module(self, row: int) -> ModuleFrame | None:
+        """Return the module in the mark around a graph's call, or within the forward at a row."""
         mark = int(self._mark[row])
+        if mark == NO_ROW and self.forward[row] != NO_ROW:
+            mark = self._marked_within.get(row, NO_ROW)
         number = None if mark == NO_ROW else names.marked_module(self.events.name[mark])
         return None if number is None else self._modules.get(number)
 

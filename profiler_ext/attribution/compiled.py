@@ -76,7 +76,7 @@ class CompiledJudge:
         site = self._sites(found)[match.site]
         places, weights = self._site_places(found, site)
         return Verdict(
-            kind=LaunchKind(site.kind),
+            kind=_site_kind(site),
             places=places,
             weights=weights,
             kernel=site.kernel,
@@ -131,6 +131,12 @@ class CompiledJudge:
 
     def _graph(self, found: Invocation) -> GraphInstance | None:
         return None if found.graph is None else self._graphs[found.graph]
+
+
+def _site_kind(site: CallSite) -> LaunchKind:
+    """Tell the kind of what a call site launches; a traced collective is a library call too."""
+    communicates = names.is_communication(site.op or "")
+    return LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind)
 
 
 def kind_by_name(name: str, category: str, *, is_glue: bool) -> LaunchKind:

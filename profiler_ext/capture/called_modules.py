@@ -1,14 +1,14 @@
-"""Owns which module each compiled region was called on, noted only while a profiler records.
+"""Owns which module each call of a compiled graph was made on, noted only while recording.
 
-Blocks that are compiled one by one share one graph and one region id, so nothing at compile
-time tells them apart. A module's forward hook would be traced and change the graph; what is
-noted here lies outside what Dynamo traces.
+Layers whose frames are compiled by themselves share one graph and one region id, so nothing
+at compile time tells them apart: blocks compiled one by one, and what a graph break or FSDP's
+hooks leave between them. A module's forward hook would be traced and change the graph; what
+is noted here lies outside what Dynamo traces.
 """
 
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from typing import Any
 
@@ -17,27 +17,25 @@ import torch
 from profiler_ext.capture.module_paths import WRAPPED_UNDER
 from profiler_ext.kineto.names import module_mark
 from profiler_ext.records import ModuleFrame
-from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat import points, process
+from profiler_ext.torch_compat.patches import Call, Patch
 
 
 class CalledModules:
-    """Marks the calls of modules that are compiled by themselves, and knows their paths."""
+    """Marks the calls of graphs whose frame is a module's own, and knows the modules' paths."""
 
     def __init__(self) -> None:
         """Note nothing yet."""
         self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
-        self._watch: process.RegionWatch | None = None
-        self._thread = threading.local()
+        self._patch = Patch(points.ARTIFACT_CALL, self._marked)
 
     def watch(self) -> None:
         """Begin to mark calls."""
-        self._watch = process.RegionWatch(self._enter, self._exit)
+        self._patch.install()
 
     def leave(self) -> None:
         """Leave torch as it was found."""
-        if self._watch is not None:
-            self._watch.remove()
-            self._watch = None
+        self._patch.remove()
 
     def paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
         """Return the path of each marked module from the outermost module that holds it."""
@@ -49,24 +47,13 @@ class CalledModules:
             for module, number in sorted(self._numbers.items(), key=lambda item: item[1])
         )
 
-    def _enter(self, function: Any) -> None:
-        module = getattr(function, "__self__", None)
-        mark = None
-        if isinstance(module, torch.nn.Module) and process.profiler_is_on():
-            number = self._numbers.setdefault(module, len(self._numbers))
-            mark = process.recording(module_mark(number))
-            mark.__enter__()
-        self._marks().append(mark)
-
-    def _exit(self, is_outermost: bool) -> None:
-        marks = self._marks()
-        mark = marks.pop() if marks else None
-        if mark is not None:
-            mark.__exit__(None, None, None)
-
-    def _marks(self) -> list[Any]:
-        marks: list[Any] = vars(self._thread).setdefault("marks", [])
-        return marks
+    def _marked(self, original: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        module = process.calling_module() if process.profiler_is_on() else None
+        if module is None:
+            return original(*args, **kwargs)
+        number = self._numbers.setdefault(module, len(self._numbers))
+        with process.recording(module_mark(number)):
+            return original(*args, **kwargs)
 
 
 _Holders = dict[int, tuple[torch.nn.Module, str]]

@@ -14,6 +14,7 @@ _VARIABLE = re.compile(r"^(?P<scope>[LG])\['(?P<name>[^']+)'\]")
 _ITEM = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]")
 
 WRAPPED_UNDER = {
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
     "DataParallel": "module",
     "DistributedDataParallel": "module",
     "FullyShardedDataParallel": "_fsdp_wrapped_module",

@@ -86,7 +86,8 @@ _ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 _LAUNCH_CALL = re.compile(r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
 _COMMUNICATION = re.compile(
-    r"(nccl|gloo|mpi|ucc|xccl):|(nccl|rccl|oneccl)\w*Kernel|(c10d|_?c10d_functional)::"
+    r"(nccl|gloo|mpi|ucc|xccl):|(nccl|rccl|oneccl)\w*Kernel|(c10d|_?c10d_functional(_autograd)?)::"
+    r"|_dtensor::shard_dim_alltoall"
 )
 _GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -67,6 +68,40 @@ def _is_method_of(kind: type, code: CodeType) -> bool:
     return method is not None
 
 
+_MACHINERY = tuple(
+    str(Path(torch.__file__).parent / folder)
+    for folder in (
+        "_dynamo",
+        "_functorch",
+        "_higher_order_ops",
+        "_inductor",
+        "_ops.py",
+        "autograd/function.py",
+        "fx",
+        "nn/modules/module.py",
+        "utils",
+    )
+)
+_OWN = str(Path(__file__).parents[1])
+
+
+def calling_module() -> torch.nn.Module | None:
+    """Return the module whose own frame calls the compiled graph that is about to run.
+
+    Source: Dynamo runs a frame's new code under its old name, file and locals; between it and
+    the graph lie only the frames of AOTAutograd and Inductor.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _is_machinery(frame.f_code.co_filename):
+        frame = frame.f_back
+    found = None if frame is None else frame.f_locals.get("self")
+    return found if isinstance(found, torch.nn.Module) else None
+
+
+def _is_machinery(file: str) -> bool:
+    return file.startswith((*_MACHINERY, _OWN, "<")) or file.endswith("contextlib.py")
+
+
 def anything_compiled() -> bool:
     """Tell whether Inductor compiled or loaded a graph in this process already."""
     utils = sys.modules.get("torch._dynamo.utils")
@@ -119,23 +154,18 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
 
 
 class RegionWatch:
-    """Tells when a compiled function is called and when it has returned to its caller.
+    """Tells when the outermost compiled function has returned to its caller.
 
     Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` sets the frame evaluator
     through ``_maybe_set_eval_frame`` before the region, and restores it when the region and
     its events are over; ``torch.compiler.disable`` within a region does the same.
     """
 
-    def __init__(
-        self,
-        on_enter: Callable[[Any], None] | None = None,
-        on_exit: Callable[[bool], None] | None = None,
-    ) -> None:
+    def __init__(self, on_exit: Callable[[], None]) -> None:
         """Begin to watch.
 
         Args:
-            on_enter: called with the function that is compiled.
-            on_exit: called with whether the outermost compiled function has returned.
+            on_exit: called when the outermost compiled function has returned.
         """
         from torch._dynamo import eval_frame
 
@@ -147,7 +177,7 @@ class RegionWatch:
             caller = sys._getframe(1)
             if caller.f_code.co_name == "compile_wrapper":
                 stack: list[int] = vars(inside).setdefault("stack", [])
-                _tell(caller, stack, on_enter, on_exit)
+                _tell(caller, stack, on_exit)
             return original(evaluator)
 
         self._original, self._watched = original, watched
@@ -161,17 +191,10 @@ class RegionWatch:
             vars(eval_frame)["_maybe_set_eval_frame"] = self._original
 
 
-def _tell(
-    caller: FrameType,
-    stack: list[int],
-    on_enter: Callable[[Any], None] | None,
-    on_exit: Callable[[bool], None] | None,
-) -> None:
+def _tell(caller: FrameType, stack: list[int], on_exit: Callable[[], None]) -> None:
     if not stack or stack[-1] != id(caller):
         stack.append(id(caller))
-        if on_enter is not None:
-            on_enter(caller.f_locals.get("fn"))
         return
     stack.pop()
-    if on_exit is not None:
-        on_exit(not stack)
+    if not stack:
+        on_exit()
