@@ -65,11 +65,17 @@ class Surroundings:
         meta = filled_meta(node.meta, self.rows(node))
         return with_source(node, meta, joint.mutations if joint else {})
 
+    def joint_name(self, node: torch.fx.Node) -> str | None:
+        """Return a node's name in the joint graph; a later pass may use one of its names anew."""
+        joint = self.joint_of(node.graph)
+        is_made_later = node.name in self.replaced.get(node.graph, {})
+        return node.name if joint and node.name in joint.names and not is_made_later else None
+
     def link(self, node: torch.fx.Node, replaced: Iterable[str]) -> Link:
         """Return the forward node of a node, or of the first one that it replaced."""
         joint = self.joint_of(node.graph)
         links = joint.links if joint else {}
-        found = (links[n] for n in (node.name, *replaced) if n in links)
+        found = (links[n] for n in (self.joint_name(node), *replaced) if n in links)
         return next(found, _FOREIGN)
 
 
@@ -153,7 +159,7 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
     replaced = around.rows(node)
     meta = around.found_meta(node)
     link = around.link(node, (name for name, _ in replaced))
-    dynamo, joint = around.dynamo, around.joint_of(node.graph)
+    dynamo = around.dynamo
     return FxNode(
         name=node.name,
         target=fx.target_name(node.target),
@@ -171,7 +177,7 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         annotation=fx.annotation(meta),
         inputs=tuple(value.name for value in node.all_input_nodes),
         entry_name=node.name if node.name in around.entered else None,
-        joint_name=node.name if joint and node.name in joint.names else None,
+        joint_name=around.joint_name(node),
         forward_node=link.forward_node or None,
         forward_evidence=link.evidence or None,
         replaced=tuple(name for name, _ in replaced),

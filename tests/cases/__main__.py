@@ -17,17 +17,21 @@ import traceback
 from pathlib import Path
 
 from tests.cases.catalogue import CASES
+from tests.cases.ranks import RANKED, RANKS
 from tests.cases.table import placed_by_name, table_text
 
 
-def check(name: str, device: str, out: Path) -> dict[str, object]:
-    """Profile two steps of a case, save the session, and return what was found."""
+def check(name: str, device: str, out: Path) -> dict[str, object] | None:
+    """Profile two steps of a case, save the session, and return what was found.
+
+    Of a case with ranks each rank saves its own, and the first tells of all.
+    """
     import torch
 
     import profiler_ext
 
     profiler_ext.enable(cpu_events=device == "cpu")
-    case = CASES[name](device)
+    case = {**CASES, **RANKED}[name](device)
     for _ in range(case.warmup):
         case.step()
     with profiler_ext.profile() as prof:
@@ -36,8 +40,28 @@ def check(name: str, device: str, out: Path) -> dict[str, object]:
             prof.step()
         if device == "cuda":
             torch.cuda.synchronize()
-    prof.session.save(out / name)
-    return row(name, case, prof.session)
+    if name not in RANKED:
+        prof.session.save(out / name)
+        return row(name, case, prof.session)
+    rank = torch.distributed.get_rank()
+    prof.session.save(out / name / f"rank_{rank}")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+    return row_of_ranks(name, case, out / name) if rank == 0 else None
+
+
+def row_of_ranks(name, case, folder) -> dict[str, object]:
+    """Return the row of the rank that did worst, with what is missing on any, or of all."""
+    import profiler_ext
+
+    sessions = [profiler_ext.load(folder / f"rank_{rank}") for rank in range(RANKS)]
+    rows = [row(name, case, session) for session in sessions]
+    worst = min(rows, key=lambda row: row["lines"])
+    missing = [text for row in rows for text in row["missing"]]
+    calls = profiler_ext.load(folder).launches().query("kind == 'communication'")
+    if calls.groupby("rank").process_group.count().min() != len(calls) / RANKS:
+        missing.append("the process group of a collective")
+    return {**worst, "missing": missing, "ok": worst["ok"] and not missing}
 
 
 def row(name, case, session) -> dict[str, object]:
@@ -84,9 +108,10 @@ def main() -> None:
                 "error": f"{type(error).__name__}: {error}"[:300],
             }
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / f"{options.cases[0]}.json").write_text(json.dumps(found))
+        if found is not None:
+            (options.out / f"{options.cases[0]}.json").write_text(json.dumps(found))
         return
-    names = options.cases or list(CASES)
+    names = options.cases or default_cases(options.device)
     for name in options.cases:
         (options.out / f"{name}.json").unlink(missing_ok=True)
     run_all([n for n in names if not (options.out / f"{n}.json").exists()], options)
@@ -95,6 +120,20 @@ def main() -> None:
     (options.out / "table.txt").write_text(text)
     sys.stdout.write(text)
     sys.exit(0 if all(each["ok"] for each in found) else 1)
+
+
+def default_cases(device: str) -> list[str]:
+    """Return the cases that this machine can run."""
+    import torch
+
+    enough = device == "cpu" or torch.cuda.device_count() >= RANKS
+    return [*CASES, *(RANKED if enough else ())]
+
+
+def _command(name: str) -> list[str]:
+    """Return what runs a case in a process of its own, or in one for each rank."""
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "-m"]
+    return [sys.executable, "-m", *(launcher if name in RANKED else ()), "tests.cases"]
 
 
 def _result(out: Path, name: str) -> dict[str, object]:
@@ -116,13 +155,11 @@ def run_all(names, options) -> None:
             name = names.pop(0)
             log = (options.out / f"{name}.log").open("w")
             words = ["--one", "--device", options.device, "--out", str(options.out), name]
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.cases", *words], stdout=log, stderr=log
-            )
+            process = subprocess.Popen([*_command(name), *words], stdout=log, stderr=log)
             running[name] = (process, time.monotonic())
         for name, (process, started) in list(running.items()):
             if process.poll() is not None or time.monotonic() - started > 240:
-                process.kill()
+                process.terminate()  # a launcher ends its ranks, too
                 del running[name]
         time.sleep(0.2)
 
