@@ -75,7 +75,9 @@ class Surroundings:
         """Return the forward node of a node, or of the first one that it replaced."""
         joint = self.joint_of(node.graph)
         links = joint.links if joint else {}
-        found = (links[n] for n in (self.joint_name(node), *replaced) if n in links)
+        own = self.joint_name(node)
+        names = replaced if own is None else (own, *replaced)
+        found = (links[n] for n in names if n in links)
         return next(found, _FOREIGN)
 
 
