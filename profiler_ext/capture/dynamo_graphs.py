@@ -41,6 +41,7 @@ class DynamoGraph:
         roots: variables that hold the user's model (:func:`root_modules`).
         own: the module whose own method was compiled, if it was one.
         sources: source-function names to where they were called; only names that are unique.
+        places: where each of its nodes was called, in order.
         called_on: calls of nested graphs, by source function, to the module they were called on.
         inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
             for each the names of its operators, and where they were called.
@@ -50,6 +51,7 @@ class DynamoGraph:
     roots: tuple[str, ...]
     own: ModuleFrame | None
     sources: Mapping[tuple[str, ...], Source]
+    places: tuple[Source, ...] = ()
     called_on: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
 
@@ -75,9 +77,10 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     itself = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
     own = _own_module(itself, scope)
     called_on = _called_on(nodes)
-    sources = _sources(nodes, roots, own)
+    places = tuple(_source(node, roots, own) for node in nodes)
+    sources = _sources(nodes, places)
     inlined = _inlined(nodes, roots, own)
-    return DynamoGraph(_digest(nodes), roots, own, sources, called_on, inlined)
+    return DynamoGraph(_digest(nodes), roots, own, sources, places, called_on, inlined)
 
 
 def _inlined(
@@ -122,12 +125,12 @@ def _own_module(variable: str | None, scope: Mapping[str, Any]) -> ModuleFrame |
 
 
 def _sources(
-    nodes: list[torch.fx.Node], roots: tuple[str, ...], own: ModuleFrame | None
+    nodes: list[torch.fx.Node], places: tuple[Source, ...]
 ) -> dict[tuple[str, ...], Source]:
     names = Counter(fx.source_fns(node.meta) for node in nodes)
     return {
-        key: _source(node, roots, own)
-        for node in nodes
+        key: place
+        for node, place in zip(nodes, places, strict=True)
         if (key := fx.source_fns(node.meta)) and names[key] == 1
     }
 

@@ -2,22 +2,36 @@
 
 Which truth a line comes from, best first: the compile itself; on an FX graph cache hit the
 fresh graph, joined by node name; on an AOTAutograd hit this process's Dynamo graph, joined by
-source function, only where both graphs have the same digest; the recorded line, where its
-text still stands in the file.
+source function or by position, only where both graphs have the same digest; where nothing of
+this process's source is known, the recorded line, if its text still stands in the file.
+
+A line that still stands may be another function's, which shares the cache entry. Where this
+process's stacks are known, a recorded stack counts only if it is one of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import linecache
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 
+from profiler_ext.capture.correspondence import agreed, led_here
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.paths import expand
-from profiler_ext.records import Frame, FxNode, LineEvidence
+from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
 
 Sourced = tuple[FxNode, LineEvidence]
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What recorded stacks and modules are in this process, and the stacks that it has."""
+
+    stacks: Mapping[tuple[Frame, ...], tuple[Frame, ...]]
+    modules: Mapping[tuple[ModuleFrame, ...], tuple[ModuleFrame, ...]]
+    known: Set[tuple[Frame, ...]]
 
 
 def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
@@ -34,12 +48,29 @@ def from_fresh_graph(
     pass made takes the metadata of the last node it replaced.
     """
     by_name = {node.name: node for node in fresh}
-    return tuple(_refreshed(node, by_name) for node in recorded)
+    found = [(node, _fresh_node(node, by_name)) for node in recorded]
+    joined = [(node, other) for node, other in found if other is not None]
+    here = _Here(
+        agreed((node.stack, other.stack) for node, other in joined),
+        agreed((node.modules, other.modules) for node, other in joined),
+        {node.stack for node in fresh},
+    )
+    return tuple(
+        _led(node, here, LineEvidence.FRESH_GRAPH) if other is None else _refreshed(node, other)
+        for node, other in found
+    )
 
 
-def from_dynamo(nodes: tuple[FxNode, ...], dynamo: DynamoGraph) -> tuple[Sourced, ...]:
+def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, ...]:
     """Return the recorded nodes with the lines of this process's equal Dynamo graph."""
-    return tuple(_from_source(node, dynamo) for node in nodes)
+    nodes, places = provenance.nodes, dynamo.places
+    stacks, modules = [n.stack for n in nodes], [n.modules for n in nodes]
+    here = _Here(
+        led_here(stacks, provenance.dynamo_stacks, [place.stack for place in places]),
+        led_here(modules, provenance.dynamo_modules, [place.modules for place in places]),
+        {place.stack for place in places},
+    )
+    return tuple(_from_source(node, dynamo, here) for node in nodes)
 
 
 def from_record(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
@@ -52,11 +83,12 @@ def stale(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
     return tuple((node, LineEvidence.STALE) for node in nodes)
 
 
-def _refreshed(node: FxNode, fresh: Mapping[str, FxNode]) -> Sourced:
+def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     names = (*((node.entry_name,) if node.entry_name else ()), *reversed(node.replaced))
-    found = next((fresh[name] for name in names if name in fresh), None)
-    if found is None:
-        return _recorded(node)
+    return next((fresh[name] for name in names if name in fresh), None)
+
+
+def _refreshed(node: FxNode, found: FxNode) -> Sourced:
     kept = dataclasses.replace(
         found,
         name=node.name,
@@ -69,14 +101,27 @@ def _refreshed(node: FxNode, fresh: Mapping[str, FxNode]) -> Sourced:
     return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
 
 
-def _from_source(node: FxNode, dynamo: DynamoGraph) -> Sourced:
+def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> Sourced:
     source = dynamo.sources.get(node.source_fns) if node.source_fns else None
     if source is None:
-        return _recorded(node)
+        return _led(node, here, LineEvidence.FRESH_DYNAMO)
     # A nested region is traced on one module; the record knows which one each call was on.
     modules = node.modules if "/" in node.name else source.modules
     fresh = dataclasses.replace(node, stack=source.stack, modules=modules)
     return fresh, LineEvidence.FRESH_DYNAMO
+
+
+def _led(node: FxNode, here: _Here, evidence: LineEvidence) -> Sourced:
+    """Lead a recorded stack to this process's; one that is not among its stacks is stale."""
+    modules = here.modules.get(node.modules, node.modules)
+    moved = dataclasses.replace(node, stack=here.stacks.get(node.stack, ()), modules=modules)
+    if moved.stack:
+        return moved, evidence
+    return (
+        _recorded(node)
+        if node.stack in here.known
+        else (node, _or_absent(node, LineEvidence.STALE))
+    )
 
 
 def _recorded(node: FxNode) -> Sourced:

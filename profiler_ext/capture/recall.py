@@ -14,6 +14,7 @@ from typing import Any
 
 from profiler_ext.capture import instances
 from profiler_ext.capture.compiles import Compiles, InnerCompile
+from profiler_ext.capture.correspondence import bound
 from profiler_ext.capture.fx_nodes import describe_nested, describe_nodes, nested_nodes
 from profiler_ext.capture.instances import Sourced
 from profiler_ext.capture.sealing import surroundings
@@ -99,14 +100,11 @@ class Recall:
         fresh = describe_nodes(inner.gm.graph.nodes, around)
         fresh += describe_nested(nested_nodes(inner.gm), around)
         nodes = instances.from_fresh_graph(recorded.nodes, fresh)
-        here = with_digest(
-            dataclasses.replace(
-                recorded,
-                nodes=tuple(node for node, _ in nodes),
-                joint=joint.id if (joint := around.joint_of(inner.gm.graph)) else None,
-                dynamo_digest=around.dynamo.digest if around.dynamo else None,
-            )
+        joint = around.joint_of(inner.gm.graph)
+        here = dataclasses.replace(
+            recorded, nodes=tuple(node for node, _ in nodes), joint=joint.id if joint else None
         )
+        here = with_digest(bound(here, around.dynamo))
         gaps = self._keep(key, here, None)
         return Recalled(here, nodes, gaps)
 
@@ -117,7 +115,7 @@ class Recall:
             return Recalled(known[0], instances.from_record(known[0].nodes), gaps)
         same = next((p for p in known if p.dynamo_digest == dynamo.digest), None)
         if same is not None:
-            return Recalled(same, instances.from_dynamo(same.nodes, dynamo), gaps)
+            return Recalled(same, instances.from_dynamo(same, dynamo), gaps)
         return Recalled(known[0], instances.stale(known[0].nodes), (*gaps, _OTHER_SOURCE))
 
     def _keep(self, key: str | None, provenance: Provenance, data: bytes | None) -> tuple[Gap, ...]:

@@ -9,6 +9,7 @@ import torch.fx
 
 from profiler_ext.capture.call_sites import partial_sum_site
 from profiler_ext.capture.compiles import Compiles
+from profiler_ext.capture.correspondence import bound
 from profiler_ext.capture.fx_nodes import Nested, Surroundings, describe_nested, describe_nodes
 from profiler_ext.capture.joint import JointGraph
 from profiler_ext.capture.placing import PlacedSite, placed_sites
@@ -38,19 +39,18 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     sites = _with_partial_sums(sites, calls.get("call", ()), graph)
     around = surroundings(compiles, gm)
     inner = describe_nested(_nested_nodes(sites), around)
-    return with_digest(
-        Provenance(
-            digest="",
-            torch_version=process.version(),
-            is_backward=bool(graph.is_backward),
-            is_inference=inductor.graph_is_inference(graph),
-            joint=joint.id if (joint := around.joint_of(gm.graph)) else None,
-            dynamo_digest=around.dynamo.digest if around.dynamo else None,
-            nodes=(*describe_nodes(gm.graph.nodes, around), *inner),
-            call_sites=tuple(p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)),
-            gaps=(*compiles.take_gaps(), *_contradictions(sites, calls)),
-        )
+    provenance = Provenance(
+        digest="",
+        torch_version=process.version(),
+        is_backward=bool(graph.is_backward),
+        is_inference=inductor.graph_is_inference(graph),
+        joint=joint.id if (joint := around.joint_of(gm.graph)) else None,
+        dynamo_digest=None,
+        nodes=(*describe_nodes(gm.graph.nodes, around), *inner),
+        call_sites=tuple(p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)),
+        gaps=(*compiles.take_gaps(), *_contradictions(sites, calls)),
     )
+    return with_digest(bound(provenance, around.dynamo))
 
 
 def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:

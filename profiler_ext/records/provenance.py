@@ -147,6 +147,9 @@ class Provenance:
         nodes: the post-grad nodes, in graph order.
         call_sites: in program order.
         gaps: what capture could not record.
+        dynamo_stacks: for each node of the Dynamo graph, in order, the index of a post-grad node
+            with the same stack; ``None`` where none has it.
+        dynamo_modules: the same for the modules.
     """
 
     digest: str
@@ -158,6 +161,8 @@ class Provenance:
     nodes: tuple[FxNode, ...]
     call_sites: tuple[CallSite, ...]
     gaps: tuple[Gap, ...] = ()
+    dynamo_stacks: tuple[int | None, ...] = ()
+    dynamo_modules: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

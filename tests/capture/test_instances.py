@@ -4,7 +4,7 @@ from pathlib import Path
 
 from profiler_ext.capture import instances
 from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
-from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
+from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
 
 OLD = (Frame("/m/model.py", 10, "forward", "y = x * 3"),)
 NEW = (Frame("/m/model.py", 17, "forward", "y = x * 3"),)
@@ -13,7 +13,11 @@ MODULES = (ModuleFrame("up", "Linear"),)
 
 def dynamo(**sources: tuple[Frame, ...]) -> DynamoGraph:
     known = {(name,): Source(stack, MODULES) for name, stack in sources.items()}
-    return DynamoGraph("d", (), None, known)
+    return DynamoGraph("d", (), None, known, tuple(known.values()))
+
+
+def recorded_with(*nodes: FxNode, stacks: tuple[int | None, ...] = ()) -> Provenance:
+    return Provenance("", "", False, False, None, "d", nodes, (), dynamo_stacks=stacks)
 
 
 def test_a_graph_compiled_here_has_its_own_lines() -> None:
@@ -69,13 +73,49 @@ def test_a_pass_made_name_is_not_joined_with_another_node_of_that_name() -> None
 
 def test_on_an_aot_hit_the_equal_dynamo_graph_gives_the_line_by_source_function() -> None:
     recorded = FxNode("mul", "aten.mul.Tensor", stack=OLD, source_fns=("mul_1",))
-    [(node, evidence)] = instances.from_dynamo((recorded,), dynamo(mul_1=NEW, mul=OLD))
+    [(node, evidence)] = instances.from_dynamo(recorded_with(recorded), dynamo(mul_1=NEW, mul=OLD))
     assert (node.stack, node.modules, evidence) == (NEW, MODULES, LineEvidence.FRESH_DYNAMO)
 
 
-def test_a_node_without_a_source_function_keeps_its_recorded_line() -> None:
-    recorded = FxNode("sum", "aten.sum.default", stack=OLD)
-    assert instances.from_dynamo((recorded,), dynamo(mul=NEW)) == ((recorded, LineEvidence.STALE),)
+def gradient_sum(stacks: tuple[int | None, ...], **sources: tuple[Frame, ...]) -> tuple[str, ...]:
+    """Lead a node without a source function, whose recorded line is OLD, to this process."""
+    node = FxNode("add", "aten.add.Tensor", stack=OLD)
+    found = instances.from_dynamo(recorded_with(node, stacks=stacks), dynamo(**sources))
+    [(here, evidence)] = found
+    return str(here.stack[0].line), evidence
+
+
+def test_a_node_without_a_source_function_has_the_line_of_the_same_place_in_the_equal_graph() -> (
+    None
+):
+    assert gradient_sum((None, 0), sin=OLD, mul=NEW) == ("17", "fresh_dynamo_graph")
+    assert gradient_sum((0, 0), sin=NEW, mul=NEW) == ("17", "fresh_dynamo_graph")
+
+
+def test_places_that_disagree_leave_a_line_stale() -> None:
+    assert gradient_sum((0, 0), sin=(), mul=NEW) == ("10", "recorded_line_changed")
+    assert gradient_sum((0,), sin=NEW, mul=NEW) == ("10", "recorded_line_changed")
+
+
+def test_a_line_that_still_stands_is_stale_where_this_process_never_ran_it(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("y = x * 3\ny = x * 3\n")
+    ours, other = ((Frame(str(file), n, "f", "y = x * 3"),) for n in (1, 2))
+    provenance = recorded_with(FxNode("add", "aten.add.Tensor", stack=other))
+    assert [e for _, e in instances.from_record(provenance.nodes)] == [LineEvidence.RECORDED]
+    ran = instances.from_dynamo(provenance, dynamo(mul=other))
+    assert [e for _, e in ran] == [LineEvidence.RECORDED]
+    did_not = instances.from_dynamo(provenance, dynamo(mul=ours))
+    assert [e for _, e in did_not] == [LineEvidence.STALE]
+
+
+def test_on_an_fx_hit_a_node_without_a_fresh_one_shares_the_line_of_its_neighbours() -> None:
+    known = FxNode("mul", "aten.mul.Tensor", stack=OLD, entry_name="mul")
+    made = FxNode("made", "aten.add.Tensor", stack=OLD)
+    found = instances.from_fresh_graph((known, made), (FxNode("mul", "", stack=NEW),))
+    assert [(node.stack, evidence) for node, evidence in found] == [
+        (NEW, LineEvidence.FRESH_GRAPH)
+    ] * 2
 
 
 def test_a_recorded_line_counts_while_its_text_stands_in_the_file(tmp_path: Path) -> None:
