@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,10 +55,13 @@ class Aligner:
     def learn(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
         """Note how many device events each library call launched; a dispute unlearns it."""
         counts = self._counts.setdefault(self._identity(graph), {})
+        launched = Counter[int]()  # a call without an operator shows each event by itself
         for match, launches in zip(matches, call.launches, strict=True):
             if match.site is not None and self._is_library(graph, match.site):
-                same = counts.setdefault(match.site, len(launches)) == len(launches)
-                counts[match.site] = len(launches) if same else None
+                launched[match.site] += len(launches)
+        for site, count in launched.items():
+            same = counts.setdefault(site, count) == count
+            counts[site] = count if same else None
 
     def learnt(self, graph: int) -> _Counts:
         """Return what was learnt of a graph's library calls."""

@@ -255,6 +255,19 @@ def test_the_warm_up_of_a_cuda_graph_runs_the_model_and_teaches_its_replays():
     assert_conserves(analysis)
 
 
+def test_a_library_call_without_an_operator_runs_all_between_its_neighbours_in_each_call():
+    """The C++ wrapper calls libraries past the dispatcher."""
+    timeline = Timeline()
+    for sequence in (7, 8):
+        with timeline.forward("fkey", sequence=sequence):
+            timeline.triton("triton_poi_fused_mul_0")
+            timeline.launch("cublas")
+            timeline.launch("splitK")
+            timeline.triton("triton_poi_fused_relu_1")
+    analysis = attribute(timeline.recording(graph(NODES, SITES)))
+    assert analysis.launches.call_site.tolist() == [0, 1, 1, 2] * 2
+
+
 def test_a_replay_that_nothing_taught_says_so():
     two = (SITES[0], extern("mm", "mm"), extern("addmm", "add"), SITES[2])
     timeline = Timeline()

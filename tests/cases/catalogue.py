@@ -422,7 +422,7 @@ def cpp_wrapper(device):
     model = MLP(64).to(device)
     x = torch.randn(32, 64, device=device)
     compiled = torch.compile(lambda x: model(x).square().mean())
-    return Case(training(model, x, compiled=compiled), coverage=0.0)
+    return Case(training(model, x, compiled=compiled))
 
 
 def in_a_thread(device):
