@@ -12,6 +12,7 @@ import runpy
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -151,13 +152,22 @@ def _try_to_write(
 def _write(session: Session, request: Request, progress: Progress) -> None:
     folder = output_folder(request)
     progress.say("joining launches with lines")
-    _ = session.analysis
+    _keep_counts(session.analysis.library_counts)
     progress.say("writing files")
     session.save(folder)  # first: from it all else can be made again
     export_as(session, "perfetto", folder / "trace.pftrace")
     export_as(session, "csv", folder)
     export_as(session, "html", folder / "report.html")
     progress.done()
+
+
+def _keep_counts(learnt: Iterable[tuple[int, tuple[tuple[int, int], ...]]]) -> None:
+    """Keep what replays showed of library calls, for a process that comes late."""
+    from profiler_ext import switch
+
+    if (capture := switch.current()) is not None:
+        for graph, counts in learnt:
+            capture.learn(graph, counts)
 
 
 def output_folder(request: Request) -> Path:

@@ -13,20 +13,18 @@ import numpy.typing as npt
 
 from profiler_ext.attribution.columns import Flags
 from profiler_ext.attribution.matching import Match, Unit
-from profiler_ext.attribution.runs import OpenRuns
+from profiler_ext.attribution.runs import Learnt, OpenRuns
 from profiler_ext.kineto import classify
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
 
 
-def align(
-    sites: Sequence[CallSite], units: Sequence[Unit], learnt: Mapping[int, int]
-) -> tuple[Match, ...]:
+def align(sites: Sequence[CallSite], units: Sequence[Unit], learnt: Learnt) -> tuple[Match, ...]:
     """Lead each unit of one graph call to its call site.
 
     Args:
         sites: the call sites in program order.
         units: what ran, in the order in which it was enqueued.
-        learnt: device events of a library call by site index, from calls without replay.
+        learnt: what calls without replay taught of library calls.
 
     Returns:
         One match for each unit.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from profiler_ext.attribution.calls import Surroundings, find_calls
 from profiler_ext.attribution.columns import NO_ROW, ask, masked, take
 from profiler_ext.attribution.compiled import CompiledJudge
 from profiler_ext.attribution.eager import EagerJudge
 from profiler_ext.attribution.idle import find_idle
-from profiler_ext.attribution.invocations import identify
+from profiler_ext.attribution.invocations import Invocation, identify
 from profiler_ext.attribution.launches import Enqueued, find_launches
+from profiler_ext.attribution.learning import settled_counts
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.attribution.nesting import nest
 from profiler_ext.attribution.notes import notes_on
@@ -34,7 +37,8 @@ def attribute(recording: Recording) -> Analysis:
     around = Surroundings(events, nesting, dict(recording.settings.called_modules))
     enqueued = find_launches(events, nesting)
     places = PlaceTable(recording.graphs, recording.settings)
-    table = _judge(recording, around, enqueued, places)
+    found = identify(find_calls(around, enqueued), recording.graphs)
+    table = _judge(recording, around, enqueued, places, found)
     steps = find_steps(events, nesting, enqueued)
     launches = _launches(around, enqueued, table, places.places, steps_of(enqueued, steps))
     in_graph = table.spread_rows([int(v.in_graph) for v in table.verdicts]) == 1
@@ -48,16 +52,21 @@ def attribute(recording: Recording) -> Analysis:
         idle=find_idle(events, nesting, busy, steps),
         ledger=keep_ledger(launches, in_graph, busy, steps),
         notes=notes_on(recording, launches),
+        library_counts=settled_counts(found, recording.graphs),
     )
 
 
 def _judge(
-    recording: Recording, around: Surroundings, enqueued: Enqueued, places: PlaceTable
+    recording: Recording,
+    around: Surroundings,
+    enqueued: Enqueued,
+    places: PlaceTable,
+    invocations: Sequence[Invocation],
 ) -> VerdictTable:
     """Give every launch its verdict: those in graph calls first, then all others."""
     table = VerdictTable(len(enqueued))
     compiled = CompiledJudge(around.events, enqueued, recording.graphs, places, table)
-    for found in identify(find_calls(around, enqueued), recording.graphs):
+    for found in invocations:
         compiled.judge(found)
     eager = EagerJudge(around, enqueued, places, table)
     for launch in table.undecided.tolist():

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_ext.attribution.alignment import align
 from profiler_ext.attribution.calls import GraphCall
 from profiler_ext.attribution.matching import Match
+from profiler_ext.attribution.runs import Learnt
 from profiler_ext.attribution.verification import is_plausible
 from profiler_ext.records import CallSite, GapReason, GraphInstance, SiteKind
-
-_Counts = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,10 @@ class Aligner:
 
     def align(self, graph: int, call: GraphCall) -> tuple[Match, ...]:
         """Return the matches of a call's units with a graph's call sites."""
-        key = (graph, call.units, tuple(sorted(self.learnt(graph).items())))
+        learnt = self.learnt(graph)
+        key = (graph, call.units, tuple(sorted(learnt.counts.items())))
         if key not in self._known:
-            self._known[key] = align(self.sites(graph), call.units, self.learnt(graph))
+            self._known[key] = align(self.sites(graph), call.units, learnt)
         return self._known[key]
 
     def sites(self, graph: int) -> tuple[CallSite, ...]:
@@ -63,11 +63,19 @@ class Aligner:
             same = counts.setdefault(site, count) == count
             counts[site] = count if same else None
 
-    def learnt(self, graph: int) -> _Counts:
-        """Return what was learnt of a graph's library calls."""
-        known: dict[int, int | None] = dict(self._graphs[graph].library_counts)
-        known |= self._counts.get(self._identity(graph), {})
-        return {site: count for site, count in known.items() if count is not None}
+    def learnt(self, graph: int) -> Learnt:
+        """Return what was learnt of a graph's library calls.
+
+        What this process learnt when the graph was recorded is what its replays run. Of what
+        another run learnt, a site whose count is another one here is not known.
+        """
+        instance = self._graphs[graph]
+        seen = self._counts.get(self._identity(graph), {})
+        stored = {} if instance.library_counts else dict(instance.stored_counts)
+        known = {**stored, **dict(instance.library_counts), **seen}
+        disputed = {at for at, count in stored.items() if known[at] != count}
+        counts = {at: n for at, n in known.items() if n is not None and at not in disputed}
+        return Learnt(counts, frozenset(stored) - frozenset(seen))
 
     def _identity(self, graph: int) -> object:
         provenance = self._graphs[graph].provenance

@@ -20,7 +20,8 @@ _REMEDIES = {
     ),
     GapReason.AMBIGUOUS_EXTERN_RUN: (
         "are library kernels that a CUDA graph replayed side by side; profile one step before "
-        "the replay, which tells how many kernels each call launches"
+        "the replay, or start one run with `profiler-ext run`: that tells how many kernels each "
+        "call launches, and the store keeps it"
     ),
     GapReason.ALIGNMENT_MISMATCH: (
         "do not fit the call sites of their graph; please report the recording"

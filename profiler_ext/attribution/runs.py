@@ -7,7 +7,7 @@ many of them belong to a site decides; where that is not known, the run is a gap
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, product
 
 import numpy as np
@@ -29,6 +29,19 @@ class Run:
     units: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """How many device events library calls launch, from calls without replay.
+
+    Attributes:
+        counts: by index of the call site.
+        elsewhere: those that only another run saw.
+    """
+
+    counts: Mapping[int, int] = field(default_factory=dict)
+    elsewhere: frozenset[int] = frozenset()
+
+
 class OpenRuns:
     """Leads what lies open in one graph call to its call sites, as far as counts decide."""
 
@@ -37,7 +50,7 @@ class OpenRuns:
         sites: Sequence[CallSite],
         units: Sequence[Unit],
         expected: Flags,
-        learnt: Mapping[int, int],
+        learnt: Learnt,
     ) -> None:
         """Note what was called.
 
@@ -45,10 +58,11 @@ class OpenRuns:
             sites: the call sites.
             units: what ran.
             expected: units that have the name of some site.
-            learnt: device events of a library call by site, from calls without replay.
+            learnt: what calls without replay taught of library calls.
         """
         self._sites, self._units = sites, units
-        self._expected, self._learnt = expected, learnt
+        self._expected, self._learnt = expected, learnt.counts
+        self._elsewhere = learnt.elsewhere
 
     def resolve(self, anchors: Mapping[int, int]) -> dict[int, Match]:
         """Return the matches of the open units of which something can be said."""
@@ -85,7 +99,12 @@ class OpenRuns:
             return dict.fromkeys(units, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
         owners = np.repeat(run.sites, counts).tolist()
         pairs = zip(units, owners, strict=True)
-        return {unit: Match(site, self._units[unit].order_evidence) for unit, site in pairs}
+        return {unit: Match(site, self._evidence(run, unit)) for unit, site in pairs}
+
+    def _evidence(self, run: Run, unit: int) -> SiteEvidence:
+        """Where several sites share a run, what is known of their counts placed the unit."""
+        is_stored = len(run.sites) > 1 and not self._elsewhere.isdisjoint(run.sites)
+        return SiteEvidence.STORED_COUNTS if is_stored else self._units[unit].order_evidence
 
     def _counts(self, run: Run, units: Sequence[int]) -> list[int] | None:
         """Return how many device events each site launched, ``None`` where that is open."""
@@ -100,12 +119,12 @@ class OpenRuns:
         """Return what was learnt of each site, or the one way in which its operator explains all.
 
         A library's first call in a process may launch more than its later ones; what other
-        sites of the same operator launched says how many those are.
+        sites of the same operator launched says how many those are. What another run learnt
+        is taken as it is, or not at all.
         """
         own = [self._learnt[site] for site in run.sites]
-        if sum(own) == units:
-            return own
-        if len(run.sites) > _MOST_SITES:
+        is_stored = not self._elsewhere.isdisjoint(run.sites)
+        if sum(own) == units or is_stored or len(run.sites) > _MOST_SITES:
             return own
         ways = product(*(sorted(self._options(site)) for site in run.sites))
         fitting = [way for way in ways if sum(way) == units]

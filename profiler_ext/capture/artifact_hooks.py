@@ -99,4 +99,4 @@ class ArtifactHooks:
         return instance, self._warmup()
 
     def _end_warmup(self, instance: GraphInstance, warmup: Warmup) -> None:
-        self._registry.learn(instance, warmup.learn(instance))
+        self._registry.learn(instance.index, warmup.learn(instance))

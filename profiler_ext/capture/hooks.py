@@ -73,6 +73,10 @@ class Capture:
         """What the hooks could not see."""
         return tuple(self._observe.gaps)
 
+    def learn(self, graph: int, counts: tuple[tuple[int, int], ...]) -> None:
+        """Keep how many device events each library call of a graph launches in its replays."""
+        self._observe(self._registry.learn, graph, counts)
+
     def install(self) -> None:
         """Put all hooks in place, or none.
 

@@ -14,8 +14,17 @@ from typing import Any
 from profiler_ext.capture import instances
 from profiler_ext.capture.compiles import Compiles, InnerCompile
 from profiler_ext.capture.recall import Recall
-from profiler_ext.records import CacheState, CallSite, FxNode, GraphInstance, SiteKind
-from profiler_ext.store import Store
+from profiler_ext.errors import StoreError
+from profiler_ext.records import (
+    CacheState,
+    FxNode,
+    Gap,
+    GapReason,
+    GraphInstance,
+    Provenance,
+    SiteKind,
+)
+from profiler_ext.store import Store, work_digest
 from profiler_ext.torch_compat import inductor, process
 
 
@@ -57,13 +66,15 @@ class Registry:
         self._to_learn[instance.index] -= 1
         return instance
 
-    def learn(self, instance: GraphInstance, counts: tuple[tuple[int, int], ...]) -> None:
-        """Keep what a call of an instance taught; the later call knows better."""
+    def learn(self, graph: int, counts: tuple[tuple[int, int], ...]) -> None:
+        """Keep what calls of a graph taught, here and in the store; the later one knows better."""
         if not counts:
             return
         with self._lock:
-            known = self._graphs[instance.index]
-            self._graphs[instance.index] = dataclasses.replace(known, library_counts=counts)
+            known = self._graphs[graph]
+            self._graphs[graph] = dataclasses.replace(known, library_counts=counts)
+        if known.provenance is not None:
+            _store().put_counts(work_digest(known.provenance), process.device_name(), counts)
 
     def register(
         self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int
@@ -74,6 +85,7 @@ class Registry:
         state, detail = _cache_state(inner, key, self._compiles.autograd_bypass)
         known = self._recall.recall(artifact, key, inner)
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
+        stored_counts, gaps = _stored_counts(known.provenance) if is_replayed else ((), ())
         with self._lock:
             instance = GraphInstance(
                 index=len(self._graphs),
@@ -88,17 +100,31 @@ class Registry:
                 nodes=tuple(instances.expanded(node) for node, _ in known.nodes),
                 line_evidence=tuple(evidence for _, evidence in known.nodes),
                 runs_optimizer=any(_is_optimizer(node) for node, _ in known.nodes),
-                gaps=known.gaps,
+                stored_counts=stored_counts,
+                gaps=(*known.gaps, *gaps),
             )
             self._graphs.append(instance)
             self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
-            if is_replayed and any(site.kind is SiteKind.EXTERN for site in _sites(instance)):
+            if is_replayed and _calls_libraries(instance.provenance):
                 self._to_learn[instance.index] = 2
         return instance
 
 
-def _sites(instance: GraphInstance) -> tuple[CallSite, ...]:
-    return instance.provenance.call_sites if instance.provenance else ()
+def _stored_counts(
+    provenance: Provenance | None,
+) -> tuple[tuple[tuple[int, int], ...], tuple[Gap, ...]]:
+    """Return what an earlier run learnt of a graph's library calls, or why it cannot be read."""
+    if provenance is None or not _calls_libraries(provenance):
+        return (), ()
+    try:
+        return _store().counts(work_digest(provenance), process.device_name()), ()
+    except StoreError as error:
+        return (), (Gap(GapReason.RECORD_UNREADABLE, str(error)),)
+
+
+def _calls_libraries(provenance: Provenance | None) -> bool:
+    sites = provenance.call_sites if provenance else ()
+    return any(site.kind is SiteKind.EXTERN for site in sites)
 
 
 def _store() -> Store:

@@ -229,6 +229,8 @@ class Analysis:
         idle: the idle spans, largest first.
         ledger: wall time of each step and device, by category.
         notes: sentences for a person: what was corrected, what is missing and the remedy.
+        library_counts: pairs of graph, and pairs of call site and device events, for the
+            library calls of graphs whose replays were explained whole.
     """
 
     recording: Recording
@@ -239,3 +241,4 @@ class Analysis:
     idle: tuple[IdleSpan, ...] = ()
     ledger: tuple[LedgerLine, ...] = ()
     notes: tuple[str, ...] = ()
+    library_counts: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()

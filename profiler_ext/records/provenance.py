@@ -184,6 +184,7 @@ class GraphInstance:
         runs_optimizer: a node's stack passes through ``torch.optim``.
         library_counts: pairs of call site and device events, for library calls, learnt from
             the warm-up call of a graph that CUDA graphs replay.
+        stored_counts: the same as an earlier run learnt it, where this one did not.
         gaps: what is not known of this instance.
     """
 
@@ -200,4 +201,5 @@ class GraphInstance:
     line_evidence: tuple[LineEvidence, ...] = ()
     runs_optimizer: bool = False
     library_counts: tuple[tuple[int, int], ...] = ()
+    stored_counts: tuple[tuple[int, int], ...] = ()
     gaps: tuple[Gap, ...] = field(default=())

@@ -77,6 +77,7 @@ class SiteEvidence(StrEnum):
     CALL_ORDER = "call_order"
     CALL_ORDER_OP = "call_order_and_op"
     REPLAY_ORDER = "replay_order"
+    STORED_COUNTS = "order_and_counts_of_another_run"
     LAUNCHING_OP = "launching_op"
     AUTOGRAD_SEQUENCE = "autograd_sequence_number"
     OPTIMIZER_RANGE = "optimizer_range"

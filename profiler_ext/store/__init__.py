@@ -1,5 +1,6 @@
 """Owns provenance as bytes, and the files that keep it beside Inductor's cache."""
 
+from profiler_ext.store.counts import work_digest
 from profiler_ext.store.encoding import EntryState, from_bytes, state_of, to_bytes, with_digest
 from profiler_ext.store.folder import Store, StoredFile
 
@@ -11,4 +12,5 @@ __all__ = [
     "state_of",
     "to_bytes",
     "with_digest",
+    "work_digest",
 ]

@@ -16,12 +16,14 @@ from pathlib import Path
 
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import Provenance
+from profiler_ext.store.counts import Counts, counts_from_bytes, counts_to_bytes
 from profiler_ext.store.encoding import EntryState, from_bytes, state_of
 from profiler_ext.writing import replacing
 
 LIMIT_VARIABLE = "PROFILER_EXT_STORE_BYTES"
 LIMIT_BYTES = 512 << 20
 _SUFFIX = ".pxpr"
+_COUNTS_SUFFIX = ".counts.json"
 _LEFTOVER_AGE_S = 3600
 """No writer takes this long; a file under a temporary name that is older has lost its writer."""
 _CHECKS_A_LIMIT = 16
@@ -48,9 +50,14 @@ class StoredFile:
         return self.path.name.partition(".")[0]
 
     @property
+    def is_leftover(self) -> bool:
+        """Whether a writer was killed before it could name the file."""
+        return self.path.name.startswith(".")
+
+    @property
     def is_record(self) -> bool:
-        """Whether it holds a provenance; else it is a leftover of a killed writer."""
-        return self.path.name.endswith(_SUFFIX) and not self.path.name.startswith(".")
+        """Whether it holds a provenance."""
+        return self.path.name.endswith(_SUFFIX) and not self.is_leftover
 
 
 class Store:
@@ -79,12 +86,7 @@ class Store:
             OutputError: The folder cannot be written.
             StoreError: The limit in the environment is no number.
         """
-        limit_bytes = limit()
-        if limit_bytes < len(data):
-            return
-        with replacing(self._path(key, dynamo_digest)) as file:
-            file.write(data)
-        self._keep_within(limit_bytes, len(data))
+        self._write(self._path(key, dynamo_digest), data)
 
     def find(self, key: str) -> list[Path]:
         """Return the files that are kept for a graph's key, by name."""
@@ -103,6 +105,32 @@ class Store:
         with suppress(OSError):  # a folder that may only be read serves as well
             os.utime(path)
         return record
+
+    def put_counts(self, digest: str, device: str, counts: Counts) -> None:
+        """Keep how many kernels each library call of a graph launches on a device.
+
+        Raises:
+            OutputError: The folder cannot be written.
+            StoreError: The limit in the environment is no number.
+        """
+        self._write(self._counts_path(digest, device), counts_to_bytes(counts, device))
+
+    def counts(self, digest: str, device: str) -> Counts:
+        """Return what :meth:`put_counts` kept; nothing where nothing is known.
+
+        Raises:
+            StoreError: It cannot be read; the message names the file.
+        """
+        path = self._counts_path(digest, device)
+        try:
+            found = counts_from_bytes(path.read_bytes())
+        except FileNotFoundError:
+            return ()
+        except (OSError, StoreError) as error:
+            raise StoreError(f"{path.name}: {error}") from error
+        with suppress(OSError):
+            os.utime(path)
+        return found
 
     def files(self) -> tuple[StoredFile, ...]:
         """Return all files, the one that was used longest ago first."""
@@ -129,6 +157,14 @@ class Store:
         doomed |= set(_excess(rest, max_bytes))
         return tuple(file for file in files if file in doomed and _remove(file))
 
+    def _write(self, path: Path, data: bytes) -> None:
+        limit_bytes = limit()
+        if limit_bytes < len(data):
+            return
+        with replacing(path) as file:
+            file.write(data)
+        self._keep_within(limit_bytes, len(data))
+
     def _keep_within(self, limit_bytes: int, written_bytes: int) -> None:
         """Prune now and then: at this process's first record, and after every few megabytes."""
         if self._unmeasured_bytes is not None:
@@ -137,6 +173,9 @@ class Store:
                 return
         self._unmeasured_bytes = 0
         self.prune(max_bytes=limit_bytes)
+
+    def _counts_path(self, digest: str, device: str) -> Path:
+        return self.folder / digest[:2] / f"{digest}.{_safe(device)}{_COUNTS_SUFFIX}"
 
     def _path(self, key: str, dynamo_digest: str | None) -> Path:
         name = f"{_safe(key)}.{dynamo_digest or 'none'}{_SUFFIX}"
@@ -181,7 +220,7 @@ def _unused(
 ) -> set[StoredFile]:
     def is_unused(file: StoredFile) -> bool:
         age_s = (now_ns - file.used_ns) / 1e9
-        allowed_s = older_than_s if file.is_record else _LEFTOVER_AGE_S
+        allowed_s = _LEFTOVER_AGE_S if file.is_leftover else older_than_s
         return allowed_s is not None and age_s > allowed_s
 
     return {file for file in files if is_unused(file)}
@@ -193,7 +232,7 @@ def _excess(files: list[StoredFile], max_bytes: int | None) -> Iterator[StoredFi
     for file in files:
         if excess_bytes <= 0:
             return
-        if file.is_record:
+        if not file.is_leftover:
             excess_bytes -= file.size_bytes
             yield file
 

@@ -17,6 +17,15 @@ def version() -> str:
     return str(torch.__version__)
 
 
+def device_name() -> str:
+    """Return the name of the device in use as the profiler gives it, ``cpu`` without one."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return "cpu"
+    module: Any = torch.get_device_module(accelerator)
+    return str(module.get_device_name() if hasattr(module, "get_device_name") else accelerator)
+
+
 def current_compile_id() -> str | None:
     """Return the compile id in force, ``0/0``, or ``None`` outside a compile.
 

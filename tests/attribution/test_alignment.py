@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from profiler_ext.attribution.alignment import align
 from profiler_ext.attribution.matching import Match, Unit
+from profiler_ext.attribution.runs import Learnt
 from profiler_ext.records import GapReason, SiteEvidence
 from tests.attribution.graphs import extern, nameless, numbered, triton, user_triton
 
@@ -25,7 +26,7 @@ def _sites(matches: tuple[Match, ...]) -> list[int | GapReason | None]:
 
 
 def test_equal_orders_match_site_by_site_and_say_by_which_rule():
-    found = align(numbered([A, MM, A]), _called(A.kernel, "aten::mm", A.kernel), {})
+    found = align(numbered([A, MM, A]), _called(A.kernel, "aten::mm", A.kernel), Learnt())
     assert found == (
         Match(0, SiteEvidence.CALL_ORDER),
         Match(1, SiteEvidence.CALL_ORDER_OP),
@@ -35,7 +36,7 @@ def test_equal_orders_match_site_by_site_and_say_by_which_rule():
 
 def test_operators_of_the_wrapper_are_glue():
     units = _called("aten::copy_", A.kernel, "aten::zero_", "aten::mm")
-    assert _sites(align(numbered([A, MM]), units, {})) == [
+    assert _sites(align(numbered([A, MM]), units, Learnt())) == [
         GapReason.WRAPPER_GLUE,
         0,
         GapReason.WRAPPER_GLUE,
@@ -46,32 +47,32 @@ def test_operators_of_the_wrapper_are_glue():
 def test_a_lost_unit_leaves_its_neighbours_exact_and_its_twins_open():
     sites = numbered([A, B, A, C, A])
     units = _called(A.kernel, B.kernel, C.kernel, A.kernel)
-    assert _sites(align(sites, units, {})) == [0, 1, 3, 4]
+    assert _sites(align(sites, units, Learnt())) == [0, 1, 3, 4]
     units = _called(B.kernel, A.kernel, A.kernel)
-    assert _sites(align(sites, units, {})) == [1, 2, 4]
+    assert _sites(align(sites, units, Learnt())) == [1, 2, 4]
     units = _called(A.kernel, A.kernel)
-    assert _sites(align(sites, units, {})) == [GapReason.ALIGNMENT_MISMATCH] * 2
+    assert _sites(align(sites, units, Learnt())) == [GapReason.ALIGNMENT_MISMATCH] * 2
 
 
 def test_swapped_units_are_a_mismatch_and_never_a_guess():
-    found = align(numbered([A, B, C]), _called(B.kernel, A.kernel, C.kernel), {})
+    found = align(numbered([A, B, C]), _called(B.kernel, A.kernel, C.kernel), Learnt())
     assert _sites(found) == [GapReason.ALIGNMENT_MISMATCH, GapReason.ALIGNMENT_MISMATCH, 2]
 
 
 def test_a_doubled_unit_is_a_mismatch():
-    found = align(numbered([A, B]), _called(A.kernel, A.kernel, B.kernel), {})
+    found = align(numbered([A, B]), _called(A.kernel, A.kernel, B.kernel), Learnt())
     assert _sites(found) == [GapReason.ALIGNMENT_MISMATCH, GapReason.ALIGNMENT_MISMATCH, 1]
 
 
 def test_a_kernel_that_the_graph_does_not_have_is_a_mismatch():
-    found = align(numbered([A]), _called(A.kernel, "triton_poi_fused_other_9"), {})
+    found = align(numbered([A]), _called(A.kernel, "triton_poi_fused_other_9"), Learnt())
     assert _sites(found) == [0, GapReason.ALIGNMENT_MISMATCH]
 
 
 def test_in_a_replay_one_library_site_takes_all_kernels_between_its_neighbours():
     sites = numbered([A, MM, B])
     units = _replayed(A.kernel, "cublas", "splitK", B.kernel)
-    assert align(sites, units, {}) == (
+    assert align(sites, units, Learnt()) == (
         Match(0, SiteEvidence.REPLAY_ORDER),
         Match(1, SiteEvidence.REPLAY_ORDER),
         Match(1, SiteEvidence.REPLAY_ORDER),
@@ -81,55 +82,89 @@ def test_in_a_replay_one_library_site_takes_all_kernels_between_its_neighbours()
 
 def test_in_a_replay_a_run_of_library_sites_with_as_many_kernels_takes_one_each():
     units = _replayed(A.kernel, "cublas", "cublas", B.kernel)
-    assert _sites(align(numbered([A, MM, ADDMM, B]), units, {})) == [0, 1, 2, 3]
+    assert _sites(align(numbered([A, MM, ADDMM, B]), units, Learnt())) == [0, 1, 2, 3]
 
 
 def test_in_a_replay_a_memset_leaves_the_boundary_of_a_run_open():
     units = _replayed(A.kernel, "Memset", "cublas", B.kernel)
     open_run = GapReason.AMBIGUOUS_EXTERN_RUN
-    assert _sites(align(numbered([A, MM, ADDMM, B]), units, {})) == [0, open_run, open_run, 3]
+    assert _sites(align(numbered([A, MM, ADDMM, B]), units, Learnt())) == [0, open_run, open_run, 3]
 
 
 def test_in_a_replay_learnt_counts_close_the_boundary():
     units = _replayed(A.kernel, "k1", "k2", "k3", B.kernel)
     sites = numbered([A, MM, ADDMM, B])
     open_run = GapReason.AMBIGUOUS_EXTERN_RUN
-    assert _sites(align(sites, units, {})) == [0, open_run, open_run, open_run, 3]
-    assert _sites(align(sites, units, {1: 1, 2: 2})) == [0, 1, 2, 2, 3]
+    assert _sites(align(sites, units, Learnt())) == [0, open_run, open_run, open_run, 3]
+    assert _sites(align(sites, units, Learnt({1: 1, 2: 2}))) == [0, 1, 2, 2, 3]
 
 
 def test_in_a_replay_learnt_counts_that_do_not_add_up_are_a_mismatch():
     units = _replayed(A.kernel, "k1", "k2", B.kernel)
     wrong = GapReason.ALIGNMENT_MISMATCH
-    assert _sites(align(numbered([A, MM, B]), units, {1: 1})) == [0, wrong, wrong, 2]
+    assert _sites(align(numbered([A, MM, B]), units, Learnt({1: 1}))) == [0, wrong, wrong, 2]
+
+
+def test_in_a_replay_counts_of_another_run_say_so_where_they_decide():
+    units = _replayed(A.kernel, "k1", "k2", "k3", B.kernel, "k4")
+    sites = numbered([A, MM, ADDMM, B, MM])
+    learnt = Learnt({1: 1, 2: 2, 4: 1}, elsewhere=frozenset({1, 4}))
+    stored, order = SiteEvidence.STORED_COUNTS, SiteEvidence.REPLAY_ORDER
+    assert [(match.site, match.evidence) for match in align(sites, units, learnt)] == [
+        (0, order),
+        (1, stored),
+        (2, stored),
+        (2, stored),
+        (3, order),
+        (4, order),
+    ]
+
+
+def test_in_a_replay_counts_of_another_run_that_do_not_add_up_are_not_mended():
+    units = _replayed(A.kernel, "k1", "k2", "k3", "k4", B.kernel, "k5", "k6")
+    sites = numbered([A, MM, ADDMM, B, MM])
+    counts, wrong = {1: 1, 2: 2, 4: 2}, GapReason.ALIGNMENT_MISMATCH
+    assert _sites(align(sites, units, Learnt(counts))) == [0, 1, 1, 2, 2, 3, 4, 4]
+    elsewhere = Learnt(counts, elsewhere=frozenset(counts))
+    assert _sites(align(sites, units, elsewhere)) == [0, *[wrong] * 4, 3, 4, 4]
 
 
 def test_in_a_replay_a_missing_generated_kernel_opens_its_surroundings():
     units = _replayed(A.kernel, "k1", "k2", C.kernel)
     wrong = GapReason.ALIGNMENT_MISMATCH
-    assert _sites(align(numbered([A, MM, B, MM, C]), units, {})) == [0, wrong, wrong, 4]
+    assert _sites(align(numbered([A, MM, B, MM, C]), units, Learnt())) == [0, wrong, wrong, 4]
 
 
 def test_in_a_replay_what_stands_where_no_site_is_open_is_glue():
     units = _replayed("Memset", A.kernel, B.kernel)
-    assert _sites(align(numbered([A, B]), units, {})) == [GapReason.WRAPPER_GLUE, 0, 1]
+    assert _sites(align(numbered([A, B]), units, Learnt())) == [GapReason.WRAPPER_GLUE, 0, 1]
 
 
 def test_in_a_replay_a_site_that_ran_nothing_makes_its_neighbours_doubtful():
     sites = numbered([A, MM, B, MM, C])
     units = _replayed(A.kernel, B.kernel, "k1", "k2", C.kernel)
     wrong = GapReason.ALIGNMENT_MISMATCH
-    assert _sites(align(sites, units, {})) == [0, 2, wrong, wrong, 4]
-    assert _sites(align(sites, units, {1: 0})) == [0, 2, 3, 3, 4]
+    assert _sites(align(sites, units, Learnt())) == [0, 2, wrong, wrong, 4]
+    assert _sites(align(sites, units, Learnt({1: 0}))) == [0, 2, 3, 3, 4]
     sites = numbered([A, MM, MM, B, MM, C])
     units = _replayed(A.kernel, "k1", B.kernel, "k2", "k3", C.kernel)
-    assert _sites(align(sites, units, {})) == [0, wrong, 3, wrong, wrong, 5]
+    assert _sites(align(sites, units, Learnt())) == [0, wrong, 3, wrong, wrong, 5]
 
 
 def test_a_users_kernel_replays_under_its_functions_name():
     sites = numbered([A, user_triton("addk_0"), user_triton("addk_1"), B])
-    assert _sites(align(sites, _replayed(A.kernel, "addk", "addk", B.kernel), {})) == [0, 1, 2, 3]
-    assert _sites(align(sites, _called(A.kernel, "addk_0", "addk_1", B.kernel), {})) == [0, 1, 2, 3]
+    assert _sites(align(sites, _replayed(A.kernel, "addk", "addk", B.kernel), Learnt())) == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    assert _sites(align(sites, _called(A.kernel, "addk_0", "addk_1", B.kernel), Learnt())) == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def test_a_site_without_a_known_operator_takes_the_one_operator_left_over_there():
@@ -140,16 +175,16 @@ def test_a_site_without_a_known_operator_takes_the_one_operator_left_over_there(
         Unit("aten::_scaled_dot_product_cudnn_attention"),
         Unit(B.kernel),
     ]
-    assert _sites(align(sites, units, {})) == [0, GapReason.WRAPPER_GLUE, 1, 2]
+    assert _sites(align(sites, units, Learnt())) == [0, GapReason.WRAPPER_GLUE, 1, 2]
 
 
 def test_a_site_without_a_known_operator_stays_empty_where_two_are_left_over():
     sites = numbered([A, nameless("torch.ops.higher_order.run_with_rng_state"), B])
     units = _called(A.kernel, "aten::copy_", "aten::rand", B.kernel)
     glue = GapReason.WRAPPER_GLUE
-    assert _sites(align(sites, units, {})) == [0, glue, glue, 2]
+    assert _sites(align(sites, units, Learnt())) == [0, glue, glue, 2]
 
 
 def test_a_graph_without_sites_has_only_glue():
-    assert _sites(align((), _called("aten::copy_"), {})) == [GapReason.WRAPPER_GLUE]
-    assert align(numbered([A]), (), {}) == ()
+    assert _sites(align((), _called("aten::copy_"), Learnt())) == [GapReason.WRAPPER_GLUE]
+    assert align(numbered([A]), (), Learnt()) == ()

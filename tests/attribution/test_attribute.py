@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -277,8 +279,38 @@ def test_a_replay_that_nothing_taught_says_so():
     assert rows(analysis, "call_site", "gap")[1:4] == [(None, "ambiguous_extern_run")] * 3
     assert analysis.notes == (
         "3 launches (0.3 us) are library kernels that a CUDA graph replayed side by side; "
-        "profile one step before the replay, which tells how many kernels each call launches.",
+        "profile one step before the replay, or start one run with `profiler-ext run`: that "
+        "tells how many kernels each call launches, and the store keeps it.",
     )
+
+
+def test_a_replay_that_another_run_taught_says_so_and_a_contradiction_is_a_gap():
+    two = (SITES[0], extern("mm", "mm"), extern("addmm", "add"), SITES[2])
+    late = Timeline()
+    with late.forward("fkey"):
+        late.replay("triton_poi_fused_mul_0", "a", "b", "c", "triton_poi_fused_relu_1")
+    taught = replace(graph(NODES, two), stored_counts=((1, 2), (2, 1)))
+    by_counts = "order_and_counts_of_another_run"
+    assert rows(attribute(late.recording(taught)), "call_site", "evidence", "gap")[1:4] == [
+        (1, by_counts, ""),
+        (1, by_counts, ""),
+        (2, by_counts, ""),
+    ]
+    with late.forward("fkey"):
+        late.triton("triton_poi_fused_mul_0")
+        late.op("aten::mm", "cublas")
+        late.op("aten::addmm", "cublas", "splitK")
+        late.triton("triton_poi_fused_relu_1")
+    open_run = (None, "", "ambiguous_extern_run")
+    assert rows(attribute(late.recording(taught)), "call_site", "evidence", "gap")[1:4] == (
+        [open_run] * 3
+    )
+    learnt_here = replace(taught, library_counts=((1, 1), (2, 2)))
+    assert rows(attribute(late.recording(learnt_here)), "call_site", "evidence")[1:4] == [
+        (1, "replay_order"),
+        (2, "replay_order"),
+        (2, "replay_order"),
+    ]
 
 
 def test_a_mismatch_is_capture_s_doubt_where_it_could_not_check_its_call_sites():

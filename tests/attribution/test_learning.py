@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+from profiler_ext.attribution import attribute
 from profiler_ext.attribution.learning import library_counts
-from tests.attribution.graphs import extern, numbered, triton
+from tests.attribution.graphs import extern, graph, numbered, triton
 from tests.attribution.timeline import Timeline
 
 SITES = numbered([triton("triton_a"), extern("mm"), extern("mm"), triton("triton_b")])
@@ -33,6 +36,25 @@ def test_the_wrapper_s_own_work_teaches_nothing_and_disturbs_nothing():
 
 def test_a_call_that_does_not_align_teaches_nothing():
     assert _counts(_call(("triton_b", 1), ("aten::mm", 1), ("triton_a", 1))) == ()
+
+
+def test_a_replay_that_was_explained_whole_settles_the_counts():
+    timeline = _call(("triton_a", 1), ("aten::mm", 3), ("aten::mm", 1), ("triton_b", 1))
+    with timeline.forward("fkey"):
+        timeline.replay("triton_a", "k1", "k2", "k3", "k4", "triton_b")
+    assert attribute(timeline.recording(graph((), SITES))).library_counts == (
+        (0, ((1, 3), (2, 1))),
+    )
+
+
+def test_what_only_another_run_explains_settles_nothing():
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        timeline.replay("triton_a", "k1", "k2", "k3", "k4", "triton_b")
+    late = graph((), SITES)
+    assert attribute(timeline.recording(late)).library_counts == ()
+    taught = replace(late, stored_counts=((1, 3), (2, 1)))
+    assert attribute(timeline.recording(taught)).library_counts == ()
 
 
 def test_two_calls_in_one_trace_teach_nothing():

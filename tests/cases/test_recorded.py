@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gzip
 import json
@@ -65,3 +66,17 @@ def test_a_fixture_names_no_folder_of_the_machine_that_recorded_it(name):
 
 def test_every_fixture_is_replayed():
     assert {path.name.removesuffix(SUFFIX) for path in FOLDER.glob(f"*{SUFFIX}")} == set(RECORDED)
+
+
+@pytest.mark.parametrize("name", ["cudagraphs", "cudagraphs_autocast"])
+def test_a_late_process_is_led_to_the_same_lines_by_the_counts_that_a_run_kept(name):
+    run = replayed(name)
+    kept = dict(run.analysis.library_counts)
+    late = [
+        dataclasses.replace(graph, library_counts=(), stored_counts=kept.get(at, ()))
+        for at, graph in enumerate(run.recording.graphs)
+    ]
+    session = Session(dataclasses.replace(run.recording, graphs=tuple(late)))
+    columns = ["launch", "node", "file", "line", "duration_ns", "gap"]
+    assert session.attribution()[columns].equals(run.attribution()[columns])
+    assert "order_and_counts_of_another_run" in set(session.launches().evidence.dropna())
