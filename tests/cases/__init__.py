@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+FULL = ("forward", "backward", "optimizer")
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

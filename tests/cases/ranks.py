@@ -17,10 +17,8 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.cases import Case
+from tests.cases import FULL, Case
 from tests.cases.models import GPT, MLP, tokens, training
-
-FULL = ("forward", "backward", "optimizer")
 
 
 def join(device: str) -> DeviceMesh:

@@ -1,0 +1,104 @@
+"""Owns the cases of how a step comes to one or to many compiled graphs."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tests.cases import Case
+from tests.cases.models import GPT, MLP, tokens, training
+
+
+def dynamic_shapes(device):
+    model = MLP(64).to(device)
+    compiled = torch.compile(lambda x: model(x).square().mean(), dynamic=True)
+    sizes = iter([16, 24, 40, 56, 72, 88, 104, 120, 136, 152])
+
+    def step():
+        model.zero_grad()
+        compiled(torch.randn(next(sizes), 64, device=device)).backward()
+
+    return Case(step)
+
+
+def recompilations(device):
+    model = MLP(64).to(device)
+    compiled = torch.compile(lambda x: model(x).square().mean(), dynamic=False)
+
+    def step():
+        model.zero_grad()
+        for size in (16, 48):
+            compiled(torch.randn(size, 64, device=device)).backward()
+
+    return Case(step)
+
+
+def graph_break(device):
+    model = MLP(64).to(device)
+
+    def work(x):
+        h = model.up(x).relu()
+        torch._dynamo.graph_break()
+        return model.down(h * 0.5).sum()
+
+    x = torch.randn(32, 64, device=device)
+    return Case(training(model, x, compiled=torch.compile(work)))
+
+
+def blocks_one_by_one(device):
+    model = GPT(layers=4).to(device)
+    for block in model.blocks:
+        block.compile()
+    return Case(training(model, *tokens(device), compiled=model))
+
+
+def nested_region(device):
+    class Regional(GPT):
+        @torch.compiler.nested_compile_region
+        def around(self, block, x):
+            return block(x)
+
+    model = Regional(layers=4).to(device)
+    compiled = torch.compile(model, fullgraph=True)
+    return Case(training(model, *tokens(device), compiled=compiled))
+
+
+def cond(device):
+    layer = nn.Linear(64, 64).to(device)
+
+    def work(x):
+        h = layer(x)
+        h = torch.cond(h.sum() > 0, lambda h: h.sin() * 1.25, lambda h: h.cos() * 2.5, (h,))
+        return h.square().sum()
+
+    x = torch.randn(64, 64, device=device)
+    return Case(training(layer, x, compiled=torch.compile(work)))
+
+
+def one_graph(device):
+    torch.manual_seed(0)
+    weight = torch.randn(64, 64, device=device)
+    x = torch.randn(32, 64, device=device)
+
+    def loss_of(weight, x):
+        h = torch.tanh(x @ weight)
+        return (h * 1.25).square().mean()
+
+    @torch.compile
+    def step(weight, x):
+        gradient, loss = torch.func.grad_and_value(loss_of)(weight, x)
+        weight.sub_(gradient * 0.125)
+        return loss
+
+    return Case(lambda: step(weight, x), phases=("forward", "backward"), coverage=0.3)
+
+
+CASES = (
+    dynamic_shapes,
+    recompilations,
+    graph_break,
+    blocks_one_by_one,
+    nested_region,
+    cond,
+    one_graph,
+)
