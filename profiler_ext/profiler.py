@@ -49,6 +49,7 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
         user_roots: folders whose files are the user's own; by default the script's folder
             and the working folder.
         strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
+        recompile: compile those graphs once more that a cache has from a run without capture.
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
@@ -58,11 +59,14 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
         on_trace_ready: Callable[..., Any] | None = None,
         user_roots: tuple[str, ...] | None = None,
         strict: bool = False,
+        recompile: bool = False,
         **torch_options: Any,
     ) -> None:
         if switch.current() is None and process.anything_compiled():
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
-        switch.enable(cpu_events=_asks_for_cpu_only(torch_options), strict=strict)
+        switch.enable(
+            cpu_events=_asks_for_cpu_only(torch_options), strict=strict, recompile=recompile
+        )
         self.sessions: list[Session] = []
         self.step_source = "none"
         self._on_session = on_trace_ready

@@ -42,6 +42,7 @@ class Request:
         steps: steps to record.
         step_on: class name of the optimizer that ends a step.
         force: replace a session that is there.
+        recompile: compile those graphs once more that a cache has without a record.
     """
 
     target: str
@@ -52,6 +53,7 @@ class Request:
     steps: int
     step_on: str | None
     force: bool
+    recompile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def run(request: Request) -> Outcome:
     from profiler_ext import switch
     from profiler_ext.stepping import StepEnds
 
-    switch.enable()
+    switch.enable(recompile=request.recompile)
     capture = switch.current()
     if capture is None:
         raise UsageError("capture was switched off while it was starting; run it again")

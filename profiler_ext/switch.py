@@ -11,15 +11,20 @@ _lock = threading.Lock()
 _capture: Capture | None = None
 
 
-def enable(*, cpu_events: bool | None = None, strict: bool = False) -> None:
+def enable(
+    *, cpu_events: bool | None = None, strict: bool = False, recompile: bool = False
+) -> None:
     """Switch capture on, for code that compiles before it profiles.
 
-    Capture costs nothing at run time; it watches compiles. Calling it again changes nothing.
+    Capture costs nothing at run time; it watches compiles. Calling it again changes nothing,
+    but that ``recompile`` can be asked for later.
 
     Args:
         cpu_events: give Inductor's C++ kernels events, so that CPU time can be attributed;
             by default only where there is no accelerator.
         strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
+        recompile: compile those graphs once more that a cache has from a run without capture;
+            the cache keeps what is compiled, and the next run has it from there.
 
     Raises:
         TorchCapabilityError: This torch lacks a place that capture stands on.
@@ -34,6 +39,7 @@ def enable(*, cpu_events: bool | None = None, strict: bool = False) -> None:
             )
             fresh.install()
             _capture = fresh
+        _capture.recompile = _capture.recompile or recompile
 
 
 def disable() -> None:

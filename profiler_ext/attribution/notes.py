@@ -13,7 +13,7 @@ _REMEDIES = {
         "ran in compiled graphs that were compiled, or cached by an earlier run, before capture "
         "was switched on; start the script with `profiler-ext run`, call profiler_ext.enable() "
         "before the first compile, or set PROFILER_EXT=1; compile cached graphs once more with "
-        "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1 or in a fresh TORCHINDUCTOR_CACHE_DIR"
+        "`profiler-ext run --recompile` or profiler_ext.enable(recompile=True)"
     ),
     GapReason.GRAPH_AMBIGUOUS: (
         "ran in a compiled graph that several modules share, and the trace does not tell which"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from profiler_ext.capture.artifact_hooks import ArtifactHooks, Warmup
+from profiler_ext.capture.cache_hooks import CacheHooks
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.cpu_kernels import CpuKernels
 from profiler_ext.capture.graph_hooks import GraphHooks
@@ -37,10 +38,12 @@ class Capture:
         self._cpu_kernels = CpuKernels()
         self._cpu_events = cpu_events
         self._artifacts = ArtifactHooks(self._observe, compiles, self._registry, warmup)
+        self._caches = CacheHooks(self._observe, self._registry)
         hooks: tuple[Hooks, ...] = (
             SiteHooks(self._observe, compiles),
             GraphHooks(self._observe, compiles),
             self._artifacts,
+            self._caches,
         )
         self._patches = [Patch(*around) for each in hooks for around in each.arounds()]
         self._patches.append(Patch(points.MODULE_LOAD, self._module_load))
@@ -53,6 +56,15 @@ class Capture:
     @strict.setter
     def strict(self, strict: bool) -> None:
         self._observe.strict = strict
+
+    @property
+    def recompile(self) -> bool:
+        """Whether graphs whose cached artifact has no record are compiled once more."""
+        return self._caches.recompile
+
+    @recompile.setter
+    def recompile(self, recompile: bool) -> None:
+        self._caches.recompile = recompile
 
     @property
     def on_optimizer_graph(self) -> Callable[[GraphInstance], None] | None:

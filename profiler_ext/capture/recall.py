@@ -25,8 +25,8 @@ from profiler_ext.torch_compat import inductor
 
 _NOT_CAPTURED = Gap(
     GapReason.GRAPH_NOT_CAPTURED,
-    "the cached artifact was compiled without capture; compile once with profiler_ext enabled "
-    "(`profiler-ext run`, `profiler_ext.enable()` at the top, or PROFILER_EXT=1) and a fresh cache",
+    "the cached artifact was compiled without capture; compile it once more with "
+    "`profiler-ext run --recompile`, or `profiler_ext.enable(recompile=True)` at the top",
 )
 _NOT_SEALED = Gap(
     GapReason.GRAPH_NOT_CAPTURED, "a hook failed while the graph was compiled; see the gaps"

@@ -24,7 +24,7 @@ from profiler_ext.records import (
     Provenance,
     SiteKind,
 )
-from profiler_ext.store import Store, work_digest
+from profiler_ext.store import EntryState, Store, is_current, state_of, work_digest
 from profiler_ext.torch_compat import inductor, process
 
 
@@ -49,6 +49,14 @@ class Registry:
         """Put the record on its artifact, so that it goes where the artifact goes."""
         if os.environ.get("PROFILER_EXT_RIDE", "1") != "0":
             setattr(artifact, inductor.RIDING, data)
+
+    def is_known(self, artifact: Any) -> bool:
+        """Tell whether a cached artifact has a record: it carries one, or the store has it."""
+        if (riding := getattr(artifact, inductor.RIDING, None)) is not None and is_current(riding):
+            return True
+        key = inductor.cache_key(artifact)
+        paths = [] if key is None else _store().find(key)
+        return any(state_of(path.read_bytes()) is EntryState.OK for path in paths)
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that is ready."""

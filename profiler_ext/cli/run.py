@@ -30,6 +30,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step-on", metavar="NAME", help="class of the optimizer that ends a step")
     parser.add_argument("-o", "--output", type=Path, default=Path("profile_out"), metavar="DIR")
     parser.add_argument("--force", action="store_true", help="replace a session that is in DIR")
+    parser.add_argument(
+        "--recompile",
+        action="store_true",
+        help="compile those graphs once more that a cache has from a run without capture",
+    )
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER)
     parser.add_argument("script", nargs="?", help="the script, with its own arguments after it")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -51,6 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         steps=options.steps,
         step_on=options.step_on,
         force=options.force,
+        recompile=options.recompile,
     )
     outcome = run(request)
     if outcome.session is not None:

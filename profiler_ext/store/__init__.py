@@ -1,7 +1,14 @@
 """Owns provenance as bytes, and the files that keep it beside Inductor's cache."""
 
 from profiler_ext.store.counts import work_digest
-from profiler_ext.store.encoding import EntryState, from_bytes, state_of, to_bytes, with_digest
+from profiler_ext.store.encoding import (
+    EntryState,
+    from_bytes,
+    is_current,
+    state_of,
+    to_bytes,
+    with_digest,
+)
 from profiler_ext.store.folder import Store, StoredFile
 
 __all__ = [
@@ -9,6 +16,7 @@ __all__ = [
     "Store",
     "StoredFile",
     "from_bytes",
+    "is_current",
     "state_of",
     "to_bytes",
     "with_digest",

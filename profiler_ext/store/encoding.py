@@ -90,6 +90,11 @@ def state_of(data: bytes) -> EntryState:
     return EntryState.OK
 
 
+def is_current(data: bytes) -> bool:
+    """Tell whether bytes begin like a record that this version reads."""
+    return data[:6] == MAGIC + FORMAT.to_bytes(2, "big")
+
+
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
     text = inflater.decompress(data, INFLATED_LIMIT_BYTES)

@@ -152,6 +152,30 @@ def cache_key(artifact: Any) -> str | None:
     return None if key is None else str(key)
 
 
+def cached_artifacts(entry: Any) -> tuple[Any, ...]:
+    """Return the artifacts that an entry of a cache holds itself.
+
+    Source: ``torch/_functorch/_aot_autograd/aot_autograd_result.py``: a bundled result has
+    them, any other names entries of the FX graph cache.
+    """
+    from torch._inductor.output_code import CompiledFxGraph
+
+    halves = (getattr(entry, name, None) for name in ("compiled_fw", "compiled_bw"))
+    held = (entry, *(getattr(half, "result", None) for half in halves))
+    return tuple(each for each in held if isinstance(each, CompiledFxGraph))
+
+
+def misses_are_errors() -> bool:
+    """Tell whether the user has asked torch to raise where a cache entry is missing."""
+    from torch._dynamo import config as dynamo
+    from torch._functorch import config as functorch
+
+    return bool(
+        getattr(functorch, "strict_autograd_cache", False)
+        or getattr(dynamo, "strict_precompile", False)
+    )
+
+
 def bypass_reason(prepared: Any) -> str | None:
     """Return why a graph bypasses the FX graph cache, ``None`` where it does not.
 

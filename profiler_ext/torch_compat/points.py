@@ -72,6 +72,12 @@ AUTOGRAD_CACHE_KEY = Point(
     (),
     "the reason why torch bypassed AOTAutograd's cache",
 )
+CACHE_CANDIDATES = Point(
+    "torch._inductor.codecache",
+    "GuardedCache.iterate_over_candidates",
+    ("cls", "local", "remote_cache", "key"),
+    "a compile of cached graphs that have no record (`--recompile`)",
+)
 ARTIFACT_INIT = Point(
     "torch._inductor.output_code",
     "CompiledFxGraph.__init__",
@@ -114,6 +120,7 @@ ALL = (
     INNER_COMPILE,
     CACHE_KEY,
     AUTOGRAD_CACHE_KEY,
+    CACHE_CANDIDATES,
     ARTIFACT_INIT,
     ARTIFACT_READY,
     ARTIFACT_CALL,
