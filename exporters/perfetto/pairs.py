@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from exporters.launch_places import Part, parts_of_launches
 from exporters.perfetto.arguments import optional
-from profiler_ext.records import Analysis, Phase, Place
+from profiler_ext.records import Analysis, FxNode, Phase, Place
 
 # A node of a joint graph, on one module: layers may share a graph, but not their module.
 _Node = tuple[str, str, str | None]
@@ -33,7 +33,7 @@ class _Pairing:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         self._parts = parts_of_launches(analysis)
-        self._joint_names = _joint_names(analysis)
+        self._nodes = _nodes(analysis)
         self._ran: dict[_Node, list[int]] = defaultdict(list)
         self._taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
 
@@ -74,19 +74,20 @@ class _Pairing:
     def _computed(self, row: int) -> Iterator[_Node]:
         for part in self._parts[row]:
             place = self._analysis.places[part.place]
-            joint, name = self._joint(place), self._joint_names.get((place.graph, place.node))
+            joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
+            name = node.joint_name if node else None
             if place.phase == Phase.FORWARD and joint is not None and name is not None:
                 yield joint, name, place.module
 
     def _joint(self, place: Place) -> str | None:
+        """Return a node's joint graph: its graph's, or the one compiled autograd had it from."""
+        node = self._nodes.get((place.graph, place.node))
+        if node is not None and node.joint is not None:
+            return node.joint
         graph = None if place.graph is None else self._analysis.recording.graphs[place.graph]
         return None if graph is None or graph.provenance is None else graph.provenance.joint
 
 
-def _joint_names(analysis: Analysis) -> dict[tuple[int | None, str | None], str]:
-    return {
-        (number, node.name): node.joint_name
-        for number, graph in enumerate(analysis.recording.graphs)
-        for node in graph.nodes
-        if node.joint_name is not None
-    }
+def _nodes(analysis: Analysis) -> dict[tuple[int | None, str | None], FxNode]:
+    graphs = enumerate(analysis.recording.graphs)
+    return {(number, node.name): node for number, graph in graphs for node in graph.nodes}

@@ -40,8 +40,12 @@ _REMEDIES = {
         "the gradient, so they are led to their op only"
     ),
     GapReason.COMPILED_AUTOGRAD: (
-        "ran in graphs of compiled autograd, which drops the lines of what it copies; profile "
-        "without compiled autograd to see them"
+        "ran in graphs of compiled autograd, and the backward graphs that they copy are not known; "
+        "switch capture on before the forward is compiled, and compile it in a fresh cache"
+    ),
+    GapReason.EAGER_BACKWARD: (
+        "are autograd's own work in graphs of compiled autograd: the backward of what ran eagerly, "
+        "and the accumulation of gradients; torch keeps no line of it, so it is led to its op only"
     ),
     GapReason.AUTOTUNING: "are trials of autotuning; profile after a warm-up step",
 }

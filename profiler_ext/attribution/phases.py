@@ -43,7 +43,7 @@ def node_phase(
         context: where the graph was called.
         in_torch_optim: the node's stack passes through ``torch.optim``.
     """
-    if context.in_optimizer or in_torch_optim or (graph.runs_optimizer and not node.stack):
+    if context.in_optimizer or in_torch_optim or (_updates(graph) and not node.stack):
         return Phase.OPTIMIZER
     if node.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
@@ -87,7 +87,7 @@ def differentiates(node: FxNode, graph: GraphInstance) -> bool:
 
 def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
     """Return the phase of work in a graph's call that belongs to no node."""
-    if context.in_optimizer or (graph is not None and graph.runs_optimizer):
+    if context.in_optimizer or (graph is not None and _updates(graph)):
         return Phase.OPTIMIZER
     if context.is_backward or (graph is not None and _runs_backward(graph)):
         return Phase.BACKWARD
@@ -123,8 +123,18 @@ def _called_again(context: CallContext) -> Phase:
 
 
 def is_compiled_autograd(graph: GraphInstance) -> bool:
-    """Tell whether compiled autograd made the graph; its compile ids start with ``!``."""
-    return (graph.compile_id or "").startswith("!")
+    """Tell whether compiled autograd made the graph."""
+    return is_of_compiled_autograd(graph.compile_id)
+
+
+def is_of_compiled_autograd(compile_id: str | None) -> bool:
+    """Tell whether a compile id is one of compiled autograd's, ``!0/1/0``."""
+    return (compile_id or "").startswith("!")
+
+
+def _updates(graph: GraphInstance) -> bool:
+    """Tell whether a graph runs an optimizer's step, not a backward with a step in its hooks."""
+    return graph.runs_optimizer and not is_compiled_autograd(graph)
 
 
 def _runs_backward(graph: GraphInstance) -> bool:

@@ -80,7 +80,7 @@ class PlaceTable:
             annotation=annotation_text(node),
             level=Level.LINE if frame else Level.OP,
             evidence=evidence,
-            gap=None if frame else _no_line(node, instance, is_stale),
+            gap=None if frame else _no_line(node, instance, evidence),
         )
 
 
@@ -96,13 +96,15 @@ def _is_unlinked_gradient(node: FxNode) -> bool:
     return is_traced_gradient(node) and node.forward_node is None
 
 
-def _no_line(node: FxNode, graph: GraphInstance, is_stale: bool) -> GapReason:
-    if is_stale:
+def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapReason:
+    if evidence is LineEvidence.STALE:
         return GapReason.STALE_SOURCE_LINE
+    if evidence is LineEvidence.EAGER_BACKWARD:
+        return GapReason.EAGER_BACKWARD
     if _is_unlinked_gradient(node):
         return GapReason.TRACED_GRADIENT
-    # Torch runs such a graph as plain code on its way to Inductor, and all metadata is gone.
-    lost = is_compiled_autograd(graph)
+    # What such a graph copies is known by its own joint graph; nothing else can tell the line.
+    lost = is_compiled_autograd(graph) and node.joint is None
     return GapReason.COMPILED_AUTOGRAD if lost else GapReason.NO_SOURCE_LINE
 
 

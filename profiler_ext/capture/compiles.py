@@ -21,7 +21,7 @@ from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.joint import JointGraph
 from profiler_ext.capture.replacements import Replaced
 from profiler_ext.records import Gap, Provenance
-from profiler_ext.torch_compat import inductor, process
+from profiler_ext.torch_compat import fx, inductor, process
 
 _KEPT_GRAPHS = 4096
 
@@ -41,6 +41,7 @@ class InnerCompile:
     Attributes:
         gm: the graph module; the passes change it in place.
         entered: names of the call nodes as it entered.
+        order: these names in order, each with its target.
         started_ns: when it began.
         replaced: for each graph what the post-grad passes' new nodes replaced.
         bypass: torch's reason why it bypassed the FX graph cache.
@@ -50,6 +51,7 @@ class InnerCompile:
 
     gm: torch.fx.GraphModule
     entered: frozenset[str]
+    order: tuple[tuple[str, str], ...]
     started_ns: int
     replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
     bypass: str | None = None
@@ -79,8 +81,9 @@ class Compiles:
 
     def enter(self, gm: torch.fx.GraphModule) -> InnerCompile:
         """Begin the compile of one graph."""
-        entered = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
-        inner = InnerCompile(gm, entered, time.perf_counter_ns())
+        calls = [node for node in gm.graph.nodes if node.op == "call_function"]
+        order = tuple((node.name, fx.target_name(node.target)) for node in calls)
+        inner = InnerCompile(gm, frozenset(dict(order)), order, time.perf_counter_ns())
         self._thread.inner.append(inner)
         return inner
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.module_paths import module_frames, root_modules
+from profiler_ext.capture.origins import Origins
 from profiler_ext.capture.stacks import parse_stack
 from profiler_ext.records import Frame, ModuleFrame
 from profiler_ext.torch_compat import fx, process
@@ -45,6 +46,7 @@ class DynamoGraph:
         called_on: calls of nested graphs, by source function, to the module they were called on.
         inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
             for each the names of its operators, and where they were called.
+        origins: what compiled autograd copied its nodes from; of its graphs only.
     """
 
     digest: str
@@ -54,6 +56,7 @@ class DynamoGraph:
     places: tuple[Source, ...] = ()
     called_on: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
+    origins: Origins = field(default_factory=dict)
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
         """Return where the node of a carried graph was called, by its place in that graph.

@@ -13,10 +13,12 @@ from profiler_ext.capture.joint import JointGraph, filled_meta, wrapped_call
 from profiler_ext.capture.links import Link
 from profiler_ext.capture.module_paths import module_frames
 from profiler_ext.capture.mutations import with_source
+from profiler_ext.capture.origins import led
 from profiler_ext.capture.replacements import Replaced
 from profiler_ext.capture.stacks import parse_stack
 from profiler_ext.records import FxNode, ModuleFrame, TensorSpec
 from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
 
 _FOREIGN = Link("", "")
 
@@ -162,7 +164,7 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
     meta = around.found_meta(node)
     link = around.link(node, (name for name, _ in replaced))
     dynamo = around.dynamo
-    return FxNode(
+    described = FxNode(
         name=node.name,
         target=fx.target_name(node.target),
         original_aten=fx.original_aten(meta),
@@ -184,7 +186,23 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         forward_evidence=link.evidence or None,
         replaced=tuple(name for name, _ in replaced),
         outputs=tuple(_spec(value) for value in fx.tensors(meta)),
+        copied_from=_copied_from(around, meta, replaced),
     )
+    return led(described, dynamo.origins) if dynamo else described
+
+
+def _copied_from(
+    around: Surroundings, own: fx.Meta, replaced: Iterable[tuple[str, fx.Meta]]
+) -> str | None:
+    """Return the node of compiled autograd's graph that a node, or what it stands for, is of.
+
+    A matrix product that a pattern merged with a sum of gradients stands for the product.
+    """
+    rows = (own, *reversed([meta for _, meta in replaced]))
+    names = [str(meta[COPIED_FROM]) for meta in rows if COPIED_FROM in meta]
+    origins = around.dynamo.origins if around.dynamo else {}
+    work = (name for name in names if not (name in origins and origins[name][0].is_gradient_acc))
+    return next(work, names[0] if names else None)
 
 
 def _spec(value: torch.Tensor) -> TensorSpec:

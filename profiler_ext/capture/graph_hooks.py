@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from profiler_ext.capture.backwards import Backwards
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.joint import describe_joint
@@ -17,10 +18,11 @@ from profiler_ext.torch_compat.patches import Call
 class GraphHooks:
     """Describes the graphs of what is compiled, before they are gone."""
 
-    def __init__(self, observe: Observer, compiles: Compiles) -> None:
-        """Take where the descriptions are kept."""
+    def __init__(self, observe: Observer, compiles: Compiles, backwards: Backwards) -> None:
+        """Take where the descriptions are kept, and what compiled autograd copies."""
         self._observe = observe
         self._compiles = compiles
+        self._backwards = backwards
 
     def arounds(self) -> list[Around]:
         """Return what is wrapped, and what is called in its place."""
@@ -38,7 +40,8 @@ class GraphHooks:
         return original(*args, **kwargs)
 
     def _keep_dynamo(self, output_graph: Any, gm: Any) -> None:
-        self._compiles.keep_dynamo(describe_dynamo_graph(output_graph, gm))
+        described = describe_dynamo_graph(output_graph, gm)
+        self._compiles.keep_dynamo(self._backwards.lead(described, gm))
 
     def _joint_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         gm = args[0]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from profiler_ext.capture.artifact_hooks import ArtifactHooks, Warmup
+from profiler_ext.capture.autograd_hooks import AutogradHooks
+from profiler_ext.capture.backwards import Backwards
 from profiler_ext.capture.cache_hooks import CacheHooks
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.cpu_kernels import CpuKernels
@@ -39,9 +41,11 @@ class Capture:
         self._cpu_events = cpu_events
         self._artifacts = ArtifactHooks(self._observe, compiles, self._registry, warmup)
         self._caches = CacheHooks(self._observe, self._registry)
+        backwards = Backwards(compiles, lambda: self._registry.graphs)
         hooks: tuple[Hooks, ...] = (
             SiteHooks(self._observe, compiles),
-            GraphHooks(self._observe, compiles),
+            GraphHooks(self._observe, compiles, backwards),
+            AutogradHooks(self._observe, backwards),
             self._artifacts,
             self._caches,
         )

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from profiler_ext.capture.correspondence import agreed, led_here
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.origins import Sourced
 from profiler_ext.paths import expand
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
-
-Sourced = tuple[FxNode, LineEvidence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,8 @@ def from_fresh_graph(
 
 def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, ...]:
     """Return the recorded nodes with the lines of this process's equal Dynamo graph."""
+    if dynamo.origins:
+        return from_record(provenance.nodes)
     nodes, places = provenance.nodes, dynamo.places
     stacks, modules = [n.stack for n in nodes], [n.modules for n in nodes]
     here = _Here(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import torch.fx
 
 from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
 
 Mutations = Mapping[str, fx.Meta]
 
@@ -23,6 +24,7 @@ _SOURCE = (
     "fwd_source_fn_stack",
     "seq_nr",
     "custom",
+    COPIED_FROM,
 )
 
 
@@ -46,6 +48,10 @@ def with_source(node: torch.fx.Node, meta: fx.Meta, found: Mutations) -> fx.Meta
 
 def _source(value: torch.fx.Node) -> fx.Meta:
     """Where a value was made; what functionalization inserted says it of its input."""
-    while not value.meta.get("stack_trace") and value.all_input_nodes:
+    while not _is_known(value) and value.all_input_nodes:
         value = value.all_input_nodes[0]
     return {key: value.meta[key] for key in _SOURCE if key in value.meta}
+
+
+def _is_known(value: torch.fx.Node) -> bool:
+    return bool(value.meta.get("stack_trace")) or COPIED_FROM in value.meta

@@ -16,7 +16,7 @@ from profiler_ext.capture import instances
 from profiler_ext.capture.compiles import Compiles, InnerCompile
 from profiler_ext.capture.correspondence import bound
 from profiler_ext.capture.fx_nodes import describe_nested, describe_nodes, nested_nodes
-from profiler_ext.capture.instances import Sourced
+from profiler_ext.capture.origins import Sourced, all_led
 from profiler_ext.capture.sealing import surroundings
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import Gap, GapReason, Provenance
@@ -62,6 +62,12 @@ class Recall:
             key: its FX graph cache key, ``None`` when bypassed.
             inner: the compile around it; ``None`` on an AOTAutograd hit.
         """
+        known, dynamo = self._recall(artifact, key, inner), self._compiles.dynamo
+        if dynamo is None or not dynamo.origins:
+            return known
+        return dataclasses.replace(known, nodes=all_led(known.nodes, dynamo.origins))
+
+    def _recall(self, artifact: Any, key: str | None, inner: InnerCompile | None) -> Recalled:
         if inner is not None and inner.sealed is not None:
             gaps = self._keep(key, inner.sealed.provenance, inner.sealed.data)
             nodes = instances.compiled_here(inner.sealed.provenance.nodes)

@@ -47,10 +47,15 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
         joint=joint.id if (joint := around.joint_of(gm.graph)) else None,
         dynamo_digest=None,
         nodes=(*describe_nodes(gm.graph.nodes, around), *inner),
+        entered=_entered(compiles) if graph.is_backward else (),
         call_sites=tuple(p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)),
         gaps=(*compiles.take_gaps(), *_contradictions(sites, calls)),
     )
     return with_digest(bound(provenance, around.dynamo))
+
+
+def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
+    return compiles.inner.order if compiles.inner else ()
 
 
 def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:

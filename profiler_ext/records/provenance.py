@@ -79,6 +79,8 @@ class FxNode:
         forward_evidence: the rule that found ``forward_node``.
         replaced: names of the nodes which a pattern turned into this one.
         outputs: one spec for each tensor it yields.
+        copied_from: in a graph of compiled autograd its name before, ``aot0_mul``.
+        joint: id of its joint graph, where compiled autograd took it from another graph.
     """
 
     name: str
@@ -100,6 +102,8 @@ class FxNode:
     forward_evidence: str | None = None
     replaced: tuple[str, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
+    copied_from: str | None = None
+    joint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,8 @@ class Provenance:
         dynamo_stacks: for each node of the Dynamo graph, in order, the index of a post-grad node
             with the same stack; ``None`` where none has it.
         dynamo_modules: the same for the modules.
+        entered: of a backward graph the names and targets of its calls, in order, as it entered
+            Inductor: compiled autograd copies them from AOTAutograd's cache under other names.
     """
 
     digest: str
@@ -163,6 +169,7 @@ class Provenance:
     gaps: tuple[Gap, ...] = ()
     dynamo_stacks: tuple[int | None, ...] = ()
     dynamo_modules: tuple[int | None, ...] = ()
+    entered: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class LineEvidence(StrEnum):
     FRESH_DYNAMO = "fresh_dynamo_graph"
     RECORDED = "recorded_line_still_stands"
     STALE = "recorded_line_changed"
+    EAGER_BACKWARD = "eager_backward_node"
     ABSENT = "no_stack"
 
 
@@ -99,6 +100,7 @@ class GapReason(StrEnum):
     STALE_SOURCE_LINE = "stale_source_line"
     TRACED_GRADIENT = "traced_gradient_not_linked"
     COMPILED_AUTOGRAD = "compiled_autograd"
+    EAGER_BACKWARD = "eager_backward_node"
     CALL_SITES_UNVERIFIED = "call_sites_unverified"
     RECORD_UNREADABLE = "record_unreadable"
     HOOK_FAILED = "hook_failed"

@@ -109,6 +109,19 @@ MODULE_LOAD = Point(
     "events for Inductor's C++ kernels",
 )
 
+FLATTENED_GRAPH = Point(
+    "torch._dynamo.utils",
+    "GmWrapper.forward",
+    ("self", "args"),
+    "what each node of compiled autograd's graph was copied from",
+)
+BACKWARD_MADE = Point(
+    "torch._functorch._aot_autograd.runtime_wrappers",
+    "AOTDispatchAutograd.post_compile",
+    (),
+    "the backward graphs that compiled autograd copies",
+)
+
 ALL = (
     *CALL_SITES,
     EXTERN_CALL,
@@ -126,4 +139,6 @@ ALL = (
     ARTIFACT_CALL,
     DYNAMO_GRAPH,
     MODULE_LOAD,
+    FLATTENED_GRAPH,
+    BACKWARD_MADE,
 )

@@ -184,16 +184,19 @@ def test_a_node_without_a_stack_is_known_by_its_op():
     assert rows(analysis, "level", "gap") == [("op", "no_source_line")] * 4
 
 
-def test_a_node_that_compiled_autograd_copied_says_why_it_has_no_line():
-    made = graph(
-        [node("mm", 1, stack=(), partitioner_tag=None)],
-        [extern("aten::mm", "mm")],
-        compile_id="!0/1/0",
-    )
-    table = PlaceTable((made,), Settings())
-    place = table.add_node(0, "mm", CallContext())
-    assert table.places[place].gap is GapReason.COMPILED_AUTOGRAD
-    assert table.places[place].phase is Phase.BACKWARD
+def test_what_compiled_autograd_copied_from_an_unknown_graph_and_what_it_made_are_gaps():
+    nodes = [node(name, 1, stack=(), partitioner_tag=None) for name in ("mm", "add", "view")]
+    nodes[2] = replace(nodes[2], joint="joint")
+    made = graph(nodes, [extern("aten::mm", "mm")], compile_id="!0/1/0")
+    absent, eager = LineEvidence.ABSENT, LineEvidence.EAGER_BACKWARD
+    table = PlaceTable((replace(made, line_evidence=(absent, eager, absent)),), Settings())
+    places = [table.add_node(0, name, CallContext()) for name in ("mm", "add", "view")]
+    assert [table.places[place].gap for place in places] == [
+        GapReason.COMPILED_AUTOGRAD,
+        GapReason.EAGER_BACKWARD,
+        GapReason.NO_SOURCE_LINE,
+    ]
+    assert {table.places[place].phase for place in places} == {Phase.BACKWARD}
 
 
 def test_the_wrappers_own_work_has_a_reason_and_the_graphs_phase():

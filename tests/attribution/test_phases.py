@@ -22,6 +22,7 @@ BACKWARD = graph((), (), is_backward=True)
 INFERENCE = graph((), (), is_inference=True)
 OPTIMIZER = graph((), (), is_inference=True, runs_optimizer=True)
 COMPILED_AUTOGRAD = graph((), (), is_inference=True, compile_id="!0/1/0")
+STEP_IN_HOOK = graph((), (), is_inference=True, compile_id="!0/1/0", runs_optimizer=True)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,7 @@ COMPILED_AUTOGRAD = graph((), (), is_inference=True, compile_id="!0/1/0")
         (FORWARD, {"partitioner_tag": None, "forward_node": "mul"}, Phase.BACKWARD),
         (COMPILED_AUTOGRAD, {"partitioner_tag": None}, Phase.BACKWARD),
         (COMPILED_AUTOGRAD, {"partitioner_tag": "is_forward"}, Phase.RECOMPUTE),
+        (STEP_IN_HOOK, {"partitioner_tag": None, "stack": ()}, Phase.BACKWARD),
         (OPTIMIZER, {"stack": ()}, Phase.OPTIMIZER),
         (OPTIMIZER, {}, Phase.FORWARD),
     ],

@@ -19,12 +19,13 @@ from profiler_ext.records import (
 from tests.exporters.test_perfetto_queries import RECORDED
 from tests.handmade import Mark, Row, launches, shares, trace
 
-FORWARD, BACKWARD = 0, 1
+FORWARD, BACKWARD, COPIED = 0, 1, 2
 
 
 def _graph(index: int, node: FxNode) -> GraphInstance:
     backward = index == BACKWARD
-    provenance = Provenance("d", "2.11.0", backward, False, "joint", None, (node,), ())
+    joint = "of compiled autograd" if index == COPIED else "joint"
+    provenance = Provenance("d", "2.11.0", backward, False, joint, None, (node,), ())
     return GraphInstance(
         index, None, "0/0", backward, CacheState.MISS, None, 0, None, provenance, (node,)
     )
@@ -33,6 +34,7 @@ def _graph(index: int, node: FxNode) -> GraphInstance:
 GRAPHS = (
     _graph(FORWARD, FxNode("mul_post", "aten.mul.Tensor", joint_name="mul")),
     _graph(BACKWARD, FxNode("mul_9", "aten.mul.Tensor", joint_name="mul_9", forward_node="mul")),
+    _graph(COPIED, FxNode("mul_3", "aten.mul.Tensor", forward_node="mul", joint="joint")),
 )
 
 
@@ -44,6 +46,11 @@ def _backward(module: str) -> Place:
     return Place(
         graph=BACKWARD, node="mul_9", phase=Phase.BACKWARD, module=module, forward_node="mul"
     )
+
+
+def _copied(module: str) -> Place:
+    """A node that compiled autograd copied: its joint graph is not its graph's."""
+    return dataclasses.replace(_backward(module), graph=COPIED, node="mul_3")
 
 
 def _pairs(*ran: Place, steps: tuple[int, ...] | None = None) -> dict[int, int]:
@@ -77,6 +84,10 @@ def test_module_that_ran_twice_is_differentiated_last_first() -> None:
 
 def test_accumulated_gradients_belong_to_the_forward_just_before() -> None:
     assert _pairs(_forward("a"), _backward("a"), _forward("a"), _backward("a")) == {1: 0, 3: 2}
+
+
+def test_backward_that_compiled_autograd_copied_pairs_by_the_joint_graph_it_came_from() -> None:
+    assert _pairs(_forward("a"), _forward("b"), _copied("b"), _copied("a")) == {2: 1, 3: 0}
 
 
 def test_only_the_first_step_is_paired() -> None:
