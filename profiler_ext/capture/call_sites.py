@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch.fx
@@ -102,7 +103,8 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
     scheduled = list(schedules.scheduled_nodes(node_schedule))
     computed: Counter[torch.fx.Node] = Counter()
     for one in scheduled:
-        exact = exact_nodes(one.origins, one.written, one.read, made_of)
+        inputs = made_of if one.copied is None else partial(_copy_of, one)
+        exact = exact_nodes(one.origins, one.written, one.read, inputs)
         computed.update(dict.fromkeys(exact, one.traffic.iterations))
     graph = inductor.current_fx_graph()
     nodes = {node for node in computed if node.graph is graph} or set(computed)
@@ -123,6 +125,13 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         # A template's body runs once for each of its outputs, and loops over what it sums.
         () if kind is SiteKind.TRITON_TEMPLATE else tuple(computed[node] for node in ordered),
     )
+
+
+def _copy_of(one: schedules.ScheduledNode, node: torch.fx.Node) -> Iterable[torch.fx.Node]:
+    """What a node's value is made of in a buffer that holds one input of an op."""
+    if node is one.written and one.copied is not None:
+        return (one.copied,)
+    return made_of(node)
 
 
 def extern_site(kernel: Any, name: str) -> PendingSite:

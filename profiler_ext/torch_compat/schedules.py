@@ -8,7 +8,8 @@ from typing import Any
 
 import torch.fx
 
-from profiler_ext.torch_compat.fx import position
+from profiler_ext.torch_compat.copies import copied_input
+from profiler_ext.torch_compat.fx import position, target_name
 from profiler_ext.torch_compat.inductor import current_graph
 from profiler_ext.torch_compat.traffic import Traffic, traffic
 
@@ -25,6 +26,7 @@ class ScheduledNode:
         reads: names of the buffers read.
         writes: names of the buffers written.
         traffic: what it moves through memory.
+        copied: the one input of ``written`` that it is a copy of, where it is one.
     """
 
     origins: frozenset[torch.fx.Node]
@@ -34,6 +36,7 @@ class ScheduledNode:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     traffic: Traffic
+    copied: torch.fx.Node | None = None
 
 
 def buffer_value(graph: Any, name: str) -> torch.fx.Node | None:
@@ -75,6 +78,7 @@ def _describe(leaf: Any) -> ScheduledNode:
         reads=tuple(sorted({dep.name for dep in buffers})),
         writes=tuple(sorted(dep.name for dep in leaf.read_writes.writes)),
         traffic=traffic(leaf),
+        copied=copied_input(graph, leaf.node, written),
     )
 
 
@@ -108,7 +112,35 @@ def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
     if exact is not None:
         return _before_writers(exact, _writers(graph, buffer)), False
     last = _last_origin(buffer)
-    return last, last is not None
+    return _own_output(graph, buffer, last), last is not None
+
+
+def _own_output(graph: Any, buffer: Any, writer: torch.fx.Node | None) -> torch.fx.Node | None:
+    """The output that a buffer holds, of a foreach op that writes into all of its first list.
+
+    Torch names the op as the origin of each of them; the outputs are its ``getitem`` nodes.
+    """
+    real = _real_names(graph).get(buffer.get_name())
+    if writer is None or real is None or not _is_foreach_in_place(writer):
+        return writer
+    base = _value(graph, _buffer(graph, real))[0]
+    outputs = (n for n in writer.users if target_name(n.target) == "getitem")
+    of_base = (n for n in outputs if _base(writer.args[0], n.args[1]) is base)
+    return next(of_base, writer)
+
+
+def _base(written: Any, index: Any) -> Any:
+    """What the memory of an element held before any foreach op wrote into it."""
+    node = written[index]
+    source = node.args[0] if target_name(node.target) == "getitem" else None
+    if source is None or not _is_foreach_in_place(source):
+        return node
+    return _base(source.args[0], node.args[1])
+
+
+def _is_foreach_in_place(node: torch.fx.Node) -> bool:
+    name = target_name(node.target)
+    return name.startswith("aten._foreach_") and name.split(".")[1].endswith("_")
 
 
 def _last_origin(buffer: Any) -> torch.fx.Node | None:
@@ -119,10 +151,14 @@ def _last_origin(buffer: Any) -> torch.fx.Node | None:
 
 def _writers(graph: Any, buffer: Any) -> set[torch.fx.Node | None]:
     """The FX nodes that write into a buffer after it was made."""
-    scheduler = getattr(graph, "scheduler", None)
-    real: dict[str, str] = getattr(scheduler, "mutation_real_name", {})
-    names = [name for name, made in real.items() if made == buffer.get_name()]
+    names = [name for name, made in _real_names(graph).items() if made == buffer.get_name()]
     return {_last_origin(_buffer(graph, name)) for name in names}
+
+
+def _real_names(graph: Any) -> dict[str, str]:
+    """The buffer whose memory each buffer stands in that was written in place."""
+    names: dict[str, str] = getattr(getattr(graph, "scheduler", None), "mutation_real_name", {})
+    return names
 
 
 def _before_writers(

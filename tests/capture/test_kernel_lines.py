@@ -80,3 +80,14 @@ def test_a_gradient_taken_inside_the_graph_has_the_line_that_takes_it(tmp_path: 
     score = lines_of(tmp_path, body)
     found = {(wrong.backward, wrong.missing, wrong.surplus) for wrong in score.wrong}
     assert (found, score.failed) == ({(False, (5,), (6,)), (True, (5,), (6,))}, [])
+
+
+def test_a_foreach_op_that_writes_in_place_is_made_of_what_it_adds(tmp_path: Path) -> None:
+    body = (
+        "g = torch._foreach_mul([x.detach(), p], 1.000244140625); "
+        "torch._foreach_add_([p, q], g, alpha=1.000732421875); return x * p.mean()"
+    )
+    values = "x, torch.rand(8, 32, device=device), torch.rand(8, 32, device=device)"
+    score = lines_of(tmp_path, body, "x, p, q", values)
+    assert (score.wrong, score.failed) == ([], [])
+    assert score.right >= 2

@@ -16,6 +16,7 @@ import torch
 
 from tests.oracle.ablation import Ablation, ablate
 from tests.oracle.compiling import compile_model
+from tests.oracle.jobs import run_jobs
 from tests.oracle.models import draw
 from tests.oracle.scoring import Score, add
 
@@ -31,8 +32,11 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.monotonic()
     try:
-        _score_models(score, options, started)
-        ablations = _ablations(options, started)
+        if options.jobs > 1:
+            score, ablations = run_jobs(options)
+        else:
+            _score_models(score, options, started)
+            ablations = _ablations(options, started)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
     finally:
@@ -48,9 +52,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
-    parser.add_argument("--device", default="cpu", help="cpu (compiles no C++) or cuda")
+    parser.add_argument("--device", default="cpu", help="cpu (compiles no C++), triton or cuda")
     parser.add_argument("--kernels", type=int, default=500, help="stop after so many")
     parser.add_argument("--seed", type=int, default=0, help="the first model's")
+    parser.add_argument("--step", type=int, default=1, help="from one model's seed to the next")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each with its own cache")
     parser.add_argument("--models", type=int, help="stop after so many models")
     parser.add_argument("--seconds", type=int, default=480, help="stop after so long")
     parser.add_argument("--model-seconds", type=int, default=90, help="time for one model")
@@ -61,7 +67,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _score_models(score: Score, options: argparse.Namespace, started: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        for seed in itertools.count(options.seed):
+        for seed in itertools.count(options.seed, options.step):
             _score_model(score, seed, Path(folder), options)
             enough = score.kernels >= options.kernels or score.models == options.models
             if enough or time.monotonic() - started > options.seconds:
@@ -74,7 +80,7 @@ def _score_models(score: Score, options: argparse.Namespace, started: float) -> 
 def _ablations(options: argparse.Namespace, started: float) -> list[Ablation]:
     found: list[Ablation] = []
     with tempfile.TemporaryDirectory() as folder:
-        for seed in range(options.seed, options.seed + options.ablate):
+        for seed in itertools.islice(itertools.count(options.seed, options.step), options.ablate):
             if time.monotonic() - started > options.seconds:
                 break
             try:
@@ -100,7 +106,7 @@ def _agreement(ablations: list[Ablation]) -> str:
 
 
 def _score_model(score: Score, seed: int, folder: Path, options: argparse.Namespace) -> None:
-    model = draw(seed)
+    model = draw(seed, options.device)
     try:
         add(score, model, compile_model(model, folder, options.device, options.model_seconds))
     except Exception as error:  # one bad model must not cost the others' figures

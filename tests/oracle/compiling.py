@@ -6,26 +6,23 @@ import contextlib
 import importlib.util
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import torch
 import torch._dynamo
-import torch._inductor.compile_fx
-from torch._inductor import config
-from torch._inductor.async_compile import AsyncCompile
 
 import profiler_ext
 from profiler_ext import switch
+from profiler_ext.capture.fx_nodes import nested_nodes
 from profiler_ext.records import Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points
 from profiler_ext.torch_compat.patches import Patch
 from tests.oracle.draft import Model
+from tests.oracle.stubs import stubbed
 
 Borne = Mapping[str, frozenset[str]]
 
@@ -61,17 +58,17 @@ def compile_model(model: Model, folder: Path, device: str, limit_s: int) -> Comp
     Args:
         model: the model.
         folder: where its source file is written.
-        device: ``cpu`` compiles no C++: kernels do nothing, and all they yield is zero.
+        device: ``cpu`` compiles no C++: kernels do nothing, and all they yield is zero;
+            ``triton`` is the CPU with Triton code, which is written and not compiled.
         limit_s: seconds after which it is given up.
     """
     file = folder / f"model_{model.seed}.py"
     file.write_text(model.text)
     torch._dynamo.reset()
     profiler_ext.disable()
-    profiler_ext.enable(cpu_events=False)
     borne: dict[str, Borne] = {}
     try:
-        with _recording(borne), _time_limit(limit_s), _stubbed(device):
+        with _time_limit(limit_s), stubbed(device), _recording(borne):
             error = _failure(lambda: _train(_loaded(file), device))
         capture = switch.current()
         assert capture is not None
@@ -92,14 +89,15 @@ def _failure(run: Callable[[], None]) -> str | None:
 def _fails_without_capture(file: Path, device: str, limit_s: int) -> bool:
     profiler_ext.disable()
     torch._dynamo.reset()
-    with _time_limit(limit_s), _stubbed(device):
+    with _time_limit(limit_s), stubbed(device):
         return _failure(lambda: _train(_loaded(file), device)) is not None
 
 
 def _train(module: ModuleType, device: str) -> None:
     torch.manual_seed(0)
     options: dict[str, Any] = getattr(module, "OPTIONS", {})
-    out = torch.compile(module.model, **options)(*module.inputs(device))
+    inputs = module.inputs("cuda" if device == "cuda" else "cpu")
+    out = torch.compile(module.model, **options)(*inputs)
     out.backward(torch.ones_like(out))
 
 
@@ -114,15 +112,18 @@ def _loaded(file: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _recording(borne: dict[str, Borne]) -> Iterator[None]:
-    """Note the constants of each graph's nodes when its artifact is made."""
+    """Capture, and note the constants of each graph's nodes when its artifact is made."""
 
     def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = original(*args, **kwargs)
         module = inductor.output_module(args[0])
         if module is not None:
-            borne[module] = {n.name: _literals((n.args, n.kwargs)) for n in args[3].graph.nodes}
+            nodes = {node.name: node for node in args[3].graph.nodes}
+            nodes |= {name: nested.node for name, nested in nested_nodes(args[3]).items()}
+            borne[module] = {name: _literals((n.args, n.kwargs)) for name, n in nodes.items()}
         return result
 
+    profiler_ext.enable(cpu_events=False)
     patch = Patch(points.ARTIFACT_INIT, around)
     patch.install()
     try:
@@ -153,29 +154,3 @@ def _time_limit(limit_s: int) -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextlib.contextmanager
-def _stubbed(device: str) -> Iterator[None]:
-    """On the CPU, make kernels that do nothing, and buffers of zeros (zero is a valid index)."""
-    patches: list[Any] = [config.patch(force_disable_caches=True)]
-    if device == "cpu":
-        guards = torch._C._dynamo.guards
-        patches += [
-            config.patch({"cpp.vec_isa_ok": True, "compile_threads": 1}),
-            mock.patch.object(AsyncCompile, "cpp_pybinding", lambda *_: _do_nothing),
-            mock.patch.object(guards, "_empty_strided_cpu", _zeros),
-        ]
-    with contextlib.ExitStack() as stack, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for patch in patches:
-            stack.enter_context(patch)
-        yield
-
-
-def _do_nothing(*_: object) -> None:
-    pass
-
-
-def _zeros(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty_strided(size, stride, dtype=dtype).zero_()

@@ -10,9 +10,17 @@ from tests.oracle.constants import Constants
 
 _TOKEN = re.compile(r"\b[CP]\b")
 _HEADER = """\
+import functools
+
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.nn.attention.flex_attention import flex_attention as attention
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+"""
+_TRITON = """import triton
+import triton.language as tl
 """
 
 
@@ -59,10 +67,11 @@ class Draft:
         """Write a line."""
         self._body.append(f"    {self._marked(statement)}")
 
-    def function(self, parameters: str, *statements: str) -> str:
+    def function(self, parameters: str, *statements: str, decorator: str = "") -> str:
         """Write a function beside the model, and return its name."""
         name = self._name("helper_")
-        lines = [f"def {name}({parameters}):", *(f"    {self._marked(s)}" for s in statements)]
+        lines = [f"@{decorator}"] if decorator else []
+        lines += [f"def {name}({parameters}):", *(f"    {self._marked(s)}" for s in statements)]
         self._functions.append("\n".join(lines))
         return name
 
@@ -94,7 +103,8 @@ class Draft:
         values = "".join(f"        {value},\n" for _, value in self._inputs)
         body = "\n".join([f"def model({names}):", *self._body, f"    return {result}"])
         arguments = f"def inputs(device):\n    return (\n{values}    )"
-        parts = [_HEADER, *self._functions, body, arguments, f"OPTIONS = {options}"]
+        triton = [_TRITON] if any("@triton" in text for text in self._functions) else []
+        parts = [_HEADER, *triton, *self._functions, body, arguments, f"OPTIONS = {options}"]
         return "\n\n".join(parts) + "\n"
 
     def _input(self, value: str) -> str:

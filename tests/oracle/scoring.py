@@ -88,6 +88,14 @@ class Score:
             f"models that torch alone fails in {len(self.refused)}"
         )
 
+    def add_json(self, found: Mapping[str, Any]) -> None:
+        """Add what another process found, as :meth:`as_json` gives it."""
+        for counted in ("models", "kernels", "bearing", "sites", "expected", "found", "right"):
+            setattr(self, counted, getattr(self, counted) + found[counted])
+        self.wrong += [Wrong(**one) for one in found["wrong"]]
+        self.failed += found["failed"]
+        self.refused += found["refused"]
+
     def as_json(self) -> dict[str, Any]:
         """Return the figures and every exception."""
         return asdict(self) | {"precision": self.precision, "recall": self.recall}
@@ -151,13 +159,16 @@ def _add_graph(score: Score, model: Model, lines: _Lines, instance: GraphInstanc
         found = lines.of_nodes(nodes, lines.borne(instance))
         expected = lines.in_code(codes.get(site.kernel, ""))
         _compare(score, model, instance, (site.kernel, site.ordinal), expected, found)
-    for name in codes.keys() - {site.kernel for site in sites}:
+    for name in codes.keys() - {site.kernel for site in _all_sites(instance)}:
         _compare(score, model, instance, (name, None), lines.in_code(codes[name]), frozenset())
 
 
 def _generated_sites(instance: GraphInstance) -> tuple[CallSite, ...]:
-    sites = instance.provenance.call_sites if instance.provenance else ()
-    return tuple(site for site in sites if site.kind in _GENERATED)
+    return tuple(site for site in _all_sites(instance) if site.kind in _GENERATED)
+
+
+def _all_sites(instance: GraphInstance) -> tuple[CallSite, ...]:
+    return instance.provenance.call_sites if instance.provenance else ()
 
 
 def _compare(
