@@ -32,6 +32,8 @@ class EagerJudge:
         self._links = self._forward_links()
         self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
         self._trial = around.is_trial(enqueued.cpu)
+        self._sharding_pass = nesting.nearest(ask(events.name, classify.is_sharding_pass))
+        self._sharded = nesting.nearest(ask(events.name, classify.is_sharding_of_module))
 
     def judge(self, launch: int) -> None:
         """Give one launch its verdict."""
@@ -55,8 +57,16 @@ class EagerJudge:
             return gap_place(GapReason.AUTOTUNING, phase, op=op), ""
         if op is None:
             return gap_place(GapReason.NO_LAUNCHING_OP, phase), ""
-        found = Place(aten_op=op, phase=phase, forward_node=forward_op, level=Level.OP)
+        module = self._module(cpu)
+        found = Place(
+            aten_op=op, phase=phase, forward_node=forward_op, module=module, level=Level.OP
+        )
         return found, evidence
+
+    def _module(self, cpu: int) -> str | None:
+        """Return the module whose parameters FSDP gathers or reduces, where it does."""
+        row = int(self._sharded[cpu])
+        return None if row == NO_ROW else names.sharded_module(self._around.events.name[row])
 
     def _op_name(self, cpu: int) -> str:
         return self._around.events.name[int(self._op[cpu])]
@@ -69,6 +79,8 @@ class EagerJudge:
             return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
         if self._accumulation[cpu] != NO_ROW:
             return Phase.GRADIENT_ACCUMULATION, None, SiteEvidence.LAUNCHING_OP
+        if self._sharding_pass[cpu] != NO_ROW:
+            return self._phase_of_sharding(cpu), None, SiteEvidence.SHARDING_RANGE
         engine = int(self._around.engine[cpu])
         if engine == NO_ROW:
             # Autograd numbers what it could differentiate; a factory or a no_grad op has none.
@@ -78,6 +90,14 @@ class EagerJudge:
         is_linked = forward_op is not None
         rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else SiteEvidence.LAUNCHING_OP
         return Phase.BACKWARD, forward_op, rule
+
+    def _phase_of_sharding(self, cpu: int) -> Phase:
+        """Return the pass that FSDP works for; a forward within the engine is run again."""
+        name = self._around.events.name[int(self._sharding_pass[cpu])]
+        if names.sharding_pass(name) == "backward":
+            return Phase.BACKWARD
+        in_engine = self._around.engine[cpu] != NO_ROW
+        return Phase.RECOMPUTE if in_engine else Phase.FORWARD
 
     def _forward_op(self, engine: int) -> str | None:
         """Return the forward op that a backward differentiates, as far as the trace tells."""

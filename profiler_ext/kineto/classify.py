@@ -72,6 +72,16 @@ def is_optimizer_op(name: str) -> bool:
     return name.startswith(("aten::_fused_ada", "aten::_fused_sgd"))
 
 
+def is_sharding_pass(name: str) -> bool:
+    """Tell whether FSDP2 works for a forward or a backward pass in this range."""
+    return names.sharding_pass(name) is not None
+
+
+def is_sharding_of_module(name: str) -> bool:
+    """Tell whether FSDP2 works on the parameters of one module in this range."""
+    return names.sharded_module(name) is not None
+
+
 def is_module_mark(name: str) -> bool:
     """Tell whether a range marks a call of a module that is compiled by itself."""
     return names.marked_module(name) is not None

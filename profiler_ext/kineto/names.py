@@ -92,6 +92,10 @@ _COMMUNICATION = re.compile(
 _GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
 
 
+_SHARDING = re.compile(
+    r"FSDP::(?:root_)?(?:(?P<forward>\w*forward\w*)|(?P<backward>\w*backward\w*)|\w+)"
+    r"(?: \((?P<module>.*)\)| for (?P<prefetched>.*))?"
+)
 _MODULE_MARK = re.compile(r"^profiler_ext: module (\d+)$")
 
 
@@ -122,6 +126,20 @@ def region_id(name: str) -> str | None:
 def evaluated_function(name: str) -> str | None:
     """Return the autograd node that the engine evaluates in this event."""
     return _first(_EVALUATED, name)
+
+
+def sharding_pass(name: str) -> str | None:
+    """Return the pass that such a range belongs to, ``forward`` or ``backward``, if it says so."""
+    found = _SHARDING.fullmatch(name)
+    if found is None:
+        return None
+    return "forward" if found["forward"] else "backward" if found["backward"] else None
+
+
+def sharded_module(name: str) -> str | None:
+    """Return the module in ``FSDP::all_gather (layers.0)``, by its path from FSDP's root."""
+    found = _SHARDING.fullmatch(name)
+    return None if found is None else found["module"] or found["prefetched"]
 
 
 def step_number(name: str) -> int | None:

@@ -82,6 +82,7 @@ class SiteEvidence(StrEnum):
     LAUNCHING_OP = "launching_op"
     AUTOGRAD_SEQUENCE = "autograd_sequence_number"
     OPTIMIZER_RANGE = "optimizer_range"
+    SHARDING_RANGE = "sharding_range"
     NAME = "device_event_name"
 
 

@@ -127,3 +127,29 @@ def test_an_operator_that_only_an_optimizer_calls_is_the_optimizers():
     timeline = Timeline()
     timeline.op("aten::_fused_adamw_", "multi_tensor_apply_kernel", **{"Sequence number": 5})
     assert _place(timeline).phase is Phase.OPTIMIZER
+
+
+def test_what_fsdp_gathers_and_reduces_belongs_to_the_pass_and_the_module_it_is_for():
+    timeline = Timeline()
+    gather, reduce = "ncclDevKernel_AllGather_RING_LL(x)", "ncclDevKernel_ReduceScatter_RING_LL(x)"
+    pre, inner = "FSDP::pre_forward (layers.0)", "FSDP::all_gather (layers.0)"
+    with timeline.annotation(pre), timeline.annotation(inner):
+        timeline.op("c10d::_allgather_base_", gather)
+    with timeline.annotation("FSDP::root_post_backward_callback"):
+        timeline.op("aten::div_", "div")
+        with timeline.annotation("FSDP::post_backward_reduce (layers.1)"):
+            timeline.op("c10d::_reduce_scatter_base_", reduce)
+    with timeline.range("autograd::engine::evaluate_function: MulBackward0"):
+        with timeline.annotation("FSDP::backward_prefetch for layers.2"):
+            timeline.op("c10d::_allgather_base_", gather)
+        with timeline.annotation("FSDP::pre_forward (layers.3)"):
+            timeline.op("c10d::_allgather_base_", gather)
+    analysis = attribute(timeline.recording())
+    assert [(place.phase, place.module) for place in analysis.places] == [
+        (Phase.FORWARD, "layers.0"),
+        (Phase.BACKWARD, None),
+        (Phase.BACKWARD, "layers.1"),
+        (Phase.BACKWARD, "layers.2"),
+        (Phase.RECOMPUTE, "layers.3"),
+    ]
+    assert set(rows(analysis, "evidence")) == {("sharding_range",)}
