@@ -1,22 +1,24 @@
 """Owns how the clocks of several ranks are laid over each other.
 
 No rank can leave an all-reduce before every rank has come, so where two traces tell the same
-collective (process group and number in it) its end is one moment, whatever their hosts' clocks
-say. Where they tell none, the wall clocks stand.
+collective its end is one moment, whatever their hosts' clocks say. It is the same by its process
+group and its number there; where torch gives it no number (2.11), by its place among those of
+the group in the step, if both ranks have as many. Where they tell none, the wall clocks stand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from profiler_ext.kineto.collectives import Collective, collective_of
+from profiler_ext.kineto.collectives import collective_of
 from profiler_ext.records import Analysis, LaunchKind
 
-Ends = Mapping[Collective, int]
+Ends = Mapping[Hashable, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,29 @@ def _most_shared(ends: Sequence[Ends], told: Ends, done: set[int]) -> int | None
     return best if best is not None and counts[best] else None
 
 
-def collective_ends(analysis: Analysis) -> dict[Collective, int]:
-    """Return when each collective ended on this rank's wall clock; only what has a number."""
+def collective_ends(analysis: Analysis) -> dict[Hashable, int]:
+    """Return when each collective ended on this rank's wall clock, by what is the same on all."""
     trace, launches = analysis.recording.trace, analysis.launches
-    ends: dict[Collective, int] = {}
+    ends: dict[Hashable, int] = {}
+    unnumbered = defaultdict[tuple[str, int], list[tuple[Hashable, int]]](list)
     for launch in np.flatnonzero(launches.kind.where(LaunchKind.COMMUNICATION)).tolist():
         found = collective_of(analysis, launch)
-        if found is not None and found.sequence is not None and found.is_left_together:
-            end = int(launches.start_ns[launch] + launches.duration_ns[launch]) + trace.base_ns
+        if found is None or not found.is_left_together:
+            continue
+        end = int(launches.start_ns[launch] + launches.duration_ns[launch]) + trace.base_ns
+        if found.sequence is not None:
             ends[found] = max(end, ends.get(found, end))
-    return ends
+        elif (step := launches.step[launch]) is not np.ma.masked:
+            unnumbered[found.group, int(step)].append(((found.name, found.elements), end))
+    return ends | _ends_by_place(unnumbered)
+
+
+def _ends_by_place(
+    unnumbered: Mapping[tuple[str, int], Sequence[tuple[Hashable, int]]],
+) -> dict[Hashable, int]:
+    """Name collectives by their place among those of a group in a step, and by all of these."""
+    return {
+        (*of, tuple(what for what, _ in each), place): end
+        for of, each in unnumbered.items()
+        for place, (_, end) in enumerate(each)
+    }

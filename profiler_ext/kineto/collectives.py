@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -23,11 +23,13 @@ class Collective:
         group: name of its process group.
         sequence: its number in that group, the same on every rank.
         name: ``allreduce``; what it does.
+        elements: how many elements it takes from this rank; ``None`` where that is not told.
     """
 
     group: str
     sequence: int | None
     name: str
+    elements: int | None = field(default=None, compare=False)
 
     @property
     def is_left_together(self) -> bool:
@@ -57,7 +59,9 @@ def collective(raw: bytes) -> Collective | None:
     if not isinstance(group, str) or not group:
         return None
     number = sequence if isinstance(sequence, int) else None
-    return Collective(group, number, str(found.get(Arg.COLLECTIVE, "")))
+    elements = found.get(Arg.COLLECTIVE_ELEMENTS)
+    taken = elements if isinstance(elements, int) else None
+    return Collective(group, number, str(found.get(Arg.COLLECTIVE, "")), taken)
 
 
 def only_group(trace: Trace) -> str | None:

@@ -70,6 +70,7 @@ class Arg(StrEnum):
     PROCESS_GROUP = "Process Group Name"
     COLLECTIVE = "Collective name"
     COLLECTIVE_SEQUENCE = "Seq"
+    COLLECTIVE_ELEMENTS = "In msg nelems"
 
 
 COMPILED_FORWARD = "CompiledFunction"

@@ -84,12 +84,13 @@ def main() -> None:
         for fixture in FOLDER.glob(f"*{SUFFIX}"):
             expect(fixture.name.removesuffix(SUFFIX))
         return
-    for path in sorted(options.folder.glob(f"*/{FILE_NAME}")):
-        name = path.parent.name
-        found = json.loads((options.folder / f"{name}.json").read_text())
-        wanted = name in options.cases if options.cases else found["ok"]
+    for path in sorted(options.folder.glob(f"**/{FILE_NAME}")):
+        parts = path.parent.relative_to(options.folder).parts  # ("ddp", "rank_0")
+        found = json.loads((options.folder / f"{parts[0]}.json").read_text())
+        wanted = parts[0] in options.cases if options.cases else found["ok"]
         # After an error the session that is there is an older one.
         if wanted and "error" not in found:
+            name = ".".join(parts)
             keep(name, path)
             print(f"{FOLDER / name}{SUFFIX}")
 
