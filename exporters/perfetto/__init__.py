@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
 from exporters.perfetto.device import draw_devices
 from exporters.perfetto.flows import Flows
@@ -53,22 +52,26 @@ def export_ranks(
         OutputError: The file cannot be written.
         TraceError: An event starts before the trace's time zero.
     """
+    zero_ns = min((analysis.recording.trace.base_ns for analysis in analyses), default=0)
+    shifts_ns = [analysis.recording.trace.base_ns - zero_ns for analysis in analyses]
+    starts_ns = [_start_ns(analysis.recording.trace.events) for analysis in analyses]
+    # The trace processor wants the clock's word to come in order of time: all say the first.
+    first_ns = min(map(sum, zip(starts_ns, shifts_ns, strict=True)), default=0)
     with replacing(path) as file:
-        for analysis in analyses:
-            _draw(file, analysis, peaks)
+        for analysis, shift_ns in zip(analyses, shifts_ns, strict=True):
+            writer = PacketWriter(file, analysis.recording.settings.rank, shift_ns)
+            writer.clock(first_ns, zero_ns + first_ns)
+            _draw(writer, analysis, peaks)
 
 
-def _draw(file: IO[bytes], analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
-    writer = PacketWriter(file, analysis.recording.settings.rank)
-    trace = analysis.recording.trace
-    start_ns = _start_ns(trace.events)
-    writer.clock(start_ns, trace.base_ns + start_ns)
+def _draw(writer: PacketWriter, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
+    events = analysis.recording.trace.events
     tracks = Tracks(writer)
     flows = Flows(analysis)
     draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks))
-    rows = rows_of_threads(trace.events, flows.host_rows)
+    rows = rows_of_threads(events, flows.host_rows)
     draw_host(writer, tracks, analysis.recording, rows, flows.from_host)
-    draw_places(writer, tracks, analysis, start_ns)
+    draw_places(writer, tracks, analysis, _start_ns(events))
     writer.flush()
 
 

@@ -30,8 +30,16 @@ class PacketWriter:
         first_id: tracks and flows have numbers above this one.
     """
 
-    def __init__(self, file: IO[bytes], rank: int = 0) -> None:
+    def __init__(self, file: IO[bytes], rank: int = 0, shift_ns: int = 0) -> None:
+        """Write to a file.
+
+        Args:
+            file: where to.
+            rank: whose trace it is.
+            shift_ns: what to add to its times, so that all ranks count from one moment.
+        """
         self._file = file
+        self._shift_ns = shift_ns
         self.first_id = rank * _IDS_OF_RANK
         self._events = 2 * rank + 1
         # A thread's descriptor among the events would mark every slice with its thread.
@@ -44,7 +52,7 @@ class PacketWriter:
         """Say which wall-clock time a time of the trace is; must come first.
 
         Args:
-            boot_ns: a time on the trace's clock.
+            boot_ns: a time on the trace's clock, which is that of all ranks.
             wall_ns: the same moment in nanoseconds since 1970.
         """
         packet = self._chunk.packet.add(
@@ -132,7 +140,7 @@ class PacketWriter:
         if len(self._chunk.packet) >= _CHUNK_PACKETS:
             self.flush()
         return self._chunk.packet.add(
-            timestamp=time_ns,
+            timestamp=time_ns + self._shift_ns,
             trusted_packet_sequence_id=self._events,
             sequence_flags=_NEEDS_STATE,
         )

@@ -114,6 +114,22 @@ def test_ranks_are_groups_of_one_trace_and_keep_their_times(tmp_path: Path) -> N
     assert per_step == [(2 * 234_501.0,)]
 
 
+def test_ranks_whose_clocks_begin_at_other_moments_are_drawn_on_one(tmp_path: Path) -> None:
+    first, second = _of_rank(0), _of_rank(1)
+    trace = dataclasses.replace(second.recording.trace, base_ns=first.recording.trace.base_ns - 700)
+    recording = dataclasses.replace(second.recording, trace=trace)
+    second = dataclasses.replace(second, recording=recording)
+    path = tmp_path / "trace.pftrace"
+    export_ranks([first, second], path)
+    with reading(path) as reader:
+        reader.rows(queries())
+        starts = reader.rows("select rank, min(start_ns) as t from launch group by 1 order by 1")
+        errors = reader.import_errors()
+    assert errors == []
+    assert [rank for rank, _ in starts] == [0, 1]
+    assert starts[0][1] - starts[1][1] == 700
+
+
 def test_files_of_single_ranks_can_be_joined(tmp_path: Path) -> None:
     parts = [tmp_path / "0.pftrace", tmp_path / "1.pftrace"]
     for rank, part in enumerate(parts):
