@@ -101,13 +101,15 @@ def _joint_nodes(
     model: Any, positional: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[FxNode, ...]:
     """Return the joint graph's ops; picking one of an op's results is none."""
+    from profiler_ext.capture.births import watched
     from profiler_ext.capture.dynamo_graphs import DynamoGraph
     from profiler_ext.capture.fx_nodes import Surroundings, describe_nodes
     from profiler_ext.capture.joint import describe_joint
     from profiler_ext.torch_compat.joint_trace import MODEL, trace_joint
 
-    gm = trace_joint(model, positional, named)
-    joint = describe_joint(gm, {})
+    with watched() as births:
+        gm = trace_joint(model, positional, named)
+    joint = describe_joint(gm, {}, births=births.of(gm.graph))
     around = Surroundings(lambda _: joint, DynamoGraph("", (MODEL,), None, {}))
     nodes = describe_nodes(gm.graph.nodes, around)
     return tuple(node for node in nodes if node.target != "getitem")

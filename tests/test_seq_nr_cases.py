@@ -132,9 +132,14 @@ def one_function_twice_on_one_line(x: Any) -> Any:
 
 
 @torchs_own_warning
-def test_two_calls_on_one_line_are_not_guessed_apart() -> None:
+def test_two_calls_on_one_line_are_told_apart() -> None:
     found = links(one_function_twice_on_one_line)
-    assert {found[name][0] for name in ("mul_2", "mul_3", "mul_4", "mul_5")} == {None}
+    assert [found[name][0] for name in ("mul_2", "mul_3", "mul_4", "mul_5")] == [
+        "mul_1",
+        "mul_1",
+        "mul",
+        "mul",
+    ]
 
 
 def mutated_view(x: Any) -> Any:
@@ -194,17 +199,43 @@ def test_a_checkpointed_block_keeps_its_links() -> None:
 
 
 def traced_gradient(w: Any, x: Any) -> Any:
-    gradient = torch.func.grad(lambda w: (x @ w).sin().sum())(w)
+    def loss(w: Any) -> Any:
+        h = x @ w
+        g = h.sin() + h
+        return g.sum()
+
+    gradient = torch.func.grad(loss)(w)
     return (w * gradient).sum()
 
 
-def test_a_gradient_traced_in_the_forward_is_backward_work() -> None:
+TRACED_GRADIENT = {
+    "ones_like": ("sum_1", 4),
+    "expand": ("sum_1", 4),
+    "cos": ("sin", 3),
+    "mul": ("sin", 3),
+    "add_1": (None, 3),
+    "t": ("mm", 2),
+    "mm_1": ("mm", 2),
+}
+
+
+def test_a_gradient_traced_in_the_forward_leads_to_what_it_differentiates() -> None:
     table = profiler_ext.seq_table(traced_gradient, (given(), torch.rand(3, 3))).set_index("node")
-    before = table.loc[:"sum_2"]
-    assert before["phase"].tolist() == [
-        "backward" if name == "_autograd_grad" else "forward" for name in before["SrcFn"]
-    ]
-    assert "backward" in before["phase"].tolist()
+    taken = table.loc["ones_like":"mm_1"]
+    assert {
+        name: (_or_none(row.forward_node), _line(traced_gradient, row.line))
+        for name, row in zip(taken.index, _rows(taken), strict=True)
+    } == TRACED_GRADIENT
+    assert set(taken.drop("add_1")["phase"]) == {"backward"}
+    assert taken.loc["add_1", "phase"] == "gradient_accumulation"
+
+
+def test_the_backward_of_a_traced_gradient_leads_on_to_the_forward() -> None:
+    table = profiler_ext.seq_table(traced_gradient, (given(), torch.rand(3, 3))).set_index("node")
+    outer = table.loc["ones_like_1":].query("forward_node in @TRACED_GRADIENT")
+    expected = [TRACED_GRADIENT[name][1] for name in outer["forward_node"]]
+    assert [_line(traced_gradient, line) for line in outer["line"]] == expected
+    assert set(outer["forward_node"]) >= {"mm_1", "mul", "cos"}
 
 
 def labelled(x: Any) -> Any:

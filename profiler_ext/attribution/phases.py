@@ -59,7 +59,8 @@ def joint_phase(node: FxNode) -> Phase:
     """
     if node.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
-    is_forward = node.partitioner_tag in _FORWARD_TAGS and not is_traced_gradient(node)
+    is_gradient = is_traced_gradient(node) or node.forward_node is not None
+    is_forward = node.partitioner_tag in _FORWARD_TAGS and not is_gradient
     return Phase.FORWARD if is_forward else Phase.BACKWARD
 
 
@@ -107,12 +108,12 @@ def _is_backward(node: FxNode, graph: GraphInstance) -> bool:
     """Tell whether a node of a forward graph is backward work, whatever ``autograd_backward`` says.
 
     What the partitioner hoisted has its tag; the backward of an ``autograd.Function`` has none,
-    and is known by the node it differentiates.
+    and a gradient that the function takes itself has a forward's: they are known by the node
+    that they differentiate.
     """
-    if is_traced_gradient(node):
+    if is_traced_gradient(node) or node.forward_node is not None:
         return True
-    is_linked = node.partitioner_tag is None and node.forward_node is not None
-    return (node.partitioner_tag in _BACKWARD_TAGS or is_linked) and not _is_untagged(graph)
+    return node.partitioner_tag in _BACKWARD_TAGS and not _is_untagged(graph)
 
 
 def _called_again(context: CallContext) -> Phase:

@@ -93,7 +93,7 @@ def gap_place(
 
 def _is_unlinked_gradient(node: FxNode) -> bool:
     """Tell whether the stack leads to where the gradient is asked for, not to what it is of."""
-    return is_traced_gradient(node) and node.forward_node is None
+    return is_traced_gradient(node)
 
 
 def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapReason:

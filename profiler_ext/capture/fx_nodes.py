@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch.fx
 
 from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
-from profiler_ext.capture.joint import JointGraph, filled_meta, wrapped_call
+from profiler_ext.capture.joint import JointGraph, filled_meta, main_row, wrapped_call
 from profiler_ext.capture.links import Link
 from profiler_ext.capture.module_paths import module_frames
 from profiler_ext.capture.mutations import with_source
@@ -65,7 +65,10 @@ class Surroundings:
         """Return a node's metadata, with what a pass or an epilogue lost found again."""
         joint = self.joint_of(node.graph)
         meta = filled_meta(node.meta, self.rows(node))
-        return with_source(node, meta, joint.mutations if joint else {})
+        if joint is None:
+            return meta
+        found = with_source(node, meta, joint.mutations)
+        return {**found, **joint.sources.get(self._traced_name(node, joint) or "", {})}
 
     def joint_name(self, node: torch.fx.Node) -> str | None:
         """Return a node's name in the joint graph; a later pass may use one of its names anew."""
@@ -76,11 +79,18 @@ class Surroundings:
     def link(self, node: torch.fx.Node, replaced: Iterable[str]) -> Link:
         """Return the forward node of a node, or of the first one that it replaced."""
         joint = self.joint_of(node.graph)
-        links = joint.links if joint else {}
-        own = self.joint_name(node)
-        names = replaced if own is None else (own, *replaced)
-        found = (links[n] for n in names if n in links)
-        return next(found, _FOREIGN)
+        if joint is None:
+            return _FOREIGN
+        own, traced = self.joint_name(node), self._traced_name(node, joint)
+        names = (*((traced,) if traced in joint.sources else ()), own, *replaced)
+        return next((joint.links[n] for n in names if n in joint.links), _FOREIGN)
+
+    def _traced_name(self, node: torch.fx.Node, joint: JointGraph) -> str | None:
+        """Return the name of the traced node that a node is, or mainly stands for."""
+        row = main_row(self.rows(node))
+        name = row[0] if row else self.joint_name(node)
+        at_joint = main_row(joint.replaced.get(name, ())) if name else None
+        return at_joint[0] if at_joint else name
 
 
 def describe_nodes(nodes: Iterable[torch.fx.Node], around: Surroundings) -> tuple[FxNode, ...]:

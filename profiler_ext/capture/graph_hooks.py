@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiler_ext.capture.backwards import Backwards
+from profiler_ext.capture.births import BirthHooks
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.joint import describe_joint
@@ -23,10 +24,12 @@ class GraphHooks:
         self._observe = observe
         self._compiles = compiles
         self._backwards = backwards
+        self._births = BirthHooks(observe)
 
     def arounds(self) -> list[Around]:
         """Return what is wrapped, and what is called in its place."""
         return [
+            *self._births.arounds(),
             (points.DYNAMO_GRAPH, self._dynamo_graph),
             (points.JOINT_PASSES, self._joint_passes),
             (points.POST_GRAD_PASSES, self._post_grad_passes),
@@ -55,7 +58,9 @@ class GraphHooks:
         return result
 
     def _keep_joint(self, gm: Any, watch: Watch, mutated: Mutations | None) -> None:
-        self._compiles.keep_joint(describe_joint(gm, watch.replaced(), mutated))
+        births, overwritten = self._births.of(gm.graph), watch.overwritten()
+        joint = describe_joint(gm, watch.replaced(), mutated, births, overwritten)
+        self._compiles.keep_joint(joint)
 
     def _post_grad_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         inner = self._compiles.inner

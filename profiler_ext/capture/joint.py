@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import torch.fx
 
+from profiler_ext.capture.births import Births, as_made
+from profiler_ext.capture.gradients import find_gradients
 from profiler_ext.capture.links import Link, find_links, is_forward
 from profiler_ext.capture.mutations import Mutations
 from profiler_ext.torch_compat import fx
@@ -27,6 +29,8 @@ class JointGraph:
         forward: the forward nodes' metadata, for what a later pass lost.
         replaced: nodes that a pattern made, with the metadata of what they replaced.
         mutations: epilogue copies, with where the mutation was made.
+        sources: where nodes come from that say something else: those of gradients that are
+            taken inside the traced function, and what a pass overwrote.
         random: the random calls, by operator and inputs; the partitioner wraps them anew.
     """
 
@@ -36,6 +40,7 @@ class JointGraph:
     forward: Mapping[str, fx.Meta]
     replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
     mutations: Mutations = field(default_factory=dict)
+    sources: Mapping[str, fx.Meta] = field(default_factory=dict)
     random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
 
 
@@ -43,6 +48,8 @@ def describe_joint(
     gm: torch.fx.GraphModule,
     replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]],
     mutations: Mutations | None = None,
+    births: Births | None = None,
+    overwritten: Mapping[str, fx.Meta] | None = None,
 ) -> JointGraph:
     """Describe a joint graph after its passes and before it is cut.
 
@@ -50,16 +57,22 @@ def describe_joint(
         gm: the graph.
         replaced: what the nodes that its passes made replaced.
         mutations: where its epilogue copies' values were made, looked up before the passes.
+        births: how its nodes were made.
+        overwritten: what nodes said of their origin before a pass overwrote it.
     """
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
-    metas = {n.name: filled_meta(n.meta, replaced.get(n.name, ())) for n in nodes}
+    was = overwritten or {}
+    metas: dict[str, fx.Meta] = {n.name: {**n.meta, **was.get(n.name, {})} for n in nodes}
+    metas = {name: filled_meta(meta, replaced.get(name, ())) for name, meta in metas.items()}
+    gradients = find_gradients(as_made(births or {}, was))
     return JointGraph(
         id=_digest(nodes),
         names=frozenset(node.name for node in nodes),
-        links=find_links(nodes, metas),
+        links={**find_links(nodes, metas), **gradients.links},
         forward={name: meta for name, meta in metas.items() if is_forward(meta)},
         replaced=replaced,
         mutations=mutations or {},
+        sources=_merged(was, gradients.sources),
         random={_call(n.target, n.args): (n.name, n.meta) for n in nodes if fx.is_random(n)},
     )
 
@@ -87,10 +100,20 @@ def filled_meta(meta: fx.Meta, replaced: Iterable[tuple[str, fx.Meta]]) -> fx.Me
     The last replaced node with a stack stands for all: it is the one whose value the new
     node yields.
     """
-    rows = [row for _, row in replaced if row.get("stack_trace") or "seq_nr" in row]
-    if not rows or ("seq_nr" in meta and meta.get("stack_trace")):
+    row = main_row(replaced)
+    if row is None or ("seq_nr" in meta and meta.get("stack_trace")):
         return meta
-    return {**rows[-1], **{key: value for key, value in meta.items() if value is not None}}
+    return {**row[1], **{key: value for key, value in meta.items() if value is not None}}
+
+
+def main_row(replaced: Iterable[tuple[str, fx.Meta]]) -> tuple[str, fx.Meta] | None:
+    """Return the replaced node that a new node stands for: the last one with a source."""
+    rows = [row for row in replaced if row[1].get("stack_trace") or "seq_nr" in row[1]]
+    return rows[-1] if rows else None
+
+
+def _merged(one: Mapping[str, fx.Meta], other: Mapping[str, fx.Meta]) -> dict[str, fx.Meta]:
+    return {name: {**one.get(name, {}), **other.get(name, {})} for name in (*one, *other)}
 
 
 def _digest(nodes: list[torch.fx.Node]) -> str:

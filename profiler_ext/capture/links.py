@@ -3,7 +3,7 @@
 ``seq_nr`` links within one joint graph, never across, and it is not a key: nodes that
 have no gradient share the number of their neighbour. Where several forward nodes carry a
 number, the source function, the modules and the stack tell them apart. Where none does
-(views that autograd made anew, the backward of an ``autograd.Function``), the line does.
+(views that autograd made anew), the line does.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 import torch.fx
 
-from profiler_ext.capture.stacks import parse_stack
-from profiler_ext.records import Frame
 from profiler_ext.torch_compat import fx
 
 _FORWARD = ("is_forward", "must_be_in_forward")
-_HAND_ON = ("getitem", "aten.detach.default", "aten.alias.default")
+HAND_ON = ("getitem", "aten.detach.default", "aten.alias.default")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class _Forward:
         self._by_stack: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
             # What only hands a value on has the number of the node that computes it.
-            if fx.target_name(node.target) not in _HAND_ON:
+            if fx.target_name(node.target) not in HAND_ON:
                 self._add(node.name, metas[node.name])
 
     def _add(self, name: str, meta: fx.Meta) -> None:
@@ -80,7 +78,7 @@ class _Forward:
         ``autograd.Function``) has no tag, and the number of the last forward node.
         """
         if meta.get("partitioner_tag") is None:
-            return self._of_function(meta)
+            return None
         return self._of_number(meta) or self._of_line(meta)
 
     def _of_number(self, meta: fx.Meta) -> Link | None:
@@ -100,30 +98,6 @@ class _Forward:
         """A view that autograd makes anew has a number of its own, and the mutation's line."""
         candidates = self._by_stack.get(fx.text(meta, "stack_trace") or "", [])
         return Link(candidates[-1], "stack") if candidates else None
-
-    def _of_function(self, meta: fx.Meta) -> Link | None:
-        """Link by the call of the function, whose frames are in the stacks of both."""
-        outermost, stack = fx.source_fns(meta)[:1], _stack(meta)
-        shared = {
-            name: _shared(stack, _stack(forward))
-            for name, forward in self._metas.items()
-            if outermost and fx.source_fns(forward)[:1] == outermost
-        }
-        nearest = max(shared.values(), default=0)
-        found = [name for name, frames in shared.items() if nearest and frames == nearest]
-        calls = {fx.integer(self._metas[name], "seq_nr") for name in found}
-        return Link(found[-1], "call_of_autograd_function") if len(calls) == 1 else None
-
-
-def _stack(meta: fx.Meta) -> tuple[Frame, ...]:
-    return parse_stack(fx.text(meta, "stack_trace"))
-
-
-def _shared(one: tuple[Frame, ...], other: tuple[Frame, ...]) -> int:
-    """Return how many outermost frames two stacks share."""
-    pairs = zip(one, other, strict=False)
-    differing = (at for at, (mine, yours) in enumerate(pairs) if mine != yours)
-    return next(differing, min(len(one), len(other)))
 
 
 def _same_source(backward: fx.Meta, forward: fx.Meta) -> bool:

@@ -58,6 +58,15 @@ class Watch:
         rows = {node.name: self._rows(node, live, made) for node in made}
         return {name: found for name, found in rows.items() if found}
 
+    def overwritten(self) -> Mapping[str, fx.Meta]:
+        """Return what nodes said of their origin that took that of a no-op removed beside them.
+
+        Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
+        """
+        nodes = {n.name: n for n in self.gm.graph.nodes if n.name in self._before}
+        before = {name: fx.origin(self._before[name].meta) for name in nodes}
+        return {n: was for n, was in before.items() if fx.origin(nodes[n].meta) != was}
+
     def _rows(
         self, node: torch.fx.Node, live: set[str], made: list[torch.fx.Node]
     ) -> tuple[tuple[str, fx.Meta], ...]:

@@ -14,9 +14,21 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.fx
+import torch.fx.traceback
 
 Meta = Mapping[str, Any]
 _SHARED_TAG = "autograd_backward"
+_ORIGIN = (
+    "seq_nr",
+    "partitioner_tag",
+    "original_aten",
+    "stack_trace",
+    "nn_module_stack",
+    "fwd_nn_module_stack",
+    "source_fn_stack",
+    "fwd_source_fn_stack",
+    "is_gradient_acc",
+)
 
 
 def target_name(target: Any) -> str:
@@ -26,6 +38,11 @@ def target_name(target: Any) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     return str(getattr(target, "__name__", target))
+
+
+def is_tracing() -> bool:
+    """Tell whether a graph is traced whose nodes keep what torch knows of their origin."""
+    return torch.fx.traceback.has_preserved_node_meta()
 
 
 def call_text(node: torch.fx.Node) -> str:
@@ -86,8 +103,6 @@ def has_autograd_backward() -> bool:
     """Tell whether this torch tags nodes with ``autograd_backward`` (2.12 and later)."""
     import inspect
 
-    import torch.fx.traceback
-
     return "autograd_backward" in inspect.getsource(torch.fx.traceback)
 
 
@@ -105,6 +120,11 @@ def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
 
 def _class_name(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2].strip("'>")
+
+
+def origin(meta: Meta) -> Meta:
+    """Return what a node says of where it comes from; what it does not say is ``None``."""
+    return {key: meta.get(key) for key in _ORIGIN}
 
 
 def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:

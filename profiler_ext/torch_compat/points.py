@@ -42,6 +42,12 @@ COMBO_KERNELS = Point(
     ("self", "subkernel_nodes"),
     "which nodes each kernel of a combo computes",
 )
+NODE_MADE = Point(
+    "torch.fx.graph",
+    "Graph.create_node",
+    ("self", "op", "target"),
+    "which forward op each op of a gradient taken inside the function differentiates",
+)
 JOINT_PASSES = Point(
     "torch._inductor.compile_fx",
     "_recursive_joint_graph_passes",
@@ -128,6 +134,7 @@ ALL = (
     KERNEL_COMMENT,
     KERNEL_CALL,
     COMBO_KERNELS,
+    NODE_MADE,
     JOINT_PASSES,
     POST_GRAD_PASSES,
     INNER_COMPILE,

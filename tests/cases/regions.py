@@ -90,7 +90,7 @@ def one_graph(device):
         weight.sub_(gradient * 0.125)
         return loss
 
-    return Case(lambda: step(weight, x), phases=("forward", "backward"), coverage=0.3)
+    return Case(lambda: step(weight, x), phases=("forward", "backward"))
 
 
 CASES = (

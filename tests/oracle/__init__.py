@@ -7,8 +7,6 @@ among processes.
 
 Known gaps, where torch's own record has no better line:
 
-- a gradient taken inside the graph (``torch.func.grad``): torch gives its nodes the line that takes
-  it, so the tables give them a gap (``traced_gradient_not_linked``);
 - the backward of a branch (``torch.cond``): torch gives its nodes the line of the call, and so do
   the tables; here a branch's gradient is not asked for;
 - equal values that torch merges (two ``torch.zeros`` of one size): the first one's line has both;

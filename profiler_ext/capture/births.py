@@ -1,0 +1,117 @@
+"""Owns which autograd node ran while each node of a graph was traced.
+
+Autograd numbers its nodes. Where a gradient is taken inside the function that is traced, each
+op of it is made while an autograd node runs, and the number of that node was given when the
+forward op was made: the exact link, where torch's own metadata has none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch.fx
+
+from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
+from profiler_ext.torch_compat import fx, points
+from profiler_ext.torch_compat.autograd import Running, feeds_twice, last_number, running
+from profiler_ext.torch_compat.patches import Call, Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """How a node of a traced graph was made.
+
+    Attributes:
+        target: what it calls.
+        inputs: the nodes that it reads.
+        meta: its metadata, which outlives the node where a pass erases it.
+        running: the autograd node that ran, if one did.
+        feeds_twice: that node hands two gradients to one other node, which are summed.
+        thread: where it was made; each thread has numbers of its own.
+        since: the last number given before the node that was made before it.
+        until: the last number given before it was made.
+    """
+
+    target: str
+    inputs: tuple[str, ...]
+    meta: fx.Meta
+    running: Running | None
+    feeds_twice: bool
+    thread: int
+    since: int
+    until: int
+
+
+Births = Mapping[str, Birth]
+
+
+def as_made(births: Births, was: Mapping[str, fx.Meta]) -> Births:
+    """Return the births with what nodes said of their origin before a pass overwrote it."""
+    return {
+        name: dataclasses.replace(birth, meta={**birth.meta, **was[name]}) if name in was else birth
+        for name, birth in births.items()
+    }
+
+
+class BirthHooks:
+    """Watches the nodes of graphs as they are traced."""
+
+    def __init__(self, observe: Observer) -> None:
+        """Begin with no graph."""
+        self._observe = observe
+        self._births: WeakKeyDictionary[torch.fx.Graph, dict[str, Birth]] = WeakKeyDictionary()
+        self._last: dict[int, int] = {}
+
+    def arounds(self) -> list[Around]:
+        """Return what is wrapped, and what is called in its place."""
+        return [(points.NODE_MADE, self._node_made)]
+
+    def of(self, graph: torch.fx.Graph) -> Births:
+        """Return how the nodes of a graph were made, in order, those gone since included."""
+        return self._births.get(graph, {})
+
+    def _node_made(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        node = original(*args, **kwargs)
+        self._observe(self._note, node)
+        return node
+
+    def _note(self, node: torch.fx.Node) -> None:
+        thread, until = threading.get_ident(), last_number()
+        since, self._last[thread] = self._last.get(thread, until), until
+        if fx.is_tracing():
+            self._keep(node, thread, since, until)
+
+    def _keep(self, node: torch.fx.Node, thread: int, since: int, until: int) -> None:
+        by = running()
+        target = fx.target_name(node.target)
+        birth = Birth(
+            target=target,
+            inputs=tuple(value.name for value in node.all_input_nodes),
+            meta=node.meta,
+            running=by,
+            feeds_twice=by is not None and target == "aten.add.Tensor" and feeds_twice(),
+            thread=thread,
+            since=since,
+            until=until,
+        )
+        self._births.setdefault(node.graph, {})[node.name] = birth
+
+
+@contextmanager
+def watched() -> Iterator[BirthHooks]:
+    """Watch what is traced in this context, whether capture is on or not."""
+    births = BirthHooks(Observer(strict=True, on_gap=lambda gap: None))
+    patches = [Patch(*around) for around in births.arounds()]
+    for patch in patches:
+        patch.install()
+    try:
+        yield births
+    finally:
+        for patch in patches:
+            patch.remove()
