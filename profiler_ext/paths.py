@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import linecache
 import os
 import site
 import sys
@@ -64,12 +65,31 @@ def shorten(path: str) -> str:
     return token + path[len(root) :]
 
 
-def expand(path: str) -> str:
-    """Put this process's folder for the token at the start of a path."""
-    for token, root in _current_roots():
+def expand(path: str, source_root: str | None = None) -> str:
+    """Put this process's folder for the token at the start of a path.
+
+    Args:
+        path: a path as it was kept.
+        source_root: the folder of the script that was profiled, and the working folder then;
+            by default this process's own.
+
+    Returns:
+        The path here.
+    """
+    roots = _current_roots() if source_root is None else _roots(source_root, source_root)
+    for token, root in roots:
         if path.startswith(token + os.sep):
             return root + path[len(token) :]
     return path
+
+
+def stands(path: str, line: int, code: str | None, source_root: str | None = None) -> bool:
+    """Tell whether a recorded text is still the line's text in the file."""
+    file = expand(path, source_root)
+    if code is None or not Path(file).is_file():
+        return False
+    linecache.checkcache(file)
+    return linecache.getline(file, line).strip() == code
 
 
 def library_roots() -> tuple[str, ...]:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.errors import OutputError, UsageError
+from profiler_ext.errors import UsageError
+from profiler_ext.output import check_folder, write_all
 from profiler_ext.progress import Progress
-from profiler_ext.session import FILE_NAME, Session, export_as
+from profiler_ext.session import Session
 
 if TYPE_CHECKING:
     from profiler_ext.profiler import profile
@@ -80,7 +81,7 @@ def run(request: Request) -> Outcome:
         TorchCapabilityError: This torch does not fit capture.
     """
     _check_target(request)
-    _check_folder(request)
+    check_folder(output_folder(request), force=request.force)
     progress = Progress()
     progress.say("starting torch")
     from profiler_ext import switch
@@ -152,14 +153,10 @@ def _try_to_write(
 
 
 def _write(session: Session, request: Request, progress: Progress) -> None:
-    folder = output_folder(request)
     progress.say("joining launches with lines")
     _keep_counts(session.analysis.library_counts)
     progress.say("writing files")
-    session.save(folder)  # first: from it all else can be made again
-    export_as(session, "perfetto", folder / "trace.pftrace")
-    export_as(session, "csv", folder)
-    export_as(session, "html", folder / "report.html")
+    write_all(session, output_folder(request))
     progress.done()
 
 
@@ -225,22 +222,6 @@ def _check_target(request: Request) -> None:
         raise UsageError(f"there is no script {request.target}; give a path to a Python file")
     if request.steps < 1 or request.skip < 0:
         raise UsageError("--steps takes 1 or more, --skip 0 or more")
-
-
-def _check_folder(request: Request) -> None:
-    folder = output_folder(request)
-    if (folder / FILE_NAME).exists() and not request.force:
-        raise UsageError(f"{folder} holds a session; choose another folder, or add --force")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise OutputError(f"{folder} is not a folder; choose another with -o") from None
-    except OSError as error:
-        raise OutputError(
-            f"cannot make {folder}: {error.strerror}; choose another with -o"
-        ) from None
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"cannot write into {folder}; choose another with -o")
 
 
 def _user_roots(request: Request) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from profiler_ext.attribution.columns import ask
 from profiler_ext.attribution.phases import differentiates, is_leaked
-from profiler_ext.records import GapReason, Launches, Recording
+from profiler_ext.records import CacheState, GapReason, Launches, Recording
 
 _REMEDIES = {
     GapReason.GRAPH_NOT_CAPTURED: (
@@ -57,7 +57,8 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     """Say what is missing from an analysis and what to do about it."""
     notes = [_note(launches, reason, remedy) for reason, remedy in _REMEDIES.items()]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
-    notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
+    notes += [_leak_note(recording), _unlinked_note(recording)]
+    notes += [_unreadable_note(recording), _attached_note(recording)]
     return (*(note for note in notes if note), *failures)
 
 
@@ -107,6 +108,18 @@ def _unreadable_note(recording: Recording) -> str | None:
     return (
         f"{len(found)} stored records cannot be read ({_first(found)}); `profiler-ext cache list` "
         "tells their state, and a compile with `profiler-ext run --recompile` replaces them."
+    )
+
+
+def _attached_note(recording: Recording) -> str | None:
+    """Say where the lines of attached graphs come from."""
+    attached = [g for g in recording.graphs if g.cache_state is CacheState.ATTACHED]
+    if not attached:
+        return None
+    return (
+        f"{len(attached)} graphs were attached from the store by their cache key; their lines are "
+        "those of the run that stored them, and other source that gives an equal graph shares "
+        "the key."
     )
 
 

@@ -12,15 +12,13 @@ process's stacks are known, a recorded stack counts only if it is one of them.
 from __future__ import annotations
 
 import dataclasses
-import linecache
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from pathlib import Path
 
 from profiler_ext.capture.correspondence import agreed, led_here
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.origins import Sourced
-from profiler_ext.paths import expand
+from profiler_ext.paths import expand, stands
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
 
 
@@ -128,17 +126,8 @@ def _led(node: FxNode, here: _Here, evidence: LineEvidence) -> Sourced:
 def _recorded(node: FxNode) -> Sourced:
     if not node.stack:
         return node, LineEvidence.ABSENT
-    stands = all(_stands(frame) for frame in node.stack)
-    return node, LineEvidence.RECORDED if stands else LineEvidence.STALE
-
-
-def _stands(frame: Frame) -> bool:
-    """Whether the recorded text is still the line's text in the file."""
-    file = expand(frame.file)
-    if frame.code is None or not Path(file).is_file():
-        return False
-    linecache.checkcache(file)
-    return linecache.getline(file, frame.line).strip() == frame.code
+    is_there = all(stands(frame.file, frame.line, frame.code) for frame in node.stack)
+    return node, LineEvidence.RECORDED if is_there else LineEvidence.STALE
 
 
 def expanded(node: FxNode) -> FxNode:

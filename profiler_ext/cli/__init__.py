@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from profiler_ext.cli import annotate, cache, doctor, export, merge, report, run, seq_table
+from profiler_ext.cli import annotate, attach, cache, doctor, export, merge, report, run, seq_table
 from profiler_ext.cli.choices import FAILED
 from profiler_ext.errors import ProfilerExtError
 
@@ -17,6 +17,7 @@ _COMMANDS = {
     "export": export,
     "merge": merge,
     "seq-table": seq_table,
+    "attach": attach,
     "cache": cache,
     "doctor": doctor,
 }

@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> int:
     from profiler_ext.store.listing import describe
 
-    store = _store(options.dir)
+    store = open_store(options.dir)
     listed = [describe(file) for file in reversed(store.files()) if file.is_record]
     if options.json:
         import msgspec
@@ -63,7 +63,7 @@ def _prune(options: argparse.Namespace) -> int:
         raise UsageError("say what to remove: --older-than DAYS, --max-bytes N, or --all")
     if min(options.older_than or 0, options.max_bytes or 0) < 0:
         raise UsageError("--older-than and --max-bytes take 0 or more")
-    store = _store(options.dir)
+    store = open_store(options.dir)
     removed = store.prune(
         max_bytes=0 if options.all else options.max_bytes,
         older_than_s=None if options.older_than is None else options.older_than * _DAY_S,
@@ -72,7 +72,8 @@ def _prune(options: argparse.Namespace) -> int:
     return 0
 
 
-def _store(cache_dir: Path | None) -> Store:
+def open_store(cache_dir: Path | None) -> Store:
+    """Return the store beside Inductor's cache, by default beside torch's own."""
     from profiler_ext.store import Store
 
     return Store((cache_dir or _cache_dir()) / "profiler_ext")

@@ -60,13 +60,14 @@ def _run(options: argparse.Namespace) -> int:
     )
     outcome = run(request)
     if outcome.session is not None:
-        _print_session(outcome.session, output_folder(request))
+        print_session(outcome.session, output_folder(request))
     for remark in outcome.remarks:
         print(f"profiler-ext: {remark}", file=sys.stderr)
     return outcome.exit_code
 
 
-def _print_session(session: Session, folder: Path) -> None:
+def print_session(session: Session, folder: Path) -> None:
+    """Print where the time went, and the files that tell more."""
     from rich.console import Console
 
     from exporters.terminal import print_report

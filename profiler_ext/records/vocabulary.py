@@ -58,6 +58,7 @@ class CacheState(StrEnum):
     FX_HIT = "fx_hit"
     AOT_HIT = "aot_hit"
     BYPASS = "bypass"
+    ATTACHED = "attached"
 
 
 class LineEvidence(StrEnum):
@@ -67,6 +68,7 @@ class LineEvidence(StrEnum):
     FRESH_GRAPH = "fresh_fx_graph"
     FRESH_DYNAMO = "fresh_dynamo_graph"
     RECORDED = "recorded_line_still_stands"
+    ATTACHED = "stored_record_of_equal_graph"
     STALE = "recorded_line_changed"
     EAGER_BACKWARD = "eager_backward_node"
     ABSENT = "no_stack"

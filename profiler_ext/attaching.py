@@ -1,0 +1,155 @@
+"""Owns the joining of a trace that was recorded without us with what the store knows.
+
+The marker of each call of a compiled graph carries the graph's cache key, by which the store
+finds its record. The lines are those of the run that stored the record: a process that came to
+an equal graph from other source has other lines, which the evidence says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from profiler_ext.errors import StoreError
+from profiler_ext.kineto import names
+from profiler_ext.paths import expand, library_roots, stands
+from profiler_ext.records import (
+    CacheState,
+    FxNode,
+    Gap,
+    GapReason,
+    GraphInstance,
+    LineEvidence,
+    Provenance,
+    Recording,
+    Settings,
+    Trace,
+)
+from profiler_ext.store import Store, work_digest
+
+_FROM = "its record was found in the store by the key in the trace"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attached:
+    """A recording with the graphs that the store knows.
+
+    Attributes:
+        recording: the recording; its gaps name what could not be read.
+        keys: how many graphs the trace names.
+        unknown: the keys of those that nothing is known of.
+        missing: source files that the store's records name and that are not here.
+    """
+
+    recording: Recording
+    keys: int
+    unknown: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
+    """Give a recording the graphs that it names and the store knows.
+
+    Args:
+        recording: a trace; graphs that it has already stay as they are.
+        store: where the records are.
+        source_root: the folder of the script that was profiled, and the working folder then.
+
+    Returns:
+        The recording with more graphs, and what is not known.
+    """
+    root = str(source_root.resolve())
+    keys = dict.fromkeys(map(names.graph_key, recording.trace.events.name.strings))
+    wanted = [key for key in keys if key is not None]
+    known = {graph.key for graph in recording.graphs if graph.provenance is not None}
+    gaps = list(recording.gaps)
+    graphs = list(recording.graphs)
+    for key in wanted:
+        for record in _records(store, key, gaps) if key not in known else ():
+            graphs.append(_instance(len(graphs), key, record, root))
+    graphs = [_with_counts(graph, store, recording.trace, gaps) for graph in graphs]
+    found = dataclasses.replace(
+        recording,
+        graphs=tuple(graphs),
+        gaps=tuple(gaps),
+        settings=_settings(recording.settings, root, graphs),
+    )
+    known = {graph.key for graph in graphs if graph.provenance is not None}
+    unknown = tuple(key for key in wanted if key not in known)
+    return Attached(found, len(wanted), unknown, _missing(graphs))
+
+
+def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Settings:
+    return dataclasses.replace(
+        settings,
+        user_roots=settings.user_roots or (root,),
+        library_roots=settings.library_roots or library_roots(),
+        torch_version=settings.torch_version or _torch_version(graphs),
+    )
+
+
+def _records(store: Store, key: str, gaps: list[Gap]) -> list[Provenance]:
+    found = list[Provenance]()
+    for path in store.find(key):
+        try:
+            found.append(store.read(path))
+        except StoreError as error:
+            gaps.append(Gap(GapReason.RECORD_UNREADABLE, str(error)))
+    return found
+
+
+def _instance(index: int, key: str, record: Provenance, root: str) -> GraphInstance:
+    return GraphInstance(
+        index=index,
+        key=key,
+        compile_id=None,
+        is_backward=record.is_backward,
+        cache_state=CacheState.ATTACHED,
+        cache_detail=_FROM,
+        compile_ns=0,
+        output_module=None,
+        provenance=record,
+        nodes=tuple(_expanded(node, root) for node in record.nodes),
+        line_evidence=tuple(_evidence(node, root) for node in record.nodes),
+        runs_optimizer=any("/torch/optim/" in f.file for n in record.nodes for f in n.stack),
+    )
+
+
+def _expanded(node: FxNode, root: str) -> FxNode:
+    stack = tuple(dataclasses.replace(f, file=expand(f.file, root)) for f in node.stack)
+    return dataclasses.replace(node, stack=stack)
+
+
+def _evidence(node: FxNode, root: str) -> LineEvidence:
+    if not node.stack:
+        return LineEvidence.ABSENT
+    are_there = all(stands(frame.file, frame.line, frame.code, root) for frame in node.stack)
+    return LineEvidence.ATTACHED if are_there else LineEvidence.STALE
+
+
+def _missing(graphs: list[GraphInstance]) -> tuple[str, ...]:
+    attached = [graph for graph in graphs if graph.cache_state is CacheState.ATTACHED]
+    frames = (frame for graph in attached for node in graph.nodes for frame in node.stack)
+    files = dict.fromkeys(frame.file for frame in frames)
+    return tuple(file for file in files if not Path(file).is_file())
+
+
+def _with_counts(
+    graph: GraphInstance, store: Store, trace: Trace, gaps: list[Gap]
+) -> GraphInstance:
+    """Give a graph what a run learnt of its library calls, which a replay alone does not tell."""
+    if graph.provenance is None or graph.library_counts or graph.stored_counts:
+        return graph
+    digest = work_digest(graph.provenance)
+    for device in dict.fromkeys(device.name for device in trace.devices):
+        try:
+            if counts := store.counts(digest, device):
+                return dataclasses.replace(graph, stored_counts=counts)
+        except StoreError as error:
+            gaps.append(Gap(GapReason.RECORD_UNREADABLE, str(error)))
+    return graph
+
+
+def _torch_version(graphs: list[GraphInstance]) -> str:
+    versions = (graph.provenance.torch_version for graph in graphs if graph.provenance)
+    return next(versions, "")

@@ -1,0 +1,53 @@
+"""Owns ``profiler-ext attach``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HELP = "lead a trace that was recorded without us to lines, by what the store knows"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    parser.add_argument("trace", type=Path, metavar="TRACE", help="of torch.profiler, may be .gz")
+    parser.add_argument("-o", "--output", type=Path, default=Path("profile_out"), metavar="DIR")
+    parser.add_argument("--force", action="store_true", help="replace a session that is in DIR")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder of the script that was profiled; by default the working folder",
+    )
+    parser.add_argument(
+        "--cache-dir", type=Path, metavar="DIR", help="Inductor's cache folder; by default torch's"
+    )
+    parser.set_defaults(command=_attach)
+
+
+def _attach(options: argparse.Namespace) -> int:
+    from profiler_ext.attaching import attach
+    from profiler_ext.cli.cache import open_store
+    from profiler_ext.cli.run import print_session
+    from profiler_ext.kineto.recording import read_recording
+    from profiler_ext.output import check_folder, write_all
+    from profiler_ext.session import Session
+
+    check_folder(options.output, force=options.force)
+    store = open_store(options.cache_dir)
+    attached = attach(read_recording(options.trace), store, options.root)
+    session = Session(attached.recording)
+    write_all(session, options.output)
+    print_session(session, options.output)
+    for file in attached.missing:
+        print(f"profiler-ext: there is no {file}; give its folder with --root", file=sys.stderr)
+    for key in attached.unknown:
+        print(f"profiler-ext: {store.folder} knows no graph {key}", file=sys.stderr)
+    if not attached.keys:
+        print(
+            "profiler-ext: the trace names no compiled graph that torch's cache has a key for",
+            file=sys.stderr,
+        )
+    return 0

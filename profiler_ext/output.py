@@ -1,0 +1,46 @@
+"""Owns the folder of a session: that it may be written, and the files that belong into it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from profiler_ext.errors import OutputError, UsageError
+from profiler_ext.session import FILE_NAME, Session, export_as
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Make a folder, so that a session can be written into it.
+
+    Args:
+        folder: where the files shall be.
+        force: a session that is there may be replaced.
+
+    Raises:
+        UsageError: A session is in the way.
+        OutputError: It cannot be made or written.
+    """
+    if (folder / FILE_NAME).exists() and not force:
+        raise UsageError(f"{folder} holds a session; choose another folder, or add --force")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise OutputError(f"{folder} is not a folder; choose another with -o") from None
+    except OSError as error:
+        raise OutputError(
+            f"cannot make {folder}: {error.strerror}; choose another with -o"
+        ) from None
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"cannot write into {folder}; choose another with -o")
+
+
+def write_all(session: Session, folder: Path) -> None:
+    """Write a session, its Perfetto trace, its tables and its report.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    session.save(folder)  # first: from it all else can be made again
+    export_as(session, "perfetto", folder / "trace.pftrace")
+    export_as(session, "csv", folder)
+    export_as(session, "html", folder / "report.html")

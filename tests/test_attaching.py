@@ -1,0 +1,136 @@
+"""A trace that was recorded without us is led to lines by what the store knows, or says why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler_ext.attaching import attach
+from profiler_ext.attribution import attribute
+from profiler_ext.cli import main
+from profiler_ext.records import Device, Frame, Provenance, Recording
+from profiler_ext.session import Session, load
+from profiler_ext.store import Store, to_bytes, with_digest, work_digest
+from tests.attribution.graphs import extern, graph, node, triton
+from tests.attribution.reading import rows
+from tests.attribution.timeline import Timeline
+
+SOURCE = "import torch\n\n\ndef forward(x):\n    y = x * 3\n    return y @ y\n"
+LINES = {5: "y = x * 3", 6: "return y @ y"}
+DEVICE = "NVIDIA H200"
+
+
+def record(dynamo_digest: str = "d1", **changes: int) -> Provenance:
+    """Return the record of a graph: a product on line 5, two library calls on line 6."""
+    at = {"mul": 5, "mm": 6, "mm_1": 6, **changes}
+    frames = {
+        name: Frame("<script>/model.py", line, "forward", LINES.get(line))
+        for name, line in at.items()
+    }
+    nodes = [node(name, line, stack=(frames[name],)) for name, line in at.items()]
+    sites = [triton("triton_poi", "mul"), extern("mm", "mm"), extern("mm", "mm_1")]
+    made = graph(nodes, sites).provenance
+    assert made is not None
+    return with_digest(dataclasses.replace(made, dynamo_digest=dynamo_digest))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "model.py").write_text(SOURCE)
+    kept = Store(tmp_path / "cache" / "profiler_ext")
+    kept.put("fkey", "d1", to_bytes(record()))
+    return kept
+
+
+def plain(*keys: str) -> Recording:
+    """Return what torch.profiler alone records: replays of CUDA graphs, no operators."""
+    timeline = Timeline()
+    for key in keys:
+        with timeline.forward(key):
+            timeline.replay("triton_poi", "k1", "k2", "k3")
+    trace = dataclasses.replace(timeline.trace(), devices=(Device(0, DEVICE),))
+    return Recording(trace)
+
+
+def told(recording: Recording) -> list[tuple[str | None, int | None, str | None, str | None]]:
+    """Return file, line, evidence and gap of each share."""
+    analysis = attribute(recording)
+    places = [analysis.places[at] for at in analysis.shares.place]
+    return [(p.file and Path(p.file).name, p.line, p.evidence, p.gap) for p in places]
+
+
+LED = ("model.py", 5, "stored_record_of_equal_graph", None)
+OPEN = (None, None, None, "ambiguous_extern_run")
+
+
+def test_a_graph_is_found_by_its_key_and_says_where_its_lines_come_from(
+    store: Store, tmp_path: Path
+) -> None:
+    found = attach(plain("fkey"), store, tmp_path)
+    assert (found.keys, found.unknown, found.missing) == (1, (), ())
+    assert told(found.recording) == [LED, OPEN, OPEN, OPEN]
+    assert found.recording.settings.user_roots == (str(tmp_path),)
+    assert any("attached from the store" in note for note in attribute(found.recording).notes)
+
+
+def test_what_a_run_learnt_of_library_calls_places_them(store: Store, tmp_path: Path) -> None:
+    store.put_counts(work_digest(record()), DEVICE, ((1, 1), (2, 2)))
+    found = attach(plain("fkey"), store, tmp_path)
+    assert rows(attribute(found.recording), "call_site", "evidence") == [
+        (0, "replay_order"),
+        (1, "order_and_counts_of_another_run"),
+        (2, "order_and_counts_of_another_run"),
+        (2, "order_and_counts_of_another_run"),
+    ]
+
+
+def test_a_line_that_does_not_stand_any_more_is_not_given(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("# new\n" + SOURCE)
+    found = attach(plain("fkey"), store, tmp_path)
+    assert told(found.recording)[0] == (None, None, "recorded_line_changed", "stale_source_line")
+    elsewhere = attach(plain("fkey"), store, tmp_path / "cache")
+    assert elsewhere.missing == (str(tmp_path / "cache" / "model.py"),)
+
+
+def test_two_records_of_one_key_that_differ_are_no_choice_to_make(
+    store: Store, tmp_path: Path
+) -> None:
+    store.put("fkey", "d2", to_bytes(record("d2", mul=6)))
+    found = attach(plain("fkey"), store, tmp_path)
+    assert told(found.recording) == [(None, None, None, "graph_ambiguous")] * 4
+
+
+def test_what_the_store_cannot_give_is_named(store: Store, tmp_path: Path) -> None:
+    store.put("fbad", "d1", b"PXPR")
+    found = attach(plain("fkey", "fbad", "fnone"), store, tmp_path)
+    assert (found.keys, found.unknown) == (3, ("fbad", "fnone"))
+    assert [(gap.reason, gap.detail.split(":")[0]) for gap in found.recording.gaps] == [
+        ("record_unreadable", "fbad.d1.pxpr")
+    ]
+    assert [gap for *_, gap in told(found.recording)[4:]] == ["graph_not_captured"] * 8
+
+
+def test_the_command_writes_a_session_without_torch(store: Store, tmp_path: Path) -> None:
+    trace = Session(plain("fkey", "fnone")).export(tmp_path / "plain.json.gz")
+    words = ["attach", trace, "-o", tmp_path / "out", "--root", tmp_path]
+    words += ["--cache-dir", tmp_path / "cache"]
+    code = "import sys; sys.modules['torch'] = None; from profiler_ext.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        check=False,
+    )
+    assert done.stderr.splitlines() == [
+        f"profiler-ext: {store.folder} knows no graph fnone",
+    ]
+    assert "model.py:5" in done.stdout
+    again = load(tmp_path / "out")
+    assert list(again.by_line().dropna(subset=["line"]).line) == [5]
+    assert list(again.graphs().cache_state) == ["attached"]
+    assert main(["attach", str(trace), "-o", str(tmp_path / "out")]) == 2
