@@ -11,6 +11,7 @@ _EXACT = "the exact FX nodes of a kernel"
 _MOVED = "estimates of bytes moved"
 _KEYS = "the link from a launch to its graph"
 _CALLS = "what a library call reads, writes and is"
+_STRICT = "whether --recompile may miss a cache"
 _JOINT = "seq_table"
 _MODULES = "the module that a compiled region was called on"
 
@@ -39,6 +40,11 @@ ALL = (
     Point("torch._inductor.codecache", "get_path", ("basename", "extension"), _KEYS),
     *_names("torch._inductor.config", _KEYS, "fx_graph_cache", "force_disable_caches"),
     *_names("torch._inductor.runtime.cache_dir_utils", "the store", "cache_dir"),
+    *_names("torch._inductor.ir", "mutated inputs", "ComputedBuffer", "Pointwise", "InputsKernel"),
+    *_names("torch._inductor.ir", "mutated inputs", "IRNode.get_origins"),
+    *_names("torch._subclasses.fake_tensor", "compiled autograd", "unset_fake_temporarily"),
+    *_names("torch._functorch.config", _STRICT, "strict_autograd_cache"),
+    *_names("torch._dynamo.config", _STRICT, "strict_precompile"),
     *_names("torch._guards", _KEYS, "CompileContext.current_compile_id"),
     *_names("torch._dynamo.eval_frame", _MODULES, "_maybe_set_eval_frame"),
     *_names("torch._C._profiler", "events for C++ kernels", "_RecordFunctionFast"),
