@@ -41,7 +41,7 @@ ALL = (
     *_names("torch._inductor.config", _KEYS, "fx_graph_cache", "force_disable_caches"),
     *_names("torch._inductor.runtime.cache_dir_utils", "the store", "cache_dir"),
     *_names("torch._inductor.ir", "mutated inputs", "ComputedBuffer", "Pointwise", "InputsKernel"),
-    *_names("torch._inductor.ir", "mutated inputs", "IRNode.get_origins"),
+    *_names("torch._inductor.ir", "mutated inputs", "Operation.get_origins"),
     *_names("torch._subclasses.fake_tensor", "compiled autograd", "unset_fake_temporarily"),
     *_names("torch._functorch.config", _STRICT, "strict_autograd_cache"),
     *_names("torch._dynamo.config", _STRICT, "strict_precompile"),
