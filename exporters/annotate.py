@@ -16,6 +16,7 @@ from exporters.terminal import text_console
 from exporters.wording import (
     PHASE_STYLES,
     heading,
+    heading_of_ranks,
     printable,
     records,
     short_path,
@@ -50,12 +51,12 @@ class AnnotatedFile:
 
 
 def annotated(
-    analysis: Analysis, texts: Mapping[str, str], files: Sequence[str] = ()
+    analyses: Sequence[Analysis], texts: Mapping[str, str], files: Sequence[str] = ()
 ) -> list[AnnotatedFile]:
     """Return the source files that took device time, the user's own first.
 
     Args:
-        analysis: what attribution found.
+        analyses: what attribution found, of one rank or of several, which are summed.
         texts: recorded path to the text of that file now.
         files: names or ends of paths; without any, every file that took time.
 
@@ -65,15 +66,15 @@ def annotated(
     Raises:
         UsageError: A name fits no file.
     """
-    times = _times(analysis)
-    every = [AnnotatedFile(f, times.get(f.path, {})) for f in source_files(analysis, texts)]
+    times = _times(analyses)
+    every = [AnnotatedFile(f, times.get(f.path, {})) for f in _files(analyses, texts)]
     if not files:
         return [each for each in every if each.times]
     return [each for name in files for each in _named(name, every)]
 
 
 def annotate(
-    analysis: Analysis,
+    analyses: Sequence[Analysis],
     texts: Mapping[str, str],
     files: Sequence[str] = (),
     format: str = "text",
@@ -82,7 +83,7 @@ def annotate(
     """Return annotated source as text.
 
     Args:
-        analysis: what attribution found.
+        analyses: as in :func:`annotated`.
         texts: recorded path to the text of that file now.
         files: names or ends of paths; without any, every file that took time.
         format: ``text`` for a person, ``json`` with raw nanoseconds.
@@ -97,20 +98,23 @@ def annotate(
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {' or '.join(FORMATS)}")
     if format == "json":
-        return _json(annotated(analysis, texts, files))
+        return _json(annotated(analyses, texts, files))
     file = io.StringIO()
     console = text_console(file, width)
-    print_annotated(analysis, console, texts, files)
+    print_annotated(analyses, console, texts, files)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
 def print_annotated(
-    analysis: Analysis, console: Console, texts: Mapping[str, str], files: Sequence[str] = ()
+    analyses: Sequence[Analysis],
+    console: Console,
+    texts: Mapping[str, str],
+    files: Sequence[str] = (),
 ) -> None:
     """Print annotated source.
 
     Args:
-        analysis: what attribution found.
+        analyses: as in :func:`annotated`.
         console: where to; lines are cut to its width.
         texts: recorded path to the text of that file now.
         files: names or ends of paths; without any, every file that took time.
@@ -118,21 +122,32 @@ def print_annotated(
     Raises:
         UsageError: A name fits no file.
     """
-    chosen = annotated(analysis, texts, files)
-    _say(console, Text(heading(analysis), style="bold"))
+    chosen = annotated(analyses, texts, files)
+    told = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
+    _say(console, Text(told, style="bold"))
     if not chosen:
         _say(console, Text("No device time was led to a source line."))
     for each in chosen:
-        _print_file(each, analysis, console)
+        _print_file(each, analyses, console)
 
 
-def _times(analysis: Analysis) -> dict[str, dict[int, Times]]:
+def _times(analyses: Sequence[Analysis]) -> dict[str, dict[int, Times]]:
     times: dict[str, dict[int, Times]] = {}
-    for row in records(tables.by_line(analysis)):
+    for row in records(tables.of_ranks(analyses, 0, "by_line")):
         if row["file"] is not None:
             spent = {phase: row[phase] for phase in Phase if row[phase]}
             times.setdefault(row["file"], {})[row["line"]] = spent
     return times
+
+
+def _files(analyses: Sequence[Analysis], texts: Mapping[str, str]) -> Iterable[SourceFile]:
+    """The source files of all ranks, each once."""
+    known: dict[str, SourceFile] = {}
+    for file in (file for analysis in analyses for file in source_files(analysis, texts)):
+        before = known.get(file.path, file)
+        lines = dict(sorted({**file.lines, **before.lines}.items()))
+        known[file.path] = SourceFile(file.path, lines, before.missing or file.missing)
+    return known.values()
 
 
 def _named(name: str, every: Iterable[AnnotatedFile]) -> list[AnnotatedFile]:
@@ -147,9 +162,11 @@ def _named(name: str, every: Iterable[AnnotatedFile]) -> list[AnnotatedFile]:
     return found
 
 
-def _print_file(each: AnnotatedFile, analysis: Analysis, console: Console) -> None:
-    name = short_path(each.source.path, analysis.recording.settings)
-    steps = f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}"
+def _print_file(each: AnnotatedFile, analyses: Sequence[Analysis], console: Console) -> None:
+    name = short_path(each.source.path, analyses[0].recording.settings)
+    count = len({step.number for analysis in analyses for step in analysis.steps})
+    ranks = f" of {len(analyses)} ranks" if len(analyses) > 1 else ""
+    steps = f"{count} step{'s' if count != 1 else ''}{ranks}"
     title = f"{name}: {time_text(each.duration_ns)} in {steps}"
     console.print()
     _say(console, Text(printable(title), style="bold"))

@@ -81,9 +81,12 @@ def read_texts(paths: Iterable[str], settings: Settings) -> dict[str, str]:
     return {path: text for path, text in texts if text is not None}
 
 
-def sources_here(analysis: Analysis) -> dict[str, str]:
+def sources_here(*analyses: Analysis) -> dict[str, str]:
     """Return the text of the recorded source files that are on this machine, by path."""
-    return read_texts(recorded_lines(analysis), analysis.recording.settings)
+    found: dict[str, str] = {}
+    for analysis in analyses:
+        found |= read_texts(recorded_lines(analysis), analysis.recording.settings)
+    return found
 
 
 def _source_file(path: str, known: Mapping[int, str], text: str | None) -> SourceFile:

@@ -75,6 +75,29 @@ class MergedSession(Tabled):
         base_ns = self.analyses[0].recording.trace.base_ns
         return tables.of_ranks(self.analyses, base_ns, name, *arguments, **filters)
 
+    def of_rank(self, rank: int | None) -> tuple[Analysis, ...]:
+        """Return the analysis of one rank, or all of them.
+
+        Raises:
+            UsageError: There is no such rank.
+        """
+        known = {each.recording.settings.rank: each for each in self.analyses}
+        if rank is None:
+            return self.analyses
+        if rank not in known:
+            listed = ", ".join(map(str, known))
+            raise UsageError(f"there is no rank {rank}; ask for one of the ranks: {listed}")
+        return (known[rank],)
+
+    def annotate(
+        self, *files: str, rank: int | None = None, format: str = "text", width: int = 120
+    ) -> str:
+        """Return source with the time of all ranks, or of one, in the margin."""
+        from exporters import annotate, sources
+
+        analyses = self.of_rank(rank)
+        return annotate.annotate(analyses, sources.sources_here(*analyses), files, format, width)
+
     def by(self, name: str) -> pd.DataFrame:
         """Return the summing table of a name: ``line``, ``module``, ``op``, ...
 

@@ -88,7 +88,7 @@ class Session(Tabled):
         from exporters import annotate, sources
 
         texts = sources.sources_here(self.analysis)
-        return annotate.annotate(self.analysis, texts, files, format, width)
+        return annotate.annotate([self.analysis], texts, files, format, width)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -15,6 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
     parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
     parser.add_argument("files", nargs="*", metavar="FILE", help="default: all that took time")
+    parser.add_argument("--rank", type=int, metavar="N", help="of several ranks only this one")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.set_defaults(command=_annotate)
 
@@ -24,15 +25,17 @@ def _annotate(options: argparse.Namespace) -> int:
 
     from exporters.annotate import annotate, print_annotated
     from exporters.sources import sources_here
-    from profiler_ext.session import load
+    from profiler_ext.merging import MergedSession, load
 
-    analysis = load(options.session).analysis
-    texts = sources_here(analysis)
+    session = load(options.session)
+    merged = session if isinstance(session, MergedSession) else MergedSession([session])
+    analyses = merged.of_rank(options.rank)
+    texts = sources_here(*analyses)
     if options.format == "text":
         console = Console(highlight=False)
         if not console.is_terminal:  # a file or a pipe keeps whole lines
             console.width = _FILE_WIDTH
-        print_annotated(analysis, console, texts, options.files)
+        print_annotated(analyses, console, texts, options.files)
     else:
-        sys.stdout.write(annotate(analysis, texts, options.files, options.format))
+        sys.stdout.write(annotate(analyses, texts, options.files, options.format))
     return 0

@@ -42,16 +42,16 @@ forward  backward   line  code
 
 
 def test_source_has_the_time_of_each_phase_in_the_margin():
-    assert annotate(gpu_step(), {MODEL: TEXT}, width=80) == WHOLE
+    assert annotate([gpu_step()], {MODEL: TEXT}, width=80) == WHOLE
 
 
 def test_a_file_that_is_not_there_shows_the_recorded_lines():
-    assert RECORDED in annotate(gpu_step(), {}, ("model.py",), width=80)
+    assert RECORDED in annotate([gpu_step()], {}, ("model.py",), width=80)
 
 
 def test_lines_in_between_that_are_not_known_are_marked():
     places = tuple(replace(p, line=99, stack=()) if p.line == 14 else p for p in GPU_PLACES)
-    lines = annotate(replace(gpu_step(), places=places), {}, width=80).splitlines()
+    lines = annotate([replace(gpu_step(), places=places)], {}, width=80).splitlines()
     assert [line.strip() for line in lines[-3:]] == [
         "13.3 us   20.0 us     13  h = F.gelu(h)",
         "...",
@@ -60,26 +60,26 @@ def test_lines_in_between_that_are_not_known_are_marked():
 
 
 def test_a_file_without_time_is_shown_when_it_is_named():
-    assert "train.py: 0 ns in 1 step" in annotate(gpu_step(), {}, ("train.py",))
+    assert "train.py: 0 ns in 1 step" in annotate([gpu_step()], {}, ("train.py",))
 
 
 @pytest.mark.parametrize("width", [30, 60, 200])
 def test_no_line_is_wider_than_the_terminal(width):
     code = "x = " + "long_name + " * 50
     places = tuple(replace(place, code=code) for place in GPU_PLACES)
-    text = annotate(replace(gpu_step(), places=places), {}, width=width)
+    text = annotate([replace(gpu_step(), places=places)], {}, width=width)
     assert max(map(len, text.splitlines())) == width
 
 
 def test_code_does_not_steer_the_terminal():
     places = tuple(replace(place, code="\x1b]0;owned\x07[red]x[/red]") for place in GPU_PLACES)
-    text = annotate(replace(gpu_step(), places=places), {})
+    text = annotate([replace(gpu_step(), places=places)], {})
     assert "\N{REPLACEMENT CHARACTER}]0;owned\N{REPLACEMENT CHARACTER}[red]x[/red]" in text
     assert "\x1b" not in text
 
 
 def test_json_holds_raw_nanoseconds():
-    document = json.loads(annotate(gpu_step(), {}, ("gpt/model.py",), format="json"))
+    document = json.loads(annotate([gpu_step()], {}, ("gpt/model.py",), format="json"))
     (file,) = document["files"]
     assert (document["schema_version"], file["path"], file["is_whole"]) == (1, MODEL, False)
     assert file["duration_ns"] == 140_001
@@ -97,7 +97,7 @@ def test_json_holds_raw_nanoseconds():
 
 def test_nothing_led_to_a_line_says_so():
     places = tuple(replace(p, file=None, line=None, stack=()) for p in GPU_PLACES)
-    text = annotate(replace(gpu_step(), places=places), {})
+    text = annotate([replace(gpu_step(), places=places)], {})
     assert text.splitlines()[1:] == ["No device time was led to a source line."]
 
 
@@ -110,4 +110,4 @@ def test_nothing_led_to_a_line_says_so():
 )
 def test_what_is_not_there_cannot_be_asked_for(asked, message):
     with pytest.raises(UsageError, match=message):
-        annotate(gpu_step(), {}, **asked)
+        annotate([gpu_step()], {}, **asked)
