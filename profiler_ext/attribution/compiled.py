@@ -99,13 +99,14 @@ class CompiledJudge:
     def _nodeless(self, found: Invocation, site: CallSite) -> Place:
         """Return the place of a site whose nodes capture could not tell."""
         level = Level.NONE if site.op is None else Level.OP
-        phase = graph_phase(self._graph(found), found.call.context)
+        graph = self._graph(found)
+        is_doubted = GapReason.CALL_SITES_UNVERIFIED in _doubts(graph)
         return Place(
             graph=found.graph,
             aten_op=site.op,
-            phase=phase,
+            phase=graph_phase(graph, found.call.context),
             level=level,
-            gap=GapReason.NO_SOURCE_LINE,
+            gap=GapReason.CALL_SITES_UNVERIFIED if is_doubted else GapReason.NO_SOURCE_LINE,
         )
 
     def _give_gap(self, found: Invocation, launch: int, gap: GapReason, unit: Unit | None) -> None:
@@ -122,10 +123,8 @@ class CompiledJudge:
 
     def _named_reason(self, found: Invocation, gap: GapReason) -> GapReason:
         """Blame capture for a mismatch where it could not check its own call sites."""
-        graph = self._graph(found)
-        provenance = graph.provenance if graph else None
-        doubts = {g.reason for g in provenance.gaps} if provenance else set()
         unverified = GapReason.CALL_SITES_UNVERIFIED
+        doubts = _doubts(self._graph(found))
         is_doubted = gap is GapReason.ALIGNMENT_MISMATCH and unverified in doubts
         return unverified if is_doubted else gap
 
@@ -137,6 +136,11 @@ def _site_kind(site: CallSite) -> LaunchKind:
     """Tell the kind of what a call site launches; a traced collective is a library call too."""
     communicates = names.is_communication(site.op or "")
     return LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind)
+
+
+def _doubts(graph: GraphInstance | None) -> set[str]:
+    provenance = graph.provenance if graph else None
+    return {gap.reason for gap in provenance.gaps} if provenance else set()
 
 
 def kind_by_name(name: str, category: str, *, is_glue: bool) -> LaunchKind:

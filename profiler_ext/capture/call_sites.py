@@ -34,6 +34,7 @@ class PendingSite:
         moved_bytes: what it loads and stores, where its schedule tells.
         limits: for each node, how often the kernel computes an element of it at most; empty
             where that is not known.
+        is_commented: the comment above the launch names the ops of all its nodes.
     """
 
     kind: SiteKind
@@ -46,6 +47,7 @@ class PendingSite:
     graph: torch.fx.Graph | None = None
     moved_bytes: int | None = None
     limits: tuple[int, ...] = ()
+    is_commented: bool = True
 
     def sealed(self, ordinal: int, path: str, prefix: str) -> CallSite:
         """Return the site as a record.
@@ -124,6 +126,7 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         traffic.moved_bytes(one.traffic for one in scheduled),
         # A template's body runs once for each of its outputs, and loops over what it sums.
         () if kind is SiteKind.TRITON_TEMPLATE else tuple(computed[node] for node in ordered),
+        schedules.is_commented(node_schedule),
     )
 
 

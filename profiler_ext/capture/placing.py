@@ -7,7 +7,7 @@ that each launch has a site of its own. ``3/1`` is the second site of what site 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch.fx
@@ -35,6 +35,10 @@ class PlacedSite:
     prefix: str = ""
     caller: torch.fx.Node | None = None
     function: str = "call"
+
+    def without_nodes(self) -> PlacedSite:
+        """Return the place of a site of which it is not known what it computes."""
+        return replace(self, site=replace(self.site, nodes=(), inlined=(), limits=()))
 
 
 def placed_sites(entries: Entries, entries_of: Callable[[Any], Entries]) -> list[PlacedSite]:

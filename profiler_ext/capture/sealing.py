@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 import torch.fx
 
 from profiler_ext.capture.call_sites import partial_sum_site
+from profiler_ext.capture.comments import contradicted
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.correspondence import bound
 from profiler_ext.capture.fx_nodes import Nested, Surroundings, describe_nested, describe_nodes
@@ -37,6 +39,9 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     calls = wrapper_calls(inductor.wrapper_source(artifact) or "")
     sites = placed_sites(compiles.sites(graph), compiles.sites)
     sites = _with_partial_sums(sites, calls.get("call", ()), graph)
+    wrong = contradicted(sites, calls)
+    doubts = (*compiles.take_gaps(), *_contradictions(sites, calls), *_doubted(sites, wrong))
+    sites = [placed.without_nodes() if at in wrong else placed for at, placed in enumerate(sites)]
     around = surroundings(compiles, gm)
     inner = describe_nested(_nested_nodes(sites), around)
     provenance = Provenance(
@@ -49,7 +54,7 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
         nodes=(*describe_nodes(gm.graph.nodes, around), *inner),
         entered=_entered(compiles) if graph.is_backward else (),
         call_sites=tuple(p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)),
-        gaps=(*compiles.take_gaps(), *_contradictions(sites, calls)),
+        gaps=doubts,
     )
     return with_digest(bound(provenance, around.dynamo))
 
@@ -153,6 +158,13 @@ def _contradictions(sites: list[PlacedSite], calls: _Calls) -> tuple[Gap, ...]:
     if not wrong:
         return ()
     return (Gap(GapReason.CALL_SITES_UNVERIFIED, f"the wrapper's text differs in {wrong}"),)
+
+
+def _doubted(sites: list[PlacedSite], wrong: Collection[int]) -> tuple[Gap, ...]:
+    """Sites that lost their nodes, since the comment above the launch names other ops."""
+    names = sorted({sites[at].site.kernel for at in wrong})
+    detail = f"the generated code's comments name other ops for {names}"
+    return (Gap(GapReason.CALL_SITES_UNVERIFIED, detail),) if names else ()
 
 
 def _recorded(sites: list[PlacedSite]) -> dict[str, list[str]]:

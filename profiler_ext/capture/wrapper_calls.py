@@ -6,10 +6,12 @@ The text is parsed, never run. Partitions are followed where the runner calls th
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 _PARTIAL = ("sum", "amax", "amin", "prod", "any")
+_COMMENT = re.compile(r"\s*# .* Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
 _EXTERN = ("extern_kernels", "aten", "torch.ops")
 
 
@@ -23,12 +25,16 @@ class WrapperCall:
         buffer: name of the buffer assigned, if one is.
         generated: Inductor generated the kernel.
         partial: it finishes the partial values in a workspace.
+        line: where it stands in the text.
+        ops: the ATen ops in the comment above it; ``None`` where there is none.
     """
 
     callee: str
     buffer: str | None
     generated: bool
     partial: bool = False
+    line: int = field(default=0, compare=False)
+    ops: frozenset[str] | None = None
 
 
 def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
@@ -51,10 +57,24 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     partitions = {name: f for name, f in functions.items() if name.startswith("partition_")}
     graphs = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
     graphs = {name: f for name, f in graphs.items() if name not in partitions}
+    graphs["call"] = functions["call"]
+    found = {name: list(_calls(function.body, partitions)) for name, function in graphs.items()}
+    comments = _commented(source, {call.line for calls in found.values() for call in calls})
     return {
-        name: tuple(_calls(function.body, partitions))
-        for name, function in {**graphs, "call": functions["call"]}.items()
+        name: tuple(replace(call, ops=comments.get(call.line)) for call in calls)
+        for name, calls in found.items()
     }
+
+
+def _commented(source: str, launches: set[int]) -> dict[int, frozenset[str]]:
+    """The ops in the comment above each launch, by the launch's line."""
+    found, ops = dict[int, frozenset[str]](), None
+    for number, line in enumerate(source.split("\n"), start=1):
+        if (comment := _COMMENT.match(line)) is not None:
+            ops = frozenset(name for name in comment[1].split(", ") if name)
+        elif number in launches and ops is not None:
+            found[number], ops = ops, None
+    return found
 
 
 def _calls(body: list[ast.stmt], partitions: dict[str, ast.FunctionDef]) -> Iterator[WrapperCall]:
@@ -67,7 +87,7 @@ def _calls(body: list[ast.stmt], partitions: dict[str, ast.FunctionDef]) -> Iter
             if partition in partitions:
                 yield from _calls(partitions[partition].body, partitions)
             elif (call := _launch(value, _assigned(statement))) is not None:
-                yield call
+                yield replace(call, line=statement.lineno)
 
 
 def _launch(call: ast.Call, buffer: str | None) -> WrapperCall | None:

@@ -76,6 +76,17 @@ def original_aten(meta: Meta) -> str | None:
     return None if op is None else str(op)
 
 
+def commented_op(node: torch.fx.Node) -> str | None:
+    """Return the op as a comment in generated code names it: ``aten.view``, without overload.
+
+    Source: ``torch/_inductor/utils.py``, ``get_kernel_metadata``.
+    """
+    op = node.meta.get("original_aten")
+    if isinstance(op, torch._ops.OpOverload):
+        return str(op.overloadpacket)
+    return op.__name__ if isinstance(op, torch._ops.HigherOrderOperator) else None
+
+
 def integer(meta: Meta, key: str) -> int | None:
     """Return an integer entry, or ``None``."""
     value = meta.get(key)

@@ -58,6 +58,16 @@ def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
                 yield _describe(leaf)
 
 
+def is_commented(node_schedule: Iterable[Any]) -> bool:
+    """Tell whether the comment above a kernel's launch names all that its schedule lists.
+
+    Source: ``torch/_inductor/utils.py``, ``aggregate_origins`` looks into no fused node, as
+    foreach and combo kernels have them.
+    """
+    entries = [entry for entry in node_schedule if hasattr(entry, "get_nodes")]
+    return all(getattr(entry, "node", None) is not None for entry in entries)
+
+
 def _describe(leaf: Any) -> ScheduledNode:
     graph = current_graph()
     buffers = [dep for dep in leaf.read_writes.reads if _moves_data(dep)]

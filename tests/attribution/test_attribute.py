@@ -326,6 +326,14 @@ def test_a_mismatch_is_capture_s_doubt_where_it_could_not_check_its_call_sites()
     assert rows(analysis, "gap")[-2:] == [("",), ("call_sites_unverified",)]
 
 
+def test_a_site_that_the_code_s_own_comments_contradict_is_capture_s_doubt():
+    doubts = (Gap(GapReason.CALL_SITES_UNVERIFIED, "the comments name other ops"),)
+    sites = (replace(SITES[0], nodes=(), weights=()), *SITES[1:])
+    analysis = attribute(_one_call().recording(graph(NODES, sites, gaps=doubts)))
+    first, *others = rows(analysis, "gap")
+    assert (first, set(others)) == (("call_sites_unverified",), {("",)})
+
+
 def test_a_graph_most_of_whose_kernels_do_not_fit_is_not_believed():
     other = graph(NODES, (triton("triton_red_fused_sum_3", "mul"), extern("mm", "mm")))
     assert rows(attribute(_one_call().recording(other)), "gap") == [("alignment_mismatch",)] * 4

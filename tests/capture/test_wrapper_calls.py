@@ -92,3 +92,17 @@ def test_a_nested_graph_s_function_has_its_launches_to_itself():
         "true_graph_0": ["cpp_fused_sin_1"],
         "call": ["cpp_fused_sum_0", "extern_kernels.mm"],
     }
+
+
+def test_a_launch_has_the_ops_of_the_comment_above_it_and_no_other_s() -> None:
+    text = """
+        def call(args):
+            # Topologically Sorted Source Nodes: [a, b], Original ATen: [aten.mul, aten.sin]
+            stream0 = get_raw_stream(0)
+            triton_poi_fused_mul_sin_0.run(arg0_1, buf0, 4, stream=stream0)
+            cpp_fused_add_0(buf0)
+            # Unsorted Source Nodes: [], Original ATen: []
+            triton_for_fused_1.run(buf0, stream=stream0)
+    """
+    found = [call.ops for call in wrapper_calls(dedent(text))["call"]]
+    assert found == [frozenset({"aten.mul", "aten.sin"}), None, frozenset()]

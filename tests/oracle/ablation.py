@@ -55,6 +55,8 @@ class Ablation:
         given: call sites that the table gives the line, with a part of their time.
         changed: call sites that are gone, or have other code, without the line.
         unmoved: of the given, those which did not change, as kernel names.
+        equal: of the given, those which did not seem to change, but have the code of one that
+            was not given to the line, so that nobody can tell which of the two went.
         beside: how many changed though they were not given to the line.
     """
 
@@ -63,6 +65,7 @@ class Ablation:
     given: int
     changed: int
     unmoved: tuple[str, ...]
+    equal: int
     beside: int
 
 
@@ -94,15 +97,17 @@ def ablate(seed: int, folder: Path, device: str, limit_s: int) -> Ablation:
     rest = Counter(_signatures(_graphs(Model(seed, (), text), folder, device, limit_s)))
     given, signatures = _given(whole, line), _signatures(whole)
     spare = Counter(signatures) - rest
-    unmoved, left = [], spare.copy()
+    others = {s for (_, is_given), s in zip(given, signatures, strict=True) if not is_given}
+    still, left = [], spare.copy()
     for (name, is_given), signature in zip(given, signatures, strict=True):
         if is_given and left[signature] <= 0:
-            unmoved.append(name)
+            still.append((name, signature in others))
         left[signature] -= is_given
     count = sum(is_given for _, is_given in given)
-    beside = spare.total() - (count - len(unmoved))
+    unmoved = tuple(name for name, has_equal in still if not has_equal)
+    equal, beside = len(still) - len(unmoved), spare.total() - (count - len(still))
     code = model.text.splitlines()[line - 1].strip()
-    return Ablation(seed, code, count, spare.total(), tuple(unmoved), beside)
+    return Ablation(seed, code, count, spare.total(), unmoved, equal, beside)
 
 
 def _without_a_line(text: str, rng: random.Random) -> tuple[int, str]:
@@ -147,13 +152,16 @@ def _signature(site: CallSite, codes: dict[str, str], nodes: dict[str, FxNode]) 
 
 
 def _given(graphs: tuple[GraphInstance, ...], line: int) -> list[tuple[str, bool]]:
-    """Each call site's kernel, and whether the table gives the line a part of its time."""
+    """Each call site's kernel, and whether the table gives the line a part of its time.
+
+    What has no input (an ``iota``) does not count: torch merges it with an equal one.
+    """
     roots = SourceRoots(Settings(library_roots=library_roots()))
     nodes = {g.index: {n.name: n for n in g.nodes} for g in graphs}
     found = []
     for graph, site in _sites(graphs):
         pairs = zip(site.nodes, site.weights, strict=True)
-        stacks = [nodes[graph.index][name].stack for name, weight in pairs if weight]
-        frames = [roots.model_frame(stack) for stack in stacks]
+        made = [nodes[graph.index][name] for name, weight in pairs if weight]
+        frames = [roots.model_frame(node.stack) for node in made if node.inputs]
         found.append((site.kernel, any(f is not None and f.line == line for f in frames)))
     return found
