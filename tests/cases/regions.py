@@ -93,6 +93,25 @@ def one_graph(device):
     return Case(lambda: step(weight, x), phases=("forward", "backward"))
 
 
+def whole_step(device):
+    model = GPT(dropout=0.1).to(device)
+    weights = {name: value.detach().clone() for name, value in model.named_parameters()}
+
+    def loss_of(weights, ids, labels):
+        return torch.func.functional_call(model, weights, (ids, labels))
+
+    @torch.compile
+    def step(weights, ids, labels):
+        gradients, loss = torch.func.grad_and_value(loss_of)(weights, ids, labels)
+        for name, weight in weights.items():
+            weight.sub_(gradients[name] * 0.125)
+        return loss
+
+    batch = tokens(device)
+    phases = ("forward", "backward", "gradient_accumulation")
+    return Case(lambda: step(weights, *batch), phases=phases)
+
+
 CASES = (
     dynamic_shapes,
     recompilations,
@@ -101,4 +120,5 @@ CASES = (
     nested_region,
     cond,
     one_graph,
+    whole_step,
 )

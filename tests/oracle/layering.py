@@ -116,12 +116,6 @@ def graph_break(m: Draft, x: str) -> str:
     return m.line(f"{y} * C")
 
 
-def own_gradient(m: Draft, x: str) -> str:
-    helper = m.function("t", "a = torch.sin(t * C)", "return (a * a * C).sum()")
-    y = m.line(f"torch.func.grad({helper})({x})")
-    return m.line(f"{y} * C + {x}")
-
-
 BLOCKS = (
     matmul,
     linear,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.oracle import arranging, layering, nesting, pointwise, reducing, training
+from tests.oracle import arranging, differentiating, layering, nesting, pointwise, reducing, training
 from tests.oracle.draft import Draft, Model
 
 Blocks = tuple[Callable[[Draft, str], str], ...]
@@ -16,6 +16,7 @@ BLOCKS: Blocks = (
     *layering.BLOCKS,
     *nesting.BLOCKS,
     *training.BLOCKS,
+    *differentiating.BLOCKS,
 )
 ON_A_GPU: Blocks = (*nesting.ON_A_GPU, *training.ON_A_GPU)
 _SIZES = ((64, 128), (8, 32), (32, 4096), (1024, 1024), (16, 65536))
