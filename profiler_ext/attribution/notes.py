@@ -44,8 +44,8 @@ _REMEDIES = {
         "switch capture on before the forward is compiled, and compile it in a fresh cache"
     ),
     GapReason.EAGER_BACKWARD: (
-        "are autograd's own work in graphs of compiled autograd: the backward of what ran eagerly, "
-        "and the accumulation of gradients; torch keeps no line of it, so it is led to its op only"
+        "are autograd's own work in graphs of compiled autograd, the backward of what ran eagerly; "
+        "torch keeps no line of it, so it is led to its op only"
     ),
     GapReason.AUTOTUNING: "are trials of autotuning; profile after a warm-up step",
 }

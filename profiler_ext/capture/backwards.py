@@ -75,10 +75,13 @@ class Backwards:
     def _origins(self, gm: torch.fx.GraphModule) -> Origins:
         copies = {node.name: compiled_autograd.copy_of(node.name) for node in gm.graph.nodes}
         known = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies.values() if c}}
-        found = {node.name: _own(node) for node in gm.graph.nodes if copies[node.name] is None}
-        for name, copy in copies.items():
-            if copy is not None and copy.name in known[copy.aot_id]:
-                found[name] = known[copy.aot_id][copy.name]
+        found: dict[str, Sourced] = {}
+        for node in gm.graph.nodes:
+            copy = copies[node.name]
+            if copy is None:
+                found[node.name] = _own(node, found)
+            elif copy.name in known[copy.aot_id]:
+                found[node.name] = known[copy.aot_id][copy.name]
         return found
 
     def _nodes(self, aot_id: int) -> Mapping[str, Sourced]:
@@ -142,15 +145,28 @@ def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str,
             yield node.name, (described, LineEvidence.COMPILED if is_led else LineEvidence.ABSENT)
 
 
-def _own(node: torch.fx.Node) -> Sourced:
+def _own(node: torch.fx.Node, found: Origins) -> Sourced:
     """Return what Dynamo saw of a node that is no copy: a hook's work, or autograd's own."""
     frames = parse_stack(fx.text(node.meta, "stack_trace"))
     users = tuple(frame for frame in frames if not compiled_autograd.is_machinery(frame.file))
-    origin = FxNode(
+    own = FxNode(
         name=node.name,
         target=fx.target_name(node.target),
         stack=users,
         source_fns=fx.source_fns(node.meta),
-        is_gradient_acc=not users and compiled_autograd.accumulates(node),
     )
-    return origin, LineEvidence.COMPILED if users else LineEvidence.EAGER_BACKWARD
+    if users:
+        return own, LineEvidence.COMPILED
+    summed = compiled_autograd.summed_gradients(node)
+    if not summed:
+        return own, LineEvidence.EAGER_BACKWARD
+    return _sum(replace(own, is_gradient_acc=True), [found[n.name][0] for n in summed])
+
+
+def _sum(own: FxNode, gradients: Sequence[FxNode]) -> Sourced:
+    """Lead a sum of gradients to the line that they are of, where that is one line."""
+    places = {(gradient.stack, gradient.modules) for gradient in gradients}
+    stack, modules = places.pop()
+    if places or not stack:
+        return own, LineEvidence.EAGER_BACKWARD
+    return replace(own, stack=stack, modules=modules), LineEvidence.GRADIENT

@@ -70,6 +70,7 @@ class LineEvidence(StrEnum):
     RECORDED = "recorded_line_still_stands"
     ATTACHED = "stored_record_of_equal_graph"
     STALE = "recorded_line_changed"
+    GRADIENT = "line_of_summed_gradient"
     EAGER_BACKWARD = "eager_backward_node"
     ABSENT = "no_stack"
 

@@ -42,13 +42,18 @@ def copy_of(name: str) -> Copy | None:
     return None if found is None else Copy(int(found["aot_id"]), found["name"])
 
 
-def accumulates(node: torch.fx.Node) -> bool:
-    """Tell whether a node that is copied from no graph sums gradients.
+def summed_gradients(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+    """Return the gradients that a node of autograd's own sums; empty for any other node.
 
-    ``AccumulateGrad`` does, and the ``torch.add`` that autograd inserts for a value with
-    several uses.
+    ``AccumulateGrad`` adds one to a parameter's, and autograd inserts a ``torch.add`` for a
+    value with several uses.
     """
-    return node.target is torch.add or getattr(node.target, "__name__", "") == "AccumulateGrad"
+    if node.target is torch.add:
+        return tuple(node.all_input_nodes)
+    if getattr(node.target, "__name__", "") != "AccumulateGrad":
+        return ()
+    given: Any = node.args[0]
+    return tuple(each for each in given if isinstance(each, torch.fx.Node))
 
 
 def is_machinery(file: str) -> bool:

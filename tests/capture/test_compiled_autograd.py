@@ -214,8 +214,9 @@ def test_a_forward_that_torch_wiped_gives_the_same_and_sums_are_a_phase_of_their
     with compiled_autograd():
         gradient = step(*parts, hooked=False)
     assert torch.equal(gradient, expected)
-    summed = [("gradient_accumulation", None, None, None)]
-    assert table() == [*WHOLE[:3], summed, *WHOLE[3:7], summed, *WHOLE[7:]]
+    down = [("gradient_accumulation", "return x @ self.weight", "down", None)]
+    hooked = [("gradient_accumulation", "return gradient.mm(MIX)", None, None)]
+    assert table() == [*WHOLE[:3], down, *WHOLE[3:7], hooked, *WHOLE[7:]]
 
 
 def train(part, x):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.cases import (
     architectures,
+    autograd,
     cycles,
     kernels,
     optimizers,
@@ -12,5 +13,5 @@ from tests.cases import (
     replays,
 )
 
-THEMES = (architectures, replays, kernels, optimizers, recomputing, regions, cycles)
+THEMES = (architectures, replays, kernels, optimizers, recomputing, regions, cycles, autograd)
 CASES = {case.__name__: case for theme in THEMES for case in theme.CASES}
