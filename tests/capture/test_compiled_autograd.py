@@ -189,7 +189,11 @@ def test_each_kernel_leads_to_its_line_hooks_and_a_graph_used_twice_included() -
         step(model, compiled, shared, hooked=True)
     last = site("torch.mm(parameter.grad, MIX, out=parameter.grad)")
     assert table() == [*HOOKED, *WHOLE, last]
-    assert set(ours().line_evidence) == {LineEvidence.COMPILED, LineEvidence.EAGER_BACKWARD}
+    assert set(ours().line_evidence) == {
+        LineEvidence.COMPILED,
+        LineEvidence.GRADIENT,
+        LineEvidence.EAGER_BACKWARD,
+    }
 
 
 @pytest.mark.usefixtures("fresh_torch")
