@@ -17,7 +17,7 @@ from profiler_ext.capture.registry import Registry
 from profiler_ext.capture.site_hooks import SiteHooks
 from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.records import Gap, GraphInstance
-from profiler_ext.torch_compat import inductor, points, process
+from profiler_ext.torch_compat import inductor, points, process, skipping
 from profiler_ext.torch_compat.patches import Call, Patch
 
 
@@ -104,12 +104,14 @@ class Capture:
                 f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
             )
         installed: list[Patch] = []
+        skipping.skip_own_code()
         try:
             for patch in self._patches:
                 patch.install()
                 installed.append(patch)
         except BaseException:
             _remove(installed)
+            skipping.forget_own_code()
             raise
         if self._cpu_events:
             for module in inductor.loaded_modules():
@@ -118,6 +120,7 @@ class Capture:
     def remove(self) -> None:
         """Leave torch as it was found."""
         _remove(self._patches)
+        skipping.forget_own_code()
         self._cpu_kernels.restore()
 
     def _module_load(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:

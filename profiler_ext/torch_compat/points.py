@@ -127,6 +127,12 @@ BACKWARD_MADE = Point(
     (),
     "the backward graphs that compiled autograd copies",
 )
+SKIPPED_CODE = Point(
+    "torch._dynamo.trace_rules",
+    "add",
+    ("import_name",),
+    "that Dynamo leaves the hooks alone",
+)
 
 ALL = (
     *CALL_SITES,
@@ -148,4 +154,5 @@ ALL = (
     MODULE_LOAD,
     FLATTENED_GRAPH,
     BACKWARD_MADE,
+    SKIPPED_CODE,
 )

@@ -77,10 +77,21 @@ def capture() -> hooks.Capture:
 def test_disable_leaves_torch_as_it_was_found() -> None:
     before = attributes_of_owners()
     profiler_ext.enable()
-    assert len(functions_of_ours()) >= len(points.ALL) - 3
+    assert len(functions_of_ours()) >= len(points.ALL) - 4
     profiler_ext.disable()
     assert attributes_of_owners() == before
     assert functions_of_ours() == []
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_dynamo_leaves_our_own_frames_alone_while_capture_is_on() -> None:
+    def is_skipped() -> bool:
+        return bool(torch._dynamo.trace_rules.check_file(hooks.__file__).skipped)
+
+    profiler_ext.enable()
+    assert is_skipped()
+    profiler_ext.disable()
+    assert not is_skipped()
 
 
 @pytest.mark.usefixtures("fresh_torch")
