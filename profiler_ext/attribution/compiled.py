@@ -9,6 +9,7 @@ from profiler_ext.attribution.launches import Enqueued
 from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.attribution.phases import CallContext, graph_phase
 from profiler_ext.attribution.places import PlaceTable, gap_place
+from profiler_ext.attribution.runner import RunnerWork, runner_work
 from profiler_ext.attribution.verdicts import Verdict, VerdictTable
 from profiler_ext.attribution.verification import contradicted
 from profiler_ext.kineto import classify, names
@@ -20,6 +21,7 @@ from profiler_ext.records import (
     LaunchKind,
     Level,
     Place,
+    SiteEvidence,
 )
 
 
@@ -42,10 +44,14 @@ class CompiledJudge:
         """Give the launches of one call their verdicts."""
         sites = self._sites(found)
         wrong = contradicted(self._events, self._enqueued, found.call, sites, found.matches)
-        for unit, match, own in zip(
-            found.call.units, found.matches, found.call.launches, strict=True
-        ):
-            self._judge_unit(found, unit, match, own, wrong)
+        graph = self._graph(found)
+        own_work = runner_work(found.call.units, found.matches, graph) if graph else {}
+        pieces = zip(found.call.units, found.matches, found.call.launches, strict=True)
+        for at, (unit, match, own) in enumerate(pieces):
+            if at in own_work and not wrong.intersection(own):
+                self._table.give(own, self._runner_verdict(found, unit, own_work[at]))
+            else:
+                self._judge_unit(found, unit, match, own, wrong)
         for launch in found.call.trials:
             self._give_gap(found, launch, GapReason.AUTOTUNING, None)
 
@@ -70,6 +76,22 @@ class CompiledJudge:
         if key not in self._at_site:
             self._at_site[key] = self._new_site_verdict(found, match)
         return self._at_site[key]
+
+    def _runner_verdict(self, found: Invocation, unit: Unit, work: RunnerWork) -> Verdict:
+        assert found.graph is not None
+        graph, context = found.graph, found.call.context
+        if work.evidence is SiteEvidence.RUNNER_COPY:
+            places = [self._places.add_input(graph, n, context, unit.name) for n in work.nodes]
+        else:
+            places = [self._places.add_node(graph, name, context) for name in work.nodes]
+        return Verdict(
+            kind=LaunchKind.EAGER,
+            places=tuple(places),
+            weights=work.weights,
+            graph=graph,
+            evidence=work.evidence,
+            in_graph=True,
+        )
 
     def _new_site_verdict(self, found: Invocation, match: Match) -> Verdict:
         assert found.graph is not None and match.site is not None

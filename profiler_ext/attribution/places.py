@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from profiler_ext.attribution.lines import SourceRoots
@@ -49,6 +50,10 @@ class PlaceTable:
         if key not in self._of_node:
             self._of_node[key] = self.add(self._node_place(graph, node, context))
         return self._of_node[key]
+
+    def add_input(self, graph: int, node: str, context: CallContext, op: str) -> int:
+        """Return the index of the place of a graph's input, on which an operator works."""
+        return self.add(dataclasses.replace(self._node_place(graph, node, context), aten_op=op))
 
     def _node_place(self, graph: int, name: str, context: CallContext) -> Place:
         if name not in self._nodes[graph]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from profiler_ext.capture.registry import Registry
 from profiler_ext.capture.sealing import seal
 from profiler_ext.records import GraphInstance
 from profiler_ext.store import to_bytes
-from profiler_ext.torch_compat import points
+from profiler_ext.torch_compat import inputs, points
 from profiler_ext.torch_compat.patches import Call
 
 
@@ -27,6 +28,13 @@ class Warmup(Protocol):
 
     def learn(self, graph: GraphInstance) -> tuple[tuple[int, int], ...]:
         """End, and count the device events of each library call."""
+
+
+class _Calls(threading.local):
+    """The calls of artifacts under way, each with what the CUDA graphs recorded in it copy."""
+
+    def __init__(self) -> None:
+        self.copied: list[list[tuple[str, ...]]] = []
 
 
 class ArtifactHooks:
@@ -49,6 +57,7 @@ class ArtifactHooks:
         self._compiles = compiles
         self._registry = registry
         self._warmup = warmup
+        self._calls = _Calls()
 
     def arounds(self) -> list[Around]:
         """Return what is wrapped, and what is called in its place."""
@@ -56,6 +65,7 @@ class ArtifactHooks:
             (points.ARTIFACT_INIT, self._artifact_init),
             (points.ARTIFACT_READY, self._artifact_ready),
             (points.ARTIFACT_CALL, self._artifact_call),
+            (points.CUDA_GRAPH, self._cuda_graph),
         ]
 
     def _artifact_init(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
@@ -81,9 +91,12 @@ class ArtifactHooks:
 
     def _artifact_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         warmup = self._observe(self._begin_warmup, args[0])
+        self._calls.copied.append([])
         try:
             result = original(*args, **kwargs)
         finally:
+            if copied := self._calls.copied.pop():
+                self._observe(self._registry.keep_copies, args[0], tuple(copied))
             if warmup is not None:
                 self._observe(self._end_warmup, *warmup)
         if self.on_optimizer_graph is not None:
@@ -91,6 +104,14 @@ class ArtifactHooks:
             if instance is not None and instance.runs_optimizer:
                 self.on_optimizer_graph(instance)
         return result
+
+    def _cuda_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        original(*args, **kwargs)
+        self._observe(self._note_copies, args[0])
+
+    def _note_copies(self, cuda_graph: Any) -> None:
+        if self._calls.copied:
+            self._calls.copied[-1].append(inputs.copied_inputs(cuda_graph))
 
     def _begin_warmup(self, artifact: Any) -> tuple[GraphInstance, Warmup] | None:
         instance = self._registry.take_unlearnt(artifact)

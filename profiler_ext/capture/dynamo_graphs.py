@@ -18,7 +18,7 @@ from profiler_ext.capture.module_paths import module_frames, root_modules
 from profiler_ext.capture.origins import Origins
 from profiler_ext.capture.stacks import parse_stack
 from profiler_ext.records import Frame, ModuleFrame
-from profiler_ext.torch_compat import fx, process
+from profiler_ext.torch_compat import fx, inputs, process
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class DynamoGraph:
         own: the module whose own method was compiled, if it was one.
         sources: source-function names to where they were called; only names that are unique.
         places: where each of its nodes was called, in order.
+        arguments: for each of its inputs the name in ``sources`` that stands for it.
         called_on: calls of nested graphs, by source function, to the module they were called on.
         inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
             for each the names of its operators, and where they were called.
@@ -54,6 +55,7 @@ class DynamoGraph:
     own: ModuleFrame | None
     sources: Mapping[tuple[str, ...], Source]
     places: tuple[Source, ...] = ()
+    arguments: tuple[tuple[str, ...], ...] = ()
     called_on: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
     origins: Origins = field(default_factory=dict)
@@ -81,9 +83,19 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     own = _own_module(itself, scope)
     called_on = _called_on(nodes)
     places = tuple(_source(node, roots, own) for node in nodes)
-    sources = _sources(nodes, places)
+    defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
+    arguments = {_argument(v): inputs.is_passed_in(v) for v in inputs.all_inputs(gm)}
+    passed = {name: defined for name, is_passed in arguments.items() if is_passed}
+    sources = {**_sources(nodes, places), **passed}
     inlined = _inlined(nodes, roots, own)
-    return DynamoGraph(_digest(nodes), roots, own, sources, places, called_on, inlined)
+    return DynamoGraph(
+        _digest(nodes), roots, own, sources, places, tuple(arguments), called_on, inlined
+    )
+
+
+def _argument(given: torch.fx.Node) -> tuple[str, ...]:
+    """Return the name in ``sources`` that stands for an input."""
+    return (f"argument {given.name}",)
 
 
 def _inlined(

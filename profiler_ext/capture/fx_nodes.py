@@ -195,8 +195,9 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         forward_node=link.forward_node or None,
         forward_evidence=link.evidence or None,
         replaced=tuple(name for name, _ in replaced),
-        outputs=tuple(_spec(value) for value in fx.tensors(meta)),
         copied_from=_copied_from(around, meta, replaced),
+        outputs=tuple(tensor_spec(value) for value in fx.tensors(meta)),
+        is_random=fx.draws(node),
     )
     return led(described, dynamo.origins) if dynamo else described
 
@@ -215,7 +216,8 @@ def _copied_from(
     return next(work, names[0] if names else None)
 
 
-def _spec(value: torch.Tensor) -> TensorSpec:
+def tensor_spec(value: torch.Tensor) -> TensorSpec:
+    """Return what is recorded of a tensor."""
     return TensorSpec(
         dtype=str(value.dtype).removeprefix("torch."),
         size=tuple(_dimension(size) for size in value.shape),

@@ -96,6 +96,7 @@ def _refreshed(node: FxNode, found: FxNode) -> Sourced:
         entry_name=node.entry_name,
         replaced=node.replaced,
         outputs=node.outputs,
+        is_random=node.is_random,
     )
     return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
 

@@ -12,7 +12,7 @@ from profiler_ext.capture.births import Births, as_made
 from profiler_ext.capture.gradients import find_gradients
 from profiler_ext.capture.links import Link, find_links, is_forward
 from profiler_ext.capture.mutations import Mutations
-from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat import fx, inputs
 
 Call = tuple[str, tuple[str, ...]]
 """An operator, and the names of the tensors it is called with."""
@@ -32,6 +32,7 @@ class JointGraph:
         sources: where nodes come from that say something else: those of gradients that are
             taken inside the traced function, and what a pass overwrote.
         random: the random calls, by operator and inputs; the partitioner wraps them anew.
+        outputs: the nodes that yield the outputs of Dynamo's graph, with their metadata.
     """
 
     id: str
@@ -42,6 +43,7 @@ class JointGraph:
     mutations: Mutations = field(default_factory=dict)
     sources: Mapping[str, fx.Meta] = field(default_factory=dict)
     random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
+    outputs: Mapping[int, tuple[str, fx.Meta]] = field(default_factory=dict)
 
 
 def describe_joint(
@@ -74,6 +76,11 @@ def describe_joint(
         mutations=mutations or {},
         sources=_merged(was, gradients.sources),
         random={_call(n.target, n.args): (n.name, n.meta) for n in nodes if fx.is_random(n)},
+        outputs={
+            at: (node.name, metas[node.name])
+            for at, node in inputs.outputs(gm.graph).items()
+            if node.name in metas
+        },
     )
 
 

@@ -16,12 +16,13 @@ from profiler_ext.capture import instances
 from profiler_ext.capture.compiles import Compiles, InnerCompile
 from profiler_ext.capture.correspondence import bound
 from profiler_ext.capture.fx_nodes import describe_nested, describe_nodes, nested_nodes
+from profiler_ext.capture.inputs import INPUT, describe_inputs
 from profiler_ext.capture.origins import Sourced, all_led
 from profiler_ext.capture.sealing import surroundings
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import Gap, GapReason, Provenance
 from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
-from profiler_ext.torch_compat import inductor
+from profiler_ext.torch_compat import inductor, inputs
 
 _NOT_CAPTURED = Gap(
     GapReason.GRAPH_NOT_CAPTURED,
@@ -105,6 +106,8 @@ class Recall:
         around = surroundings(self._compiles, inner.gm)
         fresh = describe_nodes(inner.gm.graph.nodes, around)
         fresh += describe_nested(nested_nodes(inner.gm), around)
+        if any(node.target == INPUT for node in recorded.nodes):
+            fresh += describe_inputs(inputs.all_inputs(inner.gm), around)
         nodes = instances.from_fresh_graph(recorded.nodes, fresh)
         joint = around.joint_of(inner.gm.graph)
         here = dataclasses.replace(

@@ -39,6 +39,7 @@ class Registry:
         self._graphs: list[GraphInstance] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
         self._to_learn: dict[int, int] = {}
+        self._copied: dict[int, tuple[tuple[str, ...], ...]] = {}
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
@@ -83,6 +84,21 @@ class Registry:
             self._graphs[graph] = dataclasses.replace(known, library_counts=counts)
         if known.provenance is not None:
             _store().put_counts(work_digest(known.provenance), process.device_name(), counts)
+
+    def keep_copies(self, artifact: Any, copied: tuple[tuple[str, ...], ...]) -> None:
+        """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
+
+        A later call may record them anew; if it copies others, replays differ.
+        """
+        instance = self.instance_of(artifact)
+        if instance is None:
+            return
+        with self._lock:
+            if self._copied.setdefault(instance.index, copied) != copied:
+                self._copied[instance.index] = ()
+            self._graphs[instance.index] = dataclasses.replace(
+                self._graphs[instance.index], copied_inputs=self._copied[instance.index]
+            )
 
     def register(
         self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int

@@ -13,12 +13,13 @@ from profiler_ext.capture.comments import contradicted
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.correspondence import bound
 from profiler_ext.capture.fx_nodes import Nested, Surroundings, describe_nested, describe_nodes
+from profiler_ext.capture.inputs import describe_inputs
 from profiler_ext.capture.joint import JointGraph
 from profiler_ext.capture.placing import PlacedSite, placed_sites
 from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records import Gap, GapReason, Provenance, SiteKind
 from profiler_ext.store import with_digest
-from profiler_ext.torch_compat import inductor, process, schedules
+from profiler_ext.torch_compat import inductor, inputs, process, schedules
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.CPP)
 _Calls = dict[str, tuple[WrapperCall, ...]]
@@ -44,6 +45,7 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     sites = [placed.without_nodes() if at in wrong else placed for at, placed in enumerate(sites)]
     around = surroundings(compiles, gm)
     inner = describe_nested(_nested_nodes(sites), around)
+    given = describe_inputs(inputs.changing_inputs(artifact, gm), around)
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
@@ -51,7 +53,7 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
         is_inference=inductor.graph_is_inference(graph),
         joint=joint.id if (joint := around.joint_of(gm.graph)) else None,
         dynamo_digest=None,
-        nodes=(*describe_nodes(gm.graph.nodes, around), *inner),
+        nodes=(*describe_nodes(gm.graph.nodes, around), *inner, *given),
         entered=_entered(compiles) if graph.is_backward else (),
         call_sites=tuple(p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)),
         gaps=doubts,

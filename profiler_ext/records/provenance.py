@@ -81,6 +81,7 @@ class FxNode:
         outputs: one spec for each tensor it yields.
         copied_from: in a graph of compiled autograd its name before, ``aot0_mul``.
         joint: id of its joint graph, where compiled autograd took it from another graph.
+        is_random: it draws from a random number generator.
     """
 
     name: str
@@ -104,6 +105,7 @@ class FxNode:
     outputs: tuple[TensorSpec, ...] = ()
     copied_from: str | None = None
     joint: str | None = None
+    is_random: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,8 @@ class Provenance:
         is_inference: no gradient was asked for, so nodes carry no phase tag.
         joint: id of the joint graph it was cut from; both halves keep it.
         dynamo_digest: digest of the Dynamo graph's source functions and edges.
-        nodes: the post-grad nodes, in graph order.
+        nodes: the post-grad nodes, in graph order; then, for a graph that wants CUDA graphs,
+            its inputs that change with each call (target ``placeholder``).
         call_sites: in program order.
         gaps: what capture could not record.
         dynamo_stacks: for each node of the Dynamo graph, in order, the index of a post-grad node
@@ -192,6 +195,8 @@ class GraphInstance:
         library_counts: pairs of call site and device events, for library calls, learnt from
             the warm-up call of a graph that CUDA graphs replay.
         stored_counts: the same as an earlier run learnt it, where this one did not.
+        copied_inputs: for each CUDA graph that was recorded of it, in order, the inputs that
+            are copied before a replay; empty where that is not known.
         gaps: what is not known of this instance.
     """
 
@@ -209,4 +214,5 @@ class GraphInstance:
     runs_optimizer: bool = False
     library_counts: tuple[tuple[int, int], ...] = ()
     stored_counts: tuple[tuple[int, int], ...] = ()
+    copied_inputs: tuple[tuple[str, ...], ...] = ()
     gaps: tuple[Gap, ...] = field(default=())

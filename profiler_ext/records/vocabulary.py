@@ -82,6 +82,8 @@ class SiteEvidence(StrEnum):
     CALL_ORDER_OP = "call_order_and_op"
     REPLAY_ORDER = "replay_order"
     STORED_COUNTS = "order_and_counts_of_another_run"
+    RUNNER_COPY = "graph_runner_input_copy"
+    RUNNER_SEED = "graph_runner_seed"
     LAUNCHING_OP = "launching_op"
     AUTOGRAD_SEQUENCE = "autograd_sequence_number"
     OPTIMIZER_RANGE = "optimizer_range"

@@ -214,6 +214,16 @@ def is_random(node: torch.fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in tags
 
 
+def draws(node: torch.fx.Node) -> bool:
+    """Tell whether a node draws random numbers; attention without dropout does not."""
+    if not is_random(node):
+        return False
+    schema = node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else ()
+    given: dict[str, Any] = {argument.name: argument.default_value for argument in schema}
+    given.update(zip(given, node.args, strict=False))
+    return bool({**given, **node.kwargs}.get("dropout_p", 1.0) != 0.0)
+
+
 def nested(
     node: torch.fx.Node,
 ) -> Iterator[tuple[str, torch.fx.GraphModule]]:

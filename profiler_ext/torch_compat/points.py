@@ -102,6 +102,12 @@ ARTIFACT_CALL = Point(
     ("self", "inputs"),
     "the end of a step whose optimizer is compiled",
 )
+CUDA_GRAPH = Point(
+    "torch._inductor.cudagraph_trees",
+    "CUDAGraphNode.__init__",
+    ("self", "wrapped_function", "id"),
+    "which inputs a CUDA graph copies before its replay",
+)
 DYNAMO_GRAPH = Point(
     "torch._dynamo.output_graph",
     "OutputGraph.call_user_compiler",
@@ -150,6 +156,7 @@ ALL = (
     ARTIFACT_INIT,
     ARTIFACT_READY,
     ARTIFACT_CALL,
+    CUDA_GRAPH,
     DYNAMO_GRAPH,
     MODULE_LOAD,
     FLATTENED_GRAPH,

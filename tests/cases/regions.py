@@ -112,6 +112,41 @@ def whole_step(device):
     return Case(lambda: step(weights, *batch), phases=phases)
 
 
+def while_loop(device):
+    """The body runs as often as the data say."""
+    from torch._higher_order_ops.while_loop import while_loop as looped
+
+    layer = nn.Linear(64, 64).to(device)
+    for parameter in layer.parameters():
+        parameter.requires_grad_(False)
+
+    def work(x):
+        h = layer(x)
+        turns = torch.zeros((), dtype=torch.int64, device=device)
+        turns, h = looped(
+            lambda turn, h: turn < 5, lambda turn, h: (turn + 1, (h @ x.t() @ x).sin()), (turns, h)
+        )
+        return h.square().sum()
+
+    x = torch.randn(64, 64, device=device)
+    compiled = torch.compile(work)
+    return Case(lambda: compiled(x), phases=("forward",), lines=("sin()",))
+
+
+def scan(device):
+    from torch._higher_order_ops.scan import scan as scanned
+
+    layer = nn.Linear(64, 64).to(device)
+
+    def work(x):
+        first = layer(x[0])
+        last, _ = scanned(lambda h, row: (torch.tanh(h + row), h * 1.25), first, x)
+        return last.square().sum()
+
+    x = torch.randn(8, 64, 64, device=device)
+    return Case(training(layer, x, compiled=torch.compile(work)), lines=("tanh",))
+
+
 CASES = (
     dynamic_shapes,
     recompilations,
@@ -119,6 +154,8 @@ CASES = (
     blocks_one_by_one,
     nested_region,
     cond,
+    while_loop,
+    scan,
     one_graph,
     whole_step,
 )

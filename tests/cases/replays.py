@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 import torch
+from torch import nn
 
 from tests.cases import FULL, Case
-from tests.cases.models import GPT, MLP, tokens, training
+from tests.cases.models import GPT, MLP, Block, tokens, training
 
 
 def cudagraphs(device):
@@ -44,6 +46,63 @@ def side_stream(device):
         torch.cuda.synchronize() if stream else None
 
     return Case(step)
+
+
+class Broken(GPT):
+    """A graph break parts it into two graphs; the second reads what the first one's pool holds."""
+
+    def around(self, block, x):
+        if block is self.blocks[1]:
+            torch._dynamo.graph_break()
+        return block(x)
+
+
+def cudagraphs_in_parts(device):
+    model = Broken(layers=3, dropout=0.1).to(device)
+    compiled = torch.compile(model, mode="reduce-overhead")
+    return Case(training(model, *tokens(device), compiled=compiled), warmup=6)
+
+
+def partitioned(device):
+    """A value that visits the CPU cuts the graph; each part is a CUDA graph of its own."""
+    torch._inductor.config.graph_partition = True
+    layer = nn.Linear(64, 64).to(device)
+
+    def work(x):
+        h = layer(x).relu() * 1.25
+        scale = h.mean().cpu() * 0.5
+        return (h * scale.to(h.device)).tanh().sum()
+
+    compiled = torch.compile(work, mode="reduce-overhead")
+    x = torch.randn(256, 64, device=device)
+    return Case(training(layer, x, compiled=compiled), warmup=6, lines=("relu", "tanh"))
+
+
+def cudagraphs_seen_late(device):
+    """No call was seen before the replays: runs of library calls may stay open, and say so."""
+    os.environ["PROFILER_EXT_LEARN"] = "0"
+    model = GPT(layers=3, width=128).to(device)
+    compiled = torch.compile(model, mode="reduce-overhead")
+    return Case(
+        training(model, *tokens(device), compiled=compiled), warmup=6, coverage=0.0, late=True
+    )
+
+
+def two_streams(device):
+    """Each stream has a model and its CUDA graphs."""
+    models = [MLP(64).to(device), Block(64).to(device)]
+    inputs = [torch.randn(64, 64, device=device), torch.randn(2, 32, 64, device=device)]
+    compiled = [torch.compile(model, mode="reduce-overhead") for model in models]
+    streams = [torch.cuda.Stream() for _ in models]
+
+    def step():
+        torch.compiler.cudagraph_mark_step_begin()
+        for run, x, stream in zip(compiled, inputs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                run(x).square().mean().backward()
+        torch.cuda.synchronize()
+
+    return Case(step, warmup=8)
 
 
 CASES = (
