@@ -2,6 +2,9 @@
 
 python -m tests.cases --device cuda --out DIR [CASE ...]
 
+With INDUCTOR_PROVENANCE=2 in the environment and an empty cache, a run of its own tells beside it
+what torch's own provenance places by the names of a trace, and how much of that has our lines.
+
 What DIR holds already is not run again, unless it is named. The table is printed at the end,
 and is in DIR/table.txt.
 """
@@ -17,6 +20,7 @@ import traceback
 from pathlib import Path
 
 from tests.cases.catalogue import CASES
+from tests.cases.provenance import TorchProvenance, lines_of_launches, placed_by_torch
 from tests.cases.ranks import RANKED, RANKS
 from tests.cases.table import placed_by_name, table_text
 
@@ -31,6 +35,9 @@ def check(name: str, device: str, out: Path) -> dict[str, object] | None:
     import profiler_ext
 
     profiler_ext.enable(cpu_events=device == "cpu")
+    torchs = TorchProvenance()
+    if torchs.is_on():
+        torchs.watch()
     case = {**CASES, **RANKED}[name](device)
     for _ in range(case.warmup):
         case.step()
@@ -42,7 +49,8 @@ def check(name: str, device: str, out: Path) -> dict[str, object] | None:
             torch.cuda.synchronize()
     if name not in RANKED:
         prof.session.save(out / name)
-        return row(name, case, prof.session)
+        by_torch = compared(prof.session, torchs) if torchs.is_on() else {}
+        return row(name, case, prof.session) | by_torch
     rank = torch.distributed.get_rank()
     prof.session.save(out / name / f"rank_{rank}")
     torch.distributed.barrier()
@@ -86,6 +94,13 @@ def row(name, case, session) -> dict[str, object]:
         "missing": missing,
         "gaps": {k: (int(v["count"]), int(v["sum"])) for k, v in gaps.iterrows()},
     }
+
+
+def compared(session, torchs: TorchProvenance) -> dict[str, object]:
+    """Return what torch's own provenance places, and what of that has our lines."""
+    ours = lines_of_launches(session.attribution())
+    placed, agreeing = placed_by_torch(session.analysis, torchs, ours)
+    return {"by_torch": placed, "by_torch_agreeing": agreeing}
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from profiler_ext.records import Analysis
 
 COLUMNS = ("case", "launches", "device us", "to lines", "by name", "ok", "gaps and what is missing")
+TORCH_COLUMNS = ("by torch", "as ours")
 
 
 def placed_by_name(analysis: Analysis) -> float:
@@ -30,8 +31,10 @@ def placed_by_name(analysis: Analysis) -> float:
 def table_text(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the rows as a table of text, with the totals below."""
     every = list(rows)
-    cells = [COLUMNS, *map(_cells, every)]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(COLUMNS) - 1)]
+    is_compared = any("by_torch" in row for row in every)
+    head = (*COLUMNS[:5], *(TORCH_COLUMNS if is_compared else ()), *COLUMNS[5:])
+    cells = [head, *(_cells(row, is_compared=is_compared) for row in every)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(head) - 1)]
     lines = ["  ".join(_aligned(line, widths)).rstrip() for line in cells]
     good = sum(bool(row.get("ok")) for row in every)
     return "\n".join([*lines, f"{good} of {len(every)} cases are good", ""])
@@ -43,13 +46,15 @@ def _aligned(line: tuple[str, ...], widths: list[int]) -> list[str]:
     return [name.ljust(widths[0]), *right, ok.ljust(widths[-1]), line[-1]]
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: Mapping[str, Any], *, is_compared: bool) -> tuple[str, ...]:
+    by_torch = (_percent(row.get("by_torch")), _percent(row.get("by_torch_agreeing")))
     return (
         str(row["case"]),
         str(row.get("launches", "")),
         f"{row['device_us']:.1f}" if "device_us" in row else "",
         _percent(row.get("lines")),
         _percent(row.get("by_name")),
+        *(by_torch if is_compared else ()),
         "yes" if row.get("ok") else "NO",
         _remarks(row),
     )

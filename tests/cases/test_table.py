@@ -2,6 +2,7 @@
 
 from exporters.tables import fraction_at
 from tests.analyses import gpu_step
+from tests.cases.provenance import TorchProvenance, placed_by_torch
 from tests.cases.table import placed_by_name, table_text
 
 
@@ -30,3 +31,26 @@ def test_a_name_places_only_what_one_call_site_launches():
     triton = 20_001 + 30_000
     assert placed_by_name(analysis) == triton / (50_000 + 20_001 + 30_000 + 40_000 + 20_000)
     assert placed_by_name(analysis) < fraction_at(analysis)
+
+
+def test_torchs_provenance_places_a_launch_whose_name_has_one_set_of_lines():
+    analysis = gpu_step()
+    line_7, line_8 = '  File "/m/a.py", line 7, in f\n    x\n', '  File "/m/a.py", line 8, in f\n'
+    torchs = TorchProvenance()
+    torchs.add({"triton_poi_fused__to_copy_gelu_0:1": [line_7, line_8], "extern_kernels.mm:2": []})
+    torchs.add({"triton_red_fused_gelu_backward_sum_0:1": [line_7]})
+    torchs.add({"triton_red_fused_gelu_backward_sum_0:1": [line_8]})
+    both = frozenset({("a.py", 7), ("a.py", 8)})
+    total = 50_000 + 20_001 + 30_000 + 40_000 + 20_000
+    rightly = placed_by_torch(analysis, torchs, {2: both})
+    assert rightly == (20_001 / total, 20_001 / total)
+    assert placed_by_torch(analysis, torchs, {2: both - {("a.py", 7)}}) == (20_001 / total, 0.0)
+
+
+def test_what_torch_places_stands_beside_what_a_name_places():
+    row = {"case": "cnn", "by_name": 0.25, "by_torch": 0.5, "by_torch_agreeing": 0.4, "ok": True}
+    assert table_text([row]).splitlines()[:2] == [
+        "case  launches  device us  to lines  by name  by torch  as ours  ok   "
+        "gaps and what is missing",
+        "cnn                                   25.00%    50.00%   40.00%  yes",
+    ]

@@ -1,0 +1,106 @@
+"""Owns what torch's own provenance (level 2) places of the launches that we attribute.
+
+Torch keeps, for each call of a kernel, the stacks of the nodes that it lists for it. A trace
+has only the kernel's name, or for a library call the operator's: a launch is placed where all
+calls of that name, in all graphs, have the same source lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.attribution.lines import SourceRoots
+from profiler_ext.capture.stacks import parse_stack
+from profiler_ext.paths import expand
+from profiler_ext.records import Analysis, Frame, Settings
+from profiler_ext.torch_compat import points
+from profiler_ext.torch_compat.patches import Patch
+
+Lines = frozenset[tuple[str, int]]
+_GENERATED = ("triton", "triton_template", "cpp")
+
+
+class TorchProvenance:
+    """The source lines that torch lists for each name, over all graphs that are compiled."""
+
+    def __init__(self) -> None:
+        self._roots = SourceRoots(Settings())
+        self._seen: dict[str, set[Lines]] = defaultdict(set)
+
+    @staticmethod
+    def is_on() -> bool:
+        """Tell whether torch records it in this process."""
+        return os.environ.get("INDUCTOR_PROVENANCE") == "2"
+
+    def watch(self) -> None:
+        """Read what torch keeps with each graph compiled from now on."""
+        Patch(points.ARTIFACT_INIT, self._around).install()
+
+    def add(self, traces: Mapping[str, Iterable[str]]) -> None:
+        """Add a graph's ``kernel:call`` to stacks."""
+        for call, stacks in traces.items():
+            frames = (self._roots.model_frame(_stack(text)) for text in stacks)
+            lines = frozenset((PurePath(f.file).name, f.line) for f in frames if f is not None)
+            self._seen[_event_name(call.rpartition(":")[0])].add(lines)
+
+    def lines_of(self, name: str) -> Lines:
+        """Return the lines that a name leads to; empty where that is none or not only one set."""
+        found = self._seen.get(name, set())
+        return next(iter(found)) if len(found) == 1 else frozenset()
+
+    def _around(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        original(*args, **kwargs)
+        self.add(json.loads(args[0].inductor_provenance_stack_traces_str or "{}"))
+
+
+def placed_by_torch(
+    analysis: Analysis, torchs: TorchProvenance, ours: Mapping[int, Lines]
+) -> tuple[float, float]:
+    """Return which part of the compiled graphs' device time torch places, and which rightly.
+
+    Args:
+        analysis: the attributed recording.
+        torchs: what torch lists.
+        ours: the lines that we lead each launch to.
+    """
+    launches, names = analysis.launches, analysis.recording.trace.events.name
+    compiled = np.flatnonzero(~np.ma.getmaskarray(launches.graph))
+    total = placed = agreeing = 0
+    for row in map(int, compiled):
+        duration_ns, op = int(launches.duration_ns[row]), launches.op_event[row]
+        is_generated = launches.kind[row] in _GENERATED
+        name = launches.name[row] if is_generated else None if op is np.ma.masked else names[op]
+        found = torchs.lines_of(name or "")
+        total += duration_ns
+        placed += duration_ns * bool(found)
+        agreeing += duration_ns * bool(found and found == ours.get(row))
+    return (placed / total, agreeing / total) if total else (0.0, 0.0)
+
+
+def lines_of_launches(attribution: Any) -> dict[int, Lines]:
+    """Return the lines of each launch in a table of attribution."""
+    led = attribution[attribution.line.notna()]
+    pairs: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    for launch, file, line in zip(led.launch, led.file, led.line, strict=True):
+        pairs[int(launch)].add((PurePath(file).name, int(line)))
+    return {launch: frozenset(lines) for launch, lines in pairs.items()}
+
+
+def _stack(text: str) -> tuple[Frame, ...]:
+    return tuple(replace(frame, file=expand(frame.file)) for frame in parse_stack(text))
+
+
+def _event_name(kernel: str) -> str:
+    """Return what the trace calls it: ``aten::mm`` for ``extern_kernels.mm``."""
+    parts = kernel.removeprefix("torch.ops.").split(".")
+    if len(parts) < 2:
+        return kernel
+    return f"{'aten' if parts[0] == 'extern_kernels' else parts[0]}::{parts[1]}"
