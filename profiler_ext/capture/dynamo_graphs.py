@@ -27,6 +27,7 @@ class Source:
 
     stack: tuple[Frame, ...]
     modules: tuple[ModuleFrame, ...]
+    annotation: tuple[tuple[str, str], ...] = ()
 
 
 Inlined = tuple[tuple[str, ...], tuple[Source, ...]]
@@ -154,6 +155,7 @@ def _source(node: torch.fx.Node, roots: tuple[str, ...], own: ModuleFrame | None
     return Source(
         parse_stack(fx.text(node.meta, "stack_trace")),
         module_frames(fx.module_stack(node.meta), roots, own),
+        fx.annotation(node.meta),
     )
 
 

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
-from profiler_ext.capture.correspondence import agreed, led_here
+from profiler_ext.capture.correspondence import agreed, led_here, relabelled
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.origins import Sourced
 from profiler_ext.paths import expand, stands
@@ -69,7 +69,8 @@ def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, .
         led_here(modules, provenance.dynamo_modules, [place.modules for place in places]),
         {place.stack for place in places},
     )
-    return tuple(_from_source(node, dynamo, here) for node in nodes)
+    labelled = relabelled(provenance, dynamo)
+    return tuple(_from_source(node, dynamo, here) for node in labelled)
 
 
 def from_record(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:

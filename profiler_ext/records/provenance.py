@@ -157,6 +157,7 @@ class Provenance:
         dynamo_stacks: for each node of the Dynamo graph, in order, the index of a post-grad node
             with the same stack; ``None`` where none has it.
         dynamo_modules: the same for the modules.
+        dynamo_annotations: the user's labels of each node of the Dynamo graph, in order.
         entered: of a backward graph the names and targets of its calls, in order, as it entered
             Inductor: compiled autograd copies them from AOTAutograd's cache under other names.
     """
@@ -172,6 +173,7 @@ class Provenance:
     gaps: tuple[Gap, ...] = ()
     dynamo_stacks: tuple[int | None, ...] = ()
     dynamo_modules: tuple[int | None, ...] = ()
+    dynamo_annotations: tuple[tuple[tuple[str, str], ...], ...] = ()
     entered: tuple[tuple[str, str], ...] = ()
 
 

@@ -139,9 +139,17 @@ def origin(meta: Meta) -> Meta:
 
 
 def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
-    """Return the user's own labels (``torch.fx.traceback.annotate``), sorted."""
-    labels = ((str(key), str(value)) for key, value in _custom(meta).items())
+    """Return the user's own labels (``torch.fx.traceback.annotate``), sorted.
+
+    A value that is an object gives its class: its text may hold an address of this process.
+    """
+    labels = ((str(key), _label(value)) for key, value in _custom(meta).items())
     return tuple(sorted(label for label in labels if label[0] != _SHARED_TAG))
+
+
+def _label(value: Any) -> str:
+    is_plain = isinstance(value, str | int | float | bool | None)
+    return str(value) if is_plain else type(value).__name__
 
 
 def _custom(meta: Meta) -> Mapping[Any, Any]:
