@@ -27,6 +27,8 @@ class WrapperCall:
         partial: it finishes the partial values in a workspace.
         line: where it stands in the text.
         ops: the ATen ops in the comment above it; ``None`` where there is none.
+        arguments: for each positional argument the variable that it is of.
+        out: the variable that a library writes into.
     """
 
     callee: str
@@ -35,6 +37,8 @@ class WrapperCall:
     partial: bool = False
     line: int = field(default=0, compare=False)
     ops: frozenset[str] | None = None
+    arguments: tuple[str | None, ...] = field(default=(), compare=False)
+    out: str | None = field(default=None, compare=False)
 
 
 def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
@@ -92,13 +96,25 @@ def _calls(body: list[ast.stmt], partitions: dict[str, ast.FunctionDef]) -> Iter
 
 def _launch(call: ast.Call, buffer: str | None) -> WrapperCall | None:
     name = _dotted(call.func)
-    if name.endswith(".run"):
-        return WrapperCall(name.removesuffix(".run"), buffer, generated=True)
-    if name.startswith("cpp_"):
-        return WrapperCall(name, buffer, generated=True)
-    if name.startswith(_EXTERN):
-        return WrapperCall(name, buffer, generated=False)
-    return _partial(call, buffer)
+    generated = name.endswith(".run") or name.startswith("cpp_")
+    if not generated and not name.startswith(_EXTERN):
+        return _partial(call, buffer)
+    return WrapperCall(
+        name.removesuffix(".run"),
+        buffer,
+        generated,
+        arguments=tuple(variable(argument) for argument in call.args),
+        out=next((variable(k.value) for k in call.keywords if k.arg == "out"), None),
+    )
+
+
+def variable(value: ast.expr) -> str | None:
+    """Return the variable that an expression is of: ``reinterpret_tensor(buf1, ...)`` is buf1's."""
+    if isinstance(value, ast.Name):
+        return value.id
+    if isinstance(value, ast.Call):
+        return variable(value.args[0] if value.args else value.func)
+    return variable(value.value) if isinstance(value, ast.Attribute | ast.Subscript) else None
 
 
 def _partial(call: ast.Call, buffer: str | None) -> WrapperCall | None:
