@@ -104,9 +104,13 @@ class CompiledJudge:
             kernel=site.kernel,
             graph=found.graph,
             call_site=site.ordinal,
-            evidence=match.evidence or "",
+            evidence=SiteEvidence.CALL_ORDER_TOLD if self._is_told(found) else match.evidence or "",
             in_graph=True,
         )
+
+    def _is_told(self, found: Invocation) -> bool:
+        graph = self._graph(found)
+        return graph is not None and graph.provenance is not None and graph.provenance.is_told
 
     def _site_places(
         self, found: Invocation, site: CallSite
@@ -121,14 +125,17 @@ class CompiledJudge:
     def _nodeless(self, found: Invocation, site: CallSite) -> Place:
         """Return the place of a site whose nodes capture could not tell."""
         level = Level.NONE if site.op is None else Level.OP
-        graph = self._graph(found)
-        is_doubted = GapReason.CALL_SITES_UNVERIFIED in _doubts(graph)
+        graph, reason = self._graph(found), GapReason.NO_SOURCE_LINE
+        if self._is_told(found):
+            reason = GapReason.GRAPH_NOT_CAPTURED
+        elif GapReason.CALL_SITES_UNVERIFIED in _doubts(graph):
+            reason = GapReason.CALL_SITES_UNVERIFIED
         return Place(
             graph=found.graph,
             aten_op=site.op,
             phase=graph_phase(graph, found.call.context),
             level=level,
-            gap=GapReason.CALL_SITES_UNVERIFIED if is_doubted else GapReason.NO_SOURCE_LINE,
+            gap=reason,
         )
 
     def _give_gap(self, found: Invocation, launch: int, gap: GapReason, unit: Unit | None) -> None:

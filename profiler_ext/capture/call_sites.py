@@ -112,7 +112,7 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
     nodes = {node for node in computed if node.graph is graph} or set(computed)
     written = {name for one in scheduled for name in one.writes}
     read = {name for one in scheduled for name in one.reads} - written
-    kind, ordered = _generated_kind(kernel), _in_graph_order(nodes)
+    kind, ordered = generated_kind(kernel), _in_graph_order(nodes)
     inlined = _inlined(ordered) if kind is SiteKind.TRITON_TEMPLATE else ()
     return PendingSite(
         kind,
@@ -187,17 +187,18 @@ def _inlined(nodes: tuple[torch.fx.Node, ...]) -> tuple[tuple[str, torch.fx.Node
     )
 
 
-def _generated_kind(kernel: str) -> SiteKind:
+def generated_kind(kernel: str) -> SiteKind:
+    """Return what a kernel that Inductor generated is, by its name."""
     if kernel.startswith("cpp"):
         return SiteKind.CPP
     return SiteKind.TRITON_TEMPLATE if kernel.startswith("triton_tem") else SiteKind.TRITON
 
 
 def _op_of(kernel: Any, name: str, node: torch.fx.Node | None) -> str | None:
-    return inductor.extern_op(kernel, node) or _spelled(name)
+    return inductor.extern_op(kernel, node) or spelled_op(name)
 
 
-def _spelled(name: str) -> str | None:
+def spelled_op(name: str) -> str | None:
     """``extern_kernels.mm`` and ``aten.sort.default`` as the profiler spells them."""
     parts = name.removeprefix("torch.ops.").split(".")
     if parts[0] == "extern_kernels":

@@ -19,10 +19,11 @@ from profiler_ext.capture.fx_nodes import describe_nested, describe_nodes, neste
 from profiler_ext.capture.inputs import INPUT, describe_inputs
 from profiler_ext.capture.origins import Sourced, all_led
 from profiler_ext.capture.sealing import surroundings
+from profiler_ext.capture.uncaptured import told_lines, told_provenance
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import Gap, GapReason, Provenance
 from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
-from profiler_ext.torch_compat import inductor, inputs
+from profiler_ext.torch_compat import inductor, inputs, process
 
 _NOT_CAPTURED = Gap(
     GapReason.GRAPH_NOT_CAPTURED,
@@ -55,20 +56,25 @@ class Recall:
         self._compiles = compiles
         self._store = store
 
-    def recall(self, artifact: Any, key: str | None, inner: InnerCompile | None) -> Recalled:
+    def recall(
+        self, artifact: Any, key: str | None, inner: InnerCompile | None, *, is_backward: bool
+    ) -> Recalled:
         """Return what is known of an artifact that has become ready.
 
         Args:
             artifact: the ``CompiledFxGraph``.
             key: its FX graph cache key, ``None`` when bypassed.
             inner: the compile around it; ``None`` on an AOTAutograd hit.
+            is_backward: it runs as a backward graph.
         """
-        known, dynamo = self._recall(artifact, key, inner), self._compiles.dynamo
+        known, dynamo = self._recall(artifact, key, inner, is_backward), self._compiles.dynamo
         if dynamo is None or not dynamo.origins:
             return known
         return dataclasses.replace(known, nodes=all_led(known.nodes, dynamo.origins))
 
-    def _recall(self, artifact: Any, key: str | None, inner: InnerCompile | None) -> Recalled:
+    def _recall(
+        self, artifact: Any, key: str | None, inner: InnerCompile | None, is_backward: bool
+    ) -> Recalled:
         if inner is not None and inner.sealed is not None:
             gaps = self._keep(key, inner.sealed.provenance, inner.sealed.data)
             nodes = instances.compiled_here(inner.sealed.provenance.nodes)
@@ -77,10 +83,29 @@ class Recall:
             return Recalled(None, gaps=(_NOT_SEALED,))
         known, gaps = self._known(artifact, key)
         if not known:
-            return Recalled(None, gaps=(*gaps, _NOT_CAPTURED))
+            return self._told(artifact, inner, is_backward, (*gaps, _NOT_CAPTURED))
         if inner is not None:
             return self._refreshed(key, known[0], inner)
         return self._from_source(known, gaps)
+
+    def _told(
+        self, artifact: Any, inner: InnerCompile | None, is_backward: bool, gaps: tuple[Gap, ...]
+    ) -> Recalled:
+        """An entry that was made without capture: what its generated code tells."""
+        told = told_provenance(
+            inductor.wrapper_source(artifact) or "",
+            inductor.printed_graph(artifact) or "",
+            is_backward=is_backward,
+            is_inference=inductor.artifact_is_inference(artifact),
+            torch_version=process.version(),
+        )
+        if told is None:
+            return Recalled(None, gaps=gaps)
+        nodes = told_lines(told.nodes, self._compiles.dynamo)
+        if inner is not None:
+            fresh = describe_nodes(inner.gm.graph.nodes, surroundings(self._compiles, inner.gm))
+            nodes = instances.from_fresh_graph(tuple(node for node, _ in nodes), fresh)
+        return Recalled(told, nodes, gaps)
 
     def _known(
         self, artifact: Any, key: str | None

@@ -107,7 +107,7 @@ class Registry:
         inner = self._compiles.inner
         key = inductor.cache_key(artifact)
         state, detail = _cache_state(inner, key, self._compiles.autograd_bypass)
-        known = self._recall.recall(artifact, key, inner)
+        known = self._recall.recall(artifact, key, inner, is_backward=is_backward)
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
         stored_counts, gaps = _stored_counts(known.provenance) if is_replayed else ((), ())
         with self._lock:

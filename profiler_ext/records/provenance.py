@@ -160,6 +160,7 @@ class Provenance:
         dynamo_annotations: the user's labels of each node of the Dynamo graph, in order.
         entered: of a backward graph the names and targets of its calls, in order, as it entered
             Inductor: compiled autograd copies them from AOTAutograd's cache under other names.
+        is_told: nobody saw the compile; it is what the generated code tells of itself.
     """
 
     digest: str
@@ -175,6 +176,7 @@ class Provenance:
     dynamo_modules: tuple[int | None, ...] = ()
     dynamo_annotations: tuple[tuple[tuple[str, str], ...], ...] = ()
     entered: tuple[tuple[str, str], ...] = ()
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True)

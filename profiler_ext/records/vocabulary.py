@@ -69,6 +69,7 @@ class LineEvidence(StrEnum):
     FRESH_DYNAMO = "fresh_dynamo_graph"
     RECORDED = "recorded_line_still_stands"
     ATTACHED = "stored_record_of_equal_graph"
+    TOLD = "generated_code_comments"
     STALE = "recorded_line_changed"
     GRADIENT = "line_of_summed_gradient"
     EAGER_BACKWARD = "eager_backward_node"
@@ -79,6 +80,7 @@ class SiteEvidence(StrEnum):
     """The rule that tied a launch to its place."""
 
     CALL_ORDER = "call_order"
+    CALL_ORDER_TOLD = "call_order_in_generated_code"
     CALL_ORDER_OP = "call_order_and_op"
     REPLAY_ORDER = "replay_order"
     STORED_COUNTS = "order_and_counts_of_another_run"

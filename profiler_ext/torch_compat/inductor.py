@@ -216,6 +216,21 @@ def wrapper_source(artifact: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
+def printed_graph(artifact: Any) -> str | None:
+    """Return the post-grad graph as torch printed it.
+
+    Source: ``torch/_inductor/compile_fx.py``, ``print_readable`` after the post-grad passes.
+    """
+    text = getattr(artifact, "inductor_post_grad_graph_str", None)
+    return text if isinstance(text, str) else None
+
+
+def artifact_is_inference(artifact: Any) -> bool:
+    """Tell whether an artifact was compiled with no gradient asked for."""
+    arguments = getattr(artifact, "fx_kwargs", None) or {}
+    return bool(arguments.get("is_inference", False))
+
+
 def loaded_modules() -> tuple[Any, ...]:
     """Return the generated modules that this process has loaded."""
     from torch._inductor.codecache import PyCodeCache

@@ -1,0 +1,137 @@
+"""Owns what can be said of a cached artifact that was compiled without capture.
+
+torch keeps the generated code and the printed post-grad graph in the artifact. They tell call
+sites, nodes and the innermost line of each, but no ``seq_nr``, no module, and nothing of C++
+kernels, which bear no comments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from itertools import takewhile
+
+from profiler_ext.capture.call_sites import generated_kind, spelled_op
+from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.capture.instances import from_record
+from profiler_ext.capture.kernel_comments import kernel_comments
+from profiler_ext.capture.origins import Sourced
+from profiler_ext.capture.printed_graphs import PrintedGraph, PrintedNode, read_graph
+from profiler_ext.capture.told_sites import told_nodes
+from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
+from profiler_ext.records import CallSite, Frame, FxNode, LineEvidence, Provenance, SiteKind
+from profiler_ext.store import with_digest
+
+
+def told_provenance(
+    source: str, graph_text: str, *, is_backward: bool, is_inference: bool, torch_version: str
+) -> Provenance | None:
+    """Return what the text of an artifact tells of its graph.
+
+    Args:
+        source: the generated module.
+        graph_text: the post-grad graph as torch printed it.
+        is_backward: it runs as a backward graph.
+        is_inference: no gradient was asked for.
+        torch_version: the torch of this process; a cache entry is never another's.
+
+    Returns:
+        The record, marked as told; ``None`` where the text is not understood: C++, or graphs
+        within the graph.
+    """
+    graph, calls = read_graph(graph_text), wrapper_calls(source)
+    if graph is None or not calls or any(calls[name] for name in calls if name != "call"):
+        return None
+    sites = told_nodes(source, graph, calls["call"], is_backward=is_backward)
+    recomputed = _recomputed(source) if is_backward else frozenset()
+    return with_digest(
+        Provenance(
+            digest="",
+            torch_version=torch_version,
+            is_backward=is_backward,
+            is_inference=is_inference,
+            joint=None,
+            dynamo_digest=None,
+            nodes=tuple(_node(node, recomputed, graph) for node in graph.nodes.values()),
+            call_sites=tuple(
+                _site(number, call, nodes)
+                for number, (call, nodes) in enumerate(zip(calls["call"], sites, strict=True))
+            ),
+            is_told=True,
+        )
+    )
+
+
+def told_lines(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tuple[Sourced, ...]:
+    """Return told nodes with the lines of this process, where its source has the told text.
+
+    A cached graph may have come from another function with an equal graph, so a line counts
+    only where this process's Dynamo graph has a frame of the same function and text.
+
+    Args:
+        nodes: nodes whose stack is the one frame that torch printed.
+        dynamo: this process's Dynamo graph; where there is none, the file decides.
+    """
+    return tuple(_told(node, dynamo) for node in nodes)
+
+
+def _recomputed(source: str) -> frozenset[str]:
+    """Nodes of a backward graph that comments name after Dynamo's: they are of the forward."""
+    pairs = (
+        pair for comment in kernel_comments(source).values() for pair in comment.sources.items()
+    )
+    return frozenset(name for source_node, names in pairs for name in names if name != source_node)
+
+
+def _node(node: PrintedNode, recomputed: frozenset[str], graph: PrintedGraph) -> FxNode:
+    return FxNode(
+        name=node.name,
+        target=node.target,
+        stack=(node.frame,) if node.frame else (),
+        partitioner_tag="is_forward" if node.name in recomputed else None,
+        inputs=tuple(dict.fromkeys(node.inputs)),
+        entry_name=node.name,
+    )
+
+
+def _site(number: int, call: WrapperCall, nodes: tuple[str, ...]) -> CallSite:
+    kernel, op = call.callee, None
+    if call.generated:
+        is_own = kernel.startswith(("triton_", "cpp_"))
+        kind = generated_kind(kernel) if is_own else SiteKind.USER_TRITON
+    else:
+        kind, op = SiteKind.EXTERN, f"aten::{kernel}" if call.partial else spelled_op(kernel)
+    return CallSite(number, str(number), kind, kernel, op, nodes, (1,) * len(nodes))
+
+
+def _told(node: FxNode, dynamo: DynamoGraph | None) -> Sourced:
+    if not node.stack:
+        return node, LineEvidence.ABSENT
+    if dynamo is None:
+        [(same, evidence)] = from_record((node,))
+        return same, LineEvidence.TOLD if evidence is LineEvidence.RECORDED else evidence
+    places = _places_of(node.stack[-1], dynamo)
+    if len({place.stack[-1] for place in places}) != 1:
+        return node, LineEvidence.STALE
+    modules = {place.modules for place in places}
+    found = dataclasses.replace(
+        node,
+        stack=_common_end([place.stack for place in places]),
+        modules=modules.pop() if len(modules) == 1 else (),
+    )
+    return found, LineEvidence.TOLD
+
+
+def _places_of(told: Frame, dynamo: DynamoGraph) -> list[Source]:
+    """The places with that very frame, else those with its function and text elsewhere."""
+    ending = [place for place in dynamo.places if place.stack]
+    exact = [place for place in ending if place.stack[-1] == told]
+    text = (told.function, told.code)
+    moved = [p for p in ending if told.code and (p.stack[-1].function, p.stack[-1].code) == text]
+    return exact or moved
+
+
+def _common_end(stacks: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
+    inwards = zip(*(reversed(stack) for stack in stacks), strict=False)
+    same = takewhile(lambda frames: len(set(frames)) == 1, inwards)
+    return tuple(reversed([frames[0] for frames in same]))

@@ -1,0 +1,62 @@
+"""A cache that was filled without capture: what the generated code tells, and no more."""
+
+import pytest
+
+import profiler_ext
+from profiler_ext import switch
+from profiler_ext.records import CacheState, GraphInstance, LineEvidence
+from tests.compiling import TWICE_LINES, fresh_torch, torch, train_once
+
+__all__ = ["fresh_torch"]
+
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+
+def captured(*, aot: bool) -> tuple[GraphInstance, ...]:
+    profiler_ext.enable(strict=True, cpu_events=False)
+    with torch._functorch.config.patch(enable_autograd_cache=aot):
+        train_once()
+    capture = switch.current()
+    assert capture is not None
+    found = capture.graphs
+    profiler_ext.disable()
+    return found
+
+
+def rows(graphs: tuple[GraphInstance, ...]) -> list[tuple[str, str | None, str, int]]:
+    """Kernel, op, node and line of each call site's nodes."""
+    return [
+        (site.kernel, site.op, name, node.stack[-1].line)
+        for graph in graphs
+        if graph.provenance is not None
+        for site in graph.provenance.call_sites
+        for name in site.nodes
+        for node in graph.nodes
+        if node.name == name
+    ]
+
+
+@pytest.mark.parametrize(
+    ("aot", "state", "evidence"),
+    [
+        (True, CacheState.AOT_HIT, LineEvidence.TOLD),
+        (False, CacheState.FX_HIT, LineEvidence.FRESH_GRAPH),
+    ],
+)
+def test_call_sites_and_lines_are_read_from_the_artifact(
+    aot: bool, state: CacheState, evidence: LineEvidence
+) -> None:
+    train_once()
+    found = captured(aot=aot)
+    assert [(g.cache_state, g.provenance and g.provenance.is_told) for g in found] == [
+        (state, True)
+    ] * 2
+    assert {told for graph in found for told in graph.line_evidence} == {evidence}
+    assert all("--recompile" in graph.gaps[0].detail for graph in found)
+    upper, lower = TWICE_LINES
+    assert rows(found) == [
+        ("extern_kernels.mm", "aten::mm", "mm", upper),
+        ("extern_kernels.mm", "aten::mm", "mm_1", lower),
+        ("extern_kernels.mm", "aten::mm", "mm_2", lower),
+        ("extern_kernels.mm", "aten::mm", "mm_3", upper),
+    ]
