@@ -8,6 +8,7 @@ from typing import Any
 from exporters import tables
 from profiler_ext.errors import UsageError
 from profiler_ext.records import (
+    LINE_PHASE_CORRECTED,
     Analysis,
     CacheState,
     GapReason,
@@ -39,6 +40,11 @@ PHASE_STYLES = {
     Phase.GRADIENT_ACCUMULATION: "blue",
     Phase.OPTIMIZER: "green",
     Phase.OTHER: "bright_black",
+}
+_LEVELS = {
+    "line": "led to source lines",
+    LINE_PHASE_CORRECTED: "led to lines; torch's backward tag was wrong",
+    "op": "led to ATen ops only",
 }
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 _REASONS: Mapping[str, str] = {
@@ -159,8 +165,8 @@ def ledger_label(row: Mapping[str, Any]) -> str:
     """Return what a row of the coverage table says, in words."""
     if row["scope"] == "idle":
         return "device idle"
-    level = {"line": "led to source lines", "op": "led to ATen ops only"}.get(row["category"])
-    return f"{row['scope']}: {level or gap_text(row['category'])}"
+    text = _LEVELS.get(row["category"]) or gap_text(row["category"])
+    return f"{row['scope']}: {text}"
 
 
 def heading(analysis: Analysis) -> str:

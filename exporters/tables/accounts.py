@@ -11,7 +11,14 @@ import pandas as pd
 from exporters.tables.columns import TEXT, WHOLE, frame, gather, ratio, repeated, whole
 from exporters.tables.selection import Filters, Selection
 from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, GraphInstance, LedgerLine, Level, Phase
+from profiler_ext.records import (
+    LINE_PHASE_CORRECTED,
+    Analysis,
+    GraphInstance,
+    LedgerLine,
+    Level,
+    Phase,
+)
 
 SCOPES = ("compiled", "eager", "idle")
 _BEST_FIRST = tuple(Level)
@@ -68,7 +75,8 @@ def coverage(
 
     Returns:
         ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
-        ``category`` (line, op, a gap's reason, idle) and the time. It adds up to the wall time
+        ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
+        work, op, a gap's reason, idle) and the time. It adds up to the wall time
         of the steps on each device.
 
     Raises:
@@ -135,6 +143,8 @@ def _busy_scopes(scope: str) -> tuple[str, ...]:
 def _level(scope: str, category: str) -> Level | None:
     if scope == "idle":
         return None
+    if category == LINE_PHASE_CORRECTED:
+        return Level.LINE
     return Level(category) if category in (Level.LINE, Level.OP) else Level.NONE
 
 

@@ -42,6 +42,8 @@ def attribute(recording: Recording) -> Analysis:
     steps = find_steps(events, nesting, enqueued)
     launches = _launches(around, enqueued, table, places.places, steps_of(enqueued, steps))
     in_graph = table.spread_rows([int(v.in_graph) for v in table.verdicts]) == 1
+    main = main_places(table.verdicts, places.places)
+    corrected = table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1
     busy = busy_spans(launches)
     return Analysis(
         recording=recording,
@@ -50,7 +52,7 @@ def attribute(recording: Recording) -> Analysis:
         places=places.places,
         shares=table.shares(launches.duration_ns),
         idle=find_idle(events, nesting, busy, steps),
-        ledger=keep_ledger(launches, in_graph, busy, steps),
+        ledger=keep_ledger(launches, in_graph, corrected, busy, steps),
         notes=notes_on(recording, launches),
         library_counts=settled_counts(found, recording.graphs),
     )

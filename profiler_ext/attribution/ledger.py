@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.columns import Flags
-from profiler_ext.records import Ints, Launches, LedgerLine, Level, Step
+from profiler_ext.records import LINE_PHASE_CORRECTED, Ints, Launches, LedgerLine, Level, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +45,28 @@ def busy_spans(launches: Launches) -> tuple[Busy, ...]:
 
 
 def keep_ledger(
-    launches: Launches, in_graph: Flags, busy: Sequence[Busy], steps: Sequence[Step]
+    launches: Launches,
+    in_graph: Flags,
+    corrected: Flags,
+    busy: Sequence[Busy],
+    steps: Sequence[Step],
 ) -> tuple[LedgerLine, ...]:
     """Account for the wall time of each step on each device.
 
     Args:
         launches: the launches.
         in_graph: which of them ran in a compiled graph.
+        corrected: which of them have a phase that torch's tag denies.
         busy: when each device was busy.
         steps: the steps.
 
     Returns:
         The lines; those of one step and device add up to the step's wall time.
     """
+    rows = range(len(launches))
+    names = [_category(launches, in_graph, corrected, launch) for launch in rows]
     return tuple(
-        line
-        for step in steps
-        for device in busy
-        for line in _step_lines(launches, in_graph, device, step)
+        line for step in steps for device in busy for line in _step_lines(names, device, step)
     )
 
 
@@ -74,12 +78,12 @@ def _busy(launches: Launches, device: int) -> Busy:
     return Busy(device, rows, start, np.maximum(start, end))
 
 
-def _step_lines(launches: Launches, in_graph: Flags, busy: Busy, step: Step) -> list[LedgerLine]:
+def _step_lines(categories: Sequence[tuple[str, str]], busy: Busy, step: Step) -> list[LedgerLine]:
     start, end = busy.clipped(step)
     length = end - start
     by_category: dict[tuple[str, str], int] = {}
     for at in np.flatnonzero(length).tolist():
-        key = _category(launches, in_graph, int(busy.launch[at]))
+        key = categories[int(busy.launch[at])]
         by_category[key] = by_category.get(key, 0) + int(length[at])
     by_category["idle", "idle"] = step.wall_ns - int(length.sum())
     return [
@@ -88,7 +92,11 @@ def _step_lines(launches: Launches, in_graph: Flags, busy: Busy, step: Step) -> 
     ]
 
 
-def _category(launches: Launches, in_graph: Flags, launch: int) -> tuple[str, str]:
+def _category(
+    launches: Launches, in_graph: Flags, corrected: Flags, launch: int
+) -> tuple[str, str]:
     level = launches.level[launch]
     scope = "compiled" if in_graph[launch] else "eager"
+    if level == Level.LINE and corrected[launch]:
+        return scope, LINE_PHASE_CORRECTED
     return scope, launches.gap[launch] if level == Level.NONE else level

@@ -10,6 +10,7 @@ from profiler_ext.attribution.modules import innermost_module
 from profiler_ext.attribution.phases import (
     CallContext,
     is_compiled_autograd,
+    is_leaked,
     is_traced_gradient,
     node_phase,
 )
@@ -86,6 +87,7 @@ class PlaceTable:
             level=Level.LINE if frame else Level.OP,
             evidence=evidence,
             gap=None if frame else _no_line(node, instance, evidence),
+            is_phase_corrected=is_leaked(node, instance),
         )
 
 

@@ -34,6 +34,7 @@ from profiler_ext.records.provenance import (
     TensorSpec,
 )
 from profiler_ext.records.vocabulary import (
+    LINE_PHASE_CORRECTED,
     CacheState,
     GapReason,
     LaunchKind,
@@ -45,6 +46,7 @@ from profiler_ext.records.vocabulary import (
 )
 
 __all__ = [
+    "LINE_PHASE_CORRECTED",
     "SCHEMA_VERSION",
     "Analysis",
     "CacheState",

@@ -135,6 +135,7 @@ class Place:
         level: how far it was led.
         evidence: the rule that found the line.
         gap: why there is no line, or no place at all.
+        is_phase_corrected: torch's backward tag leaked onto this forward node.
     """
 
     graph: int | None = None
@@ -157,6 +158,7 @@ class Place:
     level: Level = Level.NONE
     evidence: str | None = None
     gap: str | None = None
+    is_phase_corrected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,8 @@ class LedgerLine:
         step: step number.
         device: device index.
         scope: ``compiled``, ``eager`` or ``idle``.
-        category: ``line``, ``op``, a gap's reason, or ``idle``.
+        category: ``line`` (``line_phase_corrected`` where torch's backward tag leaked), ``op``,
+            a gap's reason, or ``idle``.
         duration_ns: wall time.
     """
 

@@ -61,6 +61,10 @@ class CacheState(StrEnum):
     ATTACHED = "attached"
 
 
+LINE_PHASE_CORRECTED = "line_phase_corrected"
+"""The ledger's category of what was led to a line, though torch's backward tag leaked onto it."""
+
+
 class LineEvidence(StrEnum):
     """The truth that a node's source line came from (best first)."""
 

@@ -22,6 +22,10 @@ def _table(marks, **changes):
     return launches(marks, [Row(event=at, **row) for at in range(len(marks))])
 
 
+def _none(table):
+    return table.start_ns < 0
+
+
 def _busy(marks):
     return [
         (busy.device, busy.launch.tolist(), busy.start_ns.tolist(), busy.end_ns.tolist())
@@ -43,16 +47,27 @@ def test_the_ledger_of_a_step_counts_what_the_device_did_within_it():
     table = _table([_kernel(0, 10), _kernel(12, 10), _kernel(30, 100)])
     step = Step(1, 5, 50)
     in_graph = table.start_ns == 12
-    assert keep_ledger(table, in_graph, busy_spans(table), [step]) == (
+    assert keep_ledger(table, in_graph, _none(table), busy_spans(table), [step]) == (
         LedgerLine(1, 0, "compiled", "op", 10),
         LedgerLine(1, 0, "eager", "op", 25),
         LedgerLine(1, 0, "idle", "idle", 10),
     )
 
 
+def test_what_was_led_to_a_line_against_the_backward_tag_is_a_line_of_its_own():
+    table = _table([_kernel(0, 10), _kernel(10, 20), _kernel(30, 5)], level="line")
+    in_graph, corrected = table.start_ns < 30, table.start_ns >= 10
+    assert keep_ledger(table, in_graph, corrected, busy_spans(table), [Step(0, 0, 40)]) == (
+        LedgerLine(0, 0, "compiled", "line", 10),
+        LedgerLine(0, 0, "compiled", "line_phase_corrected", 20),
+        LedgerLine(0, 0, "eager", "line_phase_corrected", 5),
+        LedgerLine(0, 0, "idle", "idle", 5),
+    )
+
+
 def test_what_has_no_level_is_kept_under_its_reason():
     table = _table([_kernel(0, 10)], level="none", gap="no_launch_call")
-    assert keep_ledger(table, table.start_ns < 0, busy_spans(table), [Step(0, 0, 10)]) == (
+    assert keep_ledger(table, _none(table), _none(table), busy_spans(table), [Step(0, 0, 10)]) == (
         LedgerLine(0, 0, "eager", "no_launch_call", 10),
         LedgerLine(0, 0, "idle", "idle", 0),
     )

@@ -1,4 +1,4 @@
-"""The user's labels (``torch.fx.traceback.annotate``) are kept, forward and backward, cold and warm.
+"""The user's labels (``torch.fx.traceback.annotate``), forward and backward, cold and warm.
 
 They are no part of a cache key, so a warm artifact carries those of the run that compiled it.
 """

@@ -5,7 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.oracle import arranging, differentiating, layering, nesting, pointwise, reducing, training
+from tests.oracle import (
+    arranging,
+    differentiating,
+    layering,
+    nesting,
+    pointwise,
+    reducing,
+    training,
+)
 from tests.oracle.draft import Draft, Model
 
 Blocks = tuple[Callable[[Draft, str], str], ...]

@@ -1,0 +1,44 @@
+"""A backward tag that spread onto forward work decides nothing, and the ledger says so.
+
+Builds before 2.12 kept the tag among the labels that nodes share, as ``annotate`` writes them.
+"""
+
+import pytest
+
+import profiler_ext
+from exporters import tables
+from tests.compiling import torch
+
+
+def scores(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    with torch.fx.traceback.annotate({"autograd_backward": True, "region": "scores"}):
+        first = a @ b
+    return first @ b
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_forward_work_that_was_tagged_the_old_way_is_forward_in_all_tables() -> None:
+    a, b = torch.randn(8, 8, requires_grad=True), torch.randn(8, 8)
+    profiler_ext.enable(strict=True)
+    compiled = torch.compile(scores)
+    compiled(a, b).sum().backward()
+    with profiler_ext.profile(strict=True) as prof:
+        compiled(a, b).sum().backward()
+    rows = prof.attribution()
+    rows = rows[rows.aten_op == "aten.mm.default"]
+    found = rows[["phase", "autograd_backward", "annotation"]].itertuples(index=False, name=None)
+    first = ("forward", True, "region=scores")
+    assert list(found)[0] == first
+    assert list(rows.phase) == ["forward", "forward", "backward", "backward"]
+    coverage = prof.coverage().set_index(["scope", "category"])
+    (leaked_ns,) = rows.duration_ns[rows.index == rows.index[0]]
+    assert coverage.loc[
+        ("compiled", "line_phase_corrected"), ["level", "duration_ns"]
+    ].tolist() == [
+        "line",
+        leaked_ns,
+    ]
+    assert tables.fraction_at(prof.session.analysis, "line", "compiled") == 1
+    assert "torch's backward tag was wrong" in prof.report()
+    (note,) = prof.session.notes
+    assert note.startswith("torch tagged 1 forward nodes of 1 graphs with autograd_backward (mm)")
