@@ -11,7 +11,7 @@ from profiler_ext.attribution.phases import CallContext, graph_phase
 from profiler_ext.attribution.places import PlaceTable, gap_place
 from profiler_ext.attribution.runner import RunnerWork, runner_work
 from profiler_ext.attribution.verdicts import Verdict, VerdictTable
-from profiler_ext.attribution.verification import contradicted
+from profiler_ext.attribution.verification import StreamOrder, contradicted
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import (
     CallSite,
@@ -38,12 +38,15 @@ class CompiledJudge:
     ) -> None:
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
+        self._order = StreamOrder(enqueued)
         self._at_site: dict[tuple[int | None, Match, CallContext], Verdict] = {}
 
     def judge(self, found: Invocation) -> None:
         """Give the launches of one call their verdicts."""
         sites = self._sites(found)
-        wrong = contradicted(self._events, self._enqueued, found.call, sites, found.matches)
+        wrong = contradicted(
+            self._events, self._enqueued, found.call, sites, found.matches, self._order
+        )
         graph = self._graph(found)
         own_work = runner_work(found.call.units, found.matches, graph) if graph else {}
         pieces = zip(found.call.units, found.matches, found.call.launches, strict=True)

@@ -34,6 +34,7 @@ def contradicted(
     call: GraphCall,
     sites: Sequence[CallSite],
     matches: Sequence[Match],
+    order: StreamOrder,
 ) -> set[int]:
     """Find the launches whose device event contradicts the call site they were led to.
 
@@ -41,7 +42,7 @@ def contradicted(
     of the graph; one call of the runtime launches one kernel unless it replays; and what a
     stream ran in another order than it was enqueued was tied to the wrong call.
     """
-    wrong = _out_of_order(events, enqueued, call) | _doubled(events, enqueued, call)
+    wrong = _out_of_order(events, enqueued, call, order) | _doubled(events, enqueued, call)
     for match, launches in zip(matches, call.launches, strict=True):
         if match.site is not None and not enqueued.on_cpu:
             wrong.update(_misnamed(events, enqueued, sites[match.site], launches))
@@ -74,17 +75,38 @@ def _doubled(events: Events, enqueued: Enqueued, call: GraphCall) -> set[int]:
     return {launch for launches in seen.values() if len(launches) > 1 for launch in launches}
 
 
-def _out_of_order(events: Events, enqueued: Enqueued, call: GraphCall) -> set[int]:
+class StreamOrder:
+    """The launches of each stream, in the order in which they were enqueued.
+
+    What has no launching call has no place: nobody knows when it was enqueued.
+    """
+
+    def __init__(self, enqueued: Enqueued) -> None:
+        """Sort the launches."""
+        self.queue = enqueued.queue
+        by_time = np.lexsort((enqueued.enqueue_ns, enqueued.queue))
+        self.launches = by_time[(enqueued.call[by_time] != NO_ROW) | enqueued.on_cpu]
+        self.place = np.full(len(by_time), NO_ROW)
+        self.place[self.launches] = np.arange(len(self.launches))
+
+    def around(self, own: Ints) -> Iterator[Ints]:
+        """Return the launches of a call and one before and after them, for each stream."""
+        for queue in np.unique(self.queue[own]):
+            places = self.place[own[self.queue[own] == queue]]
+            found = self.launches[max(int(places.min()) - 1, 0) : int(places.max()) + 2]
+            yield found[self.queue[found] == queue]
+
+
+def _out_of_order(
+    events: Events, enqueued: Enqueued, call: GraphCall, order: StreamOrder
+) -> set[int]:
     """Find launches that a stream ran before one which was enqueued earlier on it."""
-    rows = np.array([at for own in call.launches for at in own], dtype=np.int64)
-    by_enqueue = rows[np.argsort(enqueued.enqueue_ns[rows], kind="stable")]
-    queues = enqueued.queue[by_enqueue]
+    own = np.array([at for launches in call.launches for at in launches], dtype=np.int64)
     wrong = set[int]()
-    for queue in np.unique(queues):
-        launches = by_enqueue[queues == queue]
+    for launches in order.around(own[order.place[own] != NO_ROW]):
         inverted = _inverted(events.start_ns[enqueued.event[launches]])
         wrong.update(launches[inverted].tolist())
-    return wrong
+    return wrong.intersection(own.tolist())
 
 
 def _inverted(starts: Ints) -> Flags:

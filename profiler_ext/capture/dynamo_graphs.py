@@ -72,6 +72,17 @@ class DynamoGraph:
         same = [sources for names, sources in self.inlined.get(call, ()) if names == ops]
         return same[0][at] if len(same) == 1 else None
 
+    def only_source(self, call: tuple[str, ...], graph: int) -> Source | None:
+        """Return where all of a carried graph was called, if it was in one place.
+
+        Args:
+            call: source function of the call that carries the graph.
+            graph: which of the graphs that it carries.
+        """
+        carried = self.inlined.get(call, ())[graph:][:1]
+        places = {source for _, sources in carried for source in sources}
+        return places.pop() if len(places) == 1 else None
+
 
 def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> DynamoGraph:
     """Describe the graph that Dynamo hands to the backend."""
@@ -108,10 +119,19 @@ def _inlined(
         if graphs:
             inner = [[n for n in graph.nodes if n.op.startswith("call_")] for graph in graphs]
             found[fx.source_fns(call.meta)] = tuple(
-                (tuple(fx.op_name(n) for n in each), tuple(_source(n, roots, own) for n in each))
+                (tuple(_traced_name(n) for n in each), tuple(_source(n, roots, own) for n in each))
                 for each in inner
             )
     return found
+
+
+def _traced_name(node: torch.fx.Node) -> str:
+    """The name of the operator that a node of a carried graph is traced to.
+
+    Source: ``torch/_dynamo/_trace_wrapped_higher_order_op.py``, ``TransformGetItemToIndex``.
+    """
+    name = fx.op_name(node)
+    return "index" if name == "getitem" else name
 
 
 def _called_on(nodes: list[torch.fx.Node]) -> dict[tuple[str, ...], str]:

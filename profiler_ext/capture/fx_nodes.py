@@ -130,7 +130,7 @@ def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
     return dataclasses.replace(
         own,
         name=name,
-        stack=source.stack if source is not None and source.stack else own.stack,
+        stack=own.stack if source is None else source.stack,
         entry_name=name,
         inputs=tuple(f"{prefix}/{value}" for value in own.inputs),
         joint_name=None,
@@ -138,16 +138,26 @@ def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
     )
 
 
+_NOWHERE = Source((), ())
+
+
 def _carried_source(nested: Nested, own: FxNode, dynamo: DynamoGraph | None) -> Source | None:
-    """Return where a node of a ``score_mod`` was called; retracing left it its caller's line."""
+    """Return where a node of a ``score_mod`` was called; retracing left it its caller's line.
+
+    The derivative of a ``score_mod`` has other operators; its line is known where all of the
+    ``score_mod`` stands on one, else it has none.
+    """
     if dynamo is None or nested.caller is None:
         return None
     call = fx.source_fns(nested.caller.meta)
-    if own.source_fns != call:
+    if own.source_fns != call or call not in dynamo.inlined:
         return None
     inner = [node for node in nested.node.graph.nodes if node.op == "call_function"]
     ops = tuple(fx.op_name(node) for node in inner)
-    return dynamo.inlined_source(call, ops, inner.index(nested.node))
+    graphs = [module.graph for _, module in fx.nested(nested.caller)]
+    is_mask = len(graphs) > 1 and nested.node.graph is graphs[-1]
+    same = dynamo.inlined_source(call, ops, inner.index(nested.node))
+    return same or dynamo.only_source(call, int(is_mask)) or _NOWHERE
 
 
 def _moved(

@@ -135,13 +135,11 @@ class _Lines:
         return frozenset(self._line_of[c] for c in constants_in(code) if c in self._line_of)
 
     def of_nodes(self, nodes: Iterable[FxNode], borne: Borne) -> frozenset[int]:
-        """The lines of those nodes that bear a constant; 0 for a line elsewhere."""
+        """The lines of those nodes that bear a constant; 0 for a line elsewhere, none for a gap."""
         bearing = (n for n in nodes if borne.get(n.name, frozenset()) & self._line_of.keys())
-        return frozenset(self._line(node) for node in bearing)
-
-    def _line(self, node: FxNode) -> int:
-        frame = self._roots.model_frame(node.stack)
-        return frame.line if frame and frame.file == str(self._compiled.file) else 0
+        frames = (self._roots.model_frame(node.stack) for node in bearing)
+        own = str(self._compiled.file)
+        return frozenset(f.line if f.file == own else 0 for f in frames if f is not None)
 
     def borne(self, instance: GraphInstance) -> Borne:
         """The constants of each node of a graph."""
