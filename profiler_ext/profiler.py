@@ -169,7 +169,7 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
             settings=self._settings(),
             gaps=capture.gaps if capture else (),
         )
-        self.sessions.append(Session(recording))
+        self.sessions.append(Session(recording, capture.learn if capture else None))
         if self._on_session is not None:
             self._on_session(self)
 

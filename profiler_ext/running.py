@@ -12,7 +12,6 @@ import runpy
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,19 +153,10 @@ def _try_to_write(
 
 def _write(session: Session, request: Request, progress: Progress) -> None:
     progress.say("joining launches with lines")
-    _keep_counts(session.analysis.library_counts)
+    _ = session.analysis
     progress.say("writing files")
     write_all(session, output_folder(request))
     progress.done()
-
-
-def _keep_counts(learnt: Iterable[tuple[int, tuple[tuple[int, int], ...]]]) -> None:
-    """Keep what replays showed of library calls, for a process that comes late."""
-    from profiler_ext import switch
-
-    if (capture := switch.current()) is not None:
-        for graph, counts in learnt:
-            capture.learn(graph, counts)
 
 
 def output_folder(request: Request) -> Path:

@@ -31,14 +31,25 @@ class Session(Tabled):
         recording: what was recorded.
     """
 
-    def __init__(self, recording: Recording) -> None:
-        """Make a session of a recording; attribution runs when it is first needed."""
+    def __init__(
+        self, recording: Recording, on_analysis: Callable[[Analysis], None] | None = None
+    ) -> None:
+        """Make a session of a recording; attribution runs when it is first needed.
+
+        Args:
+            recording: what was recorded.
+            on_analysis: called once with what attribution found.
+        """
         self.recording = recording
+        self._on_analysis = on_analysis
 
     @cached_property
     def analysis(self) -> Analysis:
         """All that attribution found."""
-        return attribute(self.recording)
+        found = attribute(self.recording)
+        if self._on_analysis is not None:
+            self._on_analysis(found)
+        return found
 
     @property
     def notes(self) -> tuple[str, ...]:

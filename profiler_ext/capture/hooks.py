@@ -16,7 +16,7 @@ from profiler_ext.capture.observing import Arguments, Hooks, Keywords, Observer
 from profiler_ext.capture.registry import Registry
 from profiler_ext.capture.site_hooks import SiteHooks
 from profiler_ext.errors import TorchCapabilityError
-from profiler_ext.records import Gap, GraphInstance
+from profiler_ext.records import Analysis, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
 from profiler_ext.torch_compat.patches import Call, Patch
 
@@ -89,9 +89,10 @@ class Capture:
         """What the hooks could not see."""
         return tuple(self._observe.gaps)
 
-    def learn(self, graph: int, counts: tuple[tuple[int, int], ...]) -> None:
-        """Keep how many device events each library call of a graph launches in its replays."""
-        self._observe(self._registry.learn, graph, counts)
+    def learn(self, analysis: Analysis) -> None:
+        """Keep what replays showed of library calls, for a process that comes late."""
+        for graph, counts in analysis.library_counts:
+            self._observe(self._registry.learn, graph, counts)
 
     def install(self) -> None:
         """Put all hooks in place, or none.

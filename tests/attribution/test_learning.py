@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from profiler_ext.attribution import attribute
 from profiler_ext.attribution.learning import library_counts
+from profiler_ext.session import Session
 from tests.attribution.graphs import extern, graph, numbered, triton
 from tests.attribution.timeline import Timeline
 
@@ -62,3 +63,10 @@ def test_two_calls_in_one_trace_teach_nothing():
     with timeline.forward("fkey"):
         pass
     assert _counts(timeline) == ()
+
+
+def test_a_session_tells_once_what_was_found():
+    told = []
+    session = Session(_call(("triton_a", 1)).recording(), told.append)
+    assert [session.analysis, session.analysis] == [told[0]] * 2
+    assert len(told) == 1

@@ -26,18 +26,13 @@ def test_forward_work_that_was_tagged_the_old_way_is_forward_in_all_tables() -> 
         compiled(a, b).sum().backward()
     rows = prof.attribution()
     rows = rows[rows.aten_op == "aten.mm.default"]
-    found = rows[["phase", "autograd_backward", "annotation"]].itertuples(index=False, name=None)
-    first = ("forward", True, "region=scores")
-    assert list(found)[0] == first
+    first = rows.iloc[0]
+    told = (first.phase, bool(first.autograd_backward), first.annotation)
+    assert told == ("forward", True, "region=scores")
     assert list(rows.phase) == ["forward", "forward", "backward", "backward"]
     coverage = prof.coverage().set_index(["scope", "category"])
-    (leaked_ns,) = rows.duration_ns[rows.index == rows.index[0]]
-    assert coverage.loc[
-        ("compiled", "line_phase_corrected"), ["level", "duration_ns"]
-    ].tolist() == [
-        "line",
-        leaked_ns,
-    ]
+    corrected = coverage.loc[("compiled", "line_phase_corrected")]
+    assert (corrected.level, corrected.duration_ns) == ("line", first.duration_ns)
     assert tables.fraction_at(prof.session.analysis, "line", "compiled") == 1
     assert "torch's backward tag was wrong" in prof.report()
     (note,) = prof.session.notes
