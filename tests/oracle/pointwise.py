@@ -65,8 +65,9 @@ def masks(m: Draft, x: str) -> str:
 
 
 def casts(m: Draft, x: str) -> str:
-    low = m.line(f"{x}.to({m.some('torch.bfloat16', 'torch.float16', 'torch.float64')}) * C")
-    back = m.line(f"({low} + C).float()")
+    # Arithmetic in a short type would round the constants that mark the lines.
+    low = m.line(f"({x} * C).to({m.some('torch.bfloat16', 'torch.float16', 'torch.float64')})")
+    back = m.line(f"({low} + {low}).float() * C")
     whole = m.line(f"({back} * C).to(torch.int32)")
     return m.line(f"{back} + {whole} * C")
 
