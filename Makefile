@@ -1,5 +1,7 @@
 # make demo    profile two training steps of examples/gpt.py into profile_out/
 # make test    everything that CI checks: lint, types, tests
+# make test-torch TORCH=2.14.1    the tests on another torch, in .venv-torch-2.14.1, which is made
+#              first (5 GB with the CUDA libraries that PyPI's torch needs) and is yours to remove
 # make lint    ruff and mypy alone
 # make gpu-check [CASE="cnn cond"]    profile the cases of tests/cases on this machine's GPU and
 #              print what was led to lines; again goes on where it stopped, named cases run anew
@@ -19,7 +21,8 @@ GPU_MINUTES ?= 8
 GPU_JOBS ?= 1
 
 # One version for development; pyproject.toml declares the range that users may have.
-TORCH := torch==2.13.0
+DEV_TORCH := torch==2.13.0
+TORCH_VENV := .venv-torch-$(TORCH)
 
 ifeq ($(strip $(VENV)),)
 RUN := $(PYTHON)
@@ -31,7 +34,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test lint gpu-check gpu-record clean
+.PHONY: demo test test-torch lint gpu-check gpu-record clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -42,6 +45,13 @@ demo: $(DEMO_READY)
 
 test: lint
 	$(RUN) -m pytest --durations=10
+
+test-torch:
+	@test -n "$(TORCH)" || { echo "say which torch: make test-torch TORCH=2.14.1"; exit 2; }
+	test -d $(TORCH_VENV) || $(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python -m pip install --quiet torch==$(TORCH) --editable '.[dev]'
+	$(TORCH_VENV)/bin/python -m pytest; status=$$?; \
+	echo "when you are done with this torch:  rm -rf $(TORCH_VENV)"; exit $$status
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .
@@ -57,14 +67,14 @@ gpu-record:
 
 $(VENV)/demo.stamp: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet $(TORCH) --editable .
+	$(RUN) -m pip install --quiet $(DEV_TORCH) --editable .
 	touch $@
 
 $(VENV)/test.stamp: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet $(TORCH) --editable '.[dev]'
+	$(RUN) -m pip install --quiet $(DEV_TORCH) --editable '.[dev]'
 	touch $@
 
 clean:
-	rm -rf .venv $(OUT) $(GPU_OUT) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-torch-* $(OUT) $(GPU_OUT) build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 """Owns the list of places in torch that capture observes, with the shape each must have.
 
-Source: torch 2.11 to 2.14, ``torch/_inductor`` and ``torch/_dynamo``.
+Source: torch 2.11 to 2.15, ``torch/_inductor`` and ``torch/_dynamo``.
 """
 
 from __future__ import annotations
