@@ -62,9 +62,13 @@ def _items(value: Any) -> Iterable[Any]:
 
 
 def extern_origin(kernel: Any) -> torch.fx.Node | None:
-    """Return the FX node that an extern kernel computes, exactly."""
+    """Return the FX node that an extern kernel computes, exactly.
+
+    An op that returns its input's buffer (a collective in place, its wait) puts itself in the
+    place of the node that filled it, but is not among the origins.
+    """
     node: torch.fx.Node | None = kernel.origin_node
-    return node
+    return node if node in kernel.origins or not kernel.origins else None
 
 
 def extern_origins(kernel: Any) -> frozenset[torch.fx.Node]:
