@@ -64,11 +64,26 @@ class Surroundings:
     def found_meta(self, node: torch.fx.Node) -> fx.Meta:
         """Return a node's metadata, with what a pass or an epilogue lost found again."""
         joint = self.joint_of(node.graph)
-        meta = filled_meta(node.meta, self.rows(node))
+        meta = self._replaced_meta(node)
         if joint is None:
             return meta
         found = with_source(node, meta, joint.mutations)
         return {**found, **joint.sources.get(self._traced_name(node, joint) or "", {})}
+
+    def members(self, node: torch.fx.Node) -> tuple[tuple[str, fx.Meta], ...]:
+        """Return the collectives that a bucket's node serves; of a wait, their waits."""
+        rows = self.replaced.get(node.graph, {}).get(node.name, ())
+        if not rows or not all(fx.is_collective(meta) for _, meta in rows):
+            return ()
+        waits = fx.is_wait(node.meta)
+        return tuple(row for row in rows if fx.is_wait(row[1]) == waits)
+
+    def _replaced_meta(self, node: torch.fx.Node) -> fx.Meta:
+        """Return a node's metadata; a bucket's node has another one's, so its collective's."""
+        members = self.members(node)
+        if len(members) == 1:
+            return {**members[0][1], "val": node.meta.get("val")}
+        return filled_meta(node.meta, self.rows(node))
 
     def joint_name(self, node: torch.fx.Node) -> str | None:
         """Return a node's name in the joint graph; a later pass may use one of its names anew."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.capture.buckets import open_buckets
 from profiler_ext.capture.call_sites import partial_sum_site
 from profiler_ext.capture.comments import contradicted
 from profiler_ext.capture.compiles import Compiles
@@ -46,6 +47,8 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     around = surroundings(compiles, gm)
     inner = describe_nested(_nested_nodes(sites), around)
     given = describe_inputs(inputs.changing_inputs(artifact, gm), around)
+    sealed = [p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)]
+    opened, parts = open_buckets(sealed, gm.graph.nodes, around)
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
@@ -53,9 +56,9 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
         is_inference=inductor.graph_is_inference(graph),
         joint=joint.id if (joint := around.joint_of(gm.graph)) else None,
         dynamo_digest=None,
-        nodes=(*describe_nodes(gm.graph.nodes, around), *inner, *given),
+        nodes=(*describe_nodes(gm.graph.nodes, around), *inner, *given, *parts),
         entered=_entered(compiles) if graph.is_backward else (),
-        call_sites=tuple(p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)),
+        call_sites=opened,
         gaps=doubts,
     )
     return with_digest(bound(provenance, around.dynamo))

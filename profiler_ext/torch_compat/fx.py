@@ -246,3 +246,17 @@ def nested(
 def graph_modules(gm: torch.fx.GraphModule) -> Iterable[torch.fx.GraphModule]:
     """Return a graph module and those nested in it."""
     return (module for module in gm.modules() if isinstance(module, torch.fx.GraphModule))
+
+
+COLLECTIVES = ("_c10d_functional.", "_dtensor.")
+"""How the operators begin that communicate."""
+
+
+def is_collective(meta: Meta) -> bool:
+    """Tell whether a node that was traced communicates, or waits for what did."""
+    return (original_aten(meta) or "").startswith(COLLECTIVES)
+
+
+def is_wait(meta: Meta) -> bool:
+    """Tell whether a node that was traced waits for a collective."""
+    return (original_aten(meta) or "").startswith("_c10d_functional.wait_tensor")

@@ -9,11 +9,9 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.torch_compat.copies import copied_input
-from profiler_ext.torch_compat.fx import position, target_name
+from profiler_ext.torch_compat.fx import COLLECTIVES, position, target_name
 from profiler_ext.torch_compat.inductor import current_graph, is_extern
 from profiler_ext.torch_compat.traffic import Traffic, traffic
-
-_COLLECTIVES = ("_c10d_functional.", "_dtensor.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +156,7 @@ def _is_foreach_in_place(node: torch.fx.Node) -> bool:
 def _last_origin(buffer: Any) -> torch.fx.Node | None:
     own = set(getattr(buffer, "origins", ()) or ())
     if not is_extern(buffer):  # a generated kernel makes a collective's input, no more
-        own = {node for node in own if not target_name(node.target).startswith(_COLLECTIVES)}
+        own = {node for node in own if not target_name(node.target).startswith(COLLECTIVES)}
     last = [node for node in own if not set(node.users) & own]
     return max(last, key=position, default=None)
 
