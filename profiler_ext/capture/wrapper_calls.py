@@ -1,6 +1,7 @@
 """Owns the second rule for call sites: the launches that the generated wrapper's text makes.
 
-The text is parsed, never run. Partitions are followed where the runner calls them.
+The text is parsed, never run. Partitions are followed where the runner calls them. Of the C++
+wrapper the body of its entry is read line by line.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ from dataclasses import dataclass, field, replace
 
 _PARTIAL = ("sum", "amax", "amin", "prod", "any")
 _COMMENT = re.compile(r"\s*# .* Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
+_CPP_ENTRY = re.compile(r"^void inductor_entry_impl\(.*?^\} // inductor_entry_impl$", re.M | re.S)
+_CPP_CALL = re.compile(
+    r"^\s*(?:call_)?(?P<kernel>(?<=call_)\w+|cpp_fused_\w+)\("
+    r"|(?P<library>aoti_torch_(?:cpu|cuda|xpu|mps)_\w+)\(",
+    re.M,
+)
 _EXTERN = ("extern_kernels", "aten", "torch.ops")
 
 
@@ -49,7 +56,7 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
 
     Returns:
         The launches of ``call`` (its partitions followed) and of each nested graph's
-        function; empty when the text is not a Python wrapper (the C++ wrapper).
+        function; those of the C++ wrapper's entry; empty where the text has neither.
     """
     try:
         tree = ast.parse(source)
@@ -57,7 +64,7 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
         return {}
     functions = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
     if "call" not in functions:
-        return {}
+        return _cpp_calls(source)
     partitions = {name: f for name, f in functions.items() if name.startswith("partition_")}
     graphs = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
     graphs = {name: f for name, f in graphs.items() if name not in partitions}
@@ -79,6 +86,19 @@ def _commented(source: str, launches: set[int]) -> dict[int, frozenset[str]]:
         elif number in launches and ops is not None:
             found[number], ops = ops, None
     return found
+def _cpp_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
+    """Return the launches of the C++ wrapper (``torch/_inductor/codegen/cpp_wrapper_*.py``)."""
+    body = _CPP_ENTRY.search(source)
+    if body is None:
+        return {}
+    found = _CPP_CALL.finditer(body[0])
+    generated = ((call["kernel"], call["library"]) for call in found)
+    return {
+        "call": tuple(
+            WrapperCall(kernel or library, None, generated=kernel is not None)
+            for kernel, library in generated
+        )
+    }
 
 
 def _calls(body: list[ast.stmt], partitions: dict[str, ast.FunctionDef]) -> Iterator[WrapperCall]:

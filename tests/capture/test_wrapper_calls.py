@@ -94,6 +94,7 @@ def test_a_nested_graph_s_function_has_its_launches_to_itself():
     }
 
 
+<<<<<<< HEAD
 def test_a_launch_has_the_ops_of_the_comment_above_it_and_no_other_s() -> None:
     text = """
         def call(args):
@@ -106,3 +107,29 @@ def test_a_launch_has_the_ops_of_the_comment_above_it_and_no_other_s() -> None:
     """
     found = [call.ops for call in wrapper_calls(dedent(text))["call"]]
     assert found == [frozenset({"aten.mul", "aten.sin"}), None, frozenset()]
+=======
+def test_the_cpp_wrapper_s_entry_is_read_and_nothing_around_it() -> None:
+    text = """
+cpp_wrapper_src = r'''
+static inline void call_triton_poi_fused_gelu_0(const at::Tensor& in, int32_t device) {
+    launchKernel(triton_poi_fused_gelu_0, grid_0, grid_1, grid_2, 4, 0, kernel_args_, stream_);
+}
+void inductor_entry_impl(
+    AtenTensorHandle* input_handles
+) {
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(2, size, stride, &buf0_handle));
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_addmm_out(buf0, primals_2, primals_3, 1L, 1L));
+    call_triton_poi_fused_gelu_0(buf0, 0, stream0);
+    cpp_fused_sum_1((const float*)(buf8.data_ptr()), (float*)(buf9.data_ptr()));
+    call_scale_kernel_2(buf1, 256L, 32L, 0, stream0);
+} // inductor_entry_impl
+'''
+inductor_entry = CppWrapperCodeCache.load_pybinding(["x"], cpp_wrapper_src, "cuda")
+"""
+    assert [(c.callee, c.generated) for c in wrapper_calls(text)["call"]] == [
+        ("aoti_torch_cuda_addmm_out", False),
+        ("triton_poi_fused_gelu_0", True),
+        ("cpp_fused_sum_1", True),
+        ("scale_kernel_2", True),
+    ]
+>>>>>>> 4587d3c (The C++ wrapper's text is read, too: its call sites are verified)
