@@ -61,6 +61,7 @@ _REASONS: Mapping[str, str] = {
     GapReason.TRACED_GRADIENT: "gradient taken inside the graph, not linked",
     GapReason.COMPILED_AUTOGRAD: "compiled autograd copied an unknown graph",
     GapReason.EAGER_BACKWARD: "autograd's own work has no line",
+    GapReason.AOT_INDUCTOR: "in no graph call: AOTInductor",
     GapReason.CALL_SITES_UNVERIFIED: "call sites not verified",
     GapReason.RECORD_UNREADABLE: "stored record cannot be read",
     GapReason.HOOK_FAILED: "a capture hook failed",

@@ -48,20 +48,33 @@ class EagerJudge:
 
     def _place(self, launch: int, cpu: int) -> tuple[Place, str]:
         if cpu == NO_ROW:
-            called = self._enqueued.call[launch] != NO_ROW
-            gap = GapReason.NO_LAUNCHING_OP if called else GapReason.NO_LAUNCH_CALL
-            return gap_place(gap, Phase.OTHER), ""
+            return gap_place(self._no_op(launch), Phase.OTHER), ""
         phase, forward_op, evidence = self._phase(cpu)
         op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
         if self._trial[launch]:
             return gap_place(GapReason.AUTOTUNING, phase, op=op), ""
         if op is None:
-            return gap_place(GapReason.NO_LAUNCHING_OP, phase), ""
+            return gap_place(self._no_op(launch), phase), ""
         module = self._module(cpu)
         found = Place(
             aten_op=op, phase=phase, forward_node=forward_op, module=module, level=Level.OP
         )
         return found, evidence
+
+    def _no_op(self, launch: int) -> GapReason:
+        """Say why no operator launched it.
+
+        The Python wrapper gives each launch of a generated kernel an event of its name; only a
+        wrapper in C++ leaves it out, which outside every graph call is AOTInductor's.
+        """
+        if self._enqueued.call[launch] == NO_ROW:
+            return GapReason.NO_LAUNCH_CALL
+        events, cpu = self._around.events, int(self._enqueued.cpu[launch])
+        name = events.name[int(self._enqueued.event[launch])]
+        launched_by_wrapper = cpu != NO_ROW and events.name[cpu] == name
+        if classify.is_generated_kernel(name) and not launched_by_wrapper:
+            return GapReason.AOT_INDUCTOR
+        return GapReason.NO_LAUNCHING_OP
 
     def _module(self, cpu: int) -> str | None:
         """Return the module whose parameters FSDP gathers or reduces, where it does."""

@@ -29,6 +29,10 @@ _REMEDIES = {
     GapReason.CALL_SITES_UNVERIFIED: (
         "do not fit call sites which capture could not check; please report the recording"
     ),
+    GapReason.AOT_INDUCTOR: (
+        "are Inductor's kernels outside every call of a compiled graph: AOTInductor's packages "
+        "mark no call, so none can be told from another; profile the model under torch.compile"
+    ),
     GapReason.NO_LAUNCH_CALL: (
         "have no launching call in the trace; it was enqueued before profiling began"
     ),

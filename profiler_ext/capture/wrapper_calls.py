@@ -86,6 +86,8 @@ def _commented(source: str, launches: set[int]) -> dict[int, frozenset[str]]:
         elif number in launches and ops is not None:
             found[number], ops = ops, None
     return found
+
+
 def _cpp_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     """Return the launches of the C++ wrapper (``torch/_inductor/codegen/cpp_wrapper_*.py``)."""
     body = _CPP_ENTRY.search(source)

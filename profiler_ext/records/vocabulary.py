@@ -113,6 +113,7 @@ class GapReason(StrEnum):
     TRACED_GRADIENT = "traced_gradient_not_linked"
     COMPILED_AUTOGRAD = "compiled_autograd"
     EAGER_BACKWARD = "eager_backward_node"
+    AOT_INDUCTOR = "aot_inductor"
     CALL_SITES_UNVERIFIED = "call_sites_unverified"
     RECORD_UNREADABLE = "record_unreadable"
     HOOK_FAILED = "hook_failed"

@@ -153,3 +153,18 @@ def test_what_fsdp_gathers_and_reduces_belongs_to_the_pass_and_the_module_it_is_
         (Phase.RECOMPUTE, "layers.3"),
     ]
     assert set(rows(analysis, "evidence")) == {("sharding_range",)}
+
+
+def test_a_generated_kernel_that_no_wrapper_launched_in_no_graph_call_is_aotinductors():
+    timeline = Timeline()
+    timeline.launch("triton_poi_fused_gelu_0")
+    with timeline.annotation("my model"):
+        timeline.launch("triton_poi_fused_gelu_0")
+        timeline.launch("cublas")
+    timeline.triton("triton_poi_fused_gelu_0")  # its graph call began before the trace
+    assert rows(attribute(timeline.recording()), "kind", "level", "gap") == [
+        ("triton", "none", "aot_inductor"),
+        ("triton", "none", "aot_inductor"),
+        ("eager", "none", "no_launching_op"),
+        ("triton", "none", "no_launching_op"),
+    ]

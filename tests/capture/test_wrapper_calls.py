@@ -94,7 +94,6 @@ def test_a_nested_graph_s_function_has_its_launches_to_itself():
     }
 
 
-<<<<<<< HEAD
 def test_a_launch_has_the_ops_of_the_comment_above_it_and_no_other_s() -> None:
     text = """
         def call(args):
@@ -107,7 +106,8 @@ def test_a_launch_has_the_ops_of_the_comment_above_it_and_no_other_s() -> None:
     """
     found = [call.ops for call in wrapper_calls(dedent(text))["call"]]
     assert found == [frozenset({"aten.mul", "aten.sin"}), None, frozenset()]
-=======
+
+
 def test_the_cpp_wrapper_s_entry_is_read_and_nothing_around_it() -> None:
     text = """
 cpp_wrapper_src = r'''
@@ -132,4 +132,3 @@ inductor_entry = CppWrapperCodeCache.load_pybinding(["x"], cpp_wrapper_src, "cud
         ("cpp_fused_sum_1", True),
         ("scale_kernel_2", True),
     ]
->>>>>>> 4587d3c (The C++ wrapper's text is read, too: its call sites are verified)
