@@ -29,10 +29,10 @@ def communicate(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tens
     return (first @ second).relu() + third
 
 
+@torch._inductor.config.patch(bucket_all_gathers_fx="all")
 def test_collectives_and_what_they_take_have_their_own_lines(
-    fresh_torch: Path, alone: None, monkeypatch: pytest.MonkeyPatch
+    fresh_torch: Path, alone: None
 ) -> None:
-    monkeypatch.setattr(torch._inductor.config, "bucket_all_gathers_fx", "all")
     profiler_ext.enable(cpu_events=True)
     x, a, b = (torch.ones(8, 8) for _ in range(3))
     compiled = torch.compile(communicate)
