@@ -38,7 +38,17 @@ class PlacedSite:
 
     def without_nodes(self) -> PlacedSite:
         """Return the place of a site of which it is not known what it computes."""
-        return replace(self, site=replace(self.site, nodes=(), inlined=(), limits=()))
+        return replace(self, site=self._computing(()))
+
+    def standing_for(self, node: torch.fx.Node, around: PlacedSite) -> PlacedSite:
+        """Return the place of a site that computes a node of the graph around it."""
+        return replace(self, site=self._computing((node,)), prefix=around.prefix)
+
+    def _computing(self, nodes: tuple[torch.fx.Node, ...]) -> PendingSite:
+        graph = nodes[0].graph if nodes else self.site.graph
+        return replace(
+            self.site, nodes=nodes, inlined=(), limits=(), graph=graph, is_commented=False
+        )
 
 
 def placed_sites(entries: Entries, entries_of: Callable[[Any], Entries]) -> list[PlacedSite]:
@@ -64,7 +74,10 @@ def _placed(
             prefix = around.prefix + inner_prefix(outer, nested.name, len(entry.graphs))
             caller = around.caller or entry.node
             inner = PlacedSite(_NOWHERE, path, prefix, caller, nested.function)
-            yield from _placed(entries_of(nested.graph), entries_of, inner)
+            found = _placed(entries_of(nested.graph), entries_of, inner)
+            if nested.stands_for_caller and entry.node is not None:
+                found = (placed.standing_for(entry.node, around) for placed in found)
+            yield from found
 
 
 _NOWHERE: Any = None

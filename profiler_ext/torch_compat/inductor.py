@@ -27,21 +27,27 @@ class NestedGraph:
         name: its attribute in the graph module around it.
         graph: its ``GraphLowering``.
         function: name of its function in the generated wrapper.
+        stands_for_caller: its nodes are the caller's op, taken apart by autotuning.
     """
 
     name: str
     graph: Any
     function: str
+    stands_for_caller: bool = False
 
 
 def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
     """Return the graphs that an extern kernel calls, in the order of its attributes.
 
     Source: ``torch/_inductor/ir.py``: ``InvokeSubgraph``, ``Conditional`` (``Switch`` from
-    2.14), ``WhileLoop`` hold ``Subgraph`` objects.
+    2.14), ``WhileLoop`` hold ``Subgraph`` objects; ``SubgraphBuffer`` (a matmul that autotuning
+    splits along K) holds the graph itself.
     """
-    from torch._inductor.ir import Subgraph
+    from torch._inductor.ir import Subgraph, SubgraphBuffer
 
+    if isinstance(kernel, SubgraphBuffer):
+        name = str(kernel.subgraph.name)
+        return (NestedGraph(name, kernel.subgraph, name, stands_for_caller=True),)
     values = [v for value in vars(kernel).values() for v in _items(value)]
     found = [value for value in values if isinstance(value, Subgraph)]
     return tuple(

@@ -127,7 +127,9 @@ def wrong_lines(name: str, kind: str, seed: int) -> list[tuple]:
 @pytest.mark.parametrize("name", CASES)
 def test_a_damaged_recording_leads_nothing_to_a_wrong_line(name):
     seed = CASES.index(name)
-    assert {kind: wrong_lines(name, kind, seed) for kind in DAMAGES} == dict.fromkeys(DAMAGES, [])
+    assert {kind: wrong_lines(name, kind, seed) for kind in DAMAGES} == {
+        kind: [] for kind in DAMAGES
+    }
 
 
 @pytest.mark.parametrize(

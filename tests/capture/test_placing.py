@@ -55,3 +55,24 @@ def test_graphs_nest_in_nested_graphs():
     assert _placed([PendingCall(_node("region"), (outer,))], nested) == [
         ("0/0/0", "region/call/", "a", "i_0"),
     ]
+
+
+def test_the_sites_of_a_matmul_that_autotuning_took_apart_compute_the_matmul():
+    graph = NestedGraph("split_8", "graph", "split_8", stands_for_caller=True)
+    matmul = _node("mm")
+    found = placed_sites(
+        [_site("a"), PendingCall(matmul, (graph,))], {"graph": [_site("b")]}.__getitem__
+    )
+    split = found[1]
+    assert (split.path, split.prefix, split.function) == ("1/0", "", "split_8")
+    assert split.site.nodes == (matmul,)
+    assert split.site.sealed(1, split.path, split.prefix).nodes == ("mm",)
+
+
+def test_they_stand_in_the_region_that_the_matmul_stands_in():
+    split = NestedGraph("split_8", "inner", "split_8", stands_for_caller=True)
+    region = NestedGraph("region", "graph", "region_0")
+    matmul = _node("mm")
+    entries = {"graph": [PendingCall(matmul, (split,))], "inner": [_site("b")]}
+    (found,) = placed_sites([PendingCall(_node("first"), (region,))], entries.__getitem__)
+    assert [name for name, _ in found.site.qualified(found.prefix)] == ["first/mm"]
