@@ -99,8 +99,12 @@ def row(name, case, session) -> dict[str, object]:
 def compared(session, torchs: TorchProvenance) -> dict[str, object]:
     """Return what torch's own provenance places, and what of that has our lines."""
     ours = lines_of_launches(session.attribution())
-    placed, agreeing = placed_by_torch(session.analysis, torchs, ours)
-    return {"by_torch": placed, "by_torch_agreeing": agreeing}
+    found = placed_by_torch(session.analysis, torchs, ours)
+    return {
+        "by_torch": found.placed,
+        "by_torch_agreeing": found.agreeing,
+        "by_torch_differing": found.differing,
+    }
 
 
 def main() -> None:

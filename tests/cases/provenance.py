@@ -1,7 +1,7 @@
 """Owns what torch's own provenance (level 2) places of the launches that we attribute.
 
-Torch keeps, for each call of a kernel, the stacks of the nodes that it lists for it. A trace
-has only the kernel's name, or for a library call the operator's: a launch is placed where all
+Torch keeps with each artifact, for each call of a kernel, the stacks of the nodes that it lists
+for it. A trace has only the kernel's name, or for a library call the operator's: a launch is placed where all
 calls of that name, in all graphs, have the same source lines.
 """
 
@@ -11,7 +11,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -41,8 +41,8 @@ class TorchProvenance:
         return os.environ.get("INDUCTOR_PROVENANCE") == "2"
 
     def watch(self) -> None:
-        """Read what torch keeps with each graph compiled from now on."""
-        Patch(points.ARTIFACT_INIT, self._around).install()
+        """Read what torch keeps with each graph that is compiled or loaded from now on."""
+        Patch(points.ARTIFACT_READY, self._around).install()
 
     def add(self, traces: Mapping[str, Iterable[str]]) -> None:
         """Add a graph's ``kernel:call`` to stacks."""
@@ -56,15 +56,30 @@ class TorchProvenance:
         found = self._seen.get(name, set())
         return next(iter(found)) if len(found) == 1 else frozenset()
 
-    def _around(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        original(*args, **kwargs)
+    def _around(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.add(json.loads(args[0].inductor_provenance_stack_traces_str or "{}"))
+        return original(*args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What torch's own provenance places of the compiled graphs' device time.
+
+    Attributes:
+        placed: the part of it that it places.
+        agreeing: the part of it that it places on our lines.
+        differing: for each name that it places on others, its lines and ours.
+    """
+
+    placed: float
+    agreeing: float
+    differing: Mapping[str, tuple[list[tuple[str, int]], list[tuple[str, int]]]]
 
 
 def placed_by_torch(
     analysis: Analysis, torchs: TorchProvenance, ours: Mapping[int, Lines]
-) -> tuple[float, float]:
-    """Return which part of the compiled graphs' device time torch places, and which rightly.
+) -> Compared:
+    """Return what torch places.
 
     Args:
         analysis: the attributed recording.
@@ -74,15 +89,18 @@ def placed_by_torch(
     launches, names = analysis.launches, analysis.recording.trace.events.name
     compiled = np.flatnonzero(~np.ma.getmaskarray(launches.graph))
     total = placed = agreeing = 0
+    differing = {}
     for row in map(int, compiled):
         duration_ns, op = int(launches.duration_ns[row]), launches.op_event[row]
         is_generated = launches.kind[row] in _GENERATED
-        name = launches.name[row] if is_generated else None if op is np.ma.masked else names[op]
-        found = torchs.lines_of(name or "")
+        name = launches.name[row] if is_generated else "" if op is np.ma.masked else names[op]
+        found, mine = torchs.lines_of(name), ours.get(row, frozenset())
         total += duration_ns
         placed += duration_ns * bool(found)
-        agreeing += duration_ns * bool(found and found == ours.get(row))
-    return (placed / total, agreeing / total) if total else (0.0, 0.0)
+        agreeing += duration_ns * bool(found and found == mine)
+        if found and found != mine:
+            differing[name] = (sorted(found), sorted(mine))
+    return Compared(placed / total if total else 0.0, agreeing / total if total else 0.0, differing)
 
 
 def lines_of_launches(attribution: Any) -> dict[int, Lines]:

@@ -2,7 +2,7 @@
 
 from exporters.tables import fraction_at
 from tests.analyses import gpu_step
-from tests.cases.provenance import TorchProvenance, placed_by_torch
+from tests.cases.provenance import Compared, TorchProvenance, placed_by_torch
 from tests.cases.table import placed_by_name, table_text
 
 
@@ -42,9 +42,12 @@ def test_torchs_provenance_places_a_launch_whose_name_has_one_set_of_lines():
     torchs.add({"triton_red_fused_gelu_backward_sum_0:1": [line_8]})
     both = frozenset({("a.py", 7), ("a.py", 8)})
     total = 50_000 + 20_001 + 30_000 + 40_000 + 20_000
-    rightly = placed_by_torch(analysis, torchs, {2: both})
-    assert rightly == (20_001 / total, 20_001 / total)
-    assert placed_by_torch(analysis, torchs, {2: both - {("a.py", 7)}}) == (20_001 / total, 0.0)
+    part, name = 20_001 / total, "triton_poi_fused__to_copy_gelu_0"
+    assert placed_by_torch(analysis, torchs, {2: both}) == Compared(part, part, {})
+    less = both - {("a.py", 7)}
+    assert placed_by_torch(analysis, torchs, {2: less}) == Compared(
+        part, 0.0, {name: (sorted(both), sorted(less))}
+    )
 
 
 def test_what_torch_places_stands_beside_what_a_name_places():
