@@ -40,14 +40,19 @@ class KernelComment:
 
 def kernel_comments(source: str) -> dict[str, KernelComment]:
     """Return the comment of each kernel of a generated module, by the kernel's name."""
-    parameters = {
-        found["name"]: tuple(part.split(":")[0].strip() for part in found["names"].split(","))
-        for found in _PARAMETERS.finditer(source)
-    }
+    parameters = kernel_parameters(source)
     return {
         name: _comment(lines, parameters.get(name, ()))
         for name, lines in _definitions(source.splitlines())
         if any("Graph fragment" in line for line in lines)
+    }
+
+
+def kernel_parameters(source: str) -> dict[str, tuple[str, ...]]:
+    """Return what each function of a generated module calls its arguments."""
+    return {
+        found["name"]: tuple(part.split(":")[0].strip() for part in found["names"].split(","))
+        for found in _PARAMETERS.finditer(source)
     }
 
 

@@ -7,17 +7,26 @@ what it is given. A site for which the text leaves several nodes open has none.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence, Set
 
+from profiler_ext.capture.commented_nodes import computed, resolved
 from profiler_ext.capture.copies import Copy, copies_of
-from profiler_ext.capture.exact_nodes import exact_nodes
 from profiler_ext.capture.held_values import HeldValues
-from profiler_ext.capture.kernel_comments import KernelComment, kernel_comments, source_names
-from profiler_ext.capture.printed_graphs import PrintedGraph, PrintedNode
+from profiler_ext.capture.kernel_comments import (
+    KernelComment,
+    kernel_comments,
+    kernel_parameters,
+    source_names,
+)
+from profiler_ext.capture.mutated_inputs import made_since, mutating
+from profiler_ext.capture.printed_graphs import PrintedGraph
 from profiler_ext.capture.wrapper_calls import WrapperCall
 
-_COPY = "aten.copy_.default"
+OUTPUTS = ("out_", "in_out_")
+_CALLED_AS = {
+    "aten.randint.low_out": "prims.inductor_seeds",
+    "aten.bias_addmm": "aten.addmm",
+}
 _VIEWS = frozenset(
     f"aten.{name}"
     for name in (
@@ -61,6 +70,7 @@ class _Walk:
         self._lines = source.splitlines()
         self._values = HeldValues(source, graph)
         self._comments = kernel_comments(source)
+        self._roles = kernel_parameters(source)
         self._first: dict[str, _Kernel] = {}
         self._written: set[str] = set()
         self._partial: dict[str, str] = {}
@@ -72,8 +82,10 @@ class _Walk:
             return self._library(call)
         if call.callee in self._first:
             return self._again(call, self._first[call.callee])
+        if call.callee.startswith("triton_for"):
+            return self._foreach(call)
         said = self._comments.get(call.callee)
-        comment = said and _resolved(said, self._graph, self._partial)
+        comment = said and resolved(said, self._graph, self._partial)
         if said is None or comment is None:
             for name in filter(None, call.arguments):
                 self._values.write(name, None)
@@ -81,8 +93,20 @@ class _Walk:
         parts = {self._partial[name] for name in said.reads if name in self._partial}
         return self._new(call, comment, parts)
 
+    def _foreach(self, call: WrapperCall) -> Set[str]:
+        """A foreach kernel, above which nothing stands, is known by the inputs that it mutates."""
+        written = {name for _, name in _arguments(call, self._roles[call.callee], OUTPUTS)}
+        read = {name for _, name in _arguments(call, self._roles[call.callee], ("in_",))}
+        mutations = mutating(written, self._graph)
+        if mutations.keys() != written or not read <= self._graph.inputs.keys():
+            return frozenset()
+        held = {node for name in read if (node := self._values.node(name)) is not None}
+        for name, node in mutations.items():
+            self._values.write(name, node)
+        return made_since(held, set(mutations.values()), self._graph)
+
     def _new(self, call: WrapperCall, comment: KernelComment, parts: Set[str]) -> Set[str]:
-        nodes = _computed(comment, self._graph, self._written, parts)
+        nodes = computed(comment, self._graph, self._written, parts)
         kernel = _Kernel(comment, nodes, self._heading(call))
         self._first[call.callee] = kernel
         kernel.learn_reads(call, self._values)
@@ -109,6 +133,7 @@ class _Walk:
 
     def _library(self, call: WrapperCall) -> Set[str]:
         op = call.callee.removeprefix("torch.ops.").replace("extern_kernels.", "aten.")
+        op = _CALLED_AS.get(op, op)
         given = {n for a in call.arguments if a and (n := self._values.node(a)) is not None}
         found = [
             name
@@ -161,11 +186,11 @@ class _Kernel:
 
     def inputs(self, call: WrapperCall) -> list[tuple[int, str]]:
         """Return the places and variables of the arguments that it reads."""
-        return self._arguments(call, ("in_", "arg_"))
+        return _arguments(call, self.comment.parameters, ("in_", "arg_"))
 
     def outputs(self, call: WrapperCall) -> list[tuple[int, str]]:
         """Return the places and variables of the arguments that it writes."""
-        return self._arguments(call, ("out_", "in_out_"))
+        return _arguments(call, self.comment.parameters, OUTPUTS)
 
     def learn_reads(self, call: WrapperCall, values: HeldValues) -> None:
         """Learn which argument holds which of its values, where that is known."""
@@ -178,6 +203,11 @@ class _Kernel:
         for at, name in self.outputs(call):
             if (node := values.fitting(name, self.comment.writes)) is not None:
                 self.writes_at[at] = node
+        # A partial value needs more room than its node does: it is what is left over.
+        open_at = [at for at, _ in self.outputs(call) if at not in self.writes_at]
+        left = [name for name in self.comment.writes if name not in self.writes_at.values()]
+        if len(open_at) == len(left) == 1:
+            self.writes_at[open_at[0]] = left[0]
 
     def fits(self, copy: Copy, call: WrapperCall, values: HeldValues) -> bool:
         """Tell whether a copy of its nodes reads what a call is given, as far as that is known."""
@@ -194,82 +224,9 @@ class _Kernel:
         own = [n for n in self.nodes if n in self._named and sources.get(n) == (n,)]
         return bool(own) and all(copy[name] in named for name in own)
 
-    def _arguments(self, call: WrapperCall, kinds: tuple[str, ...]) -> list[tuple[int, str]]:
-        names = zip(call.arguments, self.comment.parameters, strict=False)
-        return [(at, a) for at, (a, p) in enumerate(names) if a and p.startswith(kinds)]
 
-
-def _resolved(
-    comment: KernelComment, graph: PrintedGraph, partial: dict[str, str]
-) -> KernelComment | None:
-    """Return a comment with FX nodes for buffers; ``None`` where that cannot be told.
-
-    A buffer that bears no node's name holds a partial value of the node that leaves the kernel,
-    or a mutated input; to read what is copied to an input is to read the input. What the
-    kernel keeps for itself is left out.
-
-    Args:
-        comment: what stands above the kernel.
-        graph: the graph.
-        partial: the nodes of which buffers hold partial values; added to.
-    """
-    known = {*graph.nodes, *graph.inputs}
-    own = (comment.reads & set(comment.writes)) - known
-    reads = {_mutated(name, comment, graph) for name in comment.reads - own}
-    unnamed = [name for name in comment.writes if name not in known | own]
-    left = _left(comment, graph) if unnamed else frozenset()
-    if unnamed and (len(left) not in (1, len(unnamed)) or left & reads):
-        return None
-    if len(left) == 1:
-        partial.update(dict.fromkeys(unnamed, next(iter(left))))
-    reads = {partial.get(name, name) for name in reads}
-    if not reads <= known:
-        return None
-    writes = (*(name for name in comment.writes if name in known), *sorted(left))
-    return dataclasses.replace(comment, reads=frozenset(reads), writes=writes)
-
-
-def _mutated(name: str, comment: KernelComment, graph: PrintedGraph) -> str:
-    """The input that an epilogue copy of the kernel overwrites; any other name as it is."""
-    node = graph.nodes.get(name) if name in comment.origins else None
-    if node is None or node.target != _COPY or node.inputs[0] not in graph.inputs:
-        return name
-    return node.inputs[0]
-
-
-def _left(comment: KernelComment, graph: PrintedGraph) -> Set[str]:
-    """The nodes that a kernel's other nodes do not read, and that it does not write by name."""
-    origins = frozenset(comment.origins) & graph.nodes.keys()
-    read = {value for name in origins for value in graph.nodes[name].inputs}
-    return origins - read - set(comment.writes)
-
-
-def _computed(
-    comment: KernelComment, graph: PrintedGraph, written: Set[str], parts: Set[str]
-) -> Set[str]:
-    """Return what the first call site computes, by the rule of :mod:`.exact_nodes`.
-
-    Args:
-        comment: what stands above the kernel, its buffers resolved.
-        graph: the graph.
-        written: values that earlier launches wrote.
-        parts: nodes of which it reads partial values: it finishes them and knows no inputs.
-    """
-    origins = frozenset(comment.origins) & graph.nodes.keys()
-
-    def inputs(name: str) -> Sequence[str]:
-        return () if name in parts or name not in graph.nodes else graph.nodes[name].inputs
-
-    found: set[str] = set()
-    for end in comment.writes:
-        stop = comment.reads - parts
-        stop = stop if end in written and end not in parts else stop - {end}
-        found |= exact_nodes(origins, end, stop, inputs)
-    given = found | comment.reads
-    told = all(value in given for n in found - parts for value in _read(graph.nodes[n]))
-    return found if told else frozenset()
-
-
-def _read(node: PrintedNode) -> tuple[str, ...]:
-    """What a node's kernel must be given; what a copy overwrites need not be read."""
-    return node.inputs[1:] if node.target == _COPY else node.inputs
+def _arguments(
+    call: WrapperCall, parameters: tuple[str, ...], kinds: tuple[str, ...]
+) -> list[tuple[int, str]]:
+    names = zip(call.arguments, parameters, strict=False)
+    return [(at, a) for at, (a, p) in enumerate(names) if a and p.startswith(kinds)]
