@@ -10,6 +10,7 @@ from profiler_ext.capture.kernel_comments import KernelComment
 from profiler_ext.capture.printed_graphs import PrintedGraph, PrintedNode
 
 COPY = "aten.copy_.default"
+_CONCATENATION = "aten.cat.default"
 
 
 def resolved(
@@ -27,19 +28,25 @@ def resolved(
         partial: the nodes of which buffers hold partial values; added to.
     """
     known = {*graph.nodes, *graph.inputs}
-    own = (comment.reads & set(comment.writes)) - known
-    reads = {_mutated(name, comment, graph) for name in comment.reads - own}
+    own = (comment.reads.keys() & set(comment.writes)) - known
+    reads = {
+        _mutated(name, comment, graph): spec
+        for name, spec in comment.reads.items()
+        if name not in own
+    }
     unnamed = [name for name in comment.writes if name not in known | own]
     left = _left(comment, graph) if unnamed else frozenset()
-    if unnamed and (len(left) not in (1, len(unnamed)) or left & reads):
+    if unnamed and (len(left) not in (1, len(unnamed)) or left & reads.keys()):
         return None
+    if any(graph.nodes[name].target == _CONCATENATION for name in left):
+        return None  # each part of it may be a kernel of its own
     if len(left) == 1:
         partial.update(dict.fromkeys(unnamed, next(iter(left))))
-    reads = {partial.get(name, name) for name in reads}
-    if not reads <= known:
+    reads = {partial.get(name, name): spec for name, spec in reads.items()}
+    if not reads.keys() <= known:
         return None
     writes = (*(name for name in comment.writes if name in known), *sorted(left))
-    return dataclasses.replace(comment, reads=frozenset(reads), writes=writes)
+    return dataclasses.replace(comment, reads=reads, writes=writes)
 
 
 def _mutated(name: str, comment: KernelComment, graph: PrintedGraph) -> str:
@@ -75,10 +82,10 @@ def computed(
 
     found: set[str] = set()
     for end in comment.writes:
-        stop = comment.reads - parts
+        stop = comment.reads.keys() - parts
         stop = stop if end in written and end not in parts else stop - {end}
         found |= exact_nodes(origins, end, stop, inputs)
-    given = found | comment.reads
+    given = found | comment.reads.keys()
     told = all(value in given for n in found - parts for value in _read(graph.nodes[n]))
     return found if told else frozenset()
 

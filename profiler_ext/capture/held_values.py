@@ -105,9 +105,11 @@ class HeldValues:
 
 
 def storage_of(spec: str | None) -> Storage | None:
-    """Return what a tensor printed as ``f32[4, 64]`` takes."""
+    """Return what a tensor printed as ``f32[4, 64]`` takes; ``None`` where a size is open."""
     dtype, _, size = (spec or "").rstrip("]").partition("[")
-    return (dtype, math.prod(int(n) for n in size.split(",") if n.strip())) if dtype else None
+    sizes = [each.strip() for each in size.split(",") if each.strip()]
+    is_known = bool(dtype) and all(each.isdigit() for each in sizes)
+    return (dtype, math.prod(int(each) for each in sizes)) if is_known else None
 
 
 def _allocated(size: ast.expr, dtype: str) -> Storage | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 _DEFINITION = re.compile(r"^(?P<name>\w+) = async_compile\.\w+\(")
-_READ = re.compile(r"^#   %(\w+) : .*= PlaceHolder\[")
+_READ = re.compile(r"^#   %(?P<name>\w+) : Tensor \"?(?P<spec>\w+\[[^\]]*\])?.*= PlaceHolder\[")
 _NODE = re.compile(r"^#   %(\w+) : .*= call_\w+\[target=")
 _SOURCE = re.compile(r"^#   (?P<source>\w+) => (?P<nodes>.+)$")
 _WRITES = re.compile(r"^#   return (?P<names>.*)$")
@@ -25,14 +25,15 @@ class KernelComment:
 
     Attributes:
         origins: the FX nodes that Inductor lists, a superset of what it computes.
-        reads: the values that it reads; a buffer that holds no one node's value by its own name.
+        reads: the values that it reads, and ``f32[4, 64]``, what each is; a buffer that holds no
+            one node's value by its own name.
         writes: the same for what it writes.
         sources: the nodes of each source node, as Dynamo called it.
         parameters: what its function calls its arguments, ``in_ptr0`` and the like.
     """
 
     origins: tuple[str, ...]
-    reads: frozenset[str]
+    reads: Mapping[str, str | None]
     writes: tuple[str, ...]
     sources: Mapping[str, tuple[str, ...]]
     parameters: tuple[str, ...] = ()
@@ -75,10 +76,11 @@ def _definitions(lines: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
 
 def _comment(lines: list[str], parameters: tuple[str, ...]) -> KernelComment:
     writes = _found(_WRITES, lines)
+    reads = (match for line in lines if (match := _READ.match(line)))
     sources = (match for line in lines if (match := _SOURCE.match(line)))
     return KernelComment(
         origins=_found(_NODE, lines),
-        reads=frozenset(_found(_READ, lines)),
+        reads={match["name"]: match["spec"] for match in reads},
         writes=tuple(n.strip().removeprefix("%") for n in writes[0].split(",")) if writes else (),
         sources={match["source"]: tuple(match["nodes"].split(", ")) for match in sources},
         parameters=parameters,

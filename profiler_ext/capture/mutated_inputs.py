@@ -14,9 +14,7 @@ _IN_PLACE = re.compile(r"aten\._foreach_\w+_\.")
 def mutating(names: Set[str], graph: PrintedGraph) -> dict[str, str]:
     """Return the node that last mutates each of some inputs, where there is one."""
     return {
-        name: node.name
-        for node in graph.nodes.values()
-        for name in names & set(_mutated(node))
+        name: node.name for node in graph.nodes.values() for name in names & set(_mutated(node))
     }
 
 

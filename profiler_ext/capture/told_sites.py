@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence, Set
 
 from profiler_ext.capture.commented_nodes import computed, resolved
 from profiler_ext.capture.copies import Copy, copies_of
-from profiler_ext.capture.held_values import HeldValues
+from profiler_ext.capture.held_values import HeldValues, storage_of
 from profiler_ext.capture.kernel_comments import (
     KernelComment,
     kernel_comments,
@@ -90,8 +90,13 @@ class _Walk:
             for name in filter(None, call.arguments):
                 self._values.write(name, None)
             return frozenset()
-        parts = {self._partial[name] for name in said.reads if name in self._partial}
-        return self._new(call, comment, parts)
+        return self._new(call, comment, self._parts(said))
+
+    def _parts(self, comment: KernelComment) -> Set[str]:
+        """The nodes of which a kernel reads a partial value: it has more elements than theirs."""
+        read = {self._partial[n]: spec for n, spec in comment.reads.items() if n in self._partial}
+        nodes = self._graph.nodes
+        return {n for n, spec in read.items() if storage_of(spec) != storage_of(nodes[n].spec)}
 
     def _foreach(self, call: WrapperCall) -> Set[str]:
         """A foreach kernel, above which nothing stands, is known by the inputs that it mutates."""

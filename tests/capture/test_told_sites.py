@@ -1,0 +1,140 @@
+"""What generated code tells of its call sites: texts in the form that torch 2.11 wrote on a GPU."""
+
+from textwrap import dedent
+
+from profiler_ext.capture.printed_graphs import PrintedGraph, read_graph
+from profiler_ext.capture.told_sites import told_nodes
+from profiler_ext.capture.wrapper_calls import wrapper_calls
+
+GRAPH = """
+class GraphModule(torch.nn.Module):
+    def forward(self, primals_1: "f32[8, 4][4, 1]cuda:0", primals_2: "f32[4, 4][4, 1]cuda:0"):
+        # File: model.py:7 in forward, code: h = x.sin() * 2
+        sin: "f32[8, 4][4, 1]cuda:0" = torch.ops.aten.sin.default(primals_1)
+        mul: "f32[8, 4][4, 1]cuda:0" = torch.ops.aten.mul.Tensor(sin, 2);  sin = None
+
+        # File: model.py:8 in forward, code: h = (h @ w).sin() * 2
+        mm: "f32[8, 4][4, 1]cuda:0" = torch.ops.aten.mm.default(mul, primals_2)
+        sin_1: "f32[8, 4][4, 1]cuda:0" = torch.ops.aten.sin.default(mm)
+        mul_1: "f32[8, 4][4, 1]cuda:0" = torch.ops.aten.mul.Tensor(sin_1, 2);  sin_1 = None
+        mm_1: "f32[8, 4][4, 1]cuda:0" = torch.ops.aten.mm.default(mul_1, primals_2)
+
+        # No stacktrace found for following nodes
+        sin_2: "f32[8, 4][4, 1]cuda:0" = torch.ops.aten.sin.default(mm_1)
+        mul_2: "f32[8, 4][4, 1]cuda:0" = torch.ops.aten.mul.Tensor(sin_2, 2);  sin_2 = None
+        sum_1: "f32[4][1]cuda:0" = torch.ops.aten.sum.dim_IntList(mul_2, [0])
+        return (sum_1, primals_1)
+"""
+
+KERNELS = '''
+# Topologically Sorted Source Nodes: [sin, h], Original ATen: [aten.sin, aten.mul]
+# Source node to ATen node mapping:
+#   h => mul
+#   sin => sin
+# Graph fragment:
+#   %primals_1 : Tensor "f32[8, 4][4, 1]cuda:0" = PlaceHolder[target=primals_1]
+#   %sin : Tensor "f32[8, 4][4, 1]cuda:0" = call_function[target=torch.ops.aten.sin.default](args = (%primals_1,), kwargs = {})
+#   %mul : Tensor "f32[8, 4][4, 1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor](args = (%sin, 2), kwargs = {})
+#   return %mul
+triton_poi_fused_mul_sin_0 = async_compile.triton('triton_poi_fused_mul_sin_0', """
+def triton_poi_fused_mul_sin_0(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    pass
+""", device_str='cuda')
+
+
+# Topologically Sorted Source Nodes: [h_2, out], Original ATen: [aten.mul, aten.sum]
+# Graph fragment:
+#   %mul_2 : Tensor "f32[8, 4][4, 1]cuda:0" = PlaceHolder[target=mul_2]
+#   %mul_2 : Tensor "f32[8, 4][4, 1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor](args = (%sin_2, 2), kwargs = {})
+#   %sum_1 : Tensor "f32[4][1]cuda:0" = call_function[target=torch.ops.aten.sum.dim_IntList](args = (%mul_2, [0]), kwargs = {})
+#   return %buf9
+triton_red_fused_sum_1 = async_compile.triton('triton_red_fused_sum_1', """
+def triton_red_fused_sum_1(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.constexpr):
+    pass
+""", device_str='cuda')
+
+
+# Topologically Sorted Source Nodes: [h_2, out], Original ATen: [aten.mul, aten.sum]
+# Graph fragment:
+#   %buf9 : Tensor "f32[4, 2][1, 4]cuda:0" = PlaceHolder[target=buf9]
+#   %mul_2 : Tensor "f32[8, 4][4, 1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor](args = (%sin_2, 2), kwargs = {})
+#   %sum_1 : Tensor "f32[4][1]cuda:0" = call_function[target=torch.ops.aten.sum.dim_IntList](args = (%mul_2, [0]), kwargs = {})
+#   return %sum_1
+triton_per_fused_sum_2 = async_compile.triton('triton_per_fused_sum_2', """
+def triton_per_fused_sum_2(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.constexpr):
+    pass
+""", device_str='cuda')
+'''  # noqa: E501
+
+CALL = """
+def call(args):
+    primals_1, primals_2 = args
+    buf0 = empty_strided_cuda((8, 4), (4, 1), torch.float32)
+    # Topologically Sorted Source Nodes: [sin, h], Original ATen: [aten.sin, aten.mul]
+    triton_poi_fused_mul_sin_0.run(primals_1, buf0, 32, stream=stream0)
+    buf1 = empty_strided_cuda((8, 4), (4, 1), torch.float32)
+    extern_kernels.mm(buf0, primals_2, out=buf1)
+    buf2 = buf0; del buf0  # reuse
+    triton_poi_fused_mul_sin_0.run(buf1, buf2, 32, stream=stream0)
+    buf3 = buf1; del buf1  # reuse
+    extern_kernels.mm(buf2, primals_2, out=buf3)
+    buf4 = buf2; del buf2  # reuse
+    triton_poi_fused_mul_sin_0.run(buf3, buf4, 32, stream=stream0)
+    buf9 = empty_strided_cuda((4, 2), (1, 4), torch.float32)
+    triton_red_fused_sum_1.run(buf4, buf9, 8, 4, stream=stream0)
+    buf10 = empty_strided_cuda((4, ), (1, ), torch.float32)
+    triton_per_fused_sum_2.run(buf9, buf10, 4, 2, stream=stream0)
+    return (buf10, primals_1, )
+"""
+
+
+def graph() -> PrintedGraph:
+    found = read_graph(dedent(GRAPH))
+    assert found is not None
+    return found
+
+
+def told(call: str, kernels: str = KERNELS) -> list[tuple[str, ...]]:
+    source = kernels + call
+    return told_nodes(source, graph(), wrapper_calls(source)["call"], is_backward=False)
+
+
+def test_each_call_site_has_its_own_nodes_and_not_those_that_the_comment_repeats() -> None:
+    assert told(CALL) == [
+        ("sin", "mul"),
+        ("mm",),
+        ("sin_1", "mul_1"),
+        ("mm_1",),
+        ("sin_2", "mul_2"),
+        ("sum_1",),
+        ("sum_1",),
+    ]
+
+
+def test_a_call_of_which_no_argument_is_known_stays_open() -> None:
+    unknown = CALL.replace("run(buf1, buf2,", "run(elsewhere, buf2,")
+    assert told(unknown)[1:5] == [("mm",), (), ("mm_1",), ("sin_2", "mul_2")]
+
+
+def test_a_kernel_that_reads_what_no_name_tells_stays_open() -> None:
+    strange = KERNELS.replace("%primals_1 : Tensor", "%buf77 : Tensor")
+    assert told(CALL, strange)[0] == ()
+
+
+def test_a_comment_whose_nodes_need_more_than_the_kernel_reads_is_not_believed() -> None:
+    line = '#   %primals_1 : Tensor "f32[8, 4][4, 1]cuda:0" = PlaceHolder[target=primals_1]\n'
+    assert told(CALL, KERNELS.replace(line, ""))[0] == ()
+
+
+def test_a_printed_graph_gives_nodes_edges_and_the_innermost_line() -> None:
+    nodes = graph().nodes
+    assert list(nodes)[:6] == ["sin", "mul", "mm", "sin_1", "mul_1", "mm_1"]
+    assert (nodes["mm"].target, nodes["mm"].inputs) == ("aten.mm.default", ("mul", "primals_2"))
+    frames = [node.frame and (node.frame.line, node.frame.code) for node in nodes.values()]
+    assert frames == [(7, "h = x.sin() * 2")] * 2 + [(8, "h = (h @ w).sin() * 2")] * 4 + [None] * 3
+    assert graph().inputs == {"primals_1": "f32[8, 4]", "primals_2": "f32[4, 4]"}
+
+
+def test_a_text_that_is_not_python_is_no_graph() -> None:
+    assert read_graph("class <lambda>(torch.nn.Module):\n    def forward(self):\n") is None
+    assert read_graph("") is None
