@@ -102,20 +102,25 @@ class Backwards:
         return next((graph for graph in earlier if _is_half(graph, made)), None)
 
     def _compiled(self, made: _Backward) -> GraphInstance | None:
-        """The backward that was compiled when it first ran."""
-        later = self._graphs()[made.registered :]
-        return next((graph for graph in later if _is_half(graph, made)), None)
+        """The backward that was compiled: with its forward, or when it first ran."""
+        joint = made.joint.id if made.joint else None
+        halves = (graph for graph in self._graphs() if _is_half(graph, made))
+        return next((g for g in halves if joint and _joint(g) == joint), None)
 
 
 def _is_half(graph: GraphInstance, made: _Backward) -> bool:
     return graph.is_backward and graph.compile_id == made.compile_id
 
 
+def _joint(graph: GraphInstance) -> str | None:
+    return graph.provenance.joint if graph.provenance else None
+
+
 def _recorded(graph: GraphInstance | None) -> dict[str, Sourced]:
     """The nodes of a compiled backward graph, by their names before Inductor's passes."""
     if graph is None:
         return {}
-    joint = graph.provenance.joint if graph.provenance else None
+    joint = _joint(graph)
     found: dict[str, Sourced] = {}
     for node, evidence in zip(graph.nodes, graph.line_evidence, strict=True):
         stack = tuple(replace(frame, file=shorten(frame.file)) for frame in node.stack)
@@ -157,10 +162,10 @@ def _own(node: torch.fx.Node, found: Origins) -> Sourced:
     )
     if users:
         return own, LineEvidence.COMPILED
-    summed = compiled_autograd.summed_gradients(node)
-    if not summed:
-        return own, LineEvidence.EAGER_BACKWARD
-    return _sum(replace(own, is_gradient_acc=True), [found[n.name][0] for n in summed])
+    if gradients := compiled_autograd.summed_gradients(node):
+        own = replace(own, is_gradient_acc=True)
+        return _sum(own, [found[n.name][0] if n.name in found else own for n in gradients])
+    return own, LineEvidence.EAGER_BACKWARD
 
 
 def _sum(own: FxNode, gradients: Sequence[FxNode]) -> Sourced:

@@ -12,7 +12,7 @@ from profiler_ext.capture.joint import describe_joint
 from profiler_ext.capture.mutations import Mutations, mutations
 from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
 from profiler_ext.capture.replacements import Watch
-from profiler_ext.torch_compat import fx, points
+from profiler_ext.torch_compat import compiled_autograd, fx, points, process
 from profiler_ext.torch_compat.patches import Call
 
 
@@ -48,6 +48,8 @@ class GraphHooks:
 
     def _joint_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         gm = args[0]
+        if process.in_compiled_autograd():
+            self._observe(compiled_autograd.name_origins, gm)
         watch = self._observe(Watch, gm)
         if watch is None:
             return original(*args, **kwargs)

@@ -85,7 +85,10 @@ def stale(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
 
 def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     names = (*((node.entry_name,) if node.entry_name else ()), *reversed(node.replaced))
-    return next((fresh[name] for name in names if name in fresh), None)
+    found = [fresh[name] for name in names if name in fresh]
+    # A product merged with a sum of gradients stands for the product, as when it was compiled.
+    work = (other for other in found if not other.is_gradient_acc)
+    return next(work, found[0] if found else None)
 
 
 def _refreshed(node: FxNode, found: FxNode) -> Sourced:

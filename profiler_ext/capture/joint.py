@@ -114,9 +114,13 @@ def filled_meta(meta: fx.Meta, replaced: Iterable[tuple[str, fx.Meta]]) -> fx.Me
 
 
 def main_row(replaced: Iterable[tuple[str, fx.Meta]]) -> tuple[str, fx.Meta] | None:
-    """Return the replaced node that a new node stands for: the last one with a source."""
+    """Return the replaced node that a new node stands for: the last one with a source.
+
+    A product that a pattern merged with a sum of gradients stands for the product.
+    """
     rows = [row for row in replaced if row[1].get("stack_trace") or "seq_nr" in row[1]]
-    return rows[-1] if rows else None
+    work = [row for row in rows if not row[1].get("is_gradient_acc")]
+    return next(reversed(work or rows), None)
 
 
 def _merged(one: Mapping[str, fx.Meta], other: Mapping[str, fx.Meta]) -> dict[str, fx.Meta]:

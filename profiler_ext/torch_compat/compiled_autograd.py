@@ -117,6 +117,17 @@ def run_naming(wrapper: Any, args: tuple[Any, ...]) -> Any:
     return _Naming(wrapper.gm).run(*wrapper.unflatten_fn(list(args)))
 
 
+def name_origins(gm: torch.fx.GraphModule) -> None:
+    """Name on each node what it stems from, where torch itself kept that.
+
+    After a graph break in a hook the rest has flat inputs, and AOTAutograd runs it with an
+    interpreter of its own: ``from_node`` leads to Dynamo's node.
+    """
+    for node in gm.graph.nodes:
+        if COPIED_FROM not in node.meta and node.meta.get("from_node"):
+            node.meta[COPIED_FROM] = node.meta["from_node"][0].name
+
+
 class _Naming(torch.fx.Interpreter):
     def __init__(self, gm: torch.fx.GraphModule) -> None:
         super().__init__(gm)

@@ -154,8 +154,8 @@ def forward_code(node: FxNode) -> str | None:
     return code_of(found) if found else None
 
 
-def table() -> list[list[tuple[object, ...]]]:
-    graph = ours()
+def table(graph: GraphInstance | None = None) -> list[list[tuple[object, ...]]]:
+    graph = graph or ours()
     assert graph.provenance is not None
     return [described(graph, site) for site in graph.provenance.call_sites]
 
@@ -221,6 +221,26 @@ def test_a_forward_that_torch_wiped_gives_the_same_and_sums_are_a_phase_of_their
     down = [("gradient_accumulation", "return x @ self.weight", "down", None)]
     hooked = [("gradient_accumulation", "return gradient.mm(MIX)", None, None)]
     assert table() == [*WHOLE[:3], down, *WHOLE[3:7], hooked, *WHOLE[7:]]
+
+
+def breaking(gradient):
+    torch._dynamo.graph_break()
+    return gradient.mm(MIX)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_what_follows_a_graph_break_in_a_hook_and_sizes_that_vary_are_led_too() -> None:
+    profiler_ext.enable(strict=True)
+    # With sizes that vary torch compiles the backward at once, and wipes the graph it keeps.
+    below, above = (torch.compile(Layer(), dynamic=True) for _ in range(2))
+    with compiled_autograd():
+        y = below(torch.ones(4, 8, requires_grad=True))
+        y.register_hook(breaking)
+        above(y).backward(torch.ones(4, 8))
+    graphs = [graph for graph in capture().graphs if is_compiled_autograd(graph)]
+    line = site("return x @ self.weight", "", "return x @ self.weight")
+    tables = [table(graph) for graph in graphs]
+    assert tables == [[line, line], [site("return gradient.mm(MIX)")], [line, line]]
 
 
 def train(part, x):

@@ -47,6 +47,16 @@ def test_on_an_fx_hit_the_fresh_graph_gives_line_and_link_and_the_record_the_res
     )
 
 
+def test_on_an_fx_hit_a_product_merged_with_a_sum_of_gradients_stands_for_the_product() -> None:
+    recorded = FxNode("addmm_7", "aten.addmm.default", replaced=("mm", "add"))
+    fresh = (
+        FxNode("mm", "aten.mm.default", stack=OLD, seq_nr=1),
+        FxNode("add", "aten.add.Tensor", stack=NEW, is_gradient_acc=True),
+    )
+    [(node, _)] = instances.from_fresh_graph((recorded,), fresh)
+    assert (node.name, node.seq_nr, node.stack, node.is_gradient_acc) == ("addmm_7", 1, OLD, False)
+
+
 def test_on_an_fx_hit_a_node_that_a_pass_made_takes_the_line_of_the_last_node_it_replaced() -> None:
     recorded = FxNode("addmm_7", "aten.addmm.default", stack=OLD, replaced=("mm", "add"))
     fresh = (

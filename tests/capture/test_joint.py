@@ -90,6 +90,12 @@ def test_a_joint_graph_is_known_by_its_nodes() -> None:
     assert joint(aten.sin.default).names == {"n"}
 
 
+def test_a_product_merged_with_a_sum_of_gradients_has_the_products_line() -> None:
+    rows = (("mm", {"stack_trace": "product"}), ("add", {"stack_trace": "s", "is_gradient_acc": 1}))
+    assert filled_meta({}, rows) == {"stack_trace": "product"}
+    assert filled_meta({}, rows[1:]) == rows[1][1]
+
+
 def test_what_a_pattern_lost_comes_from_the_last_node_it_replaced() -> None:
     rows = (
         ("mm", {"stack_trace": "first", "seq_nr": 1}),
