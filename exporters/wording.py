@@ -217,14 +217,18 @@ def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
     Returns:
         The line; ``None`` where every graph could be cached.
     """
-    bypassed = [graph for graph in graphs if graph.cache_state is CacheState.BYPASS]
-    if not bypassed:
-        return None
-    cost = time_text(sum(graph.compile_ns for graph in bypassed))
-    reasons = "; ".join(dict.fromkeys(graph.cache_detail or "unknown" for graph in bypassed))
-    count = f"{len(bypassed)} of {len(graphs)} compiled graphs"
-    text = f"{count} bypassed torch's cache: every process compiles anew ({cost} here): {reasons}"
-    return printable(text)
+    anew = [graph for graph in graphs if graph.cache_state is CacheState.BYPASS]
+    traced = [g for g in graphs if g.autograd_bypass is not None and g not in anew]
+    cost = time_text(sum(graph.compile_ns for graph in anew))
+    why = [graph.cache_detail or "unknown" for graph in anew]
+    parts = [
+        f"{len(anew)} of {len(graphs)} compiled graphs bypassed torch's cache: every process "
+        f"compiles anew ({cost} here): {'; '.join(dict.fromkeys(why))}",
+        f"{len(traced)} of {len(graphs)} compiled graphs bypassed AOTAutograd's cache: every "
+        f"process traces anew: {'; '.join(dict.fromkeys(str(g.autograd_bypass) for g in traced))}",
+    ]
+    said = [part for part, found in zip(parts, (anew, traced), strict=True) if found]
+    return printable(". ".join(said)) or None
 
 
 def step_text(analysis: Analysis, step: Step) -> str:

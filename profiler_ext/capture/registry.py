@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from profiler_ext.capture import instances
-from profiler_ext.capture.compiles import Compiles, InnerCompile
+from profiler_ext.capture.cache_states import cache_state
+from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.recall import Recall
 from profiler_ext.errors import StoreError
 from profiler_ext.records import (
-    CacheState,
     FxNode,
     Gap,
     GapReason,
@@ -106,7 +106,8 @@ class Registry:
         """Make the instance of an artifact that has become ready."""
         inner = self._compiles.inner
         key = inductor.cache_key(artifact)
-        state, detail = _cache_state(inner, key, self._compiles.autograd_bypass)
+        around = self._compiles.autograd_bypass if inner else None
+        state, detail = cache_state(inner, key, around)
         known = self._recall.recall(artifact, key, inner, is_backward=is_backward)
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
         stored_counts, gaps = _stored_counts(known.provenance) if is_replayed else ((), ())
@@ -118,6 +119,7 @@ class Registry:
                 is_backward=is_backward,
                 cache_state=state,
                 cache_detail=detail,
+                autograd_bypass=around,
                 compile_ns=compile_ns,
                 output_module=inductor.output_module(artifact),
                 provenance=known.provenance,
@@ -158,23 +160,6 @@ def _store() -> Store:
 @functools.cache
 def _store_in(cache_dir: str) -> Store:
     return Store(Path(cache_dir) / "profiler_ext")
-
-
-def _cache_state(
-    inner: InnerCompile | None, key: str | None, autograd_bypass: str | None
-) -> tuple[CacheState, str | None]:
-    """Return how a graph came to be, and torch's own reason where a cache was bypassed."""
-    if inner is None:
-        return CacheState.AOT_HIT, None
-    around = f"AOTAutograd's cache was bypassed: {autograd_bypass}" if autograd_bypass else None
-    if not inner.is_compiled:
-        return CacheState.FX_HIT, around
-    if key is not None:
-        return CacheState.MISS, around
-    if inner.bypass is not None:
-        return CacheState.BYPASS, inner.bypass
-    on = inductor.caches_enabled()
-    return CacheState.BYPASS, "torch did not ask the cache" if on else "the FX graph cache is off"
 
 
 def _is_optimizer(node: FxNode) -> bool:

@@ -189,7 +189,9 @@ class GraphInstance:
         compile_id: ``0/0``; the forward's id for a backward graph.
         is_backward: whether it runs as a backward graph here.
         cache_state: how the artifact came to be.
-        cache_detail: why it was bypassed, or from where it came.
+        cache_detail: what each of torch's caches did, with its reason for a bypass; or from
+            where the record came.
+        autograd_bypass: torch's reason why it bypassed AOTAutograd's cache, if it did.
         compile_ns: wall time spent in compiling (or loading) it.
         output_module: path of Inductor's generated module.
         provenance: the record; ``None`` when none was found (then ``gaps`` says why).
@@ -219,4 +221,5 @@ class GraphInstance:
     library_counts: tuple[tuple[int, int], ...] = ()
     stored_counts: tuple[tuple[int, int], ...] = ()
     copied_inputs: tuple[tuple[str, ...], ...] = ()
+    autograd_bypass: str | None = None
     gaps: tuple[Gap, ...] = field(default=())

@@ -205,6 +205,15 @@ def caches_enabled() -> bool:
     return bool(on) and not config.force_disable_caches
 
 
+def autograd_cache_enabled() -> bool:
+    """Tell whether AOTAutograd's cache is on."""
+    from torch._functorch import config
+    from torch._inductor import config as inductor_config
+
+    on: Any = config.enable_autograd_cache
+    return bool(on) and not inductor_config.force_disable_caches
+
+
 def cache_dir() -> str:
     """Return Inductor's cache folder."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir as inductor_cache_dir

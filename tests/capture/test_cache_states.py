@@ -35,7 +35,11 @@ def test_a_pass_that_torch_cannot_name_bypasses_the_cache_for_torchs_reason() ->
     profiler_ext.enable(strict=True)
     with torch._inductor.config.patch(post_grad_custom_post_pass=lambda graph: None):
         train_once()
-    assert states() == [(CacheState.BYPASS, "Unsupported post grad custom pass")] * 2
+    told = (
+        "FX graph cache: bypass (Unsupported post grad custom pass); "
+        "AOTAutograd's cache: bypass (Unsupported post grad custom pass)"
+    )
+    assert states() == [(CacheState.BYPASS, told)] * 2
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -45,8 +49,17 @@ def test_a_custom_function_bypasses_aotautograds_cache_only() -> None:
     x = torch.ones(4, 4, requires_grad=True)
     torch.compile(lambda given: Twice.apply(given))(x).sum().backward()
     assert {state for state, _ in states()} == {CacheState.MISS}
-    assert all("AOTAutograd's cache was bypassed: " in str(detail) for _, detail in states())
+    told = "FX graph cache: miss; AOTAutograd's cache: bypass ("
+    assert all(str(detail).startswith(told) for _, detail in states())
     assert all("autograd_function_apply" in str(detail) for _, detail in states())
+    capture = switch.current()
+    assert capture is not None
+    said = bypass_text(capture.graphs)
+    assert said is not None
+    assert said.startswith(
+        "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process traces anew: "
+    )
+    assert "autograd_function_apply" in said
 
 
 def graph(state: CacheState, detail: str | None, compile_ns: int) -> GraphInstance:

@@ -313,8 +313,9 @@ def test_with_caches_off_a_graph_has_no_key_and_says_why() -> None:
     profiler_ext.enable(strict=True)
     with fx_cache_off(), autograd_cache_off():
         train_once()
+    off = "FX graph cache: off; AOTAutograd's cache: off"
     found = [(g.key, g.cache_state, g.cache_detail) for g in capture().graphs]
-    assert found == [(None, CacheState.BYPASS, "the FX graph cache is off")] * 2
+    assert found == [(None, CacheState.BYPASS, off)] * 2
     assert lines_of(capture().graphs[0]) == [(line,) for line in TWICE_LINES]
 
 
