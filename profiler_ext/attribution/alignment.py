@@ -7,11 +7,13 @@ subsequence of the two orders says the same; whatever stays open is a gap with i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.attribution.columns import Flags
+from profiler_ext.attribution.loops import LoopGrammar, is_in_loop
 from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.attribution.runs import Learnt, OpenRuns
 from profiler_ext.kineto import classify
@@ -29,6 +31,43 @@ def align(sites: Sequence[CallSite], units: Sequence[Unit], learnt: Learnt) -> t
     Returns:
         One match for each unit.
     """
+    if not any(map(is_in_loop, sites)):
+        return _align(sites, units, learnt)
+    ran = _sites_that_ran(sites, units)
+    if ran is None:
+        return _align_around_loops(sites, units)
+    matches = _align([site for _, site in ran], units, Learnt())
+    return tuple(
+        match if match.site is None else replace(match, site=ran[match.site][0])
+        for match in matches
+    )
+
+
+def _align_around_loops(sites: Sequence[CallSite], units: Sequence[Unit]) -> tuple[Match, ...]:
+    """Lead what ran outside of loops to its sites; how often those ran cannot be told."""
+    inside = {_called_name(site) for site in sites if is_in_loop(site)}
+    return tuple(
+        Match(gap=GapReason.ALIGNMENT_MISMATCH)
+        if unit.name in inside or (match.site is not None and is_in_loop(sites[match.site]))
+        else match
+        for unit, match in zip(units, _align(sites, units, Learnt()), strict=True)
+    )
+
+
+def _sites_that_ran(
+    sites: Sequence[CallSite], units: Sequence[Unit]
+) -> list[tuple[int, CallSite]] | None:
+    """Return the sites as often as they ran, each with its index, if that can be told."""
+    grammar = LoopGrammar(sites, _called_name)
+    names = [unit.name for unit in units if grammar.knows(unit.name)]
+    order = grammar.order(names)
+    if order is None:
+        return None
+    pairs = zip(order, names, strict=True)
+    return [(at, replace(sites[at], op=name) if sites[at].op else sites[at]) for at, name in pairs]
+
+
+def _align(sites: Sequence[CallSite], units: Sequence[Unit], learnt: Learnt) -> tuple[Match, ...]:
     fits = _fits(sites, units)
     anchors = _certain_pairs(fits)
     matches = [_anchored(sites, units, anchors, at) for at in range(len(units))]

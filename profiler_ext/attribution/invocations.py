@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from profiler_ext.attribution.alignment import align
 from profiler_ext.attribution.calls import GraphCall
+from profiler_ext.attribution.loops import is_in_loop
 from profiler_ext.attribution.matching import Match
 from profiler_ext.attribution.runs import Learnt
 from profiler_ext.attribution.verification import is_plausible
@@ -54,6 +55,10 @@ class Aligner:
 
     def learn(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
         """Note how many device events each library call launched; a dispute unlearns it."""
+        if any(
+            map(is_in_loop, self.sites(graph))
+        ):  # what a site launches differs from call to call
+            return
         counts = self._counts.setdefault(self._identity(graph), {})
         launched = Counter[int]()  # a call without an operator shows each event by itself
         for match, launches in zip(matches, call.launches, strict=True):

@@ -14,7 +14,7 @@ from profiler_ext.capture import cost
 from profiler_ext.capture.edges import made_of
 from profiler_ext.capture.exact_nodes import exact_nodes
 from profiler_ext.capture.fx_nodes import inner_prefix
-from profiler_ext.records import CallSite, SiteKind
+from profiler_ext.records import CallSite, NestedIn, SiteKind
 from profiler_ext.torch_compat import fx, inductor, schedules, traffic
 
 
@@ -49,13 +49,16 @@ class PendingSite:
     limits: tuple[int, ...] = ()
     is_commented: bool = True
 
-    def sealed(self, ordinal: int, path: str, prefix: str) -> CallSite:
+    def sealed(
+        self, ordinal: int, path: str, prefix: str, within: tuple[NestedIn, ...] = ()
+    ) -> CallSite:
         """Return the site as a record.
 
         Args:
             ordinal: its place in program order.
             path: its place as a path through nested graphs.
             prefix: what names the graph that it stands in; ``""`` for the outermost.
+            within: the calls of nested graphs that it stands in.
         """
         inlined = tuple(node for _, node in self.inlined)
         flops = cost.all_operations(self.nodes, self.limits) + cost.all_operations(inlined)
@@ -73,6 +76,7 @@ class PendingSite:
             writes=self.writes,
             bytes_moved=str(moved),
             flops=str(flops),
+            within=within,
         )
 
     def qualified(self, prefix: str) -> tuple[tuple[str, torch.fx.Node], ...]:
@@ -142,7 +146,7 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
     origin = inductor.extern_origin(kernel)
     nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
     user_triton = inductor.is_user_triton(kernel)
-    ordered = _in_graph_order(nodes)
+    ordered = _in_graph_order({drawn for node in nodes for drawn in fx.drawn_for(node)})
     return PendingSite(
         kind=SiteKind.USER_TRITON if user_triton else SiteKind.EXTERN,
         kernel=name,

@@ -14,6 +14,7 @@ import torch.fx
 
 from profiler_ext.capture.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.fx_nodes import inner_prefix
+from profiler_ext.records import NestedIn
 
 Entries = Sequence[PendingSite | PendingCall]
 
@@ -28,6 +29,7 @@ class PlacedSite:
         prefix: what names the graph that it stands in; ``""`` for the outermost.
         caller: the outermost graph's node that calls the nested graph, if it stands in one.
         function: name of the wrapper's function that it stands in; ``call`` for the outermost.
+        within: the calls of nested graphs that it stands in, outermost first.
     """
 
     site: PendingSite
@@ -35,6 +37,7 @@ class PlacedSite:
     prefix: str = ""
     caller: torch.fx.Node | None = None
     function: str = "call"
+    within: tuple[NestedIn, ...] = ()
 
     def without_nodes(self) -> PlacedSite:
         """Return the place of a site of which it is not known what it computes."""
@@ -67,13 +70,14 @@ def _placed(
     for number, entry in enumerate(entries):
         path = f"{around.path}/{number}" if around.path else str(number)
         if isinstance(entry, PendingSite):
-            yield PlacedSite(entry, path, around.prefix, around.caller, around.function)
+            yield replace(around, site=entry, path=path)
             continue
         outer = entry.node.name if entry.node is not None else f"call_{number}"
         for nested in entry.graphs:
             prefix = around.prefix + inner_prefix(outer, nested.name, len(entry.graphs))
             caller = around.caller or entry.node
-            inner = PlacedSite(_NOWHERE, path, prefix, caller, nested.function)
+            within = (*around.within, NestedIn(path, nested.part))
+            inner = PlacedSite(_NOWHERE, path, prefix, caller, nested.function, within)
             found = _placed(entries_of(nested.graph), entries_of, inner)
             if nested.stands_for_caller and entry.node is not None:
                 found = (placed.standing_for(entry.node, around) for placed in found)

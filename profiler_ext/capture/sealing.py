@@ -47,7 +47,7 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     around = surroundings(compiles, gm)
     inner = describe_nested(_nested_nodes(sites), around)
     given = describe_inputs(inputs.changing_inputs(artifact, gm), around)
-    sealed = [p.site.sealed(n, p.path, p.prefix) for n, p in enumerate(sites)]
+    sealed = [p.site.sealed(n, p.path, p.prefix, p.within) for n, p in enumerate(sites)]
     opened, parts = open_buckets(sealed, gm.graph.nodes, around)
     provenance = Provenance(
         digest="",

@@ -30,6 +30,7 @@ from profiler_ext.records.provenance import (
     Gap,
     GraphInstance,
     ModuleFrame,
+    NestedIn,
     Provenance,
     TensorSpec,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "LineEvidence",
     "MaskedInts",
     "ModuleFrame",
+    "NestedIn",
     "Phase",
     "Place",
     "Provenance",

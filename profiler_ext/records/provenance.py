@@ -109,6 +109,19 @@ class FxNode:
 
 
 @dataclass(frozen=True, slots=True)
+class NestedIn:
+    """One step down to a call site: which call runs its graph, and as what.
+
+    Attributes:
+        call: path of the call.
+        part: ``condition`` or ``body`` of a loop, ``branch 0`` of a choice, or ``graph``.
+    """
+
+    call: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallSite:
     """One place in a graph's generated wrapper which launches a kernel.
 
@@ -124,6 +137,7 @@ class CallSite:
         writes: names of the buffers written.
         bytes_moved: estimated bytes as an expression, ``None`` where unknown.
         flops: estimated floating-point operations as an expression, ``None`` where unknown.
+        within: the calls of nested graphs that it stands in, outermost first.
     """
 
     ordinal: int
@@ -137,6 +151,7 @@ class CallSite:
     writes: tuple[str, ...] = ()
     bytes_moved: str | None = None
     flops: str | None = None
+    within: tuple[NestedIn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,13 +223,29 @@ def is_random(node: torch.fx.Node) -> bool:
 
 
 def draws(node: torch.fx.Node) -> bool:
-    """Tell whether a node draws random numbers; attention without dropout does not."""
-    if not is_random(node):
+    """Tell whether random numbers are drawn for a node; attention without dropout has none."""
+    if target_name(node.target) == _LOOKUP:
+        return True
+    if not is_random(node) or drawn_for(node) != (node,):
         return False
     schema = node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else ()
     given: dict[str, Any] = {argument.name: argument.default_value for argument in schema}
     given.update(zip(given, node.args, strict=False))
     return bool({**given, **node.kwargs}.get("dropout_p", 1.0) != 0.0)
+
+
+_SEEDS, _LOOKUP = "prims.inductor_seeds.default", "prims.inductor_lookup_seed.default"
+
+
+def drawn_for(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+    """Return the nodes that a node draws for: one call draws the seeds of all random calls.
+
+    Source: ``torch/_inductor/fx_passes/replace_random.py``, ``fuse_seed_creation_pass``; the
+    call that draws keeps the metadata of the last one only.
+    """
+    if target_name(node.target) != _SEEDS:
+        return (node,)
+    return tuple(user for user in node.users if target_name(user.target) == _LOOKUP) or (node,)
 
 
 def nested(

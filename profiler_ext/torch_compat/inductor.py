@@ -28,12 +28,14 @@ class NestedGraph:
         graph: its ``GraphLowering``.
         function: name of its function in the generated wrapper.
         stands_for_caller: its nodes are the caller's op, taken apart by autotuning.
+        part: what it is to its caller, as in :class:`profiler_ext.records.NestedIn`.
     """
 
     name: str
     graph: Any
     function: str
     stands_for_caller: bool = False
+    part: str = "graph"
 
 
 def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
@@ -48,13 +50,20 @@ def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
     if isinstance(kernel, SubgraphBuffer):
         name = str(kernel.subgraph.name)
         return (NestedGraph(name, kernel.subgraph, name, stands_for_caller=True),)
-    values = [v for value in vars(kernel).values() for v in _items(value)]
-    found = [value for value in values if isinstance(value, Subgraph)]
+    values = [(at, v) for at, value in vars(kernel).items() for v in _items(value)]
+    found = [(at, value) for at, value in values if isinstance(value, Subgraph)]
+    is_choice = len(found) > 1
     return tuple(
-        NestedGraph(str(s.name), graph, str(graph.name))
-        for s in found
+        NestedGraph(str(s.name), graph, str(graph.name), part=_part(at, number, is_choice))
+        for number, (at, s) in enumerate(found)
         if (graph := s.graph) is not None
     )
+
+
+def _part(attribute: str, number: int, is_choice: bool) -> str:
+    """Return what a nested graph is to its caller, by the attribute that holds it."""
+    loop = {"cond_subgraph": "condition", "body_subgraph": "body"}
+    return loop.get(attribute) or (f"branch {number}" if is_choice else "graph")
 
 
 def current_fx_graph() -> torch.fx.Graph:

@@ -108,5 +108,9 @@ def two_streams(device):
 CASES = (
     cudagraphs,
     cudagraphs_autocast,
+    cudagraphs_in_parts,
+    cudagraphs_seen_late,
+    partitioned,
     side_stream,
+    two_streams,
 )

@@ -1,0 +1,177 @@
+"""Owns the order in which one call of a graph ran its call sites, where the graph holds loops.
+
+A loop's sites are recorded once and run as often as the data say: its condition, then body and
+condition again and again. What ran is read, by names, as a sentence of the grammar that the
+sites make. Only a sentence that is whole, and can be read in one way only, counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from profiler_ext.records import CallSite
+
+_READS = frozenset({"aten::item", "aten::is_nonzero"})
+"""Operators by which the wrapper reads a condition: as a number, as a truth value."""
+_LOOP = ("condition", "body")
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The read of a condition, which the wrapper may repeat."""
+
+    site: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Pieces that run again and again, or never."""
+
+    pieces: tuple[_Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Alternatives, one of which runs."""
+
+    ways: tuple[tuple[_Piece, ...], ...]
+
+
+_Piece = int | _Read | _Again | _Choice
+"""What a graph runs; an integer is a call site."""
+
+
+class LoopGrammar:
+    """The sentences that a graph's call sites may form."""
+
+    def __init__(self, sites: Sequence[CallSite], name: Callable[[CallSite], str]) -> None:
+        """Read the grammar.
+
+        Args:
+            sites: the call sites in program order.
+            name: returns what the profiler calls a site.
+        """
+        self._sites = sites
+        self._letters: dict[str, str] = {}
+        words = [self._letters.setdefault(_word(name(s)), _letter(self._letters)) for s in sites]
+        self._letter_of: Mapping[int, str] = dict(enumerate(words))
+        self._pieces = self._parse(range(len(sites)), 0)
+
+    def order(self, names: Sequence[str]) -> tuple[int, ...] | None:
+        """Return the site of each name in a sentence, ``None`` if it is none or open.
+
+        Args:
+            names: names of what ran, only those that :meth:`knows` knows.
+        """
+        return self._read(self._pieces, "".join(self._letters[_word(name)] for name in names))
+
+    def knows(self, name: str) -> bool:
+        """Tell whether a site has a name."""
+        return bool(name) and _word(name) in self._letters
+
+    def _parse(self, sites: Sequence[int], depth: int) -> tuple[_Piece, ...]:
+        def call_of(site: int) -> str | None:
+            within = self._sites[site].within
+            return within[depth].call if len(within) > depth else None
+
+        pieces: list[_Piece] = []
+        for call, group in groupby(sites, key=call_of):
+            own = list(group)
+            if call is None:
+                pieces += [_Read(at) if self._sites[at].op in _READS else at for at in own]
+            else:
+                read = [pieces.pop()] if pieces and isinstance(pieces[-1], _Read) else []
+                pieces += self._nested(own, depth, read)
+        return tuple(pieces)
+
+    def _nested(self, sites: list[int], depth: int, read: list[_Piece]) -> list[_Piece]:
+        """Return the pieces of what one node calls: a loop, branches, or one graph."""
+        groups = groupby(sites, key=lambda at: self._sites[at].within[depth].part)
+        parts = {part: self._parse(list(own), depth + 1) for part, own in groups}
+        if "graph" in parts:
+            return [*read, *parts["graph"]]
+        if not parts.keys().isdisjoint(_LOOP):
+            condition = [*parts.get("condition", ()), *read]
+            return [*condition, _Again((*parts.get("body", ()), *condition))]
+        # A branch that launches nothing has no sites.
+        ways = tuple(parts.values())
+        return [*read, _Choice(ways if len(ways) > 1 else (*ways, ()))]
+
+    def _read(self, pieces: Sequence[_Piece], text: str) -> tuple[int, ...] | None:
+        """Return the sites of a sentence, letter by letter.
+
+        Of all ways to read it one expression finds the first and the other the last; where
+        both are the same there is no other.
+        """
+        spans = [self._spans(pieces, text, is_first=way) for way in (True, False)]
+        if spans[0] is None or spans[0] != spans[1]:
+            return None
+        found: list[int] = []
+        for piece, span in zip(pieces, spans[0], strict=True):
+            own = self._piece_sites(piece, span)
+            if own is None:
+                return None
+            found += own
+        return tuple(found)
+
+    def _piece_sites(self, piece: _Piece, text: str) -> Sequence[int] | None:
+        if isinstance(piece, int):
+            return (piece,)
+        if isinstance(piece, _Read):
+            return (piece.site,) * len(text)
+        if isinstance(piece, _Choice):
+            ways = [way for way in piece.ways if self._spans(way, text, is_first=True) is not None]
+            return self._read(ways[0], text) if len(ways) == 1 else None
+        return self._repeated(piece, text)
+
+    def _repeated(self, piece: _Again, text: str) -> Sequence[int] | None:
+        found: list[int] = []
+        while text:
+            spans = self._spans((*piece.pieces, piece), text, is_first=True)
+            turn = text if spans is None else text[: len(text) - len(spans[-1])]
+            own = self._read(piece.pieces, turn) if turn else None
+            if own is None:
+                return None
+            found += own
+            text = text[len(turn) :]
+        return found
+
+    def _spans(
+        self, pieces: Sequence[_Piece], text: str, *, is_first: bool
+    ) -> tuple[str, ...] | None:
+        """Return the part of a text that each piece is, in the first or the last way."""
+        pattern = "".join(f"({self._pattern(piece, is_first)})" for piece in pieces)
+        match = re.fullmatch(pattern, text)
+        return None if match is None else match.groups()
+
+    def _pattern(self, piece: _Piece, is_first: bool) -> str:
+        often = "*" if is_first else "*?"
+        if isinstance(piece, int):
+            return self._letter_of[piece]
+        if isinstance(piece, _Read):
+            return self._letter_of[piece.site] + often
+        if isinstance(piece, _Again):
+            return f"(?:{self._sequence(piece.pieces, is_first)}){often}"
+        ways = [self._sequence(way, is_first) for way in piece.ways]
+        return "|".join(ways if is_first else reversed(ways))
+
+    def _sequence(self, pieces: Sequence[_Piece], is_first: bool) -> str:
+        return "".join(f"(?:{self._pattern(piece, is_first)})" for piece in pieces)
+
+
+def _word(name: str) -> str:
+    """Return a name, the same one for each way to read a condition."""
+    return min(_READS) if name in _READS else name
+
+
+def _letter(letters: Mapping[str, str]) -> str:
+    """Return a letter of its own for one more name, outside of what expressions read as theirs."""
+    return chr(0xE000 + len(letters))
+
+
+def is_in_loop(site: CallSite) -> bool:
+    """Tell whether a site may run several times in one call of its graph."""
+    return any(nested.part in _LOOP for nested in site.within)
