@@ -53,6 +53,19 @@ def test_a_traced_collective_is_a_call_site_with_a_line_of_its_module(name):
     assert calls.gap_x.isna().all()
 
 
+def test_a_bucket_is_of_all_the_collectives_that_went_into_it():
+    parts = (
+        merged("traced_fsdp")
+        .attribution()
+        .merge(merged("traced_fsdp").launches(), on=["rank", "launch"])
+    )
+    calls = parts[parts.kind == "communication"].groupby(["rank", "launch"])
+    layers = [f"{n}.parametrizations.weight.0" for n in range(4)]
+    assert {tuple(sorted(each)) for each in calls.module.unique()} == {tuple(layers)}
+    shares = calls.duration_ns_x.agg(["min", "max"])
+    assert ((shares["max"] - shares["min"]) <= 1).all()
+
+
 def test_what_fsdp_gathers_and_reduces_is_in_its_pass_and_of_its_block():
     parts = merged("fsdp2").attribution().merge(merged("fsdp2").launches(), on=["rank", "launch"])
     calls = parts[(parts.kind == "communication") & (parts["rank"] == 0) & (parts.step == 1)]
