@@ -1,8 +1,8 @@
 """Owns what torch's own provenance (level 2) places of the launches that we attribute.
 
 Torch keeps with each artifact, for each call of a kernel, the stacks of the nodes that it lists
-for it. A trace has only the kernel's name, or for a library call the operator's: a launch is placed where all
-calls of that name, in all graphs, have the same source lines.
+for it. A trace has only the kernel's name, or for a library call the operator's: a launch is
+placed where all calls of that name, in all graphs, have the same source lines.
 """
 
 from __future__ import annotations

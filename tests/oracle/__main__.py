@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         0 when every line is right and every model ran, else 1.
     """
     options = _options(arguments)
-    score, ablations = Score(), []
+    score, ablations = Score(), list[Ablation]()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.monotonic()
     try:
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
             score, ablations = run_jobs(options)
         else:
             _score_models(score, options, started)
-            ablations = _ablations(options, started)
+            _add_ablations(ablations, options, started)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
     finally:
@@ -72,13 +72,12 @@ def _score_models(score: Score, options: argparse.Namespace, started: float) -> 
             enough = score.kernels >= options.kernels or score.models == options.models
             if enough or time.monotonic() - started > options.seconds:
                 break
-            if score.models % 20 == 0:  # what was seen outlives a process that is killed
+            if score.models % 5 == 0:  # what was seen outlives a process that is killed
                 _write(options.json, score, [])
                 print(f"... {score.summary()}", file=sys.stderr, flush=True)
 
 
-def _ablations(options: argparse.Namespace, started: float) -> list[Ablation]:
-    found: list[Ablation] = []
+def _add_ablations(found: list[Ablation], options: argparse.Namespace, started: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in itertools.islice(itertools.count(options.seed, options.step), options.ablate):
             if time.monotonic() - started > options.seconds:
@@ -87,7 +86,6 @@ def _ablations(options: argparse.Namespace, started: float) -> list[Ablation]:
                 found.append(ablate(seed, Path(folder), options.device, options.model_seconds))
             except Exception as error:
                 print(f"ablation {seed}: {error!r}", file=sys.stderr)
-    return found
 
 
 def _write(file: str, score: Score, ablations: list[Ablation]) -> None:

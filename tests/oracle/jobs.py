@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tests.oracle.ablation import Ablation
 from tests.oracle.scoring import Score
+
+_GRACE_S = 10
 
 
 def run_jobs(options: argparse.Namespace) -> tuple[Score, list[Ablation]]:
     """Share the seeds among processes, and sum up what they found.
 
     Args:
-        options: the command's options; each process draws every ``jobs``-th seed.
+        options: the command's options; each process draws every ``jobs``-th seed. One that
+            takes longer than ``seconds`` is interrupted, and what it has found counts.
     """
     score, ablations = Score(), list[Ablation]()
-    with tempfile.TemporaryDirectory() as folder:
+    end_s = time.monotonic() + options.seconds + _GRACE_S
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         files = [Path(folder) / f"{job}.json" for job in range(options.jobs)]
         running = [_start(options, job, file) for job, file in enumerate(files)]
         for job, (process, file) in enumerate(zip(running, files, strict=True)):
-            said = process.communicate()[0]
+            _end(process, end_s)
             if not file.exists():
+                said = Path(f"{file}.out").read_text()
                 score.failed.append({"job": job, "why": said[-2000:]})
                 continue
             found = json.loads(file.read_text())
@@ -35,7 +42,7 @@ def run_jobs(options: argparse.Namespace) -> tuple[Score, list[Ablation]]:
     return score, ablations
 
 
-def _start(options: argparse.Namespace, job: int, file: Path) -> subprocess.Popen[str]:
+def _start(options: argparse.Namespace, job: int, file: Path) -> subprocess.Popen[bytes]:
     each = {
         "device": options.device,
         "kernels": -(-options.kernels // options.jobs),
@@ -49,10 +56,17 @@ def _start(options: argparse.Namespace, job: int, file: Path) -> subprocess.Pope
     command = [sys.executable, "-m", "tests.oracle"]
     command += [f"--{name}={value}" for name, value in each.items()]
     cache = {"TORCHINDUCTOR_CACHE_DIR": f"{file}.cache", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    return subprocess.Popen(
-        command,
-        env=os.environ | cache,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    with Path(f"{file}.out").open("wb") as out:
+        return subprocess.Popen(
+            command, env=os.environ | cache, stdout=out, stderr=subprocess.STDOUT
+        )
+
+
+def _end(process: subprocess.Popen[bytes], end_s: float) -> None:
+    """Wait for a process; first ask it to end when its time is up, then make it."""
+    for force in (process.terminate, process.kill):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(end_s - time.monotonic(), _GRACE_S))
+            return
+        force()
+    process.wait()
