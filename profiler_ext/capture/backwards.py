@@ -132,12 +132,12 @@ def _recorded(graph: GraphInstance | None) -> dict[str, Sourced]:
 def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> dict[str, Sourced]:
     """The nodes of a cached backward graph by their new names: the same calls, in order."""
     entered = graph.provenance.entered if graph and graph.provenance else ()
-    nodes = [n for n in gm.graph.nodes if n.op == "call_function"] if gm else []
-    if [target for _, target in entered] != [fx.target_name(node.target) for node in nodes]:
+    copied = fx.dependent_calls(gm.graph) if gm else ()
+    if [target for _, target in entered] != [target for _, target in copied]:
         return {}
     known = _recorded(graph)
-    pairs = zip(nodes, entered, strict=True)
-    return {node.name: known[name] for node, (name, _) in pairs if name in known}
+    pairs = zip(copied, entered, strict=True)
+    return {now: known[name] for (now, _), (name, _) in pairs if name in known}
 
 
 def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str, Sourced]]:

@@ -41,7 +41,7 @@ class InnerCompile:
     Attributes:
         gm: the graph module; the passes change it in place.
         entered: names of the call nodes as it entered.
-        order: these names in order, each with its target.
+        order: names and targets, in order, of those that depend on an input.
         started_ns: when it began.
         replaced: for each graph what the post-grad passes' new nodes replaced.
         bypass: torch's reason why it bypassed the FX graph cache.
@@ -81,9 +81,8 @@ class Compiles:
 
     def enter(self, gm: torch.fx.GraphModule) -> InnerCompile:
         """Begin the compile of one graph."""
-        calls = [node for node in gm.graph.nodes if node.op == "call_function"]
-        order = tuple((node.name, fx.target_name(node.target)) for node in calls)
-        inner = InnerCompile(gm, frozenset(dict(order)), order, time.perf_counter_ns())
+        entered = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
+        inner = InnerCompile(gm, entered, fx.dependent_calls(gm.graph), time.perf_counter_ns())
         self._thread.inner.append(inner)
         return inner
 

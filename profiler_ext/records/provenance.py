@@ -173,8 +173,9 @@ class Provenance:
             with the same stack; ``None`` where none has it.
         dynamo_modules: the same for the modules.
         dynamo_annotations: the user's labels of each node of the Dynamo graph, in order.
-        entered: of a backward graph the names and targets of its calls, in order, as it entered
-            Inductor: compiled autograd copies them from AOTAutograd's cache under other names.
+        entered: of a backward graph as it entered Inductor the names and targets of the calls that
+            depend on an input, in order: compiled autograd copies them from AOTAutograd's cache
+            under other names.
         is_told: nobody saw the compile; it is what the generated code tells of itself.
     """
 

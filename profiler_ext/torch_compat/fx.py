@@ -64,6 +64,20 @@ def is_input_copy(node: torch.fx.Node) -> bool:
     )
 
 
+def dependent_calls(graph: torch.fx.Graph) -> tuple[tuple[str, str], ...]:
+    """Return the name and the target of each call that depends on an input, in order.
+
+    Those that depend on none are constants to whoever traces the graph's code again.
+    """
+    dependent = {node for node in graph.nodes if node.op == "placeholder"}
+    found = []
+    for node in graph.nodes:
+        if node.op == "call_function" and not dependent.isdisjoint(node.all_input_nodes):
+            dependent.add(node)
+            found.append((node.name, target_name(node.target)))
+    return tuple(found)
+
+
 def op_name(node: torch.fx.Node) -> str:
     """Return an operator's bare name: ``sub`` for ``operator.sub`` and ``aten.sub.Tensor``."""
     name = target_name(node.target)
