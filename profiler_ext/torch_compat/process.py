@@ -108,7 +108,7 @@ def calling_module() -> torch.nn.Module | None:
 
 
 def _is_machinery(file: str) -> bool:
-    return file.startswith((*_MACHINERY, _OWN, "<")) or file.endswith("contextlib.py")
+    return file.startswith((*_MACHINERY, _OWN, "<eval_with_key>")) or file.endswith("contextlib.py")
 
 
 def anything_compiled() -> bool:

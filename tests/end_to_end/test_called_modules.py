@@ -1,11 +1,13 @@
 """A layer whose frame is compiled by itself keeps its own path, in forward and in backward."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 import profiler_ext
+from profiler_ext.torch_compat.process import calling_module
 
 
 class Layer(nn.Module):
@@ -46,3 +48,18 @@ def test_layers_that_a_graph_break_leaves_alone_have_their_own_modules(fresh_tor
         "forward": ["layers.0", "layers.1", "layers.2"],
         "backward": [each for n in (2, 1, 0) for each in [f"layers.{n}"] * 2],
     }
+
+
+def test_a_module_typed_into_a_shell_is_found_and_a_function_around_it_has_none() -> None:
+    typed = """
+class Typed(Module):
+    def forward(self):
+        return calling_module()
+def around(self_made):
+    return calling_module()
+"""
+    names: dict[str, Any] = {"Module": nn.Module, "calling_module": calling_module}
+    exec(compile(typed, "<stdin>", "exec"), names)
+    module = names["Typed"]()
+    assert module() is module
+    assert names["around"](module) is None
