@@ -6,6 +6,8 @@ the kernel asks for, so what a cache serves makes the bandwidth higher than the 
 A call of a library may run several kernels; its estimate belongs to all of them. They share it
 in proportion to their time, so that the estimates of the launches of a call add up to the
 call's, and each launch has the rate of the call.
+
+A collective has no estimate: it waits for other ranks, and moves between devices what it moves.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.peaks import PEAKS, Peak, peak_of
-from profiler_ext.records import Analysis, CallSite, Ints, MaskedInts, SiteKind
+from profiler_ext.records import Analysis, CallSite, Ints, LaunchKind, MaskedInts, SiteKind
 
 Rows = npt.NDArray[np.bool_]
 MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
@@ -154,6 +156,7 @@ class _Sites:
 def _sites(analysis: Analysis) -> _Sites:
     launches = analysis.launches
     known = ~(np.ma.getmaskarray(launches.graph) | np.ma.getmaskarray(launches.call_site))
+    known &= ~launches.kind.where(LaunchKind.COMMUNICATION)
     pairs = np.column_stack((launches.graph.data[known], launches.call_site.data[known]))
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     found = [_site(analysis, int(graph), int(ordinal)) for graph, ordinal in distinct]

@@ -51,6 +51,7 @@ def test_a_traced_collective_is_a_call_site_with_a_line_of_its_module(name):
     assert set(calls.aten_op.str.partition(".")[0]) == {"_c10d_functional"}
     assert calls[["node", "line", "module", "call_site"]].notna().all(axis=None)
     assert calls.gap_x.isna().all()
+    assert calls[["est_bytes", "est_gb_per_s", "est_peak_fraction"]].isna().all(axis=None)
 
 
 def test_a_bucket_is_of_all_the_collectives_that_went_into_it():
