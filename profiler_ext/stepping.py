@@ -39,7 +39,9 @@ class StepEnds:
         self.source = "none"
         self.count = 0
         self._capture = capture
-        self._on_end = on_end
+        # A hook of a compiled optimizer runs where Dynamo compiles what is called.
+        disabled: Any = torch.compiler.disable
+        self._on_end: Callable[[], None] = disabled(on_end)
         self._own = own
         self._step_on = step_on
         self._ender: object = None
