@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ class Birth:
 
 
 Births = Mapping[str, Birth]
+_KEPT_TRACES = 256
 
 
 def as_made(births: Births, was: Mapping[str, fx.Meta]) -> Births:
@@ -66,6 +68,7 @@ class BirthHooks:
         """Begin with no graph."""
         self._observe = observe
         self._births: WeakKeyDictionary[torch.fx.Graph, dict[str, Birth]] = WeakKeyDictionary()
+        self._traced: deque[dict[str, Birth]] = deque(maxlen=_KEPT_TRACES)
         self._last: dict[int, int] = {}
 
     def arounds(self) -> list[Around]:
@@ -76,6 +79,15 @@ class BirthHooks:
         """Return how the nodes of a graph were made, in order, those gone since included."""
         return self._births.get(graph, {})
 
+    @property
+    def traced(self) -> tuple[Births, ...]:
+        """How the nodes of the graphs were made that were traced lately, gone since or not."""
+        return tuple(self._traced)
+
+    def forget(self) -> None:
+        """Let go of graphs that are gone: what was traced of them is compiled."""
+        self._traced.clear()
+
     def _node_made(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         node = original(*args, **kwargs)
         self._observe(self._note, node)
@@ -84,7 +96,7 @@ class BirthHooks:
     def _note(self, node: torch.fx.Node) -> None:
         thread, until = threading.get_ident(), last_number()
         since, self._last[thread] = self._last.get(thread, until), until
-        if fx.is_tracing():
+        if node.op == "call_function" and fx.is_tracing():
             self._keep(node, thread, since, until)
 
     def _keep(self, node: torch.fx.Node, thread: int, since: int, until: int) -> None:
@@ -100,7 +112,10 @@ class BirthHooks:
             since=since,
             until=until,
         )
-        self._births.setdefault(node.graph, {})[node.name] = birth
+        if node.graph not in self._births:
+            self._births[node.graph] = {}
+            self._traced.append(self._births[node.graph])
+        self._births[node.graph][node.name] = birth
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture import cost
+from profiler_ext.capture.bodies import inner_prefix
 from profiler_ext.capture.edges import made_of
 from profiler_ext.capture.exact_nodes import exact_nodes
-from profiler_ext.capture.fx_nodes import inner_prefix
 from profiler_ext.records import CallSite, NestedIn, SiteKind
 from profiler_ext.torch_compat import fx, inductor, schedules, traffic
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch.fx
 
+from profiler_ext.capture.bodies import inner_prefix
 from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
 from profiler_ext.capture.joint import JointGraph, filled_meta, main_row, wrapped_call
 from profiler_ext.capture.links import Link
@@ -29,11 +30,6 @@ class Nested:
 
     node: torch.fx.Node
     caller: torch.fx.Node | None
-
-
-def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
-    """Return what names a nested graph: its caller, and which one where there are several."""
-    return f"{outer}/{attribute}/" if graphs > 1 else f"{outer}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +136,7 @@ def nested_nodes(
 
 def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
     prefix = name.rpartition("/")[0]
-    own = describe_node(nested.node, around)
+    own = _in_body(prefix, nested, around)
     source = _carried_source(nested, own, around.dynamo)
     return dataclasses.replace(
         own,
@@ -151,6 +147,29 @@ def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
         joint_name=None,
         modules=_moved(own.modules, nested.caller, around.dynamo),
     )
+
+
+def _in_body(prefix: str, nested: Nested, around: Surroundings) -> FxNode:
+    """Return a node of a body; of a backward body, with the forward body's source."""
+    own = describe_node(nested.node, around)
+    joint = around.joint_of(nested.caller.graph) if nested.caller else None
+    row = main_row(around.rows(nested.node))
+    led = joint.bodies.get(f"{prefix}/{row[0] if row else own.name}") if joint else None
+    if led is None:
+        return own
+    return dataclasses.replace(
+        own,
+        stack=parse_stack(fx.text(led.meta, "stack_trace")),
+        source_fns=fx.source_fns(led.meta),
+        modules=_modules(led.meta, around.dynamo),
+        forward_node=led.link.forward_node if led.link else None,
+        forward_evidence=led.link.evidence if led.link else None,
+    )
+
+
+def _modules(meta: fx.Meta, dynamo: DynamoGraph | None) -> tuple[ModuleFrame, ...]:
+    roots, own = (dynamo.roots, dynamo.own) if dynamo else ((), None)
+    return module_frames(fx.module_stack(meta), roots, own)
 
 
 _NOWHERE = Source((), ())
@@ -205,9 +224,7 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         original_aten=fx.original_aten(meta),
         seq_nr=fx.integer(meta, "seq_nr"),
         stack=parse_stack(fx.text(meta, "stack_trace")),
-        modules=module_frames(
-            fx.module_stack(meta), dynamo.roots if dynamo else (), dynamo.own if dynamo else None
-        ),
+        modules=_modules(meta, dynamo),
         source_fns=fx.source_fns(meta),
         partitioner_tag=fx.text(meta, "partitioner_tag"),
         autograd_backward=fx.autograd_backward(meta),

@@ -46,9 +46,7 @@ def find_gradients(births: Births) -> Gradients:
     Args:
         births: how the nodes of a graph were made, in order.
     """
-    made = _Made(births)
-    found = {name: made.by(birth) for name, birth in births.items() if birth.running is not None}
-    forward = {name: node for name, node in found.items() if node is not None}
+    forward = made_by(births)
     links = {n: Link(node, "autograd_node") for n, node in forward.items() if _is_traced(births[n])}
     links |= _seeds(births, links)
     # The joint graph's own backward of such a gradient has its numbers, and the line that asks.
@@ -57,6 +55,13 @@ def find_gradients(births: Births) -> Gradients:
     sums = frozenset(_sums(births))
     sources = _sources(births, links, sums)
     return Gradients({n: link for n, link in links.items() if n not in sums}, sources)
+
+
+def made_by(births: Births) -> dict[str, str]:
+    """Return, of each node made while an autograd node ran, the node with which that was made."""
+    made = _Made(births)
+    found = {name: made.by(birth) for name, birth in births.items() if birth.running is not None}
+    return {name: node for name, node in found.items() if node is not None}
 
 
 def _is_traced(birth: Birth) -> bool:
@@ -197,9 +202,13 @@ def _is_sum(births: Births, name: str, here: frozenset[str]) -> bool:
         return False
     if fx.original_aten(birth.meta) != "aten.add.Tensor":
         return False
-    if not all(births[v].running or _asks(births[v].meta) for v in birth.inputs if v in births):
+    if not all(v in births and _is_gradient(births[v]) for v in birth.inputs):
         return False
     return birth.feeds_twice or not here.issuperset(birth.inputs)
+
+
+def _is_gradient(birth: Birth) -> bool:
+    return birth.running is not None or _asks(birth.meta)
 
 
 def _sources(births: Births, links: Mapping[str, Link], sums: frozenset[str]) -> dict[str, fx.Meta]:
@@ -208,12 +217,12 @@ def _sources(births: Births, links: Mapping[str, Link], sums: frozenset[str]) ->
     for name, link in links.items():
         meta = births[name].meta
         forward = {**births[link.forward_node].meta, **found.get(link.forward_node, {})}
-        source = _forward_source(forward) if _asks(meta) or name in sums else {}
+        source = forward_source(forward) if _asks(meta) or name in sums else {}
         found[name] = {**source, "is_gradient_acc": True} if name in sums else source
     return found
 
 
-def _forward_source(forward: fx.Meta) -> fx.Meta:
+def forward_source(forward: fx.Meta) -> fx.Meta:
     """Return a forward node's source under the names that torch has for its backward nodes."""
     own = {key: forward[key] for key in _SOURCE if key in forward}
     for key in ("nn_module_stack", "source_fn_stack"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from profiler_ext.capture.backwards import Backwards
 from profiler_ext.capture.births import BirthHooks
+from profiler_ext.capture.bodies import find_bodies
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.joint import describe_joint
@@ -62,7 +64,8 @@ class GraphHooks:
     def _keep_joint(self, gm: Any, watch: Watch, mutated: Mutations | None) -> None:
         births, overwritten = self._births.of(gm.graph), watch.overwritten()
         joint = describe_joint(gm, watch.replaced(), mutated, births, overwritten)
-        self._compiles.keep_joint(joint)
+        bodies = find_bodies(gm, joint.links, self._births.of, self._births.traced)
+        self._compiles.keep_joint(replace(joint, bodies=bodies))
 
     def _post_grad_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         inner = self._compiles.inner
@@ -75,6 +78,7 @@ class GraphHooks:
         return result
 
     def _inner_compile(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+        self._births.forget()
         if self._observe(self._compiles.enter, args[0]) is None:
             return original(*args, **kwargs)
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch.fx
 
 from profiler_ext.capture.births import Births, as_made
+from profiler_ext.capture.bodies import Bodies, is_traced_again
 from profiler_ext.capture.gradients import find_gradients
 from profiler_ext.capture.links import Link, find_links, is_forward
 from profiler_ext.capture.mutations import Mutations
@@ -31,6 +32,7 @@ class JointGraph:
         mutations: epilogue copies, with where the mutation was made.
         sources: where nodes come from that say something else: those of gradients that are
             taken inside the traced function, and what a pass overwrote.
+        bodies: nodes of the backward bodies of higher-order ops, by qualified names.
         random: the random calls, by operator and inputs; the partitioner wraps them anew.
         outputs: the nodes that yield the outputs of Dynamo's graph, with their metadata.
     """
@@ -42,6 +44,7 @@ class JointGraph:
     replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
     mutations: Mutations = field(default_factory=dict)
     sources: Mapping[str, fx.Meta] = field(default_factory=dict)
+    bodies: Bodies = field(default_factory=dict)
     random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
     outputs: Mapping[int, tuple[str, fx.Meta]] = field(default_factory=dict)
 
@@ -67,10 +70,11 @@ def describe_joint(
     metas: dict[str, fx.Meta] = {n.name: {**n.meta, **was.get(n.name, {})} for n in nodes}
     metas = {name: filled_meta(meta, replaced.get(name, ())) for name, meta in metas.items()}
     gradients = find_gradients(as_made(births or {}, was))
+    links = {} if is_traced_again(births or {}) else find_links(nodes, metas)
     return JointGraph(
         id=_digest(nodes),
         names=frozenset(node.name for node in nodes),
-        links={**find_links(nodes, metas), **gradients.links},
+        links={**links, **gradients.links},
         forward={name: meta for name, meta in metas.items() if is_forward(meta)},
         replaced=replaced,
         mutations=mutations or {},

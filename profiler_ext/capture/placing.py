@@ -12,8 +12,8 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.capture.bodies import inner_prefix
 from profiler_ext.capture.call_sites import PendingCall, PendingSite
-from profiler_ext.capture.fx_nodes import inner_prefix
 from profiler_ext.records import NestedIn
 
 Entries = Sequence[PendingSite | PendingCall]

@@ -91,3 +91,14 @@ def test_a_foreach_op_that_writes_in_place_is_made_of_what_it_adds(tmp_path: Pat
     score = lines_of(tmp_path, body, "x, p, q", values)
     assert (score.wrong, score.failed) == ([], [])
     assert score.right >= 2
+
+
+def test_the_backward_of_a_branch_has_the_lines_of_the_branch(tmp_path: Path) -> None:
+    body = (
+        "yes = lambda t: torch.sin(t * 1.000244140625); "
+        "no = lambda t: torch.cos(t * 1.000732421875); "
+        "return torch.cond(x.sum() > 0, yes, no, (x,)) * 1.001220703125"
+    )
+    score = lines_of(tmp_path, body)
+    assert (score.wrong, score.failed) == ([], [])
+    assert score.right >= 4
