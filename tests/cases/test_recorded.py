@@ -14,6 +14,7 @@ import pytest
 import profiler_ext
 from exporters import tables
 from profiler_ext.session import Session
+from tests.cases.facts import broken
 from tests.cases.neutral import EXPECTED, FOLDER, SUFFIX, neutral
 
 RECORDED = json.loads(EXPECTED.read_text())
@@ -80,3 +81,8 @@ def test_a_late_process_is_led_to_the_same_lines_by_the_counts_that_a_run_kept(n
     columns = ["launch", "node", "file", "line", "duration_ns", "gap"]
     assert session.attribution()[columns].equals(run.attribution()[columns])
     assert "order_and_counts_of_another_run" in set(session.launches().evidence.dropna())
+
+
+@each_case
+def test_what_was_read_in_the_models_source_holds(name):
+    assert broken(name, replayed(name)) == []

@@ -1,0 +1,141 @@
+"""Owns what a person read in the models' sources: where the work of an operator belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from profiler_ext.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """All time of an operator in a phase belongs to these lines and modules, some to each.
+
+    Attributes:
+        op: the operator.
+        phase: the phase.
+        code: for each line a text that stands in it; none means that the operator has no time.
+        modules: paths of the modules; not checked where empty.
+    """
+
+    op: str
+    phase: str
+    code: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+
+
+def broken(name: str, session: Session) -> list[str]:
+    """Return what a case's attribution says against the facts."""
+    table = session.attribution()
+    return [text for fact in FACTS.get(name, ()) for text in _broken(fact, table)]
+
+
+def _broken(fact, table) -> Iterator[str]:
+    rows = table[(table.aten_op == fact.op) & (table.phase == fact.phase) & table.line.notna()]
+    codes, modules = set(rows.code.dropna()), set(rows.module.dropna())
+    stray = [code for code in codes if not any(text in code for text in fact.code)]
+    absent = [text for text in fact.code if not any(text in code for code in codes)]
+    if stray or absent:
+        yield f"{fact.op} in {fact.phase}: {stray} is wrong, {absent} is missing"
+    if fact.modules and modules != set(fact.modules):
+        yield f"{fact.op} in {fact.phase}: {sorted(modules ^ set(fact.modules))} differ"
+
+
+def _each(count: int, path: str) -> tuple[str, ...]:
+    return tuple(path.format(number) for number in range(count))
+
+
+_SDPA = "aten._scaled_dot_product_efficient_attention.default"
+_SDPA_BACKWARD = "aten._scaled_dot_product_efficient_attention_backward.default"
+_LINEARS = ("attention.qkv", "attention.out", "mlp.up", "mlp.down")
+_GELU = "F.gelu(self.up(x))"
+
+
+def _of_blocks(count: int) -> tuple[Fact, ...]:
+    """Facts of blocks in a GPT: each has a part, none has another's line."""
+    linears = tuple(f"blocks.{at}.{linear}" for at in range(count) for linear in _LINEARS)
+    lines = ("self.qkv(x)", "self.out(attended", _GELU, "self.head(")
+    attended = ("F.scaled_dot_product_attention(q, k, v",)
+    return (
+        Fact(_SDPA, "forward", attended, _each(count, "blocks.{}.attention")),
+        Fact(_SDPA_BACKWARD, "backward", attended, _each(count, "blocks.{}.attention")),
+        Fact("aten.addmm.default", "forward", lines[:3], linears),
+        Fact("aten.mm.default", "backward", lines, (*linears, "head")),
+        Fact("aten.mm.default", "forward", lines[3:], ("head",)),
+        Fact("aten.embedding.default", "forward", ("self.token(tokens)",), ("token",)),
+    )
+
+
+FACTS = {
+    "repeated_layers": _of_blocks(12),
+    "nested_region": _of_blocks(4),
+    "cnn": (
+        Fact(
+            "aten.convolution_backward.default",
+            "backward",
+            ("self.conv_1(images)", "self.conv_2(x)"),
+            ("conv_1", "conv_2"),
+        ),
+        Fact("aten.addmm.default", "forward", ("self.fc(x.mean((2, 3)))",), ("fc",)),
+    ),
+    "combo_kernels": (
+        Fact("aten.sin.default", "forward", ("b.sin() * 2.5",)),
+        Fact("aten.cos.default", "backward", ("b.sin() * 2.5",)),
+        Fact("aten.exp.default", "forward", ("c.exp() - 3.5",)),
+        Fact("aten.exp.default", "recompute", ("c.exp() - 3.5",)),
+        Fact("aten.sub.Tensor", "forward", ("c.exp() - 3.5",)),
+        Fact("aten.mul.Tensor", "forward", ("a * 1.25 + 1", "b.sin() * 2.5")),
+        Fact("aten.sum.default", "forward", ("x.sum() + y.sum() + z.sum()",)),
+    ),
+    "recompilations": (
+        Fact("aten.addmm.default", "forward", (_GELU,), ("up", "down")),
+        Fact("aten.mm.default", "backward", (_GELU,), ("up", "down")),
+        Fact("aten.mean.default", "forward", ("model(x).square().mean()",)),
+    ),
+    "graph_break": (
+        Fact("aten.relu.default", "forward", ("model.up(x).relu()",)),
+        Fact("aten.threshold_backward.default", "backward", ("model.up(x).relu()",)),
+    ),
+    "cond": (
+        Fact("aten.sin.default", "forward", ("lambda h: h.sin() * 1.25",)),
+        Fact("aten.cos.default", "backward", ("lambda h: h.sin() * 1.25",)),
+        Fact("aten.cos.default", "forward"),
+        Fact("aten.sin.default", "backward"),
+        Fact("aten.mm.default", "backward", ("h = layer(x)",)),
+    ),
+    "library_calls": (
+        Fact("aten.sort.default", "forward", ("x.sort(dim=0)",)),
+        Fact("aten.scatter.src", "backward", ("x.sort(dim=0)",)),
+        Fact("aten.scatter_add.default", "forward", ("scatter_add(0, where, ordered)",)),
+        Fact("aten.gather.default", "backward", ("scatter_add(0, where, ordered)",)),
+        Fact("aten.native_dropout.default", "forward", ("F.dropout(scattered, 0.25)",)),
+        Fact("aten.native_dropout_backward.default", "backward", ("F.dropout(scattered",)),
+        Fact("aten.mm.default", "forward", ("dropped.t() @ x.relu()",)),
+        Fact("aten.mm.default", "backward", ("dropped.t() @ x.relu()",)),
+        Fact("aten.embedding_dense_backward.default", "backward", ("x = embed(ids)",)),
+        Fact("aten.index_add.default", "backward", ("x.index_select(0, ids % 64)",)),
+        Fact("aten.flip.default", "backward", ("wide.cumsum(0)",)),
+    ),
+    "user_triton": (
+        Fact("aten.sin.default", "forward", ("layer(x).sin()",)),
+        Fact("aten.cos.default", "forward", ("h.cos()",)),
+        Fact("aten.cos.default", "backward", ("layer(x).sin()",)),
+        Fact("aten.sin.default", "backward", ("h.cos()",)),
+        Fact("aten.tanh_backward.default", "backward", ("h.tanh().sum()",)),
+    ),
+    "adamw_foreach": (
+        Fact("aten._foreach_sqrt.default", "optimizer", ("torch._foreach_sqrt(",)),
+        Fact("aten._foreach_addcmul.Scalar", "optimizer", ("torch._foreach_addcmul_(",)),
+    ),
+    "max_autotune": (
+        Fact("aten.gelu.default", "forward", (_GELU,)),
+        Fact("aten.gelu_backward.default", "backward", (_GELU,)),
+    ),
+    "fp8": (Fact("aten._scaled_mm.default", "forward", ("torch._scaled_mm(quantised",)),),
+    "checkpoint": (
+        Fact("aten.gelu.default", "recompute", (_GELU,), _each(2, "blocks.{}.mlp")),
+        Fact(_SDPA, "recompute", ("F.scaled_dot_product_attention(q, k, v",)),
+    ),
+}
+"""By the name of the case."""
