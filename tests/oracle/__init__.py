@@ -9,6 +9,8 @@ Known gaps, where torch's own record has no better line:
 
 - the backward of a branch (``torch.cond``): torch gives its nodes the line of the call, and so do
   the tables; here a branch's gradient is not asked for;
+- the derivative of a ``score_mod`` of several lines (FlexAttention): its nodes have no line, so the
+  tables give them a gap (``no_source_line``);
 - equal values that torch merges (two ``torch.zeros`` of one size): the first one's line has both;
 - a line removed between two kernels whose code is equal: the second oracle cannot tell which went.
 """
