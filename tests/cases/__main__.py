@@ -20,8 +20,8 @@ import traceback
 from pathlib import Path
 
 from tests.cases.catalogue import CASES
-from tests.cases.provenance import TorchProvenance, lines_of_launches, placed_by_torch
 from tests.cases.facts import broken
+from tests.cases.provenance import TorchProvenance, lines_of_launches, placed_by_torch
 from tests.cases.ranks import RANKED, RANKS
 from tests.cases.table import placed_by_name, table_text
 

@@ -125,7 +125,11 @@ FACTS = {
         Fact("aten.tanh_backward.default", "backward", ("h.tanh().sum()",)),
     ),
     "adamw_foreach": (
-        Fact("aten._foreach_sqrt.default", "optimizer", ("torch._foreach_sqrt(",)),
+        Fact(
+            "aten._foreach_sqrt.default",
+            "optimizer",
+            ("torch._foreach_sqrt(device_exp_avg_sqs)", "torch._foreach_sqrt_(bias_correction2)"),
+        ),
         Fact("aten._foreach_addcmul.Scalar", "optimizer", ("torch._foreach_addcmul_(",)),
     ),
     "max_autotune": (
