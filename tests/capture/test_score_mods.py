@@ -1,0 +1,65 @@
+"""A FlexAttention ``score_mod``'s nodes have its own lines, which only Dynamo still knows.
+
+Nothing runs: the tensors are on the meta device, and the traced graphs are only read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.output_graph import OutputGraph
+from torch.nn.attention import flex_attention as module
+from torch.nn.attention.flex_attention import flex_attention
+
+from profiler_ext.capture.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.capture.fx_nodes import Surroundings, describe_nested, nested_nodes
+
+
+def several_lines(score, k, bias):
+    near = score * 1.25
+    return near + bias[k] * 1.75
+
+
+def attend(x, bias):
+    a = flex_attention(x, x, x, score_mod=lambda s, b, h, q, k: several_lines(s, k, bias))
+    return a + flex_attention(x, x, x, score_mod=lambda s, b, h, q, k: s * 1.5 + bias[k])
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """The source text of each node of a ``score_mod``, forward and backward."""
+    found: dict[str, str | None] = {}
+    dynamo: list[Any] = []
+    original = OutputGraph.call_user_compiler
+
+    def note(self: Any, gm: Any, *rest: Any, **named: Any) -> Any:
+        dynamo.append(describe_dynamo_graph(self, gm))
+        return original(self, gm, *rest, **named)
+
+    def read(gm: torch.fx.GraphModule, _: Any) -> Any:
+        around = Surroundings(lambda _: None, dynamo[-1], frozenset(), {})
+        for node in describe_nested(nested_nodes(gm), around):
+            found[node.name] = node.stack[-1].code if node.stack else None
+        return make_boxed_func(gm.forward)
+
+    monkeypatch.setattr(OutputGraph, "call_user_compiler", note)
+    monkeypatch.setattr(module, "_validate_device", lambda *_: None)
+    backend = aot_autograd(fw_compiler=read, bw_compiler=read)
+    x = torch.rand(1, 2, 128, 32, device="meta", requires_grad=True)
+    compiled = torch.compile(attend, backend=backend, fullgraph=True)
+    compiled(x, torch.rand(128, device="meta")).sum().backward()
+    return found
+
+
+def test_each_node_has_the_line_of_the_score_mod_that_it_stands_on(lines):
+    near, after = "near = score * 1.25", "return near + bias[k] * 1.75"
+    own = {"mul": near, "index": after, "mul_1": after, "add": after}
+    for graph in ("flex_attention/sdpa_score0", "flex_attention_backward_1/fw_graph1"):
+        assert {name: lines[f"{graph}/{name}"] for name in own} == own
+    derived = {name: line for name, line in lines.items() if "joint_graph" in name}
+    assert [line and "s * 1.5 + bias[k]" in line for line in derived.values()] == [True, None]
