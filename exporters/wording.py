@@ -51,6 +51,7 @@ _REASONS: Mapping[str, str] = {
     GapReason.NO_LAUNCH_CALL: "its launch call is not in the trace",
     GapReason.NO_LAUNCHING_OP: "launched by no op",
     GapReason.GRAPH_NOT_CAPTURED: "graph compiled before capture",
+    GapReason.COMPILED_IN_CHILD: "graph compiled in a child process",
     GapReason.GRAPH_AMBIGUOUS: "several graphs could be meant",
     GapReason.ALIGNMENT_MISMATCH: "launches and call sites disagree",
     GapReason.AMBIGUOUS_EXTERN_RUN: "library calls with an open boundary",

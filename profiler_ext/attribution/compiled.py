@@ -130,7 +130,7 @@ class CompiledJudge:
         level = Level.NONE if site.op is None else Level.OP
         graph, reason = self._graph(found), GapReason.NO_SOURCE_LINE
         if self._is_told(found):
-            reason = GapReason.GRAPH_NOT_CAPTURED
+            reason = _uncaptured(graph)
         elif GapReason.CALL_SITES_UNVERIFIED in _doubts(graph):
             reason = GapReason.CALL_SITES_UNVERIFIED
         return Place(
@@ -157,6 +157,8 @@ class CompiledJudge:
         """Blame capture for a mismatch where it could not check its own call sites."""
         unverified = GapReason.CALL_SITES_UNVERIFIED
         doubts = _doubts(self._graph(found))
+        if gap is GapReason.ALIGNMENT_MISMATCH and self._is_told(found):
+            return _uncaptured(self._graph(found))
         is_doubted = gap is GapReason.ALIGNMENT_MISMATCH and unverified in doubts
         return unverified if is_doubted else gap
 
@@ -173,6 +175,13 @@ def _site_kind(site: CallSite) -> LaunchKind:
 def _doubts(graph: GraphInstance | None) -> set[str]:
     provenance = graph.provenance if graph else None
     return {gap.reason for gap in provenance.gaps} if provenance else set()
+
+
+def _uncaptured(graph: GraphInstance | None) -> GapReason:
+    """Tell why nobody saw the compile of a graph."""
+    reasons = {gap.reason for gap in graph.gaps} if graph else set()
+    child = GapReason.COMPILED_IN_CHILD
+    return child if child in reasons else GapReason.GRAPH_NOT_CAPTURED
 
 
 def kind_by_name(name: str, category: str, *, is_glue: bool) -> LaunchKind:

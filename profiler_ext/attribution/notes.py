@@ -15,6 +15,10 @@ _REMEDIES = {
         "before the first compile, or set PROFILER_EXT=1; compile cached graphs once more with "
         "`profiler-ext run --recompile` or profiler_ext.enable(recompile=True)"
     ),
+    GapReason.COMPILED_IN_CHILD: (
+        "ran in graphs that torch compiled in a child process, where capture is not; unset "
+        "TORCHINDUCTOR_FX_COMPILE_MODE and compile them once more"
+    ),
     GapReason.GRAPH_AMBIGUOUS: (
         "ran in a compiled graph that several modules share, and the trace does not tell which"
     ),

@@ -25,8 +25,15 @@ def cache_state(
     return state, f"FX graph cache: {told}; AOTAutograd's cache: {around}"
 
 
+def is_compiled_elsewhere(inner: InnerCompile, key: str | None) -> bool:
+    """Tell whether a graph is no cache hit, and yet this process did not compile it."""
+    if inner.is_compiled or not inductor.compiles_in_child():
+        return False
+    return key is None or inductor.cache_misses() > inner.misses
+
+
 def _fx_state(inner: InnerCompile, key: str | None) -> tuple[CacheState, str]:
-    if not inner.is_compiled:
+    if not inner.is_compiled and not is_compiled_elsewhere(inner, key):
         return CacheState.FX_HIT, "hit"
     if key is not None:
         return CacheState.MISS, "miss"

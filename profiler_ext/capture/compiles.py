@@ -44,6 +44,7 @@ class InnerCompile:
         order: names and targets, in order, of those that depend on an input.
         started_ns: when it began.
         replaced: for each graph what the post-grad passes' new nodes replaced.
+        misses: how often the FX graph cache had missed before.
         bypass: torch's reason why it bypassed the FX graph cache.
         is_compiled: an artifact was made, so this is no cache hit.
         sealed: the provenance and its bytes, once the graph was compiled; ``None`` on a cache hit.
@@ -54,6 +55,7 @@ class InnerCompile:
     order: tuple[tuple[str, str], ...]
     started_ns: int
     replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    misses: int = 0
     bypass: str | None = None
     is_compiled: bool = False
     sealed: Sealed | None = None
@@ -83,6 +85,7 @@ class Compiles:
         """Begin the compile of one graph."""
         entered = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
         inner = InnerCompile(gm, entered, fx.dependent_calls(gm.graph), time.perf_counter_ns())
+        inner.misses = inductor.cache_misses()
         self._thread.inner.append(inner)
         return inner
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from profiler_ext.capture import instances
+from profiler_ext.capture.cache_states import is_compiled_elsewhere
 from profiler_ext.capture.compiles import Compiles, InnerCompile
 from profiler_ext.capture.correspondence import bound
 from profiler_ext.capture.fx_nodes import describe_nested, describe_nodes, nested_nodes
@@ -29,6 +30,11 @@ _NOT_CAPTURED = Gap(
     GapReason.GRAPH_NOT_CAPTURED,
     "the cached artifact was compiled without capture; compile it once more with "
     "`profiler-ext run --recompile`, or `profiler_ext.enable(recompile=True)` at the top",
+)
+_COMPILED_IN_CHILD = Gap(
+    GapReason.COMPILED_IN_CHILD,
+    "torch compiled the graph in a child process, where capture is not; unset "
+    "TORCHINDUCTOR_FX_COMPILE_MODE and compile it once more",
 )
 _NOT_SEALED = Gap(
     GapReason.GRAPH_NOT_CAPTURED, "a hook failed while the graph was compiled; see the gaps"
@@ -83,7 +89,9 @@ class Recall:
             return Recalled(None, gaps=(_NOT_SEALED,))
         known, gaps = self._known(artifact, key)
         if not known:
-            return self._told(artifact, inner, is_backward, (*gaps, _NOT_CAPTURED))
+            is_childs = inner is not None and is_compiled_elsewhere(inner, key)
+            missing = _COMPILED_IN_CHILD if is_childs else _NOT_CAPTURED
+            return self._told(artifact, inner, is_backward, (*gaps, missing))
         if inner is not None:
             return self._refreshed(key, known[0], inner)
         return self._from_source(known, gaps)

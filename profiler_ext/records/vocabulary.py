@@ -103,6 +103,7 @@ class GapReason(StrEnum):
     NO_LAUNCH_CALL = "no_launch_call"
     NO_LAUNCHING_OP = "no_launching_op"
     GRAPH_NOT_CAPTURED = "graph_not_captured"
+    COMPILED_IN_CHILD = "compiled_in_child_process"
     GRAPH_AMBIGUOUS = "graph_ambiguous"
     ALIGNMENT_MISMATCH = "alignment_mismatch"
     AMBIGUOUS_EXTERN_RUN = "ambiguous_extern_run"

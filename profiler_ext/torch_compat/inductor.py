@@ -223,6 +223,23 @@ def autograd_cache_enabled() -> bool:
     return bool(on) and not inductor_config.force_disable_caches
 
 
+def cache_misses() -> int:
+    """Return how often the FX graph cache of this process has missed."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["inductor"]["fxgraph_cache_miss"])
+
+
+def compiles_in_child() -> bool:
+    """Tell whether Inductor compiles in another process (``TORCHINDUCTOR_FX_COMPILE_MODE``).
+
+    Source: ``torch/_inductor/compile_fx.py``, ``FxCompileMode``.
+    """
+    from torch._inductor import compile_fx
+
+    return str(compile_fx.fx_compile_mode.name) == "SUBPROCESS"
+
+
 def cache_dir() -> str:
     """Return Inductor's cache folder."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir as inductor_cache_dir

@@ -7,7 +7,10 @@ import pytest
 import profiler_ext
 from exporters.wording import bypass_text
 from profiler_ext import switch
+from profiler_ext.capture.cache_states import cache_state, is_compiled_elsewhere
+from profiler_ext.capture.compiles import InnerCompile
 from profiler_ext.records import CacheState, GraphInstance
+from profiler_ext.torch_compat import inductor
 from tests.analyses import gpu_step
 from tests.compiling import fresh_torch, torch, train_once
 
@@ -89,3 +92,36 @@ def test_the_report_says_it() -> None:
     assert [line for line in text.splitlines() if "bypassed" in line] == [
         bypass_text(recording.graphs)
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "misses", "is_compiled", "in_child", "expected"),
+    [
+        ("k", 3, False, False, (CacheState.FX_HIT, "hit")),
+        ("k", 3, False, True, (CacheState.FX_HIT, "hit")),
+        ("k", 2, False, True, (CacheState.MISS, "miss")),
+        (None, 3, False, True, (CacheState.BYPASS, "not asked")),
+        ("k", 2, True, True, (CacheState.MISS, "miss")),
+    ],
+)
+def test_what_a_child_process_compiled_is_no_hit(
+    key: str | None,
+    misses: int,
+    is_compiled: bool,
+    in_child: bool,
+    expected: tuple[CacheState, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inductor, "cache_misses", lambda: 3)
+    monkeypatch.setattr(inductor, "compiles_in_child", lambda: in_child)
+    inner = InnerCompile(
+        torch.fx.GraphModule({}, torch.fx.Graph()),
+        frozenset(),
+        (),
+        0,
+        misses=misses,
+        is_compiled=is_compiled,
+    )
+    state, told = cache_state(inner, key, None)
+    assert (state, told.partition(";")[0]) == (expected[0], f"FX graph cache: {expected[1]}")
+    assert is_compiled_elsewhere(inner, key) == (expected[1] != "hit" and not is_compiled)
