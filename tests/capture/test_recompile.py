@@ -28,7 +28,9 @@ def trained(**options: bool) -> tuple[GraphInstance, ...]:
 
 def told(graphs: tuple[GraphInstance, ...]) -> list[tuple[CacheState, bool]]:
     """How each graph came to be, and whether its record is known."""
-    return [(graph.cache_state, graph.provenance is not None) for graph in graphs]
+    records = [graph.provenance for graph in graphs]
+    known = [record is not None and not record.is_told for record in records]
+    return [(graph.cache_state, is_known) for graph, is_known in zip(graphs, known, strict=True)]
 
 
 @pytest.mark.parametrize(("bundled", "compiled"), [(False, MISS), (True, CacheState.BYPASS)])
