@@ -91,7 +91,10 @@ class EagerJudge:
         if self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu)):
             return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
         if self._accumulation[cpu] != NO_ROW:
-            return Phase.GRADIENT_ACCUMULATION, None, SiteEvidence.LAUNCHING_OP
+            # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
+            reduces = self._op[cpu] != NO_ROW and names.is_communication(self._op_name(cpu))
+            phase = Phase.BACKWARD if reduces else Phase.GRADIENT_ACCUMULATION
+            return phase, None, SiteEvidence.LAUNCHING_OP
         if self._sharding_pass[cpu] != NO_ROW:
             return self._phase_of_sharding(cpu), None, SiteEvidence.SHARDING_RANGE
         engine = int(self._around.engine[cpu])

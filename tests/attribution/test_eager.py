@@ -99,7 +99,9 @@ def test_adding_to_a_parameters_gradient_is_gradient_accumulation():
     node = "torch::autograd::AccumulateGrad"
     with timeline.range(f"autograd::engine::evaluate_function: {node}"), timeline.range(node):
         timeline.op("aten::add_", "add")
+        timeline.op("c10d::allreduce_", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)")
     assert _place(timeline).phase is Phase.GRADIENT_ACCUMULATION
+    assert _place(timeline, 1).phase is Phase.BACKWARD
 
 
 def test_what_an_optimizer_runs_is_the_optimizers():

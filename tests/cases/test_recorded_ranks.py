@@ -79,6 +79,13 @@ def test_what_fsdp_gathers_and_reduces_is_in_its_pass_and_of_its_block():
     assert (set(reduces.phase_x), sorted(reduces.module.dropna())) == ({"backward"}, blocks)
 
 
+def test_what_ddp_reduces_over_ranks_is_backward():
+    calls = merged("ddp").launches().query("kind == 'communication'")
+    assert calls.groupby("rank").phase.agg(list).to_dict() == dict.fromkeys(
+        (0, 1), ["backward"] * 8
+    )
+
+
 def test_blocks_that_fsdp_leaves_to_be_compiled_alone_have_their_modules():
     launches, parts = merged("fsdp2").launches(rank=0), merged("fsdp2").attribution(rank=0)
     compiled = parts[parts.launch.isin(launches[launches.graph.notna()].launch)]
