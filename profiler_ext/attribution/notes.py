@@ -66,7 +66,7 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     notes = [_note(launches, reason, remedy) for reason, remedy in _REMEDIES.items()]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
     notes += [_leak_note(recording), _unlinked_note(recording)]
-    notes += [_unreadable_note(recording), _attached_note(recording)]
+    notes += [_unreadable_note(recording), _attached_note(recording), _told_note(recording)]
     return (*(note for note in notes if note), *failures)
 
 
@@ -116,6 +116,18 @@ def _unreadable_note(recording: Recording) -> str | None:
     return (
         f"{len(found)} stored records cannot be read ({_first(found)}); `profiler-ext cache list` "
         "tells their state, and a compile with `profiler-ext run --recompile` replaces them."
+    )
+
+
+def _told_note(recording: Recording) -> str | None:
+    """Say which graphs are known by their generated code alone, and the remedy."""
+    told = [g for g in recording.graphs if g.provenance is not None and g.provenance.is_told]
+    if not told:
+        return None
+    return (
+        f"{len(told)} graphs are known only by what their generated code tells, because the cache "
+        "was filled without capture; `profiler-ext run --recompile` compiles them once more and "
+        "keeps what is captured."
     )
 
 

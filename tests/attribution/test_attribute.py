@@ -417,3 +417,12 @@ def test_columns_hold_plain_text():
     table = attribute(_one_graph()).launches
     columns = (table.kind, table.phase, table.level, table.evidence, table.gap)
     assert {type(text) for column in columns for text in column.strings} == {str}
+
+
+def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
+    captured = graph(NODES, SITES)
+    told = replace(captured, provenance=replace(captured.provenance, is_told=True))
+    assert attribute(_one_call().recording(captured)).notes == ()
+    (note,) = attribute(_one_call().recording(told)).notes
+    assert note.startswith("1 graphs are known only by what their generated code tells")
+    assert "`profiler-ext run --recompile`" in note
