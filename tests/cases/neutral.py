@@ -28,6 +28,7 @@ def neutral(trace: bytes) -> bytes:
     replaced = sorted(_folders(trace), key=lambda pair: len(pair[0]), reverse=True)
     for found, shown in replaced:
         trace = re.sub(re.escape(found.encode()) + rb"(?![\w.-])", shown.encode(), trace)
+    trace = re.sub(rb'("--out",")[^"]+', rb"\1/tmp/cases", trace)
     return re.sub(rb"/tmp/profiler_ext-[^/\"]+/", b"/tmp/", trace)
 
 
