@@ -43,6 +43,6 @@ def _span(writer: PacketWriter, idle: IdleSpan, graphs: dict[str, GraphInstance]
 def _short(did: str, graphs: dict[str, GraphInstance]) -> str:
     graph = graphs.get(graph_key(did) or "")
     if graph is not None:
-        part = "backward" if graph.is_backward else "forward"
+        part = "backward" if graph.runs_backward else "forward"
         return f"compiled graph {graph.compile_id or '?'} {part}"
     return did if len(did) <= _MOST_LETTERS else f"{did[: _MOST_LETTERS - 1]}…"

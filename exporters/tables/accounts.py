@@ -58,7 +58,7 @@ def graph_phase(graph: GraphInstance) -> Phase:
     """Return the phase that a graph as a whole belongs to."""
     if graph.runs_optimizer:
         return Phase.OPTIMIZER
-    return Phase.BACKWARD if graph.is_backward else Phase.FORWARD
+    return Phase.BACKWARD if graph.runs_backward else Phase.FORWARD
 
 
 def coverage(

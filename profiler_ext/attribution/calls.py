@@ -11,7 +11,7 @@ from profiler_ext.attribution.columns import NO_ROW, Flags, ask, take
 from profiler_ext.attribution.launches import Enqueued
 from profiler_ext.attribution.matching import Unit
 from profiler_ext.attribution.nesting import Nesting
-from profiler_ext.attribution.phases import CallContext, is_of_compiled_autograd
+from profiler_ext.attribution.phases import CallContext
 from profiler_ext.attribution.sequence import ForwardLinks
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Ints, ModuleFrame
@@ -180,14 +180,11 @@ def _call(
     trial = around.is_trial(enqueued.cpu[launches])
     forward = _forward_row(around, links, marker)
     units = _units(around.events, enqueued, unit_row, launches[~trial], called.get(marker))
-    compile_id = _compile_id(around, forward)
-    # Compiled autograd compiles a module of its own, which is none of the user's.
-    called_on = None if is_of_compiled_autograd(compile_id) else forward
     return GraphCall(
         marker=marker,
         key=names.graph_key(around.events.name[marker]),
-        compile_id=compile_id,
-        context=around.context(marker, called_on),
+        compile_id=_compile_id(around, forward),
+        context=around.context(marker, forward),
         units=tuple(unit for unit, _ in units),
         launches=tuple(own for _, own in units),
         trials=tuple(launches[trial].tolist()),

@@ -72,7 +72,7 @@ def is_leaked(node: FxNode, graph: GraphInstance) -> bool:
     partitioner's tag, or differentiates another node, or comes from a call of ``grad``. What
     says none of these is forward, where anything but the tag can say so.
     """
-    if not node.autograd_backward or _runs_backward(graph) or _is_backward(node, graph):
+    if not node.autograd_backward or graph.runs_backward or _is_backward(node, graph):
         return False
     return bool(node.source_fns) or not _is_untagged(graph)
 
@@ -90,7 +90,7 @@ def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
     """Return the phase of work in a graph's call that belongs to no node."""
     if context.in_optimizer or (graph is not None and _updates(graph)):
         return Phase.OPTIMIZER
-    if context.is_backward or (graph is not None and _runs_backward(graph)):
+    if context.is_backward or (graph is not None and graph.runs_backward):
         return Phase.BACKWARD
     if graph is None and not context.is_forward and not context.in_engine:
         return Phase.OTHER
@@ -98,7 +98,7 @@ def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
 
 
 def _phase_by_graph(node: FxNode, graph: GraphInstance) -> Phase:
-    if _runs_backward(graph):
+    if graph.runs_backward:
         return Phase.RECOMPUTE if _is_recomputed(node) else Phase.BACKWARD
     is_tagged = bool(node.autograd_backward) and not is_leaked(node, graph)
     return Phase.BACKWARD if is_tagged or _is_backward(node, graph) else Phase.FORWARD
@@ -123,23 +123,9 @@ def _called_again(context: CallContext) -> Phase:
     return Phase.RECOMPUTE if context.is_forward else Phase.BACKWARD
 
 
-def is_compiled_autograd(graph: GraphInstance) -> bool:
-    """Tell whether compiled autograd made the graph."""
-    return is_of_compiled_autograd(graph.compile_id)
-
-
-def is_of_compiled_autograd(compile_id: str | None) -> bool:
-    """Tell whether a compile id is one of compiled autograd's, ``!0/1/0``."""
-    return (compile_id or "").startswith("!")
-
-
 def _updates(graph: GraphInstance) -> bool:
     """Tell whether a graph runs an optimizer's step, not a backward with a step in its hooks."""
-    return graph.runs_optimizer and not is_compiled_autograd(graph)
-
-
-def _runs_backward(graph: GraphInstance) -> bool:
-    return graph.is_backward or is_compiled_autograd(graph)
+    return graph.runs_optimizer and not graph.is_of_compiled_autograd
 
 
 def _is_recomputed(node: FxNode) -> bool:

@@ -9,7 +9,6 @@ from profiler_ext.attribution.lines import SourceRoots
 from profiler_ext.attribution.modules import innermost_module
 from profiler_ext.attribution.phases import (
     CallContext,
-    is_compiled_autograd,
     is_leaked,
     is_traced_gradient,
     node_phase,
@@ -111,7 +110,7 @@ def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapR
     if _is_unlinked_gradient(node):
         return GapReason.TRACED_GRADIENT
     # What such a graph copies is known by its own joint graph; nothing else can tell the line.
-    lost = is_compiled_autograd(graph) and node.joint is None
+    lost = graph.is_of_compiled_autograd and node.joint is None
     return GapReason.COMPILED_AUTOGRAD if lost else GapReason.NO_SOURCE_LINE
 
 

@@ -48,7 +48,9 @@ class CalledModules:
         )
 
     def _marked(self, original: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        module = process.calling_module() if process.profiler_is_on() else None
+        # Compiled autograd compiles a module of its own, which is none of the user's.
+        is_marked = process.profiler_is_on() and not process.in_compiled_autograd()
+        module = process.calling_module() if is_marked else None
         if module is None:
             return original(*args, **kwargs)
         number = self._numbers.setdefault(module, len(self._numbers))

@@ -239,3 +239,13 @@ class GraphInstance:
     copied_inputs: tuple[tuple[str, ...], ...] = ()
     autograd_bypass: str | None = None
     gaps: tuple[Gap, ...] = field(default=())
+
+    @property
+    def is_of_compiled_autograd(self) -> bool:
+        """Whether compiled autograd made it: its compile ids are like ``!0/1/0``."""
+        return (self.compile_id or "").startswith("!")
+
+    @property
+    def runs_backward(self) -> bool:
+        """Whether its work is a backward pass, compiled as such or by compiled autograd."""
+        return self.is_backward or self.is_of_compiled_autograd

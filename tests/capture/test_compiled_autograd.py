@@ -15,7 +15,7 @@ import torch._inductor.compile_fx
 
 import profiler_ext
 from profiler_ext import switch
-from profiler_ext.attribution.phases import CallContext, is_compiled_autograd, node_phase
+from profiler_ext.attribution.phases import CallContext, node_phase
 from profiler_ext.capture.hooks import Capture
 from profiler_ext.records import CallSite, FxNode, GraphInstance, LineEvidence
 from tests.capture.test_hooks import cache_keys, generated_code
@@ -121,7 +121,7 @@ def capture() -> Capture:
 
 
 def ours() -> GraphInstance:
-    return [graph for graph in capture().graphs if is_compiled_autograd(graph)][-1]
+    return [graph for graph in capture().graphs if graph.is_of_compiled_autograd][-1]
 
 
 def code_of(node: FxNode) -> str | None:
@@ -147,7 +147,7 @@ def forward_code(node: FxNode) -> str | None:
     forward = {
         (graph.provenance.joint, each.joint_name): each
         for graph in capture().graphs
-        if graph.provenance and not graph.is_backward and not is_compiled_autograd(graph)
+        if graph.provenance and not graph.is_backward and not graph.is_of_compiled_autograd
         for each in graph.nodes
     }
     found = forward.get((node.joint, node.forward_node))
@@ -237,7 +237,7 @@ def test_what_follows_a_graph_break_in_a_hook_and_sizes_that_vary_are_led_too() 
         y = below(torch.ones(4, 8, requires_grad=True))
         y.register_hook(breaking)
         above(y).backward(torch.ones(4, 8))
-    graphs = [graph for graph in capture().graphs if is_compiled_autograd(graph)]
+    graphs = [graph for graph in capture().graphs if graph.is_of_compiled_autograd]
     line = site("return x @ self.weight", "", "return x @ self.weight")
     tables = [table(graph) for graph in graphs]
     assert tables == [[line, line], [site("return gradient.mm(MIX)")], [line, line]]
