@@ -13,6 +13,7 @@ from profiler_ext.attribution.invocations import Invocation, identify
 from profiler_ext.attribution.launches import Enqueued, find_launches
 from profiler_ext.attribution.learning import settled_counts
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
+from profiler_ext.attribution.modules import modules_of_joints
 from profiler_ext.attribution.nesting import nest
 from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places import PlaceTable
@@ -36,8 +37,11 @@ def attribute(recording: Recording) -> Analysis:
     nesting = nest(events)
     around = Surroundings(events, nesting, dict(recording.settings.called_modules))
     enqueued = find_launches(events, nesting)
-    places = PlaceTable(recording.graphs, recording.settings)
     found = identify(find_calls(around, enqueued), recording.graphs)
+    called = [
+        (recording.graphs[f.graph], f.call.context.module) for f in found if f.graph is not None
+    ]
+    places = PlaceTable(recording.graphs, recording.settings, modules_of_joints(called))
     table = _judge(recording, around, enqueued, places, found)
     steps = find_steps(events, nesting, enqueued)
     launches = _launches(around, enqueued, table, places.places, steps_of(enqueued, steps))

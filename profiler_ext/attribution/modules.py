@@ -2,7 +2,43 @@
 
 from __future__ import annotations
 
-from profiler_ext.records import FxNode, ModuleFrame
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from profiler_ext.records import FxNode, GraphInstance, ModuleFrame
+
+ModulesOfJoints = Mapping[str, set[ModuleFrame]]
+"""The modules that forwards were called on, by the joint graph that they were cut from."""
+
+
+def modules_of_joints(
+    called: Iterable[tuple[GraphInstance, ModuleFrame | None]],
+) -> ModulesOfJoints:
+    """Collect the modules that the forward graphs of a trace were called on.
+
+    Args:
+        called: each call's graph, and the module it was called on, where that is known.
+    """
+    found: dict[str, set[ModuleFrame]] = defaultdict(set)
+    for graph, module in called:
+        joint = graph.provenance.joint if graph.provenance else None
+        if joint is not None and module is not None and not graph.runs_backward:
+            found[joint].add(module)
+    return found
+
+
+def module_of(
+    node: FxNode, called: ModuleFrame | None, forwards: ModulesOfJoints
+) -> ModuleFrame | None:
+    """Return the innermost module of a node, as its graph was called.
+
+    What compiled autograd copied belongs to the module that the forward was called on. Where
+    blocks share one forward, nothing tells which of them a copy is of.
+    """
+    if node.joint is None:
+        return innermost_module(node, called)
+    modules = forwards.get(node.joint, set())
+    return None if len(modules) > 1 else innermost_module(node, next(iter(modules), None))
 
 
 def innermost_module(node: FxNode, called: ModuleFrame | None) -> ModuleFrame | None:

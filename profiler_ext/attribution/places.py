@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from profiler_ext.attribution.lines import SourceRoots
-from profiler_ext.attribution.modules import innermost_module
+from profiler_ext.attribution.modules import ModulesOfJoints, module_of
 from profiler_ext.attribution.phases import (
     CallContext,
     is_leaked,
@@ -28,8 +28,14 @@ from profiler_ext.records import (
 class PlaceTable:
     """The places of an analysis, each once."""
 
-    def __init__(self, graphs: Sequence[GraphInstance], settings: Settings) -> None:
+    def __init__(
+        self,
+        graphs: Sequence[GraphInstance],
+        settings: Settings,
+        forwards: ModulesOfJoints | None = None,
+    ) -> None:
         self._graphs = graphs
+        self._forwards = forwards or {}
         self._roots = SourceRoots(settings)
         self._index: dict[Place, int] = {}
         self._of_node: dict[tuple[int, str, CallContext], int] = {}
@@ -59,7 +65,8 @@ class PlaceTable:
         if name not in self._nodes[graph]:
             return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
         node, evidence = self._nodes[graph][name]
-        instance, module = self._graphs[graph], innermost_module(node, context.module)
+        instance = self._graphs[graph]
+        module = module_of(node, context.module, self._forwards)
         in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
         is_stale = evidence is LineEvidence.STALE
         has_line = not is_stale and not _is_unlinked_gradient(node)

@@ -16,6 +16,7 @@ from profiler_ext.records import (
     GapReason,
     Level,
     LineEvidence,
+    ModuleFrame,
     Phase,
     Place,
     Recording,
@@ -197,6 +198,20 @@ def test_what_compiled_autograd_copied_from_an_unknown_graph_and_what_it_made_ar
         GapReason.NO_SOURCE_LINE,
     ]
     assert {table.places[place].phase for place in places} == {Phase.BACKWARD}
+
+
+def test_what_compiled_autograd_copied_has_the_module_of_the_forward_where_that_is_one():
+    copies = [node("mm", 1, joint="one"), node("add", 1, joint="shared"), node("sin", 1)]
+    made = graph(copies, [extern("aten::mm", "mm")], compile_id="!0/1/0")
+    blocks = [ModuleFrame(f"blocks.{number}", "Block") for number in range(2)]
+    forwards = {"one": set(blocks[:1]), "shared": set(blocks)}
+    table = PlaceTable((made,), Settings(), forwards)
+    places = [table.add_node(0, each.name, CallContext()) for each in copies]
+    assert [table.places[place].module for place in places] == [
+        "blocks.0.layers.1",
+        None,
+        "layers.1",
+    ]
 
 
 def test_the_wrappers_own_work_has_a_reason_and_the_graphs_phase():
