@@ -103,7 +103,8 @@ def calling_module() -> torch.nn.Module | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_machinery(frame.f_code.co_filename):
         frame = frame.f_back
-    found = None if frame is None else frame.f_locals.get("self")
+    first = frame.f_code.co_varnames[:1] if frame is not None else ()
+    found = frame.f_locals.get(first[0]) if frame is not None and first else None
     return found if isinstance(found, torch.nn.Module) else None
 
 
