@@ -79,7 +79,7 @@ class Backwards:
         for node in gm.graph.nodes:
             copy = copies[node.name]
             if copy is None:
-                found[node.name] = _own(node, found)
+                found[node.name] = _of_results(node, known) or _own(node, found)
             elif copy.name in known[copy.aot_id]:
                 found[node.name] = known[copy.aot_id][copy.name]
         return found
@@ -148,6 +148,19 @@ def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str,
             described = replace(describe_node(node, around), joint=joint)
             is_led = bool(described.stack)
             yield node.name, (described, LineEvidence.COMPILED if is_led else LineEvidence.ABSENT)
+
+
+def _of_results(node: torch.fx.Node, known: Mapping[int, Mapping[str, Sourced]]) -> Sourced | None:
+    """Return the origin of a copied op with several results: Dynamo names only those."""
+    for user in node.users:
+        copy = compiled_autograd.copy_of(user.name)
+        nodes = known[copy.aot_id] if copy else {}
+        result = nodes.get(copy.name) if copy else None
+        read = result[0].inputs[:1] if result else ()
+        found = next((origin for origin in nodes.values() if (origin[0].name,) == read), None)
+        if found is not None and found[0].target == fx.target_name(node.target):
+            return found
+    return None
 
 
 def _own(node: torch.fx.Node, found: Origins) -> Sourced:

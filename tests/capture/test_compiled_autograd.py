@@ -243,6 +243,34 @@ def test_what_follows_a_graph_break_in_a_hook_and_sizes_that_vary_are_led_too() 
     assert tables == [[line, line], [site("return gradient.mm(MIX)")], [line, line]]
 
 
+class Convolution(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4, 4, 3, 3))
+
+    def forward(self, x):
+        return torch.nn.functional.conv2d(x, self.weight)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_an_op_with_several_results_is_led_by_them(is_cached: bool) -> None:
+    def train() -> None:
+        y = torch.compile(Convolution())(torch.ones(2, 4, 8, 8, requires_grad=True))
+        y.backward(torch.ones_like(y))
+
+    profiler_ext.enable(strict=True)
+    if is_cached:
+        train()
+        torch._dynamo.reset()
+    with compiled_autograd():
+        train()
+    found = [node for node in ours().nodes if node.target == "aten.convolution_backward.default"]
+    assert [(node.forward_node, code_of(node), node.joint is None) for node in found] == [
+        ("convolution", "return torch.nn.functional.conv2d(x, self.weight)", False)
+    ]
+
+
 def train(part, x):
     part(x).backward(torch.ones(8, 8))
 
