@@ -22,7 +22,7 @@ def test_forward_work_that_was_tagged_the_old_way_is_forward_in_all_tables() -> 
     profiler_ext.enable(strict=True)
     compiled = torch.compile(scores)
     compiled(a, b).sum().backward()
-    with profiler_ext.profile(strict=True) as prof:
+    with profiler_ext.profile(strict=True, acc_events=True) as prof:
         compiled(a, b).sum().backward()
     rows = prof.attribution()
     rows = rows[rows.aten_op == "aten.mm.default"]
