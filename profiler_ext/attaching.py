@@ -10,11 +10,15 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from profiler_ext.attribution.calls import Surroundings, find_calls
+from profiler_ext.attribution.launches import find_launches
+from profiler_ext.attribution.nesting import nest
 from profiler_ext.errors import StoreError
 from profiler_ext.kineto import names
 from profiler_ext.paths import expand, library_roots, stands
 from profiler_ext.records import (
     CacheState,
+    Events,
     FxNode,
     Gap,
     GapReason,
@@ -62,11 +66,12 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     keys = dict.fromkeys(map(names.graph_key, recording.trace.events.name.strings))
     wanted = [key for key in keys if key is not None]
     known = {graph.key for graph in recording.graphs if graph.provenance is not None}
+    regions = _regions(recording.trace.events)
     gaps = list(recording.gaps)
     graphs = list(recording.graphs)
     for key in wanted:
         for record in _records(store, key, gaps) if key not in known else ():
-            graphs.append(_instance(len(graphs), key, record, root))
+            graphs.append(_instance(len(graphs), key, regions.get(key), record, root))
     graphs = [_with_counts(graph, store, recording.trace, gaps) for graph in graphs]
     found = dataclasses.replace(
         recording,
@@ -98,11 +103,24 @@ def _records(store: Store, key: str, gaps: list[Gap]) -> list[Provenance]:
     return found
 
 
-def _instance(index: int, key: str, record: Provenance, root: str) -> GraphInstance:
+def _regions(events: Events) -> dict[str, str]:
+    """Return the region in which each graph was called, where it was but one."""
+    nesting = nest(events)
+    found: dict[str, set[str | None]] = {}
+    for call in find_calls(Surroundings(events, nesting), find_launches(events, nesting)):
+        if call.key is not None:
+            found.setdefault(call.key, set()).add(call.compile_id)
+    single = {key: ids.pop() for key, ids in found.items() if len(ids) == 1}
+    return {key: region for key, region in single.items() if region is not None}
+
+
+def _instance(
+    index: int, key: str, compile_id: str | None, record: Provenance, root: str
+) -> GraphInstance:
     return GraphInstance(
         index=index,
         key=key,
-        compile_id=None,
+        compile_id=compile_id,
         is_backward=record.is_backward,
         cache_state=CacheState.ATTACHED,
         cache_detail=_FROM,

@@ -36,7 +36,7 @@ ALLOWED = {
     "merging": "attribution errors exporters records session tabled",
     "session": "attribution errors exporters kineto records tabled",
     "profiler": "capture errors exporters kineto paths records session switch tabled torch_compat",
-    "attaching": "errors kineto paths records store",
+    "attaching": "attribution errors kineto paths records store",
     "output": "errors session",
     "running": "errors output profiler progress session stepping switch",
     "doctor": "torch_compat",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,11 @@ def store(tmp_path: Path) -> Store:
     return kept
 
 
-def plain(*keys: str) -> Recording:
+def plain(*keys: str, regions: tuple[str, ...] = ("0/0",)) -> Recording:
     """Return what torch.profiler alone records: replays of CUDA graphs, no operators."""
     timeline = Timeline()
-    for key in keys:
-        with timeline.forward(key):
+    for key, region in product(keys, regions):
+        with timeline.forward(key, region):
             timeline.replay("triton_poi", "k1", "k2", "k3")
     trace = dataclasses.replace(timeline.trace(), devices=(Device(0, DEVICE),))
     return Recording(trace)
@@ -75,6 +76,12 @@ def test_a_graph_is_found_by_its_key_and_says_where_its_lines_come_from(
     assert told(found.recording) == [LED, OPEN, OPEN, OPEN]
     assert found.recording.settings.user_roots == (str(tmp_path),)
     assert any("attached from the store" in note for note in attribute(found.recording).notes)
+
+
+def test_the_region_of_a_graph_is_that_of_its_calls(store: Store, tmp_path: Path) -> None:
+    for regions, expected in ((("!0/0",), "!0/0"), (("0/0", "1/0"), None)):
+        (attached,) = attach(plain("fkey", regions=regions), store, tmp_path).recording.graphs
+        assert attached.compile_id == expected
 
 
 def test_what_a_run_learnt_of_library_calls_places_them(store: Store, tmp_path: Path) -> None:
