@@ -28,16 +28,26 @@ def modules_of_joints(
 
 
 def module_of(
-    node: FxNode, called: ModuleFrame | None, forwards: ModulesOfJoints
+    node: FxNode,
+    called: ModuleFrame | None,
+    forwards: ModulesOfJoints,
+    joint: str | None = None,
 ) -> ModuleFrame | None:
     """Return the innermost module of a node, as its graph was called.
 
-    What compiled autograd copied belongs to the module that the forward was called on. Where
-    blocks share one forward, nothing tells which of them a copy is of.
+    What compiled autograd copied belongs to the module that the forward was called on, and so
+    does a backward whose own forward ran before the recording began. Where blocks share one
+    forward, nothing tells which of them it is of.
+
+    Args:
+        node: the node.
+        called: the module that was called, if it is known.
+        forwards: the modules that forwards were called on.
+        joint: the joint graph that the node's graph was cut from.
     """
-    if node.joint is None:
+    if node.joint is None and called is not None:
         return innermost_module(node, called)
-    modules = forwards.get(node.joint, set())
+    modules = forwards.get(node.joint or joint or "", set())
     return None if len(modules) > 1 else innermost_module(node, next(iter(modules), None))
 
 

@@ -66,7 +66,7 @@ class PlaceTable:
             return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
         node, evidence = self._nodes[graph][name]
         instance = self._graphs[graph]
-        module = module_of(node, context.module, self._forwards)
+        module = module_of(node, context.module, self._forwards, _joint_of_backward(instance))
         in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
         is_stale = evidence is LineEvidence.STALE
         has_line = not is_stale and not _is_unlinked_gradient(node)
@@ -102,6 +102,10 @@ def gap_place(
 ) -> Place:
     """Return the place of what could not be led back, with the op that is known of it."""
     return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
+
+
+def _joint_of_backward(graph: GraphInstance) -> str | None:
+    return graph.provenance.joint if graph.provenance and graph.runs_backward else None
 
 
 def _is_unlinked_gradient(node: FxNode) -> bool:

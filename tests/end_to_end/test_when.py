@@ -90,6 +90,10 @@ def test_a_profiler_that_starts_after_the_forward_leads_the_backward_to_its_line
     begun, whole = (products_of_step(prof.session, number) for number in (0, 1))
     assert begun == BACKWARD
     assert whole == [*BACKWARD, *FORWARD]
+    # Nothing tells on which of the layers a forward ran that was not recorded.
+    rows = prof.session.attribution().query("aten_op == 'aten.mm.default'")
+    known = rows.module.notna().groupby(rows.launch.map(prof.session.launches().step)).sum()
+    assert known.tolist() == [0, 18]
 
 
 def products_of_step(session: Session, number: int) -> list[tuple[str, int, int]]:
