@@ -18,7 +18,7 @@ import torch.fx
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.fx_nodes import Surroundings, describe_node
-from profiler_ext.capture.joint import JointGraph
+from profiler_ext.capture.joint import JointGraph, marks_of
 from profiler_ext.capture.origins import Origins, Sourced
 from profiler_ext.capture.stacks import parse_stack
 from profiler_ext.paths import shorten
@@ -57,11 +57,11 @@ class Backwards:
     def note(self, aot_id: int, info: object) -> None:
         """Take down a backward half while its forward's compile is in force."""
         gm = compiled_autograd.traced_graph(info)
-        names = frozenset(node.name for node in gm.graph.nodes) if gm else frozenset()
+        marks = marks_of(gm.graph) if gm else frozenset()
         self._made[aot_id] = _Backward(
             info=weakref.ref(info),
             compile_id=process.current_compile_id(),
-            joint=self._compiles.joint_of(names),
+            joint=self._compiles.joint_of(marks),
             dynamo=self._compiles.dynamo,
             registered=len(self._graphs()),
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch.fx
 
@@ -84,7 +85,8 @@ def _lead(
     if first is None:
         return
     made = made_by(first)
-    again = [n for n in _ops(first) if first[n].running == next(iter(first.values())).running]
+    around = next(iter(first.values())).running
+    again = list(takewhile(lambda name: first[name].running == around, _ops(first)))
     originals = _ops(forward)
     if [first[n].target for n in again] != [forward[n].target for n in originals]:
         return

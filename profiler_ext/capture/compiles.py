@@ -18,7 +18,7 @@ import torch.fx
 
 from profiler_ext.capture.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.joint import JointGraph
+from profiler_ext.capture.joint import JointGraph, Marks, marks_of
 from profiler_ext.capture.replacements import Replaced
 from profiler_ext.records import Gap, Provenance
 from profiler_ext.torch_compat import fx, inductor, process
@@ -44,6 +44,7 @@ class InnerCompile:
         order: names and targets, in order, of those that depend on an input.
         started_ns: when it began.
         replaced: for each graph what the post-grad passes' new nodes replaced.
+        marks: what tells the joint graph that it was cut from.
         misses: how often the FX graph cache had missed before.
         bypass: torch's reason why it bypassed the FX graph cache.
         is_compiled: an artifact was made, so this is no cache hit.
@@ -55,6 +56,7 @@ class InnerCompile:
     order: tuple[tuple[str, str], ...]
     started_ns: int
     replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    marks: Marks = frozenset()
     misses: int = 0
     bypass: str | None = None
     is_compiled: bool = False
@@ -85,6 +87,7 @@ class Compiles:
         """Begin the compile of one graph."""
         entered = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
         inner = InnerCompile(gm, entered, fx.dependent_calls(gm.graph), time.perf_counter_ns())
+        inner.marks = marks_of(gm.graph)
         inner.misses = inductor.cache_misses()
         self._thread.inner.append(inner)
         return inner
@@ -176,11 +179,14 @@ class Compiles:
         found = self._joints.get(process.current_compile_id() or "", [])
         _keep(self._joints, process.current_compile_id(), [*found, joint])
 
-    def joint_of(self, names: frozenset[str]) -> JointGraph | None:
-        """Return the joint graph of this compile that shares most nodes with a half of it."""
+    def joint_of(self, marks: Marks) -> JointGraph | None:
+        """Return the joint graph of this compile that shares most nodes with a half of it.
+
+        After a reset of Dynamo a compile has the id of an older one: the last one counts.
+        """
         joints = self._joints.get(process.current_compile_id() or "", [])
-        best = max(joints, key=lambda joint: len(joint.names & names), default=None)
-        return best if best is not None and best.names & names else None
+        best = max(reversed(joints), key=lambda joint: joint.shared(marks), default=None)
+        return best if best is not None and best.shared(marks) else None
 
 
 def _keep(into: OrderedDict[str, Any], key: str | None, value: Any) -> None:

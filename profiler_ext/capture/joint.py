@@ -15,6 +15,9 @@ from profiler_ext.capture.links import Link, find_links, is_forward
 from profiler_ext.capture.mutations import Mutations
 from profiler_ext.torch_compat import fx, inputs
 
+Marks = frozenset[tuple[str, int | None]]
+"""A graph's nodes by their names and numbers; names alone are those of many graphs."""
+
 Call = tuple[str, tuple[str, ...]]
 """An operator, and the names of the tensors it is called with."""
 
@@ -34,6 +37,7 @@ class JointGraph:
             taken inside the traced function, and what a pass overwrote.
         bodies: nodes of the backward bodies of higher-order ops, by qualified names.
         random: the random calls, by operator and inputs; the partitioner wraps them anew.
+        marks: what tells a half of it.
         outputs: the nodes that yield the outputs of Dynamo's graph, with their metadata.
     """
 
@@ -45,8 +49,15 @@ class JointGraph:
     mutations: Mutations = field(default_factory=dict)
     sources: Mapping[str, fx.Meta] = field(default_factory=dict)
     bodies: Bodies = field(default_factory=dict)
+    marks: Marks = frozenset()
     random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
     outputs: Mapping[int, tuple[str, fx.Meta]] = field(default_factory=dict)
+
+    def shared(self, marks: Marks) -> int:
+        """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""
+        if any(number is not None for _, number in marks):
+            return len(self.marks & marks)
+        return sum(name in self.names for name, _ in marks)
 
 
 def describe_joint(
@@ -78,6 +89,7 @@ def describe_joint(
         forward={name: meta for name, meta in metas.items() if is_forward(meta)},
         replaced=replaced,
         mutations=mutations or {},
+        marks=marks_of(gm.graph),
         sources=_merged(was, gradients.sources),
         random={_call(n.target, n.args): (n.name, n.meta) for n in nodes if fx.is_random(n)},
         outputs={
@@ -86,6 +98,12 @@ def describe_joint(
             if node.name in metas
         },
     )
+
+
+def marks_of(graph: torch.fx.Graph) -> Marks:
+    """Return what tells which joint graph a graph was cut from."""
+    nodes = (node for node in graph.nodes if node.op == "call_function")
+    return frozenset((node.name, fx.integer(node.meta, "seq_nr")) for node in nodes)
 
 
 def wrapped_call(node: torch.fx.Node) -> Call | None:

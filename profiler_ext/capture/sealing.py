@@ -15,7 +15,7 @@ from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.correspondence import bound
 from profiler_ext.capture.fx_nodes import Nested, Surroundings, describe_nested, describe_nodes
 from profiler_ext.capture.inputs import describe_inputs
-from profiler_ext.capture.joint import JointGraph
+from profiler_ext.capture.joint import JointGraph, marks_of
 from profiler_ext.capture.placing import PlacedSite, placed_sites
 from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records import Gap, GapReason, Provenance, SiteKind
@@ -75,8 +75,8 @@ def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:
 
     def joint_of(graph: torch.fx.Graph) -> JointGraph | None:
         if graph not in known:
-            names = inner.entered if inner and graph is gm.graph else _names(graph)
-            known[graph] = compiles.joint_of(names)
+            marks = inner.marks if inner and graph is gm.graph else marks_of(graph)
+            known[graph] = compiles.joint_of(marks)
         return known[graph]
 
     return Surroundings(
@@ -85,10 +85,6 @@ def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:
         entered=inner.entered if inner else frozenset(),
         replaced=inner.replaced if inner else {},
     )
-
-
-def _names(graph: torch.fx.Graph) -> frozenset[str]:
-    return frozenset(node.name for node in graph.nodes)
 
 
 def _nested_nodes(sites: list[PlacedSite]) -> dict[str, Nested]:

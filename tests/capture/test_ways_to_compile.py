@@ -157,3 +157,17 @@ def test_distributed_tensors_keep_the_links_of_what_they_hold(one_rank: Any) -> 
     a, b = (distribute_tensor(value.detach(), one_rank, [Replicate()]) for value in given())
     torch.compile(twice)(a.requires_grad_(), b).to_local().sum().backward()
     assert products() == TWICE
+
+
+def other_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    first = b @ a
+    return b @ first
+
+
+def test_a_function_compiled_after_a_reset_is_not_taken_for_the_one_before_it() -> None:
+    profiler_ext.enable(strict=True)
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        for function in (other_products, twice):
+            torch._dynamo.reset()
+            torch.compile(function)(*given()).sum().backward()
+    assert products()[4:] == TWICE
