@@ -14,7 +14,7 @@ _CONCATENATION = "aten.cat.default"
 
 
 def resolved(
-    comment: KernelComment, graph: PrintedGraph, partial: dict[str, str]
+    comment: KernelComment, graph: PrintedGraph, written: Set[str], partial: dict[str, str]
 ) -> KernelComment | None:
     """Return a comment with FX nodes for buffers; ``None`` where that cannot be told.
 
@@ -25,12 +25,13 @@ def resolved(
     Args:
         comment: what stands above the kernel.
         graph: the graph.
+        written: values that earlier launches wrote.
         partial: the nodes of which buffers hold partial values; added to.
     """
     known = {*graph.nodes, *graph.inputs}
     own = (comment.reads.keys() & set(comment.writes)) - known
     reads = {
-        _mutated(name, comment, graph): spec
+        _mutated(name, graph, written): spec
         for name, spec in comment.reads.items()
         if name not in own
     }
@@ -49,12 +50,15 @@ def resolved(
     return dataclasses.replace(comment, reads=reads, writes=writes)
 
 
-def _mutated(name: str, comment: KernelComment, graph: PrintedGraph) -> str:
-    """The input that an epilogue copy of the kernel overwrites; any other name as it is."""
-    node = graph.nodes.get(name) if name in comment.origins else None
+def _mutated(name: str, graph: PrintedGraph, written: Set[str]) -> str:
+    """What a kernel reads of an input that is mutated: comments name it after the mutation.
+
+    Before the mutation that is the input, after it the value which was copied there.
+    """
+    node = graph.nodes.get(name)
     if node is None or node.target != COPY or node.inputs[0] not in graph.inputs:
         return name
-    return node.inputs[0]
+    return node.inputs[1] if name in written else node.inputs[0]
 
 
 def _left(comment: KernelComment, graph: PrintedGraph) -> Set[str]:

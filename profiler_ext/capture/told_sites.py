@@ -85,7 +85,7 @@ class _Walk:
         if call.callee.startswith("triton_for"):
             return self._foreach(call)
         said = self._comments.get(call.callee)
-        comment = said and resolved(said, self._graph, self._partial)
+        comment = said and resolved(said, self._graph, self._written, self._partial)
         if said is None or comment is None:
             for name in filter(None, call.arguments):
                 self._values.write(name, None)
@@ -155,7 +155,13 @@ class _Walk:
             self._values.write(name, node)
         if node is not None:
             self._called.add(node)
-        return {node} if node is not None else frozenset()
+        return self._drawn(node) if node is not None else frozenset()
+
+    def _drawn(self, node: str) -> Set[str]:
+        """The seeds of random numbers are the work of the nodes that draw; any other its own."""
+        if not self._graph.nodes[node].target.startswith("prims.inductor_seeds"):
+            return {node}
+        return {other.name for other in self._graph.nodes.values() if node in other.inputs}
 
     def _made_of(self, names: Iterable[str]) -> Set[str]:
         """The values that a node is given, and those that they are views of."""

@@ -126,6 +126,60 @@ def test_a_comment_whose_nodes_need_more_than_the_kernel_reads_is_not_believed()
     assert told(CALL, KERNELS.replace(line, ""))[0] == ()
 
 
+MUTATED = """
+class <lambda>(torch.nn.Module):
+    def forward(self, arg0_1: "f32[4][1]cuda:0", arg1_1: "f32[4][1]cuda:0"):
+        add: "f32[4][1]cuda:0" = torch.ops.aten.add.Tensor(arg0_1, arg1_1)
+        mul: "f32[4][1]cuda:0" = torch.ops.aten.mul.Tensor(add, 2)
+        copy_: "f32[4][1]cuda:0" = torch.ops.aten.copy_.default(arg0_1, add)
+        seeds: "i64[2][1]cuda:0" = torch.ops.prims.inductor_seeds.default(2, device(type='cuda'))
+        drawn: "i64[][]cuda:0" = torch.ops.prims.inductor_lookup_seed.default(seeds, 1)
+        return (mul, drawn)
+"""
+
+MUTATING = """
+# Graph fragment:
+#   %copy_ : Tensor "f32[4][1]cuda:0" = PlaceHolder[target=copy_]
+#   %arg1_1 : Tensor "f32[4][1]cuda:0" = PlaceHolder[target=arg1_1]
+#   %add : Tensor "f32[4][1]cuda:0" = call_function[target=torch.ops.aten.add.Tensor]()
+#   %mul : Tensor "f32[4][1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor]()
+#   return %mul
+triton_poi_fused_add_mul_0 = async_compile.triton('triton_poi_fused_add_mul_0', '''
+def triton_poi_fused_add_mul_0(in_ptr0, in_ptr1, out_ptr0, xnumel):
+''', device_str='cuda')
+
+# Graph fragment:
+#   %copy_ : Tensor "f32[4][1]cuda:0" = PlaceHolder[target=copy_]
+#   %arg1_1 : Tensor "f32[4][1]cuda:0" = PlaceHolder[target=arg1_1]
+#   %add : Tensor "f32[4][1]cuda:0" = call_function[target=torch.ops.aten.add.Tensor]()
+#   %copy_ : Tensor "f32[4][1]cuda:0" = call_function[target=torch.ops.aten.copy_.default]()
+#   return %buf5
+triton_poi_fused_add_copy__1 = async_compile.triton('triton_poi_fused_add_copy__1', '''
+def triton_poi_fused_add_copy__1(in_ptr0, in_ptr1, out_ptr0, xnumel):
+    pass
+''', device_str='cuda')
+
+def call(args):
+    arg0_1, arg1_1 = args
+    buf0 = empty_strided_cuda((4, ), (1, ), torch.float32)
+    triton_poi_fused_add_mul_0.run(arg0_1, arg1_1, buf0, 4, stream=stream0)
+    triton_poi_fused_add_copy__1.run(arg0_1, arg1_1, arg0_1, 4, stream=stream0)
+    aten.randint.low_out(-9223372036854775808, 9223372036854775807, [2], out=buf6)
+"""
+
+
+def test_a_mutated_input_is_read_as_it_was_before_and_the_kernel_that_mutates_copies() -> None:
+    """Comments name the input as it is after its mutation, and what is written by no name."""
+    printed = read_graph(MUTATED)
+    assert printed is not None
+    calls = wrapper_calls(MUTATING)["call"]
+    assert told_nodes(MUTATING, printed, calls, is_backward=False) == [
+        ("add", "mul"),
+        ("add", "copy_"),
+        ("drawn",),
+    ]
+
+
 def test_a_printed_graph_gives_nodes_edges_and_the_innermost_line() -> None:
     nodes = graph().nodes
     assert list(nodes)[:6] == ["sin", "mul", "mm", "sin_1", "mul_1", "mm_1"]
