@@ -50,26 +50,45 @@ _SDPA = "aten._scaled_dot_product_efficient_attention.default"
 _SDPA_BACKWARD = "aten._scaled_dot_product_efficient_attention_backward.default"
 _LINEARS = ("attention.qkv", "attention.out", "mlp.up", "mlp.down")
 _GELU = "F.gelu(self.up(x))"
+_LINEAR_LINES = ("self.qkv(x)", "self.out(attended", _GELU)
+_COPY = "aten::_foreach_copy_"
 
 
 def _of_blocks(count: int) -> tuple[Fact, ...]:
-    """Facts of blocks in a GPT: each has a part, none has another's line."""
-    linears = tuple(f"blocks.{at}.{linear}" for at in range(count) for linear in _LINEARS)
-    lines = ("self.qkv(x)", "self.out(attended", _GELU, "self.head(")
+    """Facts of the blocks of a GPT: each has a part, none has another's line."""
     attended = ("F.scaled_dot_product_attention(q, k, v",)
+    linears = _of_linears(count)
     return (
         Fact(_SDPA, "forward", attended, _each(count, "blocks.{}.attention")),
         Fact(_SDPA_BACKWARD, "backward", attended, _each(count, "blocks.{}.attention")),
-        Fact("aten.addmm.default", "forward", lines[:3], linears),
-        Fact("aten.mm.default", "backward", lines, (*linears, "head")),
-        Fact("aten.mm.default", "forward", lines[3:], ("head",)),
+        Fact("aten.addmm.default", "forward", _LINEAR_LINES, linears),
+    )
+
+
+def _of_gpt(count: int) -> tuple[Fact, ...]:
+    """Facts of a whole GPT, which its head and its embeddings belong to."""
+    lines, modules = (*_LINEAR_LINES, "self.head("), (*_of_linears(count), "head")
+    return (
+        *_of_blocks(count),
+        Fact("aten.mm.default", "backward", lines, modules),
+        Fact("aten.mm.default", "forward", ("self.head(",), ("head",)),
         Fact("aten.embedding.default", "forward", ("self.token(tokens)",), ("token",)),
     )
 
 
+def _of_linears(count: int) -> tuple[str, ...]:
+    return tuple(f"blocks.{at}.{linear}" for at in range(count) for linear in _LINEARS)
+
+
 FACTS = {
-    "repeated_layers": _of_blocks(12),
-    "nested_region": _of_blocks(4),
+    "repeated_layers": _of_gpt(12),
+    "nested_region": _of_gpt(4),
+    "cudagraphs": (
+        *_of_gpt(2),
+        Fact(_COPY, "forward", ("def forward(self, tokens, targets):",)),
+        Fact(_COPY, "backward", ("F.cross_entropy(",)),
+    ),
+    "while_loop": (Fact("aten.mm.default", "forward", ("branch(h @ x.t() @ x)",)),),
     "cnn": (
         Fact(
             "aten.convolution_backward.default",

@@ -23,14 +23,14 @@ def cudagraphs(device):
         torch.compiler.cudagraph_mark_step_begin()
         one()
 
-    return Case(step, warmup=6, phases=FULL, coverage=0.99)
+    return Case(step, warmup=6, phases=FULL)
 
 
 def cudagraphs_autocast(device):
     model = GPT(layers=4).to(device)
     compiled = torch.compile(model, mode="reduce-overhead")
     step = training(model, *tokens(device), compiled=compiled, enabled=True)
-    return Case(step, warmup=6, coverage=0.99)
+    return Case(step, warmup=6)
 
 
 def side_stream(device):
