@@ -1,0 +1,87 @@
+"""A gradient's node leads to the op that made the autograd node which ran, or nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler_ext.capture.births import Birth
+from profiler_ext.capture.gradients import find_gradients
+from profiler_ext.capture.links import Link
+from profiler_ext.torch_compat.autograd import Running
+
+ASKS = {"source_fn_stack": [("_autograd_grad", None)], "stack_trace": "asks"}
+
+
+def forward(op: str, since: int, until: int, thread: int = 1) -> Birth:
+    meta = {"stack_trace": f"line of {op}", "source_fn_stack": [(op, None)]}
+    return Birth(f"aten.{op}.default", (), meta, None, False, thread, since, until)
+
+
+def gradient(name: str, number: int, *inputs: str, op: str = "mul", twice: bool = False) -> Birth:
+    meta = {**ASKS, "original_aten": f"aten.{op}.Tensor"}
+    return Birth(f"aten.{op}.Tensor", inputs, meta, Running(name, number), twice, 1, 99, 99)
+
+
+def test_the_op_that_bears_the_number_and_the_name_is_differentiated() -> None:
+    births = {
+        "sin": forward("sin", 4, 5),
+        "gt": forward("gt", 5, 5),
+        "cos": forward("cos", 5, 6),
+        "grad": gradient("SinBackward0", 5),
+    }
+    found = find_gradients(births)
+    assert found.links == {"grad": Link("sin", "autograd_node")}
+    assert found.sources["grad"]["stack_trace"] == "line of sin"
+
+
+@pytest.mark.parametrize(
+    "birth",
+    [
+        gradient("AsStridedBackward0", 6),  # its op left no node, and cos has the number
+        gradient("SinBackward0", 9),  # nothing was made with this number
+        gradient("ExpBackward0", 3),  # the number was given before the graph
+    ],
+)
+def test_what_no_op_bears_is_left_unlinked(birth: Birth) -> None:
+    births = {"sin": forward("sin", 4, 5), "cos": forward("cos", 5, 6), "grad": birth}
+    found = find_gradients(births)
+    assert (found.links, found.sources) == ({}, {})
+
+
+def test_a_number_of_two_threads_links_where_the_names_differ_only() -> None:
+    births = {
+        "sin": forward("sin", 4, 5),
+        "sin_1": forward("sin", 4, 5, thread=2),
+        "cos": forward("cos", 5, 6),
+        "exp": forward("exp", 5, 6, thread=2),
+        "open": gradient("SinBackward0", 5),
+        "told": gradient("ExpBackward0", 6),
+    }
+    assert find_gradients(births).links == {"told": Link("exp", "autograd_node")}
+
+
+def test_gradients_that_are_summed_when_a_node_has_run_are_no_work_of_it() -> None:
+    births = {
+        "sin": forward("sin", 4, 5),
+        "cos": forward("cos", 5, 6),
+        "one": gradient("CosBackward0", 6),
+        "other": gradient("SinBackward0", 5),
+        "sum": gradient("SinBackward0", 5, "one", "other", op="add"),
+    }
+    found = find_gradients(births)
+    assert set(found.links) == {"one", "other"}
+    assert found.sources["sum"]["is_gradient_acc"] is True
+    assert found.sources["sum"]["stack_trace"] == "line of sin"
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_an_addition_of_a_nodes_own_values_is_a_sum_only_where_it_feeds_one_node_twice(
+    twice: bool,
+) -> None:
+    births = {
+        "mul": forward("mul", 4, 5),
+        "a": gradient("MulBackward0", 5),
+        "b": gradient("MulBackward0", 5),
+        "sum": gradient("MulBackward0", 5, "a", "b", op="add", twice=twice),
+    }
+    assert ("sum" in find_gradients(births).links) is not twice
