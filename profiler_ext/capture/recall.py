@@ -100,13 +100,17 @@ class Recall:
         self, artifact: Any, inner: InnerCompile | None, is_backward: bool, gaps: tuple[Gap, ...]
     ) -> Recalled:
         """An entry that was made without capture: what its generated code tells."""
-        told = told_provenance(
-            inductor.wrapper_source(artifact) or "",
-            inductor.printed_graph(artifact) or "",
-            is_backward=is_backward,
-            is_inference=inductor.artifact_is_inference(artifact),
-            torch_version=process.version(),
-        )
+        try:
+            told = told_provenance(
+                inductor.wrapper_source(artifact) or "",
+                inductor.printed_graph(artifact) or "",
+                is_backward=is_backward,
+                is_inference=inductor.artifact_is_inference(artifact),
+                torch_version=process.version(),
+            )
+        except (LookupError, ValueError) as error:  # a text that no known torch writes
+            strange = Gap(GapReason.HOOK_FAILED, f"generated code was not understood: {error!r}")
+            return Recalled(None, gaps=(*gaps, strange))
         if told is None:
             return Recalled(None, gaps=gaps)
         nodes = told_lines(told.nodes, self._compiles.dynamo)

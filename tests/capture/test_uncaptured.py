@@ -5,6 +5,7 @@ import pytest
 import profiler_ext
 from profiler_ext import switch
 from profiler_ext.records import CacheState, GraphInstance, LineEvidence
+from profiler_ext.torch_compat import inductor
 from tests.compiling import TWICE_LINES, fresh_torch, torch, train_once
 
 __all__ = ["fresh_torch"]
@@ -34,6 +35,20 @@ def rows(graphs: tuple[GraphInstance, ...]) -> list[tuple[str, str | None, str, 
         for node in graph.nodes
         if node.name == name
     ]
+
+
+def test_a_text_that_no_known_torch_writes_costs_the_nodes_and_not_the_graph(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train_once()
+    strange = "class G:\n def forward(self):\n  copy_ = torch.ops.aten.copy_.default(1, 2)"
+    monkeypatch.setattr(inductor, "printed_graph", lambda artifact: strange)
+    source = "# Graph fragment:\n#   %copy_ : Tensor = PlaceHolder[target=copy_]\n"
+    source += "triton_0 = async_compile.triton('')\ndef call(args):\n    triton_0.run(a)\n"
+    monkeypatch.setattr(inductor, "wrapper_source", lambda artifact: source)
+    found = captured(aot=True)
+    assert [graph.provenance for graph in found] == [None, None]
+    assert [gap.reason for gap in found[0].gaps] == ["graph_not_captured", "hook_failed"]
 
 
 @pytest.mark.parametrize(
