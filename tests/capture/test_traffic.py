@@ -56,7 +56,7 @@ def test_a_compiled_foreach_kernel_moves_what_its_tensors_hold():
     def scale(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
         return torch._foreach_add(torch._foreach_mul([a, b], 2.5), 1.5)  # type: ignore[return-value]
 
-    with profiler_ext.profile() as prof:
+    with profiler_ext.profile(acc_events=True) as prof:
         scale(torch.randn(64, 32), torch.randn(1000))
         prof.step()
     sites = [
