@@ -7,6 +7,13 @@ Sources: the NVIDIA data sheets of B200 (HGX B200), H200 (SXM, NVL), H100 (SXM, 
 GH200, A100 (SXM and PCIe, 40 and 80 GB), L40S, L4, A10, A10G (as AWS G5 states it), V100 and
 T4 (these two have no bf16: fp16 stands here), and of the GeForce RTX 4090 and 3090 (the Ada
 and Ampere GA102 white papers, fp32 accumulation); AMD's data sheets of MI300X and MI250X.
+https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf
+https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet (H100: 1,979 with
+sparsity, so 989.5 dense).
+
+Those of B200 (memory), H200, H100 and A100 SXM, L40S, A10, T4, V100, RTX 4090, MI300X (memory)
+and MI250X (arithmetic) were compared with what others quote of these sheets, and agree; the rest
+could not be compared.
 """
 
 from __future__ import annotations
