@@ -69,7 +69,7 @@ _FAN_OUT = (
     Rule(r"3\.5", ("a = h * 3.5",), "forward", backward=False),
     Rule(r"aten\.sin", ("b = h.sin()",), "forward", backward=False),
     Rule(r"3\.5", ("a = h * 3.5",), "backward", backward=True),
-    Rule(r"aten\.(cos|neg)", ("b = h.sin()",), "backward", backward=True),
+    Rule(r"aten\.cos", ("b = h.sin()",), "backward", backward=True),
 )
 
 

@@ -45,6 +45,8 @@ ALL = (
     *_names("torch._subclasses.fake_tensor", "compiled autograd", "unset_fake_temporarily"),
     *_names("torch._functorch.config", _STRICT, "strict_autograd_cache"),
     *_names("torch._dynamo.config", _STRICT, "strict_precompile"),
+    *_names("torch._inductor.ir", "what a nested graph launches", "SubgraphBuffer"),
+    *_names("torch._dynamo.utils", "whether graphs were compiled before capture", "counters"),
     *_names("torch._guards", _KEYS, "CompileContext.current_compile_id"),
     *_names("torch._dynamo.eval_frame", _MODULES, "_maybe_set_eval_frame"),
     *_names("torch._C._profiler", "events for C++ kernels", "_RecordFunctionFast"),
