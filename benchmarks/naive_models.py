@@ -126,8 +126,8 @@ def _dropped(x: torch.Tensor) -> torch.Tensor:
 
 
 _DROPPED = (
-    Rule(r"inductor_(seeds|lookup_seed|random)", ("F.dropout(x, 0.25)",), "forward"),
-    Rule(r"aten\.gt.*0\.25", ("F.dropout(x, 0.25)",), "forward"),
+    Rule(r"inductor_(seeds|lookup_seed|random)", ("y = F.dropout(x, 0.25)",), "forward"),
+    Rule(r"aten\.gt.*0\.25", ("y = F.dropout(x, 0.25)",), "forward"),
 )
 
 
@@ -169,7 +169,6 @@ def _cubed(x: torch.Tensor) -> torch.Tensor:
 _CUBED = (
     Rule(r"aten\.pow.* 3", ("return x.pow(3)",), "forward", backward=False),
     Rule(r"aten\.pow.* 2|2\.5", ("slope = x.pow(2)", "return slope * 2.5"), "backward"),
-    Rule(r"3\.5", ("_Cube.apply(x * 3.5)",), "backward", backward=True),
 )
 
 

@@ -138,6 +138,7 @@ def measure(case: Case, watch: Watch) -> Counts:
             module: {name: dataclasses.replace(n, line=None, linked=None) for name, n in g.items()}
             for module, g in watch.graphs.items()
         }
+        case.step()
     with profiler_ext.profile() as prof:
         case.step()
         prof.step()
