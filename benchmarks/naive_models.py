@@ -42,14 +42,12 @@ class Case:
         name: what it shows.
         step: runs it, compiled, forward and backward.
         rules: what is right, the first that matches.
-        warm: it is compiled once before, so that the caches have it.
     """
 
     item: int
     name: str
     step: Callable[[], object]
     rules: tuple[Rule, ...]
-    warm: bool = False
 
 
 def _weight(*size: int) -> torch.Tensor:
@@ -275,5 +273,4 @@ CASES = (
     Case(4, "batch norm's statistics", _trained(_Normed(), torch.rand(2, 2, 4, 4)), _NORMED),
     Case(4, "input mutated in forward", _trained(_counted, _weight(8), torch.ones(8)), _COUNTED),
     Case(4, "and in backward", _trained(_rescaled, _weight(8), torch.ones(8)), _RESCALED),
-    Case(5, "warm caches", _trained(_fan_out, _weight(65)), _FAN_OUT, warm=True),
 )

@@ -132,13 +132,6 @@ def measure(case: Case, watch: Watch) -> Counts:
     torch._dynamo.reset()
     watch.graphs.clear()
     case.step()
-    if case.warm:
-        torch._dynamo.reset()
-        watch.graphs = {
-            module: {name: dataclasses.replace(n, line=None, linked=None) for name, n in g.items()}
-            for module, g in watch.graphs.items()
-        }
-        case.step()
     with profiler_ext.profile() as prof:
         case.step()
         prof.step()
