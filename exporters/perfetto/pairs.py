@@ -57,7 +57,8 @@ class _Pairing:
         if wanted is None:
             return None
         launches = self._analysis.launches
-        site = (launches.graph[row], launches.call_site[row], launches.name[row], wanted)
+        graph, call_site = (optional(c, row) for c in (launches.graph, launches.call_site))
+        site = (graph, call_site, launches.name[row], wanted)
         free = (one for one in reversed(self._ran[wanted]) if one not in self._taken[site])
         forward = next(free, None)
         if forward is not None:

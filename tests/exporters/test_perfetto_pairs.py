@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from exporters.perfetto.pairs import forward_of_backward
 from profiler_ext import load
 from profiler_ext.records import (
@@ -16,6 +18,7 @@ from profiler_ext.records import (
     Step,
     Thread,
 )
+from tests.cases.neutral import FOLDER, SUFFIX
 from tests.exporters.test_perfetto_queries import RECORDED
 from tests.handmade import Mark, Row, launches, shares, trace
 
@@ -112,3 +115,10 @@ def test_recorded_relu_and_gelu_lead_back_to_the_kernels_that_computed_them() ->
 
 def test_without_steps_there_are_no_pairs() -> None:
     assert forward_of_backward(dataclasses.replace(load(RECORDED).analysis, steps=())) == {}
+
+
+def test_work_of_the_graph_runner_has_no_call_site_and_disturbs_nothing():
+    run = load(FOLDER / f"cudagraphs{SUFFIX}").analysis
+    nowhere = [int(row) for row in np.flatnonzero(np.ma.getmaskarray(run.launches.call_site))]
+    pairs = forward_of_backward(run)
+    assert nowhere and pairs
