@@ -7,8 +7,8 @@ among processes.
 
 Known gaps, where torch's own record has no better line:
 
-- the backward of a branch (``torch.cond``) whose body is not the branch op by op has the line of the
-  call; here a branch's gradient is not asked for (``tests/capture/test_kernel_lines.py`` does);
+- the backward of a branch (``torch.cond``) whose body is not the branch op by op has the line of
+  the call; here a branch's gradient is not asked for (``tests/capture/test_kernel_lines.py`` does);
 - the derivative of a ``score_mod`` of several lines (FlexAttention): its nodes have no line, so the
   tables give them a gap (``no_source_line``);
 - equal values that torch merges (two ``torch.zeros`` of one size): the first one's line has both;
