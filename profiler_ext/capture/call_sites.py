@@ -108,10 +108,12 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
     """Describe the launch of a kernel that Inductor generated."""
     scheduled = list(schedules.scheduled_nodes(node_schedule))
     computed: Counter[torch.fx.Node] = Counter()
+    is_commented = schedules.is_commented(node_schedule)
     for one in scheduled:
         inputs = made_of if one.copied is None else partial(_copy_of, one)
         exact = exact_nodes(one.origins, one.written, one.read, inputs)
         computed.update(dict.fromkeys(exact, one.traffic.iterations))
+        is_commented = is_commented and exact <= one.origins
     graph = inductor.current_fx_graph()
     nodes = {node for node in computed if node.graph is graph} or set(computed)
     written = {name for one in scheduled for name in one.writes}
@@ -130,7 +132,7 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         traffic.moved_bytes(one.traffic for one in scheduled),
         # A template's body runs once for each of its outputs, and loops over what it sums.
         () if kind is SiteKind.TRITON_TEMPLATE else tuple(computed[node] for node in ordered),
-        schedules.is_commented(node_schedule),
+        is_commented,
     )
 
 

@@ -28,7 +28,9 @@ def exact_nodes(
 
     Returns:
         The exact set; all of ``origins`` where ``written`` is unknown. The second stage of
-        a split reduction reads and writes the value of one node and is that node alone.
+        a split reduction reads and writes the value of one node and is that node alone. Of a
+        buffer that is filled to be written into, Inductor lists the later writer alone: what
+        fills it is ``written``.
     """
     if written is None:
         return set(origins)
@@ -42,4 +44,4 @@ def exact_nodes(
             continue
         found.add(node)
         todo.extend(inputs(node))
-    return found & set(origins)
+    return found & set(origins) or {written}

@@ -41,3 +41,9 @@ def test_without_the_written_node_all_that_inductor_lists_is_kept() -> None:
 
 def test_a_copy_of_a_value_that_is_read_computes_only_the_copy() -> None:
     assert exact("ef", written="f", read="e") == "f"
+
+
+def test_what_fills_a_buffer_for_a_later_writer_is_computed_though_the_writer_alone_is_listed() -> (
+    None
+):
+    assert exact("e", written="d", read="") == "d"

@@ -68,7 +68,7 @@ def cond(device):
 
     def work(x):
         h = layer(x)
-        h = torch.cond(h.sum() > 0, lambda h: h.sin() * 1.25, lambda h: h.cos() * 2.5, (h,))
+        h = torch.cond(h.abs().sum() > 0, lambda h: h.sin() * 1.25, lambda h: h.cos() * 2.5, (h,))
         return h.square().sum()
 
     x = torch.randn(64, 64, device=device)
