@@ -57,13 +57,18 @@ def _align_around_loops(sites: Sequence[CallSite], units: Sequence[Unit]) -> tup
 def _sites_that_ran(
     sites: Sequence[CallSite], units: Sequence[Unit]
 ) -> list[tuple[int, CallSite]] | None:
-    """Return the sites as often as they ran, each with its index, if that can be told."""
-    grammar = LoopGrammar(sites, _called_name)
+    """Return the sites as often as they ran, each with its index, if that can be told.
+
+    A C++ kernel beside a GPU's work leaves no event: one that nothing names may have run.
+    """
+    ran = {unit.name for unit in units}
+    seen = [at for at, s in enumerate(sites) if s.kind is not SiteKind.CPP or s.kernel in ran]
+    grammar = LoopGrammar([sites[at] for at in seen], _called_name)
     names = [unit.name for unit in units if grammar.knows(unit.name)]
     order = grammar.order(names)
     if order is None:
         return None
-    pairs = zip(order, names, strict=True)
+    pairs = [(seen[at], name) for at, name in zip(order, names, strict=True)]
     return [(at, replace(sites[at], op=name) if sites[at].op else sites[at]) for at, name in pairs]
 
 

@@ -78,10 +78,15 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
 
 
 def _commented(source: str, launches: set[int]) -> dict[int, frozenset[str]]:
-    """The ops in the comment above each launch, by the launch's line."""
+    """The ops in the comment above each launch, by the launch's line.
+
+    What begins a line is no launch: above a kernel's definition stands a comment of its own.
+    """
     found, ops = dict[int, frozenset[str]](), None
     for number, line in enumerate(source.split("\n"), start=1):
-        if (comment := _COMMENT.match(line)) is not None:
+        if line[:1].strip():
+            ops = None
+        elif (comment := _COMMENT.match(line)) is not None:
             ops = frozenset(name for name in comment[1].split(", ") if name)
         elif number in launches and ops is not None:
             found[number], ops = ops, None

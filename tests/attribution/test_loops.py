@@ -10,7 +10,7 @@ from profiler_ext.attribution.alignment import align
 from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.attribution.runs import Learnt
 from profiler_ext.records import GapReason, NestedIn
-from tests.attribution.graphs import extern, numbered, triton
+from tests.attribution.graphs import cpp, extern, numbered, triton
 
 WHILE = (("2", "condition"), ("2", "body"))
 
@@ -101,6 +101,17 @@ def test_a_sentence_that_can_be_read_in_two_ways_is_not_read():
     matches = align(sites, [Unit("add"), Unit("add"), Unit("after")], Learnt())
     assert matches[:2] == (Match(gap=GapReason.ALIGNMENT_MISMATCH),) * 2
     assert matches[2].site == 2
+
+
+def test_a_cpp_kernel_that_no_event_names_may_have_run_in_each_turn():
+    body = [within(cpp("counted", "add"), WHILE[1]), within(triton("sin", "sin"), WHILE[1])]
+    start = [triton("before", "a"), cpp("zero", "zero"), READ]
+    sites = numbered((*start, within(cpp("less", "lt"), WHILE[0]), *body, triton("after", "z")))
+    turn = ["sin", "aten::is_nonzero"]
+    assert led(sites, "before", *turn[1:], *turn * 3, "after") == [0, 2, *[5, 2] * 3, 6]
+    seen = ["counted", "sin", "less", "aten::is_nonzero"]
+    start_seen = ["before", "zero", "less", "aten::is_nonzero"]
+    assert led(sites, *start_seen, *seen * 2, "after") == [0, 1, 3, 2, *[4, 5, 3, 2] * 2, 6]
 
 
 def test_many_turns_are_read_in_time():

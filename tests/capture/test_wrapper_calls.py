@@ -108,6 +108,20 @@ def test_a_launch_has_the_ops_of_the_comment_above_it_and_no_other_s() -> None:
     assert found == [frozenset({"aten.mul", "aten.sin"}), None, frozenset()]
 
 
+def test_the_comment_above_a_kernel_s_definition_is_no_launch_s() -> None:
+    text = """
+        # Topologically Sorted Source Nodes: [c], Original ATen: [aten.sum]
+        triton_red_fused_sum_2 = async_compile.triton('triton_red_fused_sum_2', '''
+        ''')
+        def while_loop_cond_graph_0(args):
+            cpp_fused_lt_1(buf0)
+        def call(args):
+            while_loop_cond_graph_0(args)
+    """
+    found = wrapper_calls(dedent(text))["while_loop_cond_graph_0"]
+    assert [(call.callee, call.ops) for call in found] == [("cpp_fused_lt_1", None)]
+
+
 def test_the_cpp_wrapper_s_entry_is_read_and_nothing_around_it() -> None:
     text = """
 cpp_wrapper_src = r'''
