@@ -2,7 +2,8 @@
 
 It copies the inputs that change with each call to where the graph reads them, and sets the
 seed and the offset of the random numbers that the graph draws. Which inputs a graph copies
-was noted when it was recorded; what that note does not explain remains glue.
+was noted when it was recorded; what that note does not explain remains glue. A graph that was
+recorded several times may copy others each time: how many copies a call runs may tell which.
 """
 
 from __future__ import annotations
@@ -58,11 +59,17 @@ def _copies(
 ) -> dict[int, RunnerWork]:
     """Lead the copies, one for each recorded graph that copies anything, to their inputs."""
     found = [at for at, unit in enumerate(units) if glue[at] and unit.name == _COPY]
-    noted = [names for names in graph.copied_inputs if names]
-    if len(found) != len(noted):
-        return {}
-    pairs = ((at, names) for at, names in zip(found, noted, strict=True))
+    noted = _noted(graph, len(found))
+    pairs = zip(found, noted, strict=True) if noted else ()
     return {at: _copy([nodes[n] for n in names]) for at, names in pairs if set(names) <= set(nodes)}
+
+
+def _noted(graph: GraphInstance, copies: int) -> tuple[tuple[str, ...], ...]:
+    """Return the inputs of each copy of a call; none where its recordings do not agree on them."""
+    recorded = (graph.copied_inputs, *graph.copied_otherwise)
+    copying = {tuple(filter(None, inputs)) for inputs in recorded}
+    fitting = [noted for noted in copying if len(noted) == copies]
+    return fitting[0] if len(fitting) == 1 else ()
 
 
 def _copy(copied: Sequence[FxNode]) -> RunnerWork:

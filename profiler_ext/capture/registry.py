@@ -27,6 +27,9 @@ from profiler_ext.records import (
 from profiler_ext.store import EntryState, Store, is_current, state_of, work_digest
 from profiler_ext.torch_compat import inductor, process
 
+CopiedInputs = tuple[tuple[str, ...], ...]
+"""For each CUDA graph that one call recorded, in order, the inputs that it copies."""
+
 
 class Registry:
     """Makes a graph instance of each artifact that becomes ready in this process."""
@@ -39,7 +42,7 @@ class Registry:
         self._graphs: list[GraphInstance] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
         self._to_learn: dict[int, int] = {}
-        self._copied: dict[int, tuple[tuple[str, ...], ...]] = {}
+        self._copied: dict[int, list[CopiedInputs]] = {}
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
@@ -85,19 +88,23 @@ class Registry:
         if known.provenance is not None:
             _store().put_counts(work_digest(known.provenance), process.device_name(), counts)
 
-    def keep_copies(self, artifact: Any, copied: tuple[tuple[str, ...], ...]) -> None:
+    def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
 
-        A later call may record them anew; if it copies others, replays differ.
+        A later call may record them anew, and copy others. One that recorded only some of them
+        replayed the rest, and which those are is not known.
         """
         instance = self.instance_of(artifact)
         if instance is None:
             return
         with self._lock:
-            if self._copied.setdefault(instance.index, copied) != copied:
-                self._copied[instance.index] = ()
+            kept = self._copied.setdefault(instance.index, [])
+            if copied not in kept:
+                kept.append(copied)
+            is_whole = len(set(map(len, kept))) == 1
+            first, *others = kept if is_whole else [()]
             self._graphs[instance.index] = dataclasses.replace(
-                self._graphs[instance.index], copied_inputs=self._copied[instance.index]
+                self._graphs[instance.index], copied_inputs=first, copied_otherwise=tuple(others)
             )
 
     def register(

@@ -219,6 +219,7 @@ class GraphInstance:
         stored_counts: the same as an earlier run learnt it, where this one did not.
         copied_inputs: for each CUDA graph that was recorded of it, in order, the inputs that
             are copied before a replay; empty where that is not known.
+        copied_otherwise: the same for each later call that recorded it anew, and copies others.
         gaps: what is not known of this instance.
     """
 
@@ -237,6 +238,7 @@ class GraphInstance:
     library_counts: tuple[tuple[int, int], ...] = ()
     stored_counts: tuple[tuple[int, int], ...] = ()
     copied_inputs: tuple[tuple[str, ...], ...] = ()
+    copied_otherwise: tuple[tuple[tuple[str, ...], ...], ...] = ()
     autograd_bypass: str | None = None
     gaps: tuple[Gap, ...] = field(default=())
 

@@ -116,8 +116,11 @@ def extern_name(kernel: Any) -> str:
 def extern_op(kernel: Any, node: torch.fx.Node | None) -> str | None:
     """Return the ATen op of an extern kernel as the profiler spells it: ``aten::mm``.
 
-    A higher-order op is no operator at run time; the one that its node carries is.
+    A higher-order op is no operator at run time; the one that its node carries is. The copy of
+    a value to another device knows no operator: the wrapper writes ``buf1.copy_(buf0, ...)``.
     """
+    if type(kernel).__name__ == "DeviceCopy":
+        return "aten::copy_"
     carried = node.args if node is not None else ()
     for overload in (getattr(kernel, "op_overload", None), *carried):
         if isinstance(overload, torch._ops.OpOverload):

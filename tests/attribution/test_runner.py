@@ -33,8 +33,14 @@ def replayed(*before: str, also: tuple[str, ...] = ()) -> Timeline:
     return timeline
 
 
-def analysed(timeline: Timeline, *nodes: FxNode, copied: tuple[tuple[str, ...], ...]):
-    analysis = attribute(timeline.recording(graph(nodes, SITES, copied_inputs=copied)))
+Copied = tuple[tuple[str, ...], ...]
+
+
+def analysed(
+    timeline: Timeline, *nodes: FxNode, copied: Copied, otherwise: tuple[Copied, ...] = ()
+):
+    called = graph(nodes, SITES, copied_inputs=copied, copied_otherwise=otherwise)
+    analysis = attribute(timeline.recording(called))
     assert_conserves(analysis)
     return analysis
 
@@ -74,6 +80,30 @@ def test_each_of_several_recorded_graphs_copies_its_own():
         (2, "mask"),
         (3, "mul"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "copied", "otherwise", "led"),
+    [
+        ((COPY,), (("ids",),), ((),), ["ids"]),
+        ((COPY,), ((), ("ids",)), (("ids",), ()), ["ids"]),
+        ((COPY,), ((), ()), (("ids",), ("mask",)), []),
+        ((COPY, COPY), ((), ()), (("ids",), ("mask",)), ["ids", "mask"]),
+        ((COPY,), (("ids",),), (("mask",),), []),
+    ],
+)
+def test_how_many_copies_a_call_runs_tells_which_recording_it_replays(
+    before, copied, otherwise, led
+):
+    nodes = (MUL, given("ids", 4), given("mask", 4))
+    analysis = analysed(replayed(*before), *nodes, copied=copied, otherwise=(otherwise,))
+    assert [name for _, name, _ in shares(analysis) if name in ("ids", "mask")] == led
+
+
+def test_seeds_are_set_whichever_recording_is_replayed():
+    nodes = (MUL, DROPOUT, node("rand", 5, is_random=True), given("ids", 4))
+    analysis = analysed(replayed(FILL), *nodes, copied=(("ids",),), otherwise=(((),),))
+    assert shares(analysis)[:2] == [(0, "inductor_seeds", 50), (0, "rand", 50)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""What each recording of a CUDA graph copies is kept, and a partial recording unsettles it."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler_ext.capture.compiles import Compiles
+from profiler_ext.capture.registry import Registry
+
+COPIES, NONE, OTHERS = (("ids",),), ((),), (("mask",),)
+PARTS = (("ids",), ())
+
+
+class Artifact:
+    """Of an artifact the registry asks who it is, no more."""
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.parametrize(
+    ("noted", "kept"),
+    [
+        ([COPIES], (COPIES, ())),
+        ([COPIES, COPIES], (COPIES, ())),
+        ([COPIES, NONE, OTHERS, NONE], (COPIES, (NONE, OTHERS))),
+        ([PARTS, NONE], ((), ())),
+        ([PARTS, NONE, PARTS], ((), ())),
+    ],
+)
+def test_each_way_in_which_a_graph_was_recorded_is_kept(noted, kept):
+    registry, artifact = Registry(Compiles()), Artifact()
+    registry.register(artifact, is_backward=False, is_replayed=True, started_ns=0)
+    for copied in noted:
+        registry.keep_copies(artifact, copied)
+    (graph,) = registry.graphs
+    assert (graph.copied_inputs, graph.copied_otherwise) == kept
