@@ -101,6 +101,10 @@ def _definition_line(code: CodeType) -> int:
 
 
 def copied_inputs(cuda_graph: Any) -> tuple[str, ...]:
-    """Return the names of the inputs that a recorded CUDA graph copies before each replay."""
-    given = cuda_graph.wrapped_function.placeholders
-    return tuple(str(given[at].name) for at in cuda_graph.non_static_input_idx)
+    """Return the names of the inputs that a recorded CUDA graph copies before each replay.
+
+    A size is an input too, which torch does not copy: there is a CUDA graph for each.
+    """
+    given, own = cuda_graph.wrapped_function.placeholders, cuda_graph.reconstructed_inputs
+    changing = (at for at in cuda_graph.non_static_input_idx if isinstance(own[at], torch.Tensor))
+    return tuple(str(given[at].name) for at in changing)

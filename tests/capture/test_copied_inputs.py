@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
+import torch
 
 from profiler_ext.capture.compiles import Compiles
 from profiler_ext.capture.registry import Registry
+from profiler_ext.torch_compat import inputs
 
 COPIES, NONE, OTHERS = (("ids",),), ((),), (("mask",),)
 PARTS = (("ids",), ())
@@ -33,3 +37,13 @@ def test_each_way_in_which_a_graph_was_recorded_is_kept(noted, kept):
         registry.keep_copies(artifact, copied)
     (graph,) = registry.graphs
     assert (graph.copied_inputs, graph.copied_otherwise) == kept
+
+
+def test_a_size_is_not_copied():
+    named = [types.SimpleNamespace(name=name) for name in ("s0", "ids", "weight")]
+    recorded = types.SimpleNamespace(
+        wrapped_function=types.SimpleNamespace(placeholders=named),
+        reconstructed_inputs=[4, torch.ones(4), torch.ones(4)],
+        non_static_input_idx=[0, 1],
+    )
+    assert inputs.copied_inputs(recorded) == ("ids",)
