@@ -42,7 +42,8 @@ def from_fresh_graph(
     """Return the recorded nodes with the metadata of the graph that entered Inductor just now.
 
     The cache key covers the graph's code, so equal names are equal nodes. A node that a
-    pass made takes the metadata of the last node it replaced.
+    pass made takes the metadata of the last node it replaced; but its op is the pass's own
+    (``prims.prepare_softmax_online``), as when it was compiled.
     """
     by_name = {node.name: node for node in fresh}
     found = [(node, _fresh_node(node, by_name)) for node in recorded]
@@ -92,10 +93,12 @@ def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
 
 
 def _refreshed(node: FxNode, found: FxNode) -> Sourced:
+    op = node.original_aten if node.entry_name is None else found.original_aten
     kept = dataclasses.replace(
         found,
         name=node.name,
         target=node.target,
+        original_aten=op,
         inputs=node.inputs,
         entry_name=node.entry_name,
         replaced=node.replaced,

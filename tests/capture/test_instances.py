@@ -73,6 +73,25 @@ def test_on_an_fx_hit_a_node_that_a_pass_made_takes_the_line_of_the_last_node_it
     )
 
 
+def test_on_an_fx_hit_a_node_that_a_pass_made_keeps_the_op_that_it_was_compiled_with() -> None:
+    """As torch 2.11 made it on an H200; the fresh graph has only what the pass replaced."""
+    own = "prims.prepare_softmax_online.default"
+    recorded = FxNode("prepare_softmax_online_default", own, own, replaced=("amax", "sum_1"))
+    fresh = (
+        FxNode("amax", "aten.amax.default", "aten._log_softmax.default", seq_nr=290),
+        FxNode("sum_1", "aten.sum.dim_IntList", "aten._log_softmax.default", seq_nr=290),
+    )
+    [(node, _)] = instances.from_fresh_graph((recorded,), fresh)
+    assert (node.target, node.original_aten, node.seq_nr) == (own, own, 290)
+
+
+def test_on_an_fx_hit_a_node_that_entered_inductor_has_the_op_of_this_process() -> None:
+    recorded = FxNode("mul", "aten.mul.Tensor", "aten.silu.default", entry_name="mul")
+    fresh = (FxNode("mul", "aten.mul.Tensor", "aten.mul.Tensor"),)
+    [(node, _)] = instances.from_fresh_graph((recorded,), fresh)
+    assert node.original_aten == "aten.mul.Tensor"
+
+
 def test_a_pass_made_name_is_not_joined_with_another_node_of_that_name() -> None:
     recorded = FxNode("mul_1", "aten.mul.Tensor", stack=OLD, entry_name=None)
     [(node, evidence)] = instances.from_fresh_graph(
