@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -71,12 +72,19 @@ def dynamo_self(output_graph: Any) -> str | None:
 
 def _is_method_of(kind: type, code: CodeType) -> bool:
     """Whether code is a class's method, or a decorator's wrapper around its ``forward``."""
-    method: Any = getattr(kind, code.co_name, None) or getattr(kind, "forward", None)
-    while method is not None and getattr(method, "__code__", None) is not code:
+    return any(method is code for method in _methods(kind, code.co_name))
+
+
+def _methods(kind: type, name: str) -> Iterator[CodeType]:
+    """The code of a class's method, or of its ``forward``, and of what that wraps."""
+    method: Any = getattr(kind, name, None) or getattr(kind, "forward", None)
+    while method is not None:
+        if isinstance(code := getattr(method, "__code__", None), CodeType):
+            yield code
         method = getattr(method, "__wrapped__", None)
-    return method is not None
 
 
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 _MACHINERY = tuple(
     str(Path(torch.__file__).parent / folder)
     for folder in (
@@ -103,9 +111,22 @@ def calling_module() -> torch.nn.Module | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_machinery(frame.f_code.co_filename):
         frame = frame.f_back
-    first = frame.f_code.co_varnames[:1] if frame is not None else ()
-    found = frame.f_locals.get(first[0]) if frame is not None and first else None
-    return found if isinstance(found, torch.nn.Module) else None
+    return None if frame is None else _module_of_method(frame.f_code, frame.f_locals)
+
+
+def _module_of_method(code: CodeType, scope: Mapping[str, object]) -> torch.nn.Module | None:
+    """Return the module whose method runs; what resumes after a graph break is still the method.
+
+    Source: ``torch/_dynamo/resume_execution.py``, ``TORCH_DYNAMO_RESUME_IN_PREFIX``; there
+    values of the stack come before ``self``.
+    """
+    place = (code.co_filename, _RESUMED.sub(r"\1", code.co_name))
+    for module in (each for each in scope.values() if isinstance(each, torch.nn.Module)):
+        for method in _methods(type(module), place[1]):
+            first = "".join(method.co_varnames[:1])
+            if (method.co_filename, method.co_name) == place and scope.get(first) is module:
+                return module
+    return None
 
 
 def _is_machinery(file: str) -> bool:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -47,6 +48,52 @@ def test_layers_that_a_graph_break_leaves_alone_have_their_own_modules(fresh_tor
     assert found == {
         "forward": ["layers.0", "layers.1", "layers.2"],
         "backward": [each for n in (2, 1, 0) for each in [f"layers.{n}"] * 2],
+    }
+
+
+class Paused(nn.Module):
+    """What follows its graph break is a function of torch's, with a value of the stack first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = Layer(), Layer()
+
+    def forward(me, x: torch.Tensor) -> torch.Tensor:
+        return me.before(x) + me.twice(x) @ me.after.weight
+
+    @torch._dynamo.disable
+    def twice(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Uncompiled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Paused() for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+            torch._dynamo.graph_break()
+        return x.sum()
+
+
+# Dynamo's own, when it traces on from a value that is no leaf.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_what_resumes_after_a_graph_break_has_the_module_of_its_method(fresh_torch: Path) -> None:
+    profiler_ext.enable()
+    compiled = torch.compile(Uncompiled())
+    x = torch.ones(4, 8, requires_grad=True)
+    compiled(x).backward()
+    with profiler_ext.profile() as prof:
+        compiled(x).backward()
+        prof.step()
+    parts = prof.attribution().merge(prof.launches()[["launch", "kernel"]], on="launch")
+    products = parts[parts.kernel.isin(["extern_kernels.mm", "extern_kernels.addmm"])]
+    found = products.groupby("phase").module.agg(lambda rows: list(dict.fromkeys(rows))).to_dict()
+    assert found == {
+        "forward": ["layers.0.before", "layers.0", "layers.1.before", "layers.1"],
+        "backward": ["layers.1", "layers.1.before", "layers.0", "layers.0.before"],
     }
 
 
