@@ -137,7 +137,7 @@ def nested_nodes(
 def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
     prefix = name.rpartition("/")[0]
     own = _in_body(prefix, nested, around)
-    source = _carried_source(nested, own, around.dynamo)
+    source = _carried_source(nested, own, around)
     return dataclasses.replace(
         own,
         name=name,
@@ -175,13 +175,14 @@ def _modules(meta: fx.Meta, dynamo: DynamoGraph | None) -> tuple[ModuleFrame, ..
 _NOWHERE = Source((), ())
 
 
-def _carried_source(nested: Nested, own: FxNode, dynamo: DynamoGraph | None) -> Source | None:
+def _carried_source(nested: Nested, own: FxNode, around: Surroundings) -> Source | None:
     """Return where a node of a ``score_mod`` was called; retracing left it its caller's line.
 
     The derivative of a ``score_mod`` has other operators; its line is known where all of the
-    ``score_mod`` stands on one, else it has none.
+    ``score_mod`` stands on one, else it has none. A call that a pass made carries other graphs.
     """
-    if dynamo is None or nested.caller is None:
+    dynamo = around.dynamo
+    if dynamo is None or nested.caller is None or around.rows(nested.caller):
         return None
     call = fx.source_fns(nested.caller.meta)
     if own.source_fns != call or call not in dynamo.inlined:

@@ -14,6 +14,7 @@ from profiler_ext.capture.joint import describe_joint
 from profiler_ext.capture.mutations import Mutations, mutations
 from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
 from profiler_ext.capture.replacements import Watch
+from profiler_ext.capture.retraced_bodies import carried_graphs, retraced
 from profiler_ext.torch_compat import compiled_autograd, fx, points, process
 from profiler_ext.torch_compat.patches import Call
 
@@ -72,9 +73,12 @@ class GraphHooks:
         watch = self._observe(Watch, args[0]) if inner else None
         if inner is None or watch is None:
             return original(*args, **kwargs)
+        carried = self._observe(carried_graphs, args[0]) or {}
         with fx.watching_replacements(args[0], watch.note):
             result = original(*args, **kwargs)
-        inner.replaced[args[0].graph] = self._observe(watch.replaced) or {}
+        replaced = self._observe(watch.replaced) or {}
+        inner.replaced[args[0].graph] = replaced
+        inner.replaced.update(self._observe(retraced, args[0], replaced, carried) or {})
         return result
 
     def _inner_compile(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:

@@ -6,6 +6,7 @@ The oracle's constants tell what is right (``tests/oracle``); no C++ is compiled
 from pathlib import Path
 
 import pytest
+import torch._dynamo
 
 from tests.oracle.compiling import compile_model
 from tests.oracle.draft import Model
@@ -102,3 +103,19 @@ def test_the_backward_of_a_branch_has_the_lines_of_the_branch(tmp_path: Path) ->
     score = lines_of(tmp_path, body)
     assert (score.wrong, score.failed) == ([], [])
     assert score.right >= 4
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_the_body_of_a_scan_keeps_its_lines_in_the_loop_that_torch_makes_of_it(
+    tmp_path: Path,
+) -> None:
+    body = (
+        "from torch._higher_order_ops.scan import scan; "
+        "def carry(h): return torch.tanh(h * 1.000244140625); "
+        "def kept(h): return h * 1.000732421875; "
+        "d = x.detach() * 1.001220703125; "
+        "h, rows = scan(lambda h, row: (carry(h + row), kept(h)), d.sum(0), d); "
+        "return (h + rows * x * 1.001708984375).sum()"
+    )
+    score = lines_of(tmp_path, body)
+    assert (score.wrong, score.failed, score.right) == ([], [], 5)

@@ -148,13 +148,18 @@ def scan(device):
     torch._dynamo.config.capture_scalar_outputs = True
     layer = nn.Linear(64, 64).to(device)
 
+    def turn(h, row):
+        kept = h * 1.25
+        return torch.tanh(h + row), kept
+
     def work(x):
-        last, rows = scanned(lambda h, row: (torch.tanh(h + row), h * 1.25), layer(x[0]), x)
+        last, rows = scanned(turn, layer(x[0]), x)
         return last.square().sum() + rows.sum()
 
     x = torch.randn(8, 64, 64, device=device)
     compiled = torch.compile(work)
-    return Case(lambda: _inferred(compiled, x), phases=("forward",), coverage=0.6)
+    lines = ("kept = h * 1.25", "torch.tanh(h + row)")
+    return Case(lambda: _inferred(compiled, x), phases=("forward",), lines=lines)
 
 
 CASES = (
