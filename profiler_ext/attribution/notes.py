@@ -126,8 +126,9 @@ def _told_note(recording: Recording) -> str | None:
         return None
     return (
         f"{len(told)} graphs are known only by what their generated code tells, because the cache "
-        "was filled without capture; `profiler-ext run --recompile` compiles them once more and "
-        "keeps what is captured."
+        "was filled without capture; a line that runs in several modules leaves them open, a sum "
+        "of gradients counts as backward. `profiler-ext run --recompile` compiles them once more "
+        "and keeps what is captured."
     )
 
 

@@ -66,7 +66,9 @@ class PlaceTable:
             return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
         node, evidence = self._nodes[graph][name]
         instance = self._graphs[graph]
-        module = module_of(node, context.module, self._forwards, _joint_of_backward(instance))
+        is_open = _is_of_any_module(node, instance, evidence)
+        joint = _joint_of_backward(instance)
+        module = None if is_open else module_of(node, context.module, self._forwards, joint)
         in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
         is_stale = evidence is LineEvidence.STALE
         has_line = not is_stale and not _is_unlinked_gradient(node)
@@ -106,6 +108,12 @@ def gap_place(
 
 def _joint_of_backward(graph: GraphInstance) -> str | None:
     return graph.provenance.joint if graph.provenance and graph.runs_backward else None
+
+
+def _is_of_any_module(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> bool:
+    """Tell whether a node's module is not known: what is told of a graph leaves it out."""
+    is_told = graph.provenance is not None and graph.provenance.is_told
+    return is_told and not node.modules and evidence is not LineEvidence.FRESH_GRAPH
 
 
 def _is_unlinked_gradient(node: FxNode) -> bool:

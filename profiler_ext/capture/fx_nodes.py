@@ -17,7 +17,7 @@ from profiler_ext.capture.mutations import with_source
 from profiler_ext.capture.origins import led
 from profiler_ext.capture.replacements import Replaced
 from profiler_ext.capture.stacks import parse_stack
-from profiler_ext.records import FxNode, ModuleFrame, TensorSpec
+from profiler_ext.records import Frame, FxNode, ModuleFrame, TensorSpec
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
 
@@ -107,6 +107,11 @@ class Surroundings:
 def describe_nodes(nodes: Iterable[torch.fx.Node], around: Surroundings) -> tuple[FxNode, ...]:
     """Return the records of a graph's call nodes, in graph order."""
     return tuple(describe_node(node, around) for node in nodes if node.op == "call_function")
+
+
+def printed_frames(nodes: Iterable[torch.fx.Node]) -> dict[str, tuple[Frame, ...]]:
+    """Return the frame that torch prints above each node, if its own metadata has one."""
+    return {node.name: parse_stack(fx.text(node.meta, "stack_trace"))[-1:] for node in nodes}
 
 
 def describe_nested(nodes: Mapping[str, Nested], around: Surroundings) -> tuple[FxNode, ...]:

@@ -49,14 +49,31 @@ def from_fresh_graph(
     found = [(node, _fresh_node(node, by_name)) for node in recorded]
     joined = [(node, other) for node, other in found if other is not None]
     here = _Here(
-        agreed((node.stack, other.stack) for node, other in joined),
-        agreed((node.modules, other.modules) for node, other in joined),
+        agreed((node.stack, other.stack) for node, other in joined if node.stack),
+        agreed((node.modules, other.modules) for node, other in joined if node.modules),
         {node.stack for node in fresh},
     )
     return tuple(
-        _led(node, here, LineEvidence.FRESH_GRAPH) if other is None else _refreshed(node, other)
+        _led(node, here, LineEvidence.FRESH_GRAPH) if other is None else refreshed(node, other)
         for node, other in found
     )
+
+
+def refreshed(node: FxNode, found: FxNode) -> Sourced:
+    """Return a recorded node with the metadata of its node in the fresh graph."""
+    op = node.original_aten if node.entry_name is None else found.original_aten
+    kept = dataclasses.replace(
+        found,
+        name=node.name,
+        target=node.target,
+        original_aten=op,
+        inputs=node.inputs,
+        entry_name=node.entry_name,
+        replaced=node.replaced,
+        outputs=node.outputs,
+        is_random=node.is_random,
+    )
+    return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
 
 
 def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, ...]:
@@ -90,22 +107,6 @@ def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     # A product merged with a sum of gradients stands for the product, as when it was compiled.
     work = (other for other in found if not other.is_gradient_acc)
     return next(work, found[0] if found else None)
-
-
-def _refreshed(node: FxNode, found: FxNode) -> Sourced:
-    op = node.original_aten if node.entry_name is None else found.original_aten
-    kept = dataclasses.replace(
-        found,
-        name=node.name,
-        target=node.target,
-        original_aten=op,
-        inputs=node.inputs,
-        entry_name=node.entry_name,
-        replaced=node.replaced,
-        outputs=node.outputs,
-        is_random=node.is_random,
-    )
-    return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
 
 
 def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> Sourced:

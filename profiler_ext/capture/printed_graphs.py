@@ -73,6 +73,15 @@ def read_graph(text: str) -> PrintedGraph | None:
     return PrintedGraph(nodes, inputs)
 
 
+def made_of_tangents(graph: PrintedGraph) -> frozenset[str]:
+    """Return the nodes that gradients flow into, so that they are none of the forward's."""
+    found = {name for name in graph.inputs if name.startswith("tangents_")}
+    for node in graph.nodes.values():
+        if not found.isdisjoint(node.inputs):
+            found.add(node.name)
+    return frozenset(found & graph.nodes.keys())
+
+
 def _assignments(
     body: list[ast.stmt],
 ) -> Iterator[tuple[str, ast.expr, ast.expr | None, int]]:

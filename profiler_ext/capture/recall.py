@@ -16,11 +16,16 @@ from profiler_ext.capture import instances
 from profiler_ext.capture.cache_states import is_compiled_elsewhere
 from profiler_ext.capture.compiles import Compiles, InnerCompile
 from profiler_ext.capture.correspondence import bound
-from profiler_ext.capture.fx_nodes import describe_nested, describe_nodes, nested_nodes
+from profiler_ext.capture.fx_nodes import (
+    describe_nested,
+    describe_nodes,
+    nested_nodes,
+    printed_frames,
+)
 from profiler_ext.capture.inputs import INPUT, describe_inputs
 from profiler_ext.capture.origins import Sourced, all_led
 from profiler_ext.capture.sealing import surroundings
-from profiler_ext.capture.uncaptured import told_lines, told_provenance
+from profiler_ext.capture.uncaptured import told_afresh, told_lines, told_provenance
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import Gap, GapReason, Provenance
 from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
@@ -113,10 +118,10 @@ class Recall:
             return Recalled(None, gaps=(*gaps, strange))
         if told is None:
             return Recalled(None, gaps=gaps)
-        nodes = told_lines(told.nodes, self._compiles.dynamo)
+        nodes = told_lines(told.nodes, self._compiles.dynamo, is_backward=is_backward)
         if inner is not None:
             fresh = describe_nodes(inner.gm.graph.nodes, surroundings(self._compiles, inner.gm))
-            nodes = instances.from_fresh_graph(tuple(node for node, _ in nodes), fresh)
+            nodes = told_afresh(told.nodes, nodes, fresh, printed_frames(inner.gm.graph.nodes))
         return Recalled(told, nodes, gaps)
 
     def _known(

@@ -8,6 +8,7 @@ what it is given. A site for which the text leaves several nodes open has none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 
 from profiler_ext.capture.commented_nodes import computed, resolved
 from profiler_ext.capture.copies import Copy, copies_of
@@ -19,7 +20,7 @@ from profiler_ext.capture.kernel_comments import (
     source_names,
 )
 from profiler_ext.capture.mutated_inputs import made_since, mutating
-from profiler_ext.capture.printed_graphs import PrintedGraph
+from profiler_ext.capture.printed_graphs import PrintedGraph, made_of_tangents
 from profiler_ext.capture.wrapper_calls import WrapperCall
 
 OUTPUTS = ("out_", "in_out_")
@@ -46,10 +47,23 @@ _VIEWS = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ToldNodes:
+    """What the text tells of nodes.
+
+    Attributes:
+        of_calls: the nodes of each launch, in graph order; none where the text leaves them open.
+        recomputed: nodes of a backward graph that are the forward's.
+    """
+
+    of_calls: tuple[tuple[str, ...], ...]
+    recomputed: frozenset[str]
+
+
 def told_nodes(
     source: str, graph: PrintedGraph, calls: Sequence[WrapperCall], *, is_backward: bool
-) -> list[tuple[str, ...]]:
-    """Return the nodes of each launch, in graph order; none where the text leaves them open.
+) -> ToldNodes:
+    """Return what the text tells of the nodes that a graph's launches compute.
 
     Args:
         source: the generated module's text.
@@ -59,7 +73,8 @@ def told_nodes(
     """
     walk = _Walk(source, graph, is_backward)
     order = {name: index for index, name in enumerate(graph.nodes)}
-    return [tuple(sorted(walk.nodes_of(call), key=order.__getitem__)) for call in calls]
+    of_calls = tuple(tuple(sorted(walk.nodes_of(c), key=order.__getitem__)) for c in calls)
+    return ToldNodes(of_calls, frozenset(walk.recomputed))
 
 
 class _Walk:
@@ -75,6 +90,9 @@ class _Walk:
         self._written: set[str] = set()
         self._partial: dict[str, str] = {}
         self._called: set[str] = set()
+        self._differentiating = made_of_tangents(graph)
+        named = _named_after_forward(self._comments.values()) if is_backward else frozenset()
+        self.recomputed = set(named - self._differentiating)
 
     def nodes_of(self, call: WrapperCall) -> Set[str]:
         """Return the nodes that a launch computes; it must be the next one."""
@@ -128,7 +146,13 @@ class _Walk:
             fitting = [copy for copy in fitting if kernel.is_named(copy, named)]
         copy = fitting[0] if len(fitting) == 1 else {}
         self._wrote(call, kernel, copy)
+        self._note_recomputed(call, {copy[n] for n in kernel.nodes & self.recomputed if copy})
         return {copy[name] for name in kernel.nodes} if copy else frozenset()
+
+    def _note_recomputed(self, call: WrapperCall, nodes: Set[str]) -> None:
+        """Note copies of recomputed nodes; a call's comment names what differentiates itself."""
+        if named := source_names(self._heading(call)):
+            self.recomputed |= nodes - named - self._differentiating
 
     def _wrote(self, call: WrapperCall, kernel: _Kernel, copy: Copy) -> None:
         for at, name in kernel.outputs(call):
@@ -234,6 +258,12 @@ class _Kernel:
         sources = self.comment.sources
         own = [n for n in self.nodes if n in self._named and sources.get(n) == (n,)]
         return bool(own) and all(copy[name] in named for name in own)
+
+
+def _named_after_forward(comments: Iterable[KernelComment]) -> frozenset[str]:
+    """Nodes of a backward graph that comments name after Dynamo's: they are of the forward."""
+    pairs = [pair for comment in comments for pair in comment.sources.items()]
+    return frozenset(name for source, names in pairs for name in names if name != source)
 
 
 def _arguments(

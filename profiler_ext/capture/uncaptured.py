@@ -8,15 +8,15 @@ kernels, which bear no comments.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from profiler_ext.capture.call_sites import generated_kind, spelled_op
+from profiler_ext.capture.correspondence import agreed
 from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
-from profiler_ext.capture.instances import from_record
-from profiler_ext.capture.kernel_comments import kernel_comments
+from profiler_ext.capture.instances import from_record, refreshed
 from profiler_ext.capture.origins import Sourced
-from profiler_ext.capture.printed_graphs import PrintedGraph, PrintedNode, read_graph
+from profiler_ext.capture.printed_graphs import PrintedNode, read_graph
 from profiler_ext.capture.told_sites import told_nodes
 from profiler_ext.capture.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records import CallSite, Frame, FxNode, LineEvidence, Provenance, SiteKind
@@ -42,8 +42,8 @@ def told_provenance(
     graph, calls = read_graph(graph_text), wrapper_calls(source)
     if graph is None or not calls or any(calls[name] for name in calls if name != "call"):
         return None
-    sites = told_nodes(source, graph, calls["call"], is_backward=is_backward)
-    recomputed = _recomputed(source) if is_backward else frozenset()
+    told = told_nodes(source, graph, calls["call"], is_backward=is_backward)
+    sites = zip(calls["call"], told.of_calls, strict=True)
     return with_digest(
         Provenance(
             digest="",
@@ -52,17 +52,18 @@ def told_provenance(
             is_inference=is_inference,
             joint=None,
             dynamo_digest=None,
-            nodes=tuple(_node(node, recomputed, graph) for node in graph.nodes.values()),
+            nodes=tuple(_node(node, told.recomputed) for node in graph.nodes.values()),
             call_sites=tuple(
-                _site(number, call, nodes)
-                for number, (call, nodes) in enumerate(zip(calls["call"], sites, strict=True))
+                _site(number, call, nodes) for number, (call, nodes) in enumerate(sites)
             ),
             is_told=True,
         )
     )
 
 
-def told_lines(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tuple[Sourced, ...]:
+def told_lines(
+    nodes: Iterable[FxNode], dynamo: DynamoGraph | None, *, is_backward: bool
+) -> tuple[Sourced, ...]:
     """Return told nodes with the lines of this process, where its source has the told text.
 
     A cached graph may have come from another function with an equal graph, so a line counts
@@ -71,19 +72,70 @@ def told_lines(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tuple[Sou
     Args:
         nodes: nodes whose stack is the one frame that torch printed.
         dynamo: this process's Dynamo graph; where there is none, the file decides.
+        is_backward: they are of a backward graph.
     """
-    return tuple(_told(node, dynamo) for node in nodes)
-
-
-def _recomputed(source: str) -> frozenset[str]:
-    """Nodes of a backward graph that comments name after Dynamo's: they are of the forward."""
-    pairs = (
-        pair for comment in kernel_comments(source).values() for pair in comment.sources.items()
+    told = (_told(node, dynamo) for node in nodes)
+    return tuple(
+        (_of_any_module(node) if is_backward and _may_sum(node) else node, evidence)
+        for node, evidence in told
     )
-    return frozenset(name for source_node, names in pairs for name in names if name != source_node)
 
 
-def _node(node: PrintedNode, recomputed: frozenset[str], graph: PrintedGraph) -> FxNode:
+def _may_sum(node: FxNode) -> bool:
+    """Tell whether a node may sum gradients of a value, which has a line but no one module."""
+    return node.target == "aten.add.Tensor" and node.partitioner_tag is None
+
+
+def _of_any_module(node: FxNode) -> FxNode:
+    return dataclasses.replace(node, modules=())
+
+
+def told_afresh(
+    printed: Sequence[FxNode],
+    told: Sequence[Sourced],
+    fresh: Iterable[FxNode],
+    frames: Mapping[str, tuple[Frame, ...]],
+) -> tuple[Sourced, ...]:
+    """Return told nodes with the metadata of the graph that entered Inductor just now.
+
+    Which nodes a pass made is not printed, and a pass may give the name of a node that is gone.
+    Nodes of one name are one where they have one line, or lines that always go together; and
+    without a line where they do the same to the same.
+
+    Args:
+        printed: the nodes, each with the frame that torch printed.
+        told: the same nodes with what is known of them without the fresh graph.
+        fresh: the nodes of the fresh graph.
+        frames: what torch would print of each of those.
+    """
+    by_name = {node.name: node for node in fresh}
+    lines = agreed((n.stack, frames[n.name]) for n in printed if n.stack and n.name in by_name)
+    return tuple(
+        refreshed(node, by_name[node.name]) if _is_one(node, by_name, frames, lines) else known
+        for node, known in zip(printed, told, strict=True)
+    )
+
+
+def _is_one(
+    node: FxNode,
+    fresh: Mapping[str, FxNode],
+    frames: Mapping[str, tuple[Frame, ...]],
+    lines: Mapping[tuple[Frame, ...], tuple[Frame, ...]],
+) -> bool:
+    other = fresh.get(node.name)
+    if other is None or bool(node.stack) != bool(frames[node.name]):
+        return False
+    if not node.stack:
+        return (node.target, node.inputs) == (other.target, other.inputs)
+    is_one_text = _texts(node.stack) == _texts(frames[node.name])
+    return is_one_text or lines.get(node.stack) == frames[node.name]
+
+
+def _texts(stack: tuple[Frame, ...]) -> list[tuple[str, str | None]]:
+    return [(frame.function, frame.code) for frame in stack]
+
+
+def _node(node: PrintedNode, recomputed: frozenset[str]) -> FxNode:
     return FxNode(
         name=node.name,
         target=node.target,

@@ -214,6 +214,19 @@ def test_what_compiled_autograd_copied_has_the_module_of_the_forward_where_that_
     ]
 
 
+def test_what_is_told_of_a_graph_leaves_a_module_open_where_a_fresh_graph_says_the_root():
+    bare = node("mm", 1, modules=())
+    made = graph([bare], [extern("mm", "mm")], evidence=LineEvidence.TOLD)
+    told = replace(made, provenance=replace(made.provenance, is_told=True))
+    fresh = replace(told, line_evidence=(LineEvidence.FRESH_GRAPH,))
+    called = CallContext(module=ModuleFrame("", "Net"))
+    tables = [PlaceTable((each,), Settings()) for each in (made, told, fresh)]
+    for table in tables:
+        table.add_node(0, "mm", called)
+    places = [table.places[0] for table in tables]
+    assert [(place.module, place.line) for place in places] == [("", 1), (None, 1), ("", 1)]
+
+
 def test_the_wrappers_own_work_has_a_reason_and_the_graphs_phase():
     timeline = Timeline()
     with timeline.forward("fkey"):

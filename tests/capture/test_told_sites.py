@@ -94,13 +94,13 @@ def graph() -> PrintedGraph:
     return found
 
 
-def told(call: str, kernels: str = KERNELS) -> list[tuple[str, ...]]:
+def told(call: str, kernels: str = KERNELS) -> tuple[tuple[str, ...], ...]:
     source = kernels + call
-    return told_nodes(source, graph(), wrapper_calls(source)["call"], is_backward=False)
+    return told_nodes(source, graph(), wrapper_calls(source)["call"], is_backward=False).of_calls
 
 
 def test_each_call_site_has_its_own_nodes_and_not_those_that_the_comment_repeats() -> None:
-    assert told(CALL) == [
+    assert told(CALL) == (
         ("sin", "mul"),
         ("mm",),
         ("sin_1", "mul_1"),
@@ -108,12 +108,12 @@ def test_each_call_site_has_its_own_nodes_and_not_those_that_the_comment_repeats
         ("sin_2", "mul_2"),
         ("sum_1",),
         ("sum_1",),
-    ]
+    )
 
 
 def test_a_call_of_which_no_argument_is_known_stays_open() -> None:
     unknown = CALL.replace("run(buf1, buf2,", "run(elsewhere, buf2,")
-    assert told(unknown)[1:5] == [("mm",), (), ("mm_1",), ("sin_2", "mul_2")]
+    assert told(unknown)[1:5] == (("mm",), (), ("mm_1",), ("sin_2", "mul_2"))
 
 
 def test_a_kernel_that_reads_what_no_name_tells_stays_open() -> None:
@@ -173,11 +173,11 @@ def test_a_mutated_input_is_read_as_it_was_before_and_the_kernel_that_mutates_co
     printed = read_graph(MUTATED)
     assert printed is not None
     calls = wrapper_calls(MUTATING)["call"]
-    assert told_nodes(MUTATING, printed, calls, is_backward=False) == [
+    assert told_nodes(MUTATING, printed, calls, is_backward=False).of_calls == (
         ("add", "mul"),
         ("add", "copy_"),
         ("drawn",),
-    ]
+    )
 
 
 def test_a_printed_graph_gives_nodes_edges_and_the_innermost_line() -> None:
@@ -192,3 +192,65 @@ def test_a_printed_graph_gives_nodes_edges_and_the_innermost_line() -> None:
 def test_a_text_that_is_not_python_is_no_graph() -> None:
     assert read_graph("class <lambda>(torch.nn.Module):\n    def forward(self):\n") is None
     assert read_graph("") is None
+
+
+BACKWARD = """
+class GraphModule(torch.nn.Module):
+    def forward(self, addmm: "f32[8][1]cuda:0", addmm_1: "f32[8][1]cuda:0", tangents_1: "f32[8][1]cuda:0"):
+        # File: model.py:7 in forward, code: h = F.gelu(self.up(x))
+        mul_3: "f32[8][1]cuda:0" = torch.ops.aten.mul.Tensor(addmm_1, 0.7)
+        erf_1: "f32[8][1]cuda:0" = torch.ops.aten.erf.default(mul_3);  mul_3 = None
+        mul_5: "f32[8][1]cuda:0" = torch.ops.aten.mul.Tensor(addmm_1, -0.5)
+        add: "f32[8][1]cuda:0" = torch.ops.aten.add.Tensor(erf_1, mul_5)
+        mul_6: "f32[8][1]cuda:0" = torch.ops.aten.mul.Tensor(tangents_1, add)
+        mul: "f32[8][1]cuda:0" = torch.ops.aten.mul.Tensor(addmm, 0.7)
+        erf: "f32[8][1]cuda:0" = torch.ops.aten.erf.default(mul);  mul = None
+        mul_7: "f32[8][1]cuda:0" = torch.ops.aten.mul.Tensor(addmm, -0.5)
+        add_1: "f32[8][1]cuda:0" = torch.ops.aten.add.Tensor(erf, mul_7)
+        mul_8: "f32[8][1]cuda:0" = torch.ops.aten.mul.Tensor(mul_6, add_1)
+        return mul_8
+"""  # noqa: E501
+
+DIFFERENTIATING = '''
+# Source node to ATen node mapping:
+#   add => add
+#   h_1 => erf_1, mul_3
+#   mul_5 => mul_5
+#   renamed => mul_6
+# Graph fragment:
+#   %tangents_1 : Tensor "f32[8][1]cuda:0" = PlaceHolder[target=tangents_1]
+#   %addmm_1 : Tensor "f32[8][1]cuda:0" = PlaceHolder[target=addmm_1]
+#   %mul_3 : Tensor "f32[8][1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor]()
+#   %erf_1 : Tensor "f32[8][1]cuda:0" = call_function[target=torch.ops.aten.erf.default]()
+#   %mul_5 : Tensor "f32[8][1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor]()
+#   %add : Tensor "f32[8][1]cuda:0" = call_function[target=torch.ops.aten.add.Tensor]()
+#   %mul_6 : Tensor "f32[8][1]cuda:0" = call_function[target=torch.ops.aten.mul.Tensor]()
+#   return %mul_6
+triton_poi_fused_gelu_0 = async_compile.triton('triton_poi_fused_gelu_0', """
+def triton_poi_fused_gelu_0(in_ptr0, in_ptr1, out_ptr0, xnumel):
+    pass
+""", device_str='cuda')
+
+def call(args):
+    addmm, addmm_1, tangents_1 = args
+    buf0 = empty_strided_cuda((8, ), (1, ), torch.float32)
+    # Topologically Sorted Source Nodes: [h_1, mul_5, add, renamed], Original ATen: [aten.gelu]
+    triton_poi_fused_gelu_0.run(tangents_1, addmm_1, buf0, 8, stream=stream0)
+    buf1 = empty_strided_cuda((8, ), (1, ), torch.float32)
+    # Topologically Sorted Source Nodes: [h, mul_7, add_1, mul_8], Original ATen: [aten.gelu]
+    triton_poi_fused_gelu_0.run(buf0, addmm, buf1, 8, stream=stream0)
+'''
+
+
+def test_copies_of_recomputed_nodes_are_recomputed_and_what_a_gradient_flows_into_never_is() -> (
+    None
+):
+    printed = read_graph(BACKWARD)
+    assert printed is not None
+    calls = wrapper_calls(DIFFERENTIATING)["call"]
+    found = told_nodes(DIFFERENTIATING, printed, calls, is_backward=True)
+    assert found.of_calls == (
+        ("mul_3", "erf_1", "mul_5", "add", "mul_6"),
+        ("mul", "erf", "mul_7", "add_1", "mul_8"),
+    )
+    assert found.recomputed == {"mul_3", "erf_1", "mul", "erf"}
