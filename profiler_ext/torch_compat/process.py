@@ -65,23 +65,25 @@ def dynamo_self(output_graph: Any) -> str | None:
     if not isinstance(code, CodeType) or not code.co_varnames:
         return None
     first = dynamo_scope(output_graph).get(code.co_varnames[0])
-    if not isinstance(first, torch.nn.Module) or not _is_method_of(type(first), code):
+    if not isinstance(first, torch.nn.Module) or not _is_method_of(first, code):
         return None
     return f"L['{code.co_varnames[0]}']"
 
 
-def _is_method_of(kind: type, code: CodeType) -> bool:
-    """Whether code is a class's method, or a decorator's wrapper around its ``forward``."""
-    return any(method is code for method in _methods(kind, code.co_name))
+def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:
+    """Whether code is a module's method, or a decorator's wrapper around its ``forward``."""
+    return any(method is code for method in _methods(module, code.co_name))
 
 
-def _methods(kind: type, name: str) -> Iterator[CodeType]:
-    """The code of a class's method, or of its ``forward``, and of what that wraps."""
-    method: Any = getattr(kind, name, None) or getattr(kind, "forward", None)
-    while method is not None:
-        if isinstance(code := getattr(method, "__code__", None), CodeType):
-            yield code
-        method = getattr(method, "__wrapped__", None)
+def _methods(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
+    """The code of a module's method, and of its ``forward``, its own or its class's, unwrapped."""
+    for each in (name, "forward"):
+        # Not asked of the module itself: its ``__getattr__`` may be the user's.
+        for method in (vars(module).get(each), getattr(type(module), each, None)):
+            while method is not None:
+                if isinstance(code := getattr(method, "__code__", None), CodeType):
+                    yield code
+                method = getattr(method, "__wrapped__", None)
 
 
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
@@ -122,11 +124,13 @@ def _module_of_method(code: CodeType, scope: Mapping[str, object]) -> torch.nn.M
     """
     place = (code.co_filename, _RESUMED.sub(r"\1", code.co_name))
     for module in (each for each in scope.values() if isinstance(each, torch.nn.Module)):
-        for method in _methods(type(module), place[1]):
+        for method in _methods(module, place[1]):
             first = "".join(method.co_varnames[:1])
             if (method.co_filename, method.co_name) == place and scope.get(first) is module:
                 return module
-    return None
+    # A decorator that does not say what it wraps hides the method; its name for itself is left.
+    named = scope.get("self") if code.co_varnames[:1] == ("self",) else None
+    return named if isinstance(named, torch.nn.Module) else None
 
 
 def _is_machinery(file: str) -> bool:

@@ -1,6 +1,7 @@
 """A layer whose frame is compiled by itself keeps its own path, in forward and in backward."""
 
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -99,14 +100,24 @@ def test_what_resumes_after_a_graph_break_has_the_module_of_its_method(fresh_tor
 
 def test_a_module_typed_into_a_shell_is_found_and_a_function_around_it_has_none() -> None:
     typed = """
+def hidden(method):
+    return lambda *args: method(*args)
 class Typed(Module):
-    def forward(self):
+    def forward(me):
+        return calling_module()
+    @hidden
+    def decorated(self):
         return calling_module()
 def around(self_made):
+    return calling_module()
+def patched(me):
     return calling_module()
 """
     names: dict[str, Any] = {"Module": nn.Module, "calling_module": calling_module}
     exec(compile(typed, "<stdin>", "exec"), names)
     module = names["Typed"]()
     assert module() is module
+    assert module.decorated() is module
     assert names["around"](module) is None
+    module.forward = MethodType(names["patched"], module)
+    assert module() is module
