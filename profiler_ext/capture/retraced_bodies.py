@@ -14,13 +14,17 @@ import torch.fx
 from profiler_ext.capture.replacements import Replaced
 from profiler_ext.torch_compat import fx
 
+Row = tuple[str, fx.Meta]
 Carried = Mapping[str, tuple[torch.fx.Graph, ...]]
 
 
 def carried_graphs(gm: torch.fx.GraphModule) -> Carried:
     """Return the graphs that the nodes of a graph call, by the nodes' names."""
-    found = {n.name: tuple(module.graph for _, module in fx.nested(n)) for n in gm.graph.nodes}
-    return {name: graphs for name, graphs in found.items() if graphs}
+    return {node.name: graphs for node in gm.graph.nodes if (graphs := _graphs(node))}
+
+
+def _graphs(call: torch.fx.Node) -> tuple[torch.fx.Graph, ...]:
+    return tuple(module.graph for _, module in fx.nested(call))
 
 
 def retraced(
@@ -37,32 +41,40 @@ def retraced(
     for call in gm.graph.nodes:
         rows = [row for row in replaced.get(call.name, ()) if row[0] in before]
         if call.op == "call_function" and len(rows) == 1:
-            bodies = before[rows[0][0]]
-            for _, module in fx.nested(call):
-                found[module.graph] = _rows(module.graph, bodies, rows[0])
+            found.update(_inside(call, before[rows[0][0]], rows[0]))
     return found
 
 
-def _rows(
-    graph: torch.fx.Graph, bodies: Sequence[torch.fx.Graph], call: tuple[str, fx.Meta]
-) -> Replaced:
-    nodes = _calls(graph)
-    copies = [copy for body in bodies for copy in _copies(_calls(body), nodes)]
-    own = copies[0] if len(copies) == 1 else {}
-    return {node.name: (own.get(node.name, call),) for node in nodes}
+def _inside(
+    call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: Row
+) -> dict[torch.fx.Graph, Replaced]:
+    """Return the same of all graphs in a call, which did stand in a call of other graphs."""
+    graphs = _graphs(call)
+    is_alike = len(graphs) == len(before)  # the branches of a ``cond`` keep their order
+    found: dict[torch.fx.Graph, Replaced] = {}
+    for at, graph in enumerate(graphs):
+        nodes = _calls(graph)
+        own = _only_copy(
+            [_calls(body) for body in (before[at : at + 1] if is_alike else before)], nodes
+        )
+        rows = {n: (own[n].name, dict(own[n].meta)) if n in own else row for n in nodes}
+        found[graph] = {node.name: (rows[node],) for node in nodes}
+        for node in nodes:
+            found.update(_inside(node, _graphs(own[node]) if node in own else (), rows[node]))
+    return found
 
 
-def _copies(
-    body: Sequence[torch.fx.Node], nodes: Sequence[torch.fx.Node]
-) -> list[dict[str, tuple[str, fx.Meta]]]:
-    """Find each run of nodes that are the body's: of the same ops, with the same edges."""
-    shape = _shape(body)
-    runs = [nodes[at : at + len(body)] for at in range(len(nodes) - len(body) + 1)]
-    return [
-        {new.name: (old.name, dict(old.meta)) for new, old in zip(run, body, strict=True)}
-        for run in runs
-        if body and _shape(run) == shape
+def _only_copy(
+    bodies: Sequence[Sequence[torch.fx.Node]], nodes: Sequence[torch.fx.Node]
+) -> Mapping[torch.fx.Node, torch.fx.Node]:
+    """Lead nodes to a body's, where just one run of them has a body's ops and edges."""
+    copies = [
+        dict(zip(run, body, strict=True))
+        for body in bodies
+        for run in (nodes[at : at + len(body)] for at in range(len(nodes) - len(body) + 1))
+        if body and _shape(run) == _shape(body)
     ]
+    return copies[0] if len(copies) == 1 else {}
 
 
 def _shape(nodes: Sequence[torch.fx.Node]) -> list[tuple[object, list[int | None]]]:
