@@ -113,11 +113,11 @@ def test_the_body_of_a_scan_keeps_its_lines_in_the_loop_that_torch_makes_of_it(
         "from torch._higher_order_ops.scan import scan; "
         "def carry(h): return torch.tanh(h * 1.000244140625); "
         "def up(h): return h * 1.000732421875; "
-        "def down(h): return h * 1.0009765625; "
+        "def down(h): return h * 1.002197265625; "
         "def kept(h): return torch.cond(h.sum() > 0, up, down, (h,)); "
         "d = x.detach() * 1.001220703125; "
         "h, rows = scan(lambda h, row: (carry(h + row), kept(h)), d.sum(0), d); "
         "return (h + rows * x * 1.001708984375).sum()"
     )
     score = lines_of(tmp_path, body)
-    assert (score.wrong, score.failed, score.right) == ([], [], 5)
+    assert (score.wrong, score.failed, score.right) == ([], [], 6)
