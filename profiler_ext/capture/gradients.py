@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -69,9 +69,14 @@ def _is_traced(birth: Birth) -> bool:
     return birth.running is not None and birth.meta.get("partitioner_tag") != "is_backward"
 
 
+def asks(source_fns: Sequence[str]) -> bool:
+    """Tell whether source functions, outermost first, end with the call for a gradient."""
+    return bool(_ASKS.fullmatch("".join(source_fns[-1:])))
+
+
 def _asks(meta: fx.Meta) -> bool:
     """Tell whether torch gives a node the line that asks for the gradient."""
-    return bool(_ASKS.fullmatch("".join(fx.source_fns(meta)[-1:])))
+    return asks(fx.source_fns(meta))
 
 
 class _Made:

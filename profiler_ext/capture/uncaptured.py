@@ -14,6 +14,7 @@ from itertools import takewhile
 from profiler_ext.capture.call_sites import generated_kind, spelled_op
 from profiler_ext.capture.correspondence import agreed
 from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.capture.gradients import asks
 from profiler_ext.capture.instances import from_record, refreshed
 from profiler_ext.capture.origins import Sourced
 from profiler_ext.capture.printed_graphs import PrintedNode, read_graph
@@ -165,6 +166,8 @@ def _told(node: FxNode, dynamo: DynamoGraph | None) -> Sourced:
     places = _places_of(node.stack[-1], dynamo)
     if len({place.stack[-1] for place in places}) != 1:
         return node, LineEvidence.STALE
+    if asking := [names for names, at in dynamo.sources.items() if at in places and asks(names)]:
+        return _of_gradient(node, asking[0] if len(asking) == len(places) else ())
     modules = {place.modules for place in places}
     found = dataclasses.replace(
         node,
@@ -172,6 +175,12 @@ def _told(node: FxNode, dynamo: DynamoGraph | None) -> Sourced:
         modules=modules.pop() if len(modules) == 1 else (),
     )
     return found, LineEvidence.TOLD
+
+
+def _of_gradient(node: FxNode, source_fns: tuple[str, ...]) -> Sourced:
+    """What stands where a gradient is asked for may be of any line that it differentiates."""
+    open_node = dataclasses.replace(node, stack=(), source_fns=source_fns)
+    return open_node, LineEvidence.ABSENT
 
 
 def _places_of(told: Frame, dynamo: DynamoGraph) -> list[Source]:

@@ -71,3 +71,16 @@ def test_what_may_sum_gradients_has_a_line_and_no_module() -> None:
     assert {node.stack for node, _ in (*backward, *forward)} == {place.stack}
     assert [node.modules for node, _ in backward] == [(), BLOCK, BLOCK]
     assert [node.modules for node, _ in forward] == [BLOCK, BLOCK, BLOCK]
+
+
+def test_what_stands_where_a_gradient_is_asked_for_is_not_led_to_that_line() -> None:
+    asking, product = Source((CALL, SPLIT), BLOCK), Source((LOSS, SPLIT), BLOCK)
+    node = FxNode("cos", "aten.cos.default", stack=(SPLIT,))
+    known = {("_autograd_grad",): asking, ("mul",): product}
+    alone = DynamoGraph("d", (), None, known, (asking,))
+    beside = DynamoGraph("d", (), None, known, (asking, product))
+    gradient = FxNode("cos", "aten.cos.default", source_fns=("_autograd_grad",))
+    assert [told_lines([node], dynamo, is_backward=False) for dynamo in (alone, beside)] == [
+        ((gradient, LineEvidence.ABSENT),),
+        ((FxNode("cos", "aten.cos.default"), LineEvidence.ABSENT),),
+    ]
