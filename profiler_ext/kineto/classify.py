@@ -43,8 +43,9 @@ def is_region(name: str) -> bool:
 
 
 def is_engine(name: str) -> bool:
-    """Tell whether autograd's engine evaluates a node in this event."""
-    return names.evaluated_function(name) is not None
+    """Tell whether a backward pass runs in this event: a node's, or compiled autograd's."""
+    is_compiled = (names.region_id(name) or "").startswith("!")
+    return is_compiled or names.evaluated_function(name) is not None
 
 
 def is_gradient_accumulation(name: str) -> bool:

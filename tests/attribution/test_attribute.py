@@ -375,12 +375,16 @@ def test_a_graph_called_in_an_optimizers_step_is_the_optimizers():
     assert {place.phase for place in analysis.places} == {Phase.OPTIMIZER}
 
 
-def test_a_forward_called_while_the_engine_runs_is_a_recompute():
+@pytest.mark.parametrize(
+    "around",
+    [
+        "autograd::engine::evaluate_function: CheckpointBackward",
+        "Torch-Compiled Region: !1/7/0",  # compiled autograd's graph, broken at the checkpoint
+    ],
+)
+def test_a_forward_called_while_the_engine_runs_is_a_recompute(around):
     timeline = Timeline()
-    with (
-        timeline.range("autograd::engine::evaluate_function: CheckpointBackward"),
-        timeline.forward("fkey"),
-    ):
+    with timeline.range(around), timeline.forward("fkey"):
         _forward(timeline)
     analysis = attribute(timeline.recording(graph(NODES, SITES)))
     assert rows(analysis, "phase") == [("recompute",)] * 4
