@@ -73,7 +73,9 @@ class Watch:
         seeds = _from_users(node, {n.name for n in made}, lambda name: self._old_of.get(name, ()))
         erased = self._erased(seeds, live)
         tag = node.meta.get("partitioner_tag")
-        same = [name for name in erased if self._before[name].meta.get("partitioner_tag") == tag]
+        tags = {name: self._before[name].meta.get("partitioner_tag") for name in erased}
+        # A node without a tag, as of a hook's sum, is in no half: it stands for all of them.
+        same = [name for name in erased if tag in (None, tags[name])]
         order = {name: index for index, name in enumerate(self._before)}
         call = fx.call_text(node)
         chosen = sorted(same or erased, key=lambda n: (self._before[n].call == call, order[n]))

@@ -76,6 +76,20 @@ def test_a_replacement_stays_in_its_half_of_the_joint_graph() -> None:
     assert replaced(watch) == {"neg_default": ["cos"]}
 
 
+def test_a_node_without_a_tag_replaced_tagged_and_untagged_ones() -> None:
+    """Compiled autograd adds a product to a gradient that was there; the sum has no tag."""
+    graph = Graph()
+    x = graph.given("x", 4, 4)
+    mm = graph.call(aten.mm.default, [x, x], name="mm", partitioner_tag="is_backward")
+    add = graph.call(aten.add.Tensor, [mm, x], name="add")
+    gm = graph.module(add)
+    watch = Watch(gm)
+    with gm.graph.inserting_before(add):
+        addmm = gm.graph.call_function(aten.addmm.default, (x, x, x))
+    put_in_place(gm, watch, add, addmm)
+    assert replaced(watch) == {"addmm_default": ["mm", "add"]}
+
+
 def test_without_a_pass_nothing_was_replaced() -> None:
     graph = Graph()
     assert Watch(graph.module(graph.call(aten.sin.default, [graph.given("x", 4)]))).replaced() == {}
