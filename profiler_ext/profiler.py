@@ -99,8 +99,10 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
 
     def stop(self) -> None:
         """End; the session is there when this returns."""
-        super().stop()
-        self._called_modules.leave()
+        try:
+            super().stop()
+        finally:
+            self._called_modules.leave()
 
     def step(self) -> None:
         """End a step."""
