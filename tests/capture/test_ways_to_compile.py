@@ -115,6 +115,7 @@ def region(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return inside.cos()
 
 
+@pytest.mark.skipif(not fx.has_autograd_backward(), reason="without a run, only the tag tells")
 @torchs_own_warnings
 def test_a_region_that_is_compiled_by_itself_keeps_its_phases_and_lines() -> None:
     profiler_ext.enable(strict=True)
