@@ -26,6 +26,7 @@ from profiler_ext.records import (
 )
 
 _Counts = tuple[tuple[int, int], ...]
+_TRITON = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
 
 
 def library_counts(events: Events, sites: Sequence[CallSite]) -> _Counts:
@@ -47,12 +48,13 @@ def library_counts(events: Events, sites: Sequence[CallSite]) -> _Counts:
     disputed = any(match.gap is GapReason.ALIGNMENT_MISMATCH for match in matches)
     if disputed or not is_plausible(calls[0].units, matches):
         return ()
-    counts = dict.fromkeys((n for n, s in enumerate(sites) if s.kind is SiteKind.EXTERN), 0)
-    for match, launches in zip(matches, calls[0].launches, strict=True):
-        if match.site in counts:
-            counts[match.site] += len(launches)
+    pairs = zip(matches, calls[0].launches, strict=True)
+    launched = Counter(match.site for match, own in pairs for _ in own)
+    counts = {at: launched[at] for at, s in enumerate(sites) if s.kind is SiteKind.EXTERN}
     # While a CUDA graph is recorded the driver may report no launches; that teaches nothing.
-    return tuple(sorted(counts.items())) if any(counts.values()) else ()
+    # A graph may be recorded in parts, with library calls between them that do launch.
+    is_recorded = any(not launched[at] for at, s in enumerate(sites) if s.kind in _TRITON)
+    return tuple((at, n) for at, n in counts.items() if n or not is_recorded)
 
 
 def settled_counts(

@@ -35,6 +35,16 @@ def test_the_wrapper_s_own_work_teaches_nothing_and_disturbs_nothing():
     assert _counts(_call(*ops)) == ((1, 2), (2, 1))
 
 
+def test_a_part_that_is_recorded_teaches_nothing_of_its_library_calls():
+    ops = (("triton_a", 0), ("aten::mm", 0), ("aten::mm", 2), ("triton_b", 0))
+    assert _counts(_call(*ops)) == ((2, 2),)
+
+
+def test_a_call_that_is_recorded_whole_teaches_nothing():
+    ops = (("triton_a", 0), ("aten::mm", 0), ("aten::mm", 0), ("triton_b", 0))
+    assert _counts(_call(*ops)) == ()
+
+
 def test_a_call_that_does_not_align_teaches_nothing():
     assert _counts(_call(("triton_b", 1), ("aten::mm", 1), ("triton_a", 1))) == ()
 
