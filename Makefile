@@ -19,6 +19,8 @@ GPU_OUT ?= gpu_check
 # A case takes half a minute; a command that may last ten starts none after these minutes.
 GPU_MINUTES ?= 8
 GPU_JOBS ?= 1
+# Test files run side by side; each process holds a torch.
+TEST_JOBS ?= 2
 
 # One version for development; pyproject.toml declares the range that users may have.
 DEV_TORCH := torch==2.13.0
@@ -44,7 +46,7 @@ demo: $(DEMO_READY)
 	@echo "ask it:  $(RUN) -m profiler_ext report $(OUT) --by module"
 
 test: lint
-	$(RUN) -m pytest --durations=10
+	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --durations=10
 
 test-torch:
 	@test -n "$(TORCH)" || { echo "say which torch: make test-torch TORCH=2.14.1"; exit 2; }

@@ -101,10 +101,10 @@ def _joint_nodes(
     model: Any, positional: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[FxNode, ...]:
     """Return the joint graph's ops; picking one of an op's results is none."""
-    from profiler_ext.capture.births import watched
-    from profiler_ext.capture.dynamo_graphs import DynamoGraph
-    from profiler_ext.capture.fx_nodes import Surroundings, describe_nodes
-    from profiler_ext.capture.joint import describe_joint
+    from profiler_ext.capture.nodes.births import watched
+    from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
+    from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_nodes
+    from profiler_ext.capture.nodes.joint import describe_joint
     from profiler_ext.torch_compat.joint_trace import MODEL, trace_joint
 
     with watched() as births:

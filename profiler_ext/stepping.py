@@ -12,7 +12,7 @@ from typing import Any
 import torch.compiler
 import torch.profiler
 
-from profiler_ext.capture.hooks import Capture
+from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.records import GraphInstance
 from profiler_ext.torch_compat import process
 

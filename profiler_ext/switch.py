@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from profiler_ext.capture.hooks import Capture
+from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.warmup import WarmupProfile
 
 _lock = threading.Lock()

@@ -47,6 +47,8 @@ ALLOWED = {
     "__init__": "autostart joint_table merging profiler session switch",
     "exporters": "errors kineto peaks records writing",
 }
+# The rooms within capture: each may import those before it, and the files beside them.
+CAPTURE = ("nodes", "sites", "told", "graphs", "hooks")
 OWNERS = {
     "torch": {
         "torch_compat",
@@ -85,6 +87,19 @@ def test_each_room_imports_only_what_lies_below_it():
         for module in MODULES.values()
         for name in targets(module)
         if MODULES[name].room not in {module.room, *ALLOWED[module.room].split()}
+    }
+    assert wrong == set()
+
+
+def test_rooms_within_capture_import_only_those_before_them():
+    rooms = {name: name.split(".")[2] for name in MODULES if name.count(".") == 3}
+    inner = {name: room for name, room in rooms.items() if name.startswith("profiler_ext.capture")}
+    assert set(inner.values()) == set(CAPTURE)
+    wrong = {
+        f"{name} imports {target}"
+        for name, room in inner.items()
+        for target in targets(MODULES[name])
+        if target in inner and CAPTURE.index(inner[target]) > CAPTURE.index(room)
     }
     assert wrong == set()
 

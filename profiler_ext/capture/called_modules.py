@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from profiler_ext.capture.module_paths import WRAPPED_UNDER
+from profiler_ext.capture.nodes.module_paths import WRAPPED_UNDER
 from profiler_ext.kineto.names import module_mark
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import points, process

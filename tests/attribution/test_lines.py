@@ -13,7 +13,7 @@ USER = Frame("/home/me/project/train.py", 10, "main")
 LIBRARY = Frame("/env/lib/site-packages/transformers/models/llama.py", 200, "forward")
 TORCH = Frame("/env/lib/site-packages/torch/nn/functional.py", 30, "linear")
 OPTIM = Frame("/env/lib/site-packages/torch/optim/adamw.py", 40, "step")
-OURS = Frame("/env/lib/site-packages/profiler_ext/capture/hooks.py", 50, "run")
+OURS = Frame("/env/lib/site-packages/profiler_ext/capture/hooks/installing.py", 50, "run")
 
 
 def test_the_models_line_is_the_innermost_outside_torch_triton_and_this_package():

@@ -12,8 +12,8 @@ import pytest
 
 import profiler_ext
 from profiler_ext import switch
-from profiler_ext.capture.correspondence import relabelled
-from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.capture.graphs.correspondence import relabelled
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
 from profiler_ext.records import CacheState, Frame, FxNode, GraphInstance, Provenance
 from profiler_ext.torch_compat import fx
 from tests.compiling import fresh_torch, torch

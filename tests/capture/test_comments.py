@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.fx
 
-from profiler_ext.capture.call_sites import PendingSite
-from profiler_ext.capture.comments import contradicted
-from profiler_ext.capture.placing import PlacedSite
-from profiler_ext.capture.wrapper_calls import WrapperCall
+from profiler_ext.capture.sites.call_sites import PendingSite
+from profiler_ext.capture.sites.comments import contradicted
+from profiler_ext.capture.sites.placing import PlacedSite
+from profiler_ext.capture.sites.wrapper_calls import WrapperCall
 from profiler_ext.records import SiteKind
 
 aten = torch.ops.aten

@@ -16,7 +16,7 @@ import torch._inductor.compile_fx
 import profiler_ext
 from profiler_ext import switch
 from profiler_ext.attribution.phases import CallContext, node_phase
-from profiler_ext.capture.hooks import Capture
+from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.records import CallSite, FxNode, GraphInstance, LineEvidence
 from tests.capture.test_hooks import cache_keys, generated_code
 

@@ -1,6 +1,6 @@
 """What torch tells in pieces is put together while a graph is compiled."""
 
-from profiler_ext.capture.compiles import Compiles
+from profiler_ext.capture.graphs.compiles import Compiles
 
 
 def test_each_kernel_that_a_combo_was_cut_into_has_its_own_nodes_in_the_order_of_the_calls():

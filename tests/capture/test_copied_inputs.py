@@ -7,8 +7,8 @@ import types
 import pytest
 import torch
 
-from profiler_ext.capture.compiles import Compiles
-from profiler_ext.capture.registry import Registry
+from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.torch_compat import inputs
 
 COPIES, NONE, OTHERS = (("ids",),), ((),), (("mask",),)

@@ -1,6 +1,6 @@
 """The shares model: the bytes that a node's own loads and stores move, then its arithmetic."""
 
-from profiler_ext.capture import cost
+from profiler_ext.capture.sites import cost
 from tests.capture.fx_graphs import Graph, aten
 
 BYTES = 4 * 8 * 4  # one float32 tensor of 4 x 8

@@ -2,7 +2,7 @@
 
 import operator
 
-from profiler_ext.capture.edges import made_of
+from profiler_ext.capture.sites.edges import made_of
 from tests.capture.fx_graphs import Graph, aten
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.capture.births import Birth
-from profiler_ext.capture.gradients import find_gradients
-from profiler_ext.capture.links import Link
+from profiler_ext.capture.nodes.births import Birth
+from profiler_ext.capture.nodes.gradients import find_gradients
+from profiler_ext.capture.nodes.links import Link
 from profiler_ext.torch_compat.autograd import Running
 
 ASKS = {"source_fn_stack": [("_autograd_grad", None)], "stack_trace": "asks"}

@@ -15,7 +15,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import profiler_ext
 from profiler_ext import switch
-from profiler_ext.capture import artifact_hooks, hooks
+from profiler_ext.capture.hooks import artifacts as artifact_hooks
+from profiler_ext.capture.hooks import installing as hooks
 from profiler_ext.errors import CaptureWarning, TorchCapabilityError
 from profiler_ext.records import CacheState, GapReason, LineEvidence
 from profiler_ext.torch_compat import points
@@ -175,14 +176,14 @@ def test_cpp_kernels_stay_untouched_unless_cpu_events_are_asked_for(
 
 
 OBSERVERS = {
-    "dynamo graph": ("profiler_ext.capture.graph_hooks", "describe_dynamo_graph"),
-    "passes": ("profiler_ext.capture.graph_hooks", "Watch"),
-    "joint graph": ("profiler_ext.capture.graph_hooks", "describe_joint"),
-    "call site": ("profiler_ext.capture.call_sites", "extern_site"),
-    "sealing": ("profiler_ext.capture.artifact_hooks", "seal"),
-    "nodes": ("profiler_ext.capture.sealing", "describe_nodes"),
-    "bytes": ("profiler_ext.capture.artifact_hooks", "to_bytes"),
-    "instance": ("profiler_ext.capture.instances", "compiled_here"),
+    "dynamo graph": ("profiler_ext.capture.hooks.graphs", "describe_dynamo_graph"),
+    "passes": ("profiler_ext.capture.hooks.graphs", "Watch"),
+    "joint graph": ("profiler_ext.capture.hooks.graphs", "describe_joint"),
+    "call site": ("profiler_ext.capture.sites.call_sites", "extern_site"),
+    "sealing": ("profiler_ext.capture.hooks.artifacts", "seal"),
+    "nodes": ("profiler_ext.capture.graphs.sealing", "describe_nodes"),
+    "bytes": ("profiler_ext.capture.hooks.artifacts", "to_bytes"),
+    "instance": ("profiler_ext.capture.graphs.instances", "compiled_here"),
 }
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from profiler_ext.capture import instances
-from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.capture.graphs import instances
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
 
 OLD = (Frame("/m/model.py", 10, "forward", "y = x * 3"),)

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch.fx
 
-from profiler_ext.capture.joint import JointGraph, describe_joint, filled_meta
-from profiler_ext.capture.links import Link
+from profiler_ext.capture.nodes.joint import JointGraph, describe_joint, filled_meta
+from profiler_ext.capture.nodes.links import Link
 from tests.capture.fx_graphs import Graph, aten
 
 FORWARD: dict[str, Any] = {"partitioner_tag": "is_forward"}

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from profiler_ext.capture.compiles import Compiles
-from profiler_ext.capture.registry import Registry
+from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.records import CallSite, GapReason, GraphInstance, Provenance, SiteKind
 from profiler_ext.store import to_bytes, with_digest, work_digest
 from tests.compiling import fresh_torch

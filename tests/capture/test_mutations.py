@@ -11,7 +11,7 @@ from torch._inductor.async_compile import AsyncCompile
 import profiler_ext
 from profiler_ext import switch
 from profiler_ext.attribution.phases import CallContext, node_phase
-from profiler_ext.capture.mutations import mutations, with_source
+from profiler_ext.capture.nodes.mutations import mutations, with_source
 from profiler_ext.records import Phase
 from tests.capture.fx_graphs import Graph, aten
 

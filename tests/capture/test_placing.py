@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import torch.fx
 
-from profiler_ext.capture.call_sites import PendingCall, PendingSite
-from profiler_ext.capture.placing import placed_sites
+from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
+from profiler_ext.capture.sites.placing import placed_sites
 from profiler_ext.records import SiteKind
 from profiler_ext.torch_compat.inductor import NestedGraph
 

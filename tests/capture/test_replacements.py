@@ -2,7 +2,7 @@
 
 import torch.fx
 
-from profiler_ext.capture.replacements import Watch
+from profiler_ext.capture.nodes.replacements import Watch
 from profiler_ext.torch_compat import fx
 from tests.capture.fx_graphs import Graph, aten
 

@@ -1,8 +1,8 @@
 """Which lines and modules are told of nodes whose compile nobody saw, and which are not."""
 
-from profiler_ext.capture.dynamo_graphs import DynamoGraph, Source
-from profiler_ext.capture.origins import Sourced
-from profiler_ext.capture.uncaptured import told_afresh, told_lines
+from profiler_ext.capture.graphs.uncaptured import told_afresh, told_lines
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.capture.nodes.origins import Sourced
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
 
 CALL = Frame("/m/model.py", 32, "forward", "x = block(x)")

@@ -2,9 +2,9 @@
 
 from textwrap import dedent
 
-from profiler_ext.capture.printed_graphs import PrintedGraph, read_graph
-from profiler_ext.capture.told_sites import told_nodes
-from profiler_ext.capture.wrapper_calls import wrapper_calls
+from profiler_ext.capture.sites.wrapper_calls import wrapper_calls
+from profiler_ext.capture.told.printed_graphs import PrintedGraph, read_graph
+from profiler_ext.capture.told.told_sites import told_nodes
 
 GRAPH = """
 class GraphModule(torch.nn.Module):

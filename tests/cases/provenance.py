@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.attribution.lines import SourceRoots
-from profiler_ext.capture.stacks import parse_stack
+from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.paths import expand
 from profiler_ext.records import Analysis, Frame, Settings
 from profiler_ext.torch_compat import points

@@ -1,0 +1,190 @@
+"""Owns the backward graphs that compiled autograd copies, and the way from a copy to its node.
+
+Compiled autograd copies the backward half of each forward into one graph, as AOTAutograd left
+it, before any Inductor pass. Its nodes are named ``aot<number>_<name>``; the number leads to
+the forward's compile in this process. What it copies is described from the graph itself; where
+torch wiped that (a cache had it), from the record of the compiled backward graph.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch.fx
+
+from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_node
+from profiler_ext.capture.nodes.joint import JointGraph, marks_of
+from profiler_ext.capture.nodes.origins import Origins, Sourced
+from profiler_ext.capture.nodes.stacks import parse_stack
+from profiler_ext.paths import shorten
+from profiler_ext.records import FxNode, GraphInstance, LineEvidence
+from profiler_ext.torch_compat import compiled_autograd, fx, process
+
+
+@dataclass(frozen=True, slots=True)
+class _Backward:
+    """A backward half, with what was known when it was made.
+
+    Attributes:
+        info: what torch keeps of it, while torch keeps it.
+        compile_id: of its forward.
+        joint: the joint graph that it was cut from.
+        dynamo: the forward's Dynamo graph.
+        registered: how many graph instances there were.
+    """
+
+    info: weakref.ref[Any]
+    compile_id: str | None
+    joint: JointGraph | None
+    dynamo: DynamoGraph | None
+    registered: int
+
+
+class Backwards:
+    """The backward halves of this process, by their number in AOTAutograd."""
+
+    def __init__(self, compiles: Compiles, graphs: Callable[[], Sequence[GraphInstance]]) -> None:
+        """Take what was seen of compiles, and the graph instances so far."""
+        self._compiles = compiles
+        self._graphs = graphs
+        self._made: dict[int, _Backward] = {}
+
+    def note(self, aot_id: int, info: object) -> None:
+        """Take down a backward half while its forward's compile is in force."""
+        gm = compiled_autograd.traced_graph(info)
+        marks = marks_of(gm.graph) if gm else frozenset()
+        self._made[aot_id] = _Backward(
+            info=weakref.ref(info),
+            compile_id=process.current_compile_id(),
+            joint=self._compiles.joint_of(marks),
+            dynamo=self._compiles.dynamo,
+            registered=len(self._graphs()),
+        )
+
+    def lead(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
+        """Return a Dynamo graph with the origins of its nodes, if compiled autograd made it."""
+        if not process.in_compiled_autograd():
+            return dynamo
+        return replace(dynamo, origins=self._origins(gm))
+
+    def _origins(self, gm: torch.fx.GraphModule) -> Origins:
+        copies = {node.name: compiled_autograd.copy_of(node.name) for node in gm.graph.nodes}
+        known = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies.values() if c}}
+        found: dict[str, Sourced] = {}
+        for node in gm.graph.nodes:
+            copy = copies[node.name]
+            if copy is None:
+                found[node.name] = _of_results(node, known) or _own(node, found)
+            elif copy.name in known[copy.aot_id]:
+                found[node.name] = known[copy.aot_id][copy.name]
+        return found
+
+    def _nodes(self, aot_id: int) -> Mapping[str, Sourced]:
+        made = self._made.get(aot_id)
+        info = made.info() if made else None
+        if made is None or info is None:
+            return {}
+        gm = compiled_autograd.traced_graph(info)
+        if gm is None:
+            return _renamed(self._cached(made), compiled_autograd.cached_graph(info))
+        if any("seq_nr" in node.meta for node in gm.graph.nodes):
+            return dict(_described(gm, made))
+        return _recorded(self._compiled(made))
+
+    def _cached(self, made: _Backward) -> GraphInstance | None:
+        """The compiled backward that came with its half from the cache, just before it."""
+        earlier = reversed(self._graphs()[: made.registered])
+        return next((graph for graph in earlier if _is_half(graph, made)), None)
+
+    def _compiled(self, made: _Backward) -> GraphInstance | None:
+        """The backward that was compiled: with its forward, or when it first ran."""
+        joint = made.joint.id if made.joint else None
+        halves = (graph for graph in self._graphs() if _is_half(graph, made))
+        return next((g for g in halves if joint and _joint(g) == joint), None)
+
+
+def _is_half(graph: GraphInstance, made: _Backward) -> bool:
+    return graph.is_backward and graph.compile_id == made.compile_id
+
+
+def _joint(graph: GraphInstance) -> str | None:
+    return graph.provenance.joint if graph.provenance else None
+
+
+def _recorded(graph: GraphInstance | None) -> dict[str, Sourced]:
+    """The nodes of a compiled backward graph, by their names before Inductor's passes."""
+    if graph is None:
+        return {}
+    joint = _joint(graph)
+    found: dict[str, Sourced] = {}
+    for node, evidence in zip(graph.nodes, graph.line_evidence, strict=True):
+        stack = tuple(replace(frame, file=shorten(frame.file)) for frame in node.stack)
+        origin = replace(node, joint=joint, stack=stack), evidence
+        found |= dict.fromkeys((*node.replaced, node.entry_name or node.name), origin)
+    return found
+
+
+def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> dict[str, Sourced]:
+    """The nodes of a cached backward graph by their new names: the same calls, in order."""
+    entered = graph.provenance.entered if graph and graph.provenance else ()
+    copied = fx.dependent_calls(gm.graph) if gm else ()
+    if [target for _, target in entered] != [target for _, target in copied]:
+        return {}
+    known = _recorded(graph)
+    pairs = zip(copied, entered, strict=True)
+    return {now: known[name] for (now, _), (name, _) in pairs if name in known}
+
+
+def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str, Sourced]]:
+    around = Surroundings(joint_of=lambda _: made.joint, dynamo=made.dynamo)
+    joint = made.joint.id if made.joint else None
+    for node in gm.graph.nodes:
+        if node.op == "call_function":
+            described = replace(describe_node(node, around), joint=joint)
+            is_led = bool(described.stack)
+            yield node.name, (described, LineEvidence.COMPILED if is_led else LineEvidence.ABSENT)
+
+
+def _of_results(node: torch.fx.Node, known: Mapping[int, Mapping[str, Sourced]]) -> Sourced | None:
+    """Return the origin of a copied op with several results: Dynamo names only those."""
+    for user in node.users:
+        copy = compiled_autograd.copy_of(user.name)
+        nodes = known[copy.aot_id] if copy else {}
+        result = nodes.get(copy.name) if copy else None
+        read = result[0].inputs[:1] if result else ()
+        found = next((origin for origin in nodes.values() if (origin[0].name,) == read), None)
+        if found is not None and found[0].target == fx.target_name(node.target):
+            return found
+    return None
+
+
+def _own(node: torch.fx.Node, found: Origins) -> Sourced:
+    """Return what Dynamo saw of a node that is no copy: a hook's work, or autograd's own."""
+    frames = parse_stack(fx.text(node.meta, "stack_trace"))
+    users = tuple(frame for frame in frames if not compiled_autograd.is_machinery(frame.file))
+    own = FxNode(
+        name=node.name,
+        target=fx.target_name(node.target),
+        stack=users,
+        source_fns=fx.source_fns(node.meta),
+    )
+    if users:
+        return own, LineEvidence.COMPILED
+    if gradients := compiled_autograd.summed_gradients(node):
+        own = replace(own, is_gradient_acc=True)
+        return _sum(own, [found[n.name][0] if n.name in found else own for n in gradients])
+    return own, LineEvidence.EAGER_BACKWARD
+
+
+def _sum(own: FxNode, gradients: Sequence[FxNode]) -> Sourced:
+    """Lead a sum of gradients to the line that they are of, where that is one line."""
+    places = {(gradient.stack, gradient.modules) for gradient in gradients}
+    stack, modules = places.pop()
+    if places or not stack:
+        return own, LineEvidence.EAGER_BACKWARD
+    return replace(own, stack=stack, modules=modules), LineEvidence.GRADIENT

@@ -1,0 +1,197 @@
+"""Owns what is known while a graph is compiled, for each thread, until it is sealed.
+
+A compile of one graph runs inside ``_compile_fx_inner``; autotuning may compile others
+within it, so call sites are kept by the graph that they belong to.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch.fx
+
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.nodes.joint import JointGraph, Marks, marks_of
+from profiler_ext.capture.nodes.replacements import Replaced
+from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
+from profiler_ext.records import Gap, Provenance
+from profiler_ext.torch_compat import fx, inductor, process
+
+_KEPT_GRAPHS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The provenance of a graph that was just compiled, and its bytes."""
+
+    provenance: Provenance
+    data: bytes
+
+
+@dataclass(slots=True)
+class InnerCompile:
+    """One ``_compile_fx_inner`` call: the graph as it entered, and what its passes did.
+
+    Attributes:
+        gm: the graph module; the passes change it in place.
+        entered: names of the call nodes as it entered.
+        order: names and targets, in order, of those that depend on an input.
+        started_ns: when it began.
+        replaced: for each graph what the post-grad passes' new nodes replaced.
+        marks: what tells the joint graph that it was cut from.
+        misses: how often the FX graph cache had missed before.
+        bypass: torch's reason why it bypassed the FX graph cache.
+        is_compiled: an artifact was made, so this is no cache hit.
+        sealed: the provenance and its bytes, once the graph was compiled; ``None`` on a cache hit.
+    """
+
+    gm: torch.fx.GraphModule
+    entered: frozenset[str]
+    order: tuple[tuple[str, str], ...]
+    started_ns: int
+    replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    marks: Marks = frozenset()
+    misses: int = 0
+    bypass: str | None = None
+    is_compiled: bool = False
+    sealed: Sealed | None = None
+
+
+class _PerThread(threading.local):
+    def __init__(self) -> None:
+        self.inner: list[InnerCompile] = []
+        self.sites: WeakKeyDictionary[Any, list[PendingSite | PendingCall]] = WeakKeyDictionary()
+        self.gaps: list[Gap] = []
+        self.unnamed_schedule: Any = None
+        self.combined: Sequence[Any] = ()
+        self.combo: deque[Sequence[Any]] = deque()
+
+
+class Compiles:
+    """The compiles under way, and the graphs of earlier stages that later ones need."""
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        self._thread = _PerThread()
+        self._dynamo: OrderedDict[str, DynamoGraph] = OrderedDict()
+        self._joints: OrderedDict[str, list[JointGraph]] = OrderedDict()
+        self._autograd_bypasses: OrderedDict[str, str] = OrderedDict()
+
+    def enter(self, gm: torch.fx.GraphModule) -> InnerCompile:
+        """Begin the compile of one graph."""
+        entered = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
+        inner = InnerCompile(gm, entered, fx.dependent_calls(gm.graph), time.perf_counter_ns())
+        inner.marks = marks_of(gm.graph)
+        inner.misses = inductor.cache_misses()
+        self._thread.inner.append(inner)
+        return inner
+
+    def leave(self) -> None:
+        """End the innermost compile."""
+        self._thread.inner.pop()
+
+    @property
+    def inner(self) -> InnerCompile | None:
+        """The innermost compile of this thread."""
+        return self._thread.inner[-1] if self._thread.inner else None
+
+    def add_site(self, site: PendingSite | PendingCall) -> None:
+        """Append a call site to the graph that code is being generated for."""
+        self.sites(inductor.current_graph()).append(site)
+        self._thread.unnamed_schedule = None
+
+    def sites(self, graph: Any) -> list[PendingSite | PendingCall]:
+        """Return the call sites of a graph so far."""
+        return self._thread.sites.setdefault(graph, [])
+
+    def keep_schedule(self, node_schedule: Any) -> None:
+        """Keep a schedule whose kernel torch has not named yet (a mix-order reduction)."""
+        self._thread.unnamed_schedule = node_schedule
+
+    def take_schedule(self) -> Any:
+        """Take the kept schedule, if there is one."""
+        found, self._thread.unnamed_schedule = self._thread.unnamed_schedule, None
+        return found
+
+    def keep_combo(self, combined: Sequence[Any], kernels: Sequence[Sequence[Any]]) -> None:
+        """Keep the nodes of each kernel that a combo was cut into, in the order of their calls.
+
+        Args:
+            combined: all nodes of the combo.
+            kernels: those of each kernel.
+        """
+        self._thread.combined, self._thread.combo = tuple(combined), deque(kernels)
+
+    def take_combo(self, schedule: Sequence[Any]) -> Sequence[Any]:
+        """Return what a kernel computes, of a schedule.
+
+        Torch reports each kernel of a combo with the nodes of them all
+        (``torch/_inductor/codegen/simd.py``, ``codegen_combo_kernel``).
+        """
+        waiting = self._thread.combo
+        if not waiting or tuple(schedule) != self._thread.combined:
+            return schedule
+        own = waiting.popleft()
+        if not waiting:
+            self._thread.combined = ()
+        return own
+
+    def add_gap(self, gap: Gap) -> None:
+        """Note what the graph under way will lack."""
+        self._thread.gaps.append(gap)
+
+    def take_gaps(self) -> tuple[Gap, ...]:
+        """Take the gaps of the graph that is being sealed."""
+        found, self._thread.gaps = tuple(self._thread.gaps), []
+        return found
+
+    def keep_dynamo(self, graph: DynamoGraph) -> None:
+        """Keep the Dynamo graph of the compile in force."""
+        _keep(self._dynamo, process.current_compile_id(), graph)
+
+    @property
+    def dynamo(self) -> DynamoGraph | None:
+        """The Dynamo graph of the compile in force."""
+        return self._dynamo.get(process.current_compile_id() or "")
+
+    def note_bypass(self, prepared: Any) -> None:
+        """Note whether torch will bypass the FX graph cache, from what it prepared as a key."""
+        if self.inner is not None:
+            self.inner.bypass = inductor.bypass_reason(prepared)
+
+    def keep_autograd_bypass(self, reason: str) -> None:
+        """Keep why torch bypassed AOTAutograd's cache in the compile in force."""
+        _keep(self._autograd_bypasses, process.current_compile_id(), reason)
+
+    @property
+    def autograd_bypass(self) -> str | None:
+        """Why torch bypassed AOTAutograd's cache in the compile in force."""
+        return self._autograd_bypasses.get(process.current_compile_id() or "")
+
+    def keep_joint(self, joint: JointGraph) -> None:
+        """Keep a joint graph until its halves are compiled."""
+        found = self._joints.get(process.current_compile_id() or "", [])
+        _keep(self._joints, process.current_compile_id(), [*found, joint])
+
+    def joint_of(self, marks: Marks) -> JointGraph | None:
+        """Return the joint graph of this compile that shares most nodes with a half of it.
+
+        After a reset of Dynamo a compile has the id of an older one: the last one counts.
+        """
+        joints = self._joints.get(process.current_compile_id() or "", [])
+        best = max(reversed(joints), key=lambda joint: joint.shared(marks), default=None)
+        return best if best is not None and best.shared(marks) else None
+
+
+def _keep(into: OrderedDict[str, Any], key: str | None, value: Any) -> None:
+    if key is not None:
+        into[key] = value
+        into.move_to_end(key)
+        while len(into) > _KEPT_GRAPHS:
+            into.popitem(last=False)

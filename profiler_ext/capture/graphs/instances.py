@@ -1,0 +1,149 @@
+"""Owns graph instances: compiled graphs as they live in this process, with its own lines.
+
+Which truth a line comes from, best first: the compile itself; on an FX graph cache hit the
+fresh graph, joined by node name; on an AOTAutograd hit this process's Dynamo graph, joined by
+source function or by position, only where both graphs have the same digest; where nothing of
+this process's source is known, the recorded line, if its text still stands in the file.
+
+A line that still stands may be another function's, which shares the cache entry. Where this
+process's stacks are known, a recorded stack counts only if it is one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from profiler_ext.capture.graphs.correspondence import agreed, led_here, relabelled
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.nodes.origins import Sourced
+from profiler_ext.paths import expand, stands
+from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What recorded stacks and modules are in this process, and the stacks that it has."""
+
+    stacks: Mapping[tuple[Frame, ...], tuple[Frame, ...]]
+    modules: Mapping[tuple[ModuleFrame, ...], tuple[ModuleFrame, ...]]
+    known: Set[tuple[Frame, ...]]
+
+
+def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
+    """Return the nodes of a graph that this process compiled."""
+    return tuple((node, _or_absent(node, LineEvidence.COMPILED)) for node in nodes)
+
+
+def from_fresh_graph(
+    recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]
+) -> tuple[Sourced, ...]:
+    """Return the recorded nodes with the metadata of the graph that entered Inductor just now.
+
+    The cache key covers the graph's code, so equal names are equal nodes. A node that a
+    pass made takes the metadata of the last node it replaced; but its op is the pass's own
+    (``prims.prepare_softmax_online``), as when it was compiled.
+    """
+    by_name = {node.name: node for node in fresh}
+    found = [(node, _fresh_node(node, by_name)) for node in recorded]
+    joined = [(node, other) for node, other in found if other is not None]
+    here = _Here(
+        agreed((node.stack, other.stack) for node, other in joined if node.stack),
+        agreed((node.modules, other.modules) for node, other in joined if node.modules),
+        {node.stack for node in fresh},
+    )
+    return tuple(
+        _led(node, here, LineEvidence.FRESH_GRAPH) if other is None else refreshed(node, other)
+        for node, other in found
+    )
+
+
+def refreshed(node: FxNode, found: FxNode) -> Sourced:
+    """Return a recorded node with the metadata of its node in the fresh graph."""
+    op = node.original_aten if node.entry_name is None else found.original_aten
+    kept = dataclasses.replace(
+        found,
+        name=node.name,
+        target=node.target,
+        original_aten=op,
+        inputs=node.inputs,
+        entry_name=node.entry_name,
+        replaced=node.replaced,
+        outputs=node.outputs,
+        is_random=node.is_random,
+    )
+    return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
+
+
+def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, ...]:
+    """Return the recorded nodes with the lines of this process's equal Dynamo graph."""
+    if dynamo.origins:
+        return from_record(provenance.nodes)
+    nodes, places = provenance.nodes, dynamo.places
+    stacks, modules = [n.stack for n in nodes], [n.modules for n in nodes]
+    here = _Here(
+        led_here(stacks, provenance.dynamo_stacks, [place.stack for place in places]),
+        led_here(modules, provenance.dynamo_modules, [place.modules for place in places]),
+        {place.stack for place in places},
+    )
+    labelled = relabelled(provenance, dynamo)
+    return tuple(_from_source(node, dynamo, here) for node in labelled)
+
+
+def from_record(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
+    """Return the recorded nodes; a line counts only where its text still stands."""
+    return tuple(_recorded(node) for node in nodes)
+
+
+def stale(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
+    """Return the recorded nodes of a graph that other source was compiled to."""
+    return tuple((node, LineEvidence.STALE) for node in nodes)
+
+
+def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
+    names = (*((node.entry_name,) if node.entry_name else ()), *reversed(node.replaced))
+    found = [fresh[name] for name in names if name in fresh]
+    # A product merged with a sum of gradients stands for the product, as when it was compiled.
+    work = (other for other in found if not other.is_gradient_acc)
+    return next(work, found[0] if found else None)
+
+
+def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> Sourced:
+    source = dynamo.sources.get(node.source_fns) if node.source_fns else None
+    if source is None:
+        return _led(node, here, LineEvidence.FRESH_DYNAMO)
+    # A nested region is traced on one module; the record knows which one each call was on.
+    modules = node.modules if "/" in node.name else source.modules
+    fresh = dataclasses.replace(node, stack=source.stack, modules=modules)
+    return fresh, LineEvidence.FRESH_DYNAMO
+
+
+def _led(node: FxNode, here: _Here, evidence: LineEvidence) -> Sourced:
+    """Lead a recorded stack to this process's; one that is not among its stacks is stale."""
+    modules = here.modules.get(node.modules, node.modules)
+    moved = dataclasses.replace(node, stack=here.stacks.get(node.stack, ()), modules=modules)
+    if moved.stack:
+        return moved, evidence
+    return (
+        _recorded(node)
+        if node.stack in here.known
+        else (node, _or_absent(node, LineEvidence.STALE))
+    )
+
+
+def _recorded(node: FxNode) -> Sourced:
+    if not node.stack:
+        return node, LineEvidence.ABSENT
+    is_there = all(stands(frame.file, frame.line, frame.code) for frame in node.stack)
+    return node, LineEvidence.RECORDED if is_there else LineEvidence.STALE
+
+
+def expanded(node: FxNode) -> FxNode:
+    """Return a node with this process's folders in its stack."""
+    stack = tuple(dataclasses.replace(f, file=expand(f.file)) for f in node.stack)
+    return dataclasses.replace(node, stack=stack)
+
+
+def _or_absent(node: FxNode, evidence: LineEvidence) -> LineEvidence:
+    return evidence if node.stack else LineEvidence.ABSENT

@@ -1,0 +1,173 @@
+"""Owns the graph instances of this process, in order of registration."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+from profiler_ext.capture.graphs import instances
+from profiler_ext.capture.graphs.cache_states import cache_state
+from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.recall import Recall
+from profiler_ext.errors import StoreError
+from profiler_ext.records import (
+    FxNode,
+    Gap,
+    GapReason,
+    GraphInstance,
+    Provenance,
+    SiteKind,
+)
+from profiler_ext.store import EntryState, Store, is_current, state_of, work_digest
+from profiler_ext.torch_compat import inductor, process
+
+CopiedInputs = tuple[tuple[str, ...], ...]
+"""For each CUDA graph that one call recorded, in order, the inputs that it copies."""
+
+
+class Registry:
+    """Makes a graph instance of each artifact that becomes ready in this process."""
+
+    def __init__(self, compiles: Compiles) -> None:
+        """Use what ``compiles`` saw."""
+        self._compiles = compiles
+        self._recall = Recall(compiles, _store)
+        self._lock = threading.Lock()
+        self._graphs: list[GraphInstance] = []
+        self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
+        self._to_learn: dict[int, int] = {}
+        self._copied: dict[int, list[CopiedInputs]] = {}
+
+    @property
+    def graphs(self) -> tuple[GraphInstance, ...]:
+        """The graph instances so far."""
+        return tuple(self._graphs)
+
+    def ride(self, artifact: Any, data: bytes) -> None:
+        """Put the record on its artifact, so that it goes where the artifact goes."""
+        if os.environ.get("PROFILER_EXT_RIDE", "1") != "0":
+            setattr(artifact, inductor.RIDING, data)
+
+    def is_known(self, artifact: Any) -> bool:
+        """Tell whether a cached artifact has a record: it carries one, or the store has it."""
+        if (riding := getattr(artifact, inductor.RIDING, None)) is not None and is_current(riding):
+            return True
+        key = inductor.cache_key(artifact)
+        paths = [] if key is None else _store().find(key)
+        return any(state_of(path.read_bytes()) is EntryState.OK for path in paths)
+
+    def instance_of(self, artifact: Any) -> GraphInstance | None:
+        """Return the instance of an artifact that is ready."""
+        found = self._by_artifact.get(id(artifact))
+        return found[1] if found is not None and found[0]() is artifact else None
+
+    def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
+        """Return the instance of an artifact that will be replayed, at its first two calls.
+
+        The first warms up, where libraries may still set themselves up; the second records.
+        """
+        instance = self.instance_of(artifact) if self._to_learn else None
+        if instance is None or not self._to_learn.get(instance.index):
+            return None
+        self._to_learn[instance.index] -= 1
+        return instance
+
+    def learn(self, graph: int, counts: tuple[tuple[int, int], ...]) -> None:
+        """Keep what calls of a graph taught, here and in the store; the later one knows better."""
+        if not counts:
+            return
+        with self._lock:
+            known = self._graphs[graph]
+            self._graphs[graph] = dataclasses.replace(known, library_counts=counts)
+        if known.provenance is not None:
+            _store().put_counts(work_digest(known.provenance), process.device_name(), counts)
+
+    def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
+        """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
+
+        A later call may record them anew, and copy others. One that recorded only some of them
+        replayed the rest, and which those are is not known.
+        """
+        instance = self.instance_of(artifact)
+        if instance is None:
+            return
+        with self._lock:
+            kept = self._copied.setdefault(instance.index, [])
+            if copied not in kept:
+                kept.append(copied)
+            is_whole = len(set(map(len, kept))) == 1
+            first, *others = kept if is_whole else [()]
+            self._graphs[instance.index] = dataclasses.replace(
+                self._graphs[instance.index], copied_inputs=first, copied_otherwise=tuple(others)
+            )
+
+    def register(
+        self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int
+    ) -> GraphInstance:
+        """Make the instance of an artifact that has become ready."""
+        inner = self._compiles.inner
+        key = inductor.cache_key(artifact)
+        around = self._compiles.autograd_bypass if inner else None
+        state, detail = cache_state(inner, key, around)
+        known = self._recall.recall(artifact, key, inner, is_backward=is_backward)
+        compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
+        stored_counts, gaps = _stored_counts(known.provenance) if is_replayed else ((), ())
+        with self._lock:
+            instance = GraphInstance(
+                index=len(self._graphs),
+                key=key,
+                compile_id=process.current_compile_id(),
+                is_backward=is_backward,
+                cache_state=state,
+                cache_detail=detail,
+                autograd_bypass=around,
+                compile_ns=compile_ns,
+                output_module=inductor.output_module(artifact),
+                provenance=known.provenance,
+                nodes=tuple(instances.expanded(node) for node, _ in known.nodes),
+                line_evidence=tuple(evidence for _, evidence in known.nodes),
+                runs_optimizer=any(_is_optimizer(node) for node, _ in known.nodes),
+                stored_counts=stored_counts,
+                gaps=(*known.gaps, *gaps),
+            )
+            self._graphs.append(instance)
+            self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
+            if is_replayed and _calls_libraries(instance.provenance):
+                self._to_learn[instance.index] = 2
+        return instance
+
+
+def _stored_counts(
+    provenance: Provenance | None,
+) -> tuple[tuple[tuple[int, int], ...], tuple[Gap, ...]]:
+    """Return what an earlier run learnt of a graph's library calls, or why it cannot be read."""
+    if provenance is None or not _calls_libraries(provenance):
+        return (), ()
+    try:
+        return _store().counts(work_digest(provenance), process.device_name()), ()
+    except StoreError as error:
+        return (), (Gap(GapReason.RECORD_UNREADABLE, str(error)),)
+
+
+def _calls_libraries(provenance: Provenance | None) -> bool:
+    sites = provenance.call_sites if provenance else ()
+    return any(site.kind is SiteKind.EXTERN for site in sites)
+
+
+def _store() -> Store:
+    return _store_in(inductor.cache_dir())
+
+
+@functools.cache
+def _store_in(cache_dir: str) -> Store:
+    return Store(Path(cache_dir) / "profiler_ext")
+
+
+def _is_optimizer(node: FxNode) -> bool:
+    return any("/torch/optim/" in frame.file for frame in node.stack)

@@ -1,0 +1,185 @@
+"""Owns the making of a provenance when a graph's artifact is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import torch.fx
+
+from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.correspondence import bound
+from profiler_ext.capture.nodes.buckets import open_buckets
+from profiler_ext.capture.nodes.fx_nodes import (
+    Nested,
+    Surroundings,
+    describe_nested,
+    describe_nodes,
+)
+from profiler_ext.capture.nodes.inputs import describe_inputs
+from profiler_ext.capture.nodes.joint import JointGraph, marks_of
+from profiler_ext.capture.sites.call_sites import partial_sum_site
+from profiler_ext.capture.sites.comments import contradicted
+from profiler_ext.capture.sites.placing import PlacedSite, placed_sites
+from profiler_ext.capture.sites.wrapper_calls import WrapperCall, wrapper_calls
+from profiler_ext.records import Gap, GapReason, Provenance, SiteKind
+from profiler_ext.store import with_digest
+from profiler_ext.torch_compat import inductor, inputs, process, schedules
+
+_GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.CPP)
+_Calls = dict[str, tuple[WrapperCall, ...]]
+
+
+def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule) -> Provenance:
+    """Make the provenance of a graph that was just compiled.
+
+    Args:
+        compiles: what was seen while it was compiled.
+        artifact: the ``CompiledFxGraph`` under construction.
+        graph: its ``GraphLowering``.
+        gm: the graph after all passes.
+
+    Returns:
+        The record, with its digest.
+    """
+    calls = wrapper_calls(inductor.wrapper_source(artifact) or "")
+    sites = placed_sites(compiles.sites(graph), compiles.sites)
+    sites = _with_partial_sums(sites, calls.get("call", ()), graph)
+    wrong = contradicted(sites, calls)
+    doubts = (*compiles.take_gaps(), *_contradictions(sites, calls), *_doubted(sites, wrong))
+    sites = [placed.without_nodes() if at in wrong else placed for at, placed in enumerate(sites)]
+    around = surroundings(compiles, gm)
+    inner = describe_nested(_nested_nodes(sites), around)
+    given = describe_inputs(inputs.changing_inputs(artifact, gm), around)
+    sealed = [p.site.sealed(n, p.path, p.prefix, p.within) for n, p in enumerate(sites)]
+    opened, parts = open_buckets(sealed, gm.graph.nodes, around)
+    provenance = Provenance(
+        digest="",
+        torch_version=process.version(),
+        is_backward=bool(graph.is_backward),
+        is_inference=inductor.graph_is_inference(graph),
+        joint=joint.id if (joint := around.joint_of(gm.graph)) else None,
+        dynamo_digest=None,
+        nodes=(*describe_nodes(gm.graph.nodes, around), *inner, *given, *parts),
+        entered=_entered(compiles) if graph.is_backward else (),
+        call_sites=opened,
+        gaps=doubts,
+    )
+    return with_digest(bound(provenance, around.dynamo))
+
+
+def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
+    return compiles.inner.order if compiles.inner else ()
+
+
+def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:
+    """Return what the records of a graph's nodes need from around it."""
+    inner = compiles.inner
+    known: dict[torch.fx.Graph, JointGraph | None] = {}
+
+    def joint_of(graph: torch.fx.Graph) -> JointGraph | None:
+        if graph not in known:
+            marks = inner.marks if inner and graph is gm.graph else marks_of(graph)
+            known[graph] = compiles.joint_of(marks)
+        return known[graph]
+
+    return Surroundings(
+        joint_of=joint_of,
+        dynamo=compiles.dynamo,
+        entered=inner.entered if inner else frozenset(),
+        replaced=inner.replaced if inner else {},
+    )
+
+
+def _nested_nodes(sites: list[PlacedSite]) -> dict[str, Nested]:
+    """The nodes outside the outermost graph that call sites compute, by qualified name."""
+    return {
+        name: Nested(node, placed.caller or _carrier(placed, name))
+        for placed in sites
+        for name, node in placed.site.qualified(placed.prefix)
+        if "/" in name
+    }
+
+
+def _carrier(placed: PlacedSite, name: str) -> torch.fx.Node | None:
+    """The node of a template that carries the graph of an inlined node."""
+    return next((n for n in placed.site.nodes if name.startswith(f"{n.name}/")), None)
+
+
+def _with_partial_sums(
+    sites: list[PlacedSite], calls: tuple[WrapperCall, ...], graph: Any
+) -> list[PlacedSite]:
+    """Add the eager last stage of mix-order reductions where the wrapper's text has it.
+
+    Upstream writes these lines without reporting a call site
+    (``torch/_inductor/codegen/simd.py``, ``_codegen_mix_order_reduction``).
+    """
+    if not any(call.partial for call in calls):
+        return sites
+    waiting = iter(sites)
+    merged: list[PlacedSite] = []
+    for call in calls:
+        node = schedules.buffer_value(graph, call.buffer) if call.partial and call.buffer else None
+        if node is not None and call.buffer is not None:
+            site = partial_sum_site(node, call.buffer, call.callee)
+            merged.append(PlacedSite(site, f"{len(merged)}"))
+        elif call.generated:
+            merged += _up_to(waiting, call.callee)
+    return _renumbered([*merged, *waiting])
+
+
+def _renumbered(sites: list[PlacedSite]) -> list[PlacedSite]:
+    """Number the outermost sites anew; a nested site keeps its place in its own graph."""
+    return [
+        placed if placed.prefix else dataclasses.replace(placed, path=str(number))
+        for number, placed in enumerate(sites)
+    ]
+
+
+def _up_to(waiting: Any, callee: str) -> list[PlacedSite]:
+    taken = []
+    for placed in waiting:
+        taken.append(placed)
+        if placed.site.kernel == callee and not placed.prefix:
+            break
+    return taken
+
+
+def _contradictions(sites: list[PlacedSite], calls: _Calls) -> tuple[Gap, ...]:
+    """The second rule: the generated kernels in the wrapper's text, in order, are the sites'.
+
+    Each function of the text is compared by itself; a nested graph may be called often.
+    """
+    if not calls and any(placed.site.kind in _GENERATED for placed in sites):
+        return (Gap(GapReason.CALL_SITES_UNVERIFIED, "the wrapper is not Python text"),)
+    expected = _recorded(sites)
+    users = {p.site.kernel for p in sites if p.site.kind is SiteKind.USER_TRITON}
+    found = {
+        name: [c.callee for c in called if c.generated and c.callee not in users]
+        for name, called in calls.items()
+    }
+    wrong = [name for name, kernels in expected.items() if found.get(name, []) != kernels]
+    wrong += [name for name, kernels in found.items() if kernels and name not in expected]
+    if not wrong:
+        return ()
+    return (Gap(GapReason.CALL_SITES_UNVERIFIED, f"the wrapper's text differs in {wrong}"),)
+
+
+def _doubted(sites: list[PlacedSite], wrong: Collection[int]) -> tuple[Gap, ...]:
+    """Sites that lost their nodes, since the comment above the launch names other ops."""
+    names = sorted({sites[at].site.kernel for at in wrong})
+    detail = f"the generated code's comments name other ops for {names}"
+    return (Gap(GapReason.CALL_SITES_UNVERIFIED, detail),) if names else ()
+
+
+def _recorded(sites: list[PlacedSite]) -> dict[str, list[str]]:
+    """The generated kernels of each function, as recorded for its first call."""
+    first: dict[str, str] = {}
+    kernels: dict[str, list[str]] = {}
+    for placed in sites:
+        if first.setdefault(placed.function, placed.prefix) == placed.prefix:
+            own = kernels.setdefault(placed.function, [])
+            if placed.site.kind in _GENERATED:
+                own.append(placed.site.kernel)
+    return kernels

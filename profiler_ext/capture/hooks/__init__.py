@@ -1,0 +1,1 @@
+"""Owns the hooks: what each observes in torch, and how all are installed and removed."""

@@ -1,0 +1,154 @@
+"""Owns what is kept of a joint graph, which is cut into a forward and a backward."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch.fx
+
+from profiler_ext.capture.nodes.births import Births, as_made
+from profiler_ext.capture.nodes.bodies import Bodies, is_traced_again
+from profiler_ext.capture.nodes.gradients import find_gradients
+from profiler_ext.capture.nodes.links import Link, find_links, is_forward
+from profiler_ext.capture.nodes.mutations import Mutations
+from profiler_ext.torch_compat import fx, inputs
+
+Marks = frozenset[tuple[str, int | None]]
+"""A graph's nodes by their names and numbers; names alone are those of many graphs."""
+
+Call = tuple[str, tuple[str, ...]]
+"""An operator, and the names of the tensors it is called with."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointGraph:
+    """What is kept of a joint graph until its halves are compiled.
+
+    Attributes:
+        id: digest of its nodes; the halves carry it.
+        names: its nodes.
+        links: backward node to forward node.
+        forward: the forward nodes' metadata, for what a later pass lost.
+        replaced: nodes that a pattern made, with the metadata of what they replaced.
+        mutations: epilogue copies, with where the mutation was made.
+        sources: where nodes come from that say something else: those of gradients that are
+            taken inside the traced function, and what a pass overwrote.
+        bodies: nodes of the backward bodies of higher-order ops, by qualified names.
+        random: the random calls, by operator and inputs; the partitioner wraps them anew.
+        marks: what tells a half of it.
+        outputs: the nodes that yield the outputs of Dynamo's graph, with their metadata.
+    """
+
+    id: str
+    names: frozenset[str]
+    links: Mapping[str, Link]
+    forward: Mapping[str, fx.Meta]
+    replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]] = field(default_factory=dict)
+    mutations: Mutations = field(default_factory=dict)
+    sources: Mapping[str, fx.Meta] = field(default_factory=dict)
+    bodies: Bodies = field(default_factory=dict)
+    marks: Marks = frozenset()
+    random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
+    outputs: Mapping[int, tuple[str, fx.Meta]] = field(default_factory=dict)
+
+    def shared(self, marks: Marks) -> int:
+        """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""
+        if any(number is not None for _, number in marks):
+            return len(self.marks & marks)
+        return sum(name in self.names for name, _ in marks)
+
+
+def describe_joint(
+    gm: torch.fx.GraphModule,
+    replaced: Mapping[str, tuple[tuple[str, fx.Meta], ...]],
+    mutations: Mutations | None = None,
+    births: Births | None = None,
+    overwritten: Mapping[str, fx.Meta] | None = None,
+) -> JointGraph:
+    """Describe a joint graph after its passes and before it is cut.
+
+    Args:
+        gm: the graph.
+        replaced: what the nodes that its passes made replaced.
+        mutations: where its epilogue copies' values were made, looked up before the passes.
+        births: how its nodes were made.
+        overwritten: what nodes said of their origin before a pass overwrote it.
+    """
+    nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
+    was = overwritten or {}
+    metas: dict[str, fx.Meta] = {n.name: {**n.meta, **was.get(n.name, {})} for n in nodes}
+    metas = {name: filled_meta(meta, replaced.get(name, ())) for name, meta in metas.items()}
+    gradients = find_gradients(as_made(births or {}, was))
+    links = {} if is_traced_again(births or {}) else find_links(nodes, metas)
+    return JointGraph(
+        id=_digest(nodes),
+        names=frozenset(node.name for node in nodes),
+        links={**links, **gradients.links},
+        forward={name: meta for name, meta in metas.items() if is_forward(meta)},
+        replaced=replaced,
+        mutations=mutations or {},
+        marks=marks_of(gm.graph),
+        sources=_merged(was, gradients.sources),
+        random={_call(n.target, n.args): (n.name, n.meta) for n in nodes if fx.is_random(n)},
+        outputs={
+            at: (node.name, metas[node.name])
+            for at, node in inputs.outputs(gm.graph).items()
+            if node.name in metas
+        },
+    )
+
+
+def marks_of(graph: torch.fx.Graph) -> Marks:
+    """Return what tells which joint graph a graph was cut from."""
+    nodes = (node for node in graph.nodes if node.op == "call_function")
+    return frozenset((node.name, fx.integer(node.meta, "seq_nr")) for node in nodes)
+
+
+def wrapped_call(node: torch.fx.Node) -> Call | None:
+    """Return the call that a higher-order op carries, ``None`` for any other node.
+
+    To replay random numbers the partitioner puts an op into ``graphsafe_run_with_rng_state``
+    and copies no metadata (``torch/_functorch/partitioners.py``, ``functionalize_rng_ops``).
+    """
+    carried = fx.carried_op(node)
+    if carried is None:
+        return None
+    return _call(carried, node.args[node.args.index(carried) + 1 :])
+
+
+def _call(target: object, args: Iterable[object]) -> Call:
+    named = tuple(value.name for value in args if isinstance(value, torch.fx.Node))
+    return fx.target_name(target), named
+
+
+def filled_meta(meta: fx.Meta, replaced: Iterable[tuple[str, fx.Meta]]) -> fx.Meta:
+    """Return a node's metadata, what a pattern lost taken from the node it mainly replaced.
+
+    The last replaced node with a stack stands for all: it is the one whose value the new
+    node yields.
+    """
+    row = main_row(replaced)
+    if row is None or ("seq_nr" in meta and meta.get("stack_trace")):
+        return meta
+    return {**row[1], **{key: value for key, value in meta.items() if value is not None}}
+
+
+def main_row(replaced: Iterable[tuple[str, fx.Meta]]) -> tuple[str, fx.Meta] | None:
+    """Return the replaced node that a new node stands for: the last one with a source.
+
+    A product that a pattern merged with a sum of gradients stands for the product.
+    """
+    rows = [row for row in replaced if row[1].get("stack_trace") or "seq_nr" in row[1]]
+    work = [row for row in rows if not row[1].get("is_gradient_acc")]
+    return next(reversed(work or rows), None)
+
+
+def _merged(one: Mapping[str, fx.Meta], other: Mapping[str, fx.Meta]) -> dict[str, fx.Meta]:
+    return {name: {**one.get(name, {}), **other.get(name, {})} for name in (*one, *other)}
+
+
+def _digest(nodes: list[torch.fx.Node]) -> str:
+    text = "\n".join(f"{node.name} {fx.target_name(node.target)}" for node in nodes)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,226 @@
+"""Owns the call sites of a graph while Inductor writes its wrapper, in program order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch.fx
+
+from profiler_ext.capture.nodes.bodies import inner_prefix
+from profiler_ext.capture.sites import cost
+from profiler_ext.capture.sites.edges import made_of
+from profiler_ext.capture.sites.exact_nodes import exact_nodes
+from profiler_ext.records import CallSite, NestedIn, SiteKind
+from profiler_ext.torch_compat import fx, inductor, schedules, traffic
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSite:
+    """A call site with its live FX nodes, until the graph is sealed.
+
+    Attributes:
+        kind: what is launched.
+        kernel: the kernel's name.
+        op: the extern's operator as the profiler spells it.
+        nodes: what it computes.
+        reads: names of the buffers read.
+        writes: names of the buffers written.
+        inlined: nodes of graphs that its template has inlined, by their qualified names.
+        graph: the FX graph that it stands in; ``None`` where that does not matter.
+        moved_bytes: what it loads and stores, where its schedule tells.
+        limits: for each node, how often the kernel computes an element of it at most; empty
+            where that is not known.
+        is_commented: the comment above the launch names the ops of all its nodes.
+    """
+
+    kind: SiteKind
+    kernel: str
+    op: str | None
+    nodes: tuple[torch.fx.Node, ...]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    inlined: tuple[tuple[str, torch.fx.Node], ...] = ()
+    graph: torch.fx.Graph | None = None
+    moved_bytes: int | None = None
+    limits: tuple[int, ...] = ()
+    is_commented: bool = True
+
+    def sealed(
+        self, ordinal: int, path: str, prefix: str, within: tuple[NestedIn, ...] = ()
+    ) -> CallSite:
+        """Return the site as a record.
+
+        Args:
+            ordinal: its place in program order.
+            path: its place as a path through nested graphs.
+            prefix: what names the graph that it stands in; ``""`` for the outermost.
+            within: the calls of nested graphs that it stands in.
+        """
+        inlined = tuple(node for _, node in self.inlined)
+        flops = cost.all_operations(self.nodes, self.limits) + cost.all_operations(inlined)
+        moved = cost.moved_bytes(self.nodes) if self.moved_bytes is None else self.moved_bytes
+        names = tuple(name for name, _ in self.qualified(prefix))
+        return CallSite(
+            ordinal=ordinal,
+            path=path,
+            kind=self.kind,
+            kernel=self.kernel,
+            op=self.op,
+            nodes=names,
+            weights=cost.weights(self.nodes, inlined),
+            reads=self.reads,
+            writes=self.writes,
+            bytes_moved=str(moved),
+            flops=str(flops),
+            within=within,
+        )
+
+    def qualified(self, prefix: str) -> tuple[tuple[str, torch.fx.Node], ...]:
+        """Return its nodes with their names in the provenance."""
+        outer = prefix.rpartition("/")[0].rpartition("/")[0]
+        outer = outer + "/" if outer else ""
+        own = tuple(((prefix if self._owns(n) else outer) + n.name, n) for n in self.nodes)
+        return own + tuple((prefix + name, node) for name, node in self.inlined)
+
+    def _owns(self, node: torch.fx.Node) -> bool:
+        """Whether a node is of the site's graph; a layout copy may stem from the graph around."""
+        return self.graph is None or node.graph is self.graph
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call of nested graphs: their sites stand in its place, once for each call.
+
+    Attributes:
+        node: the node around, ``invoke_subgraph`` or ``cond``.
+        graphs: the graphs called, or chosen between.
+    """
+
+    node: torch.fx.Node | None
+    graphs: tuple[inductor.NestedGraph, ...]
+
+
+def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
+    """Describe the launch of a kernel that Inductor generated."""
+    scheduled = list(schedules.scheduled_nodes(node_schedule))
+    computed: Counter[torch.fx.Node] = Counter()
+    is_commented = schedules.is_commented(node_schedule)
+    for one in scheduled:
+        inputs = made_of if one.copied is None else partial(_copy_of, one)
+        exact = exact_nodes(one.origins, one.written, one.read, inputs)
+        computed.update(dict.fromkeys(exact, one.traffic.iterations))
+        is_commented = is_commented and exact <= one.origins
+    graph = inductor.current_fx_graph()
+    nodes = {node for node in computed if node.graph is graph} or set(computed)
+    written = {name for one in scheduled for name in one.writes}
+    read = {name for one in scheduled for name in one.reads} - written
+    kind, ordered = generated_kind(kernel), _in_graph_order(nodes)
+    inlined = _inlined(ordered) if kind is SiteKind.TRITON_TEMPLATE else ()
+    return PendingSite(
+        kind,
+        kernel,
+        None,
+        ordered,
+        tuple(sorted(read)),
+        tuple(sorted(written)),
+        inlined,
+        graph,
+        traffic.moved_bytes(one.traffic for one in scheduled),
+        # A template's body runs once for each of its outputs, and loops over what it sums.
+        () if kind is SiteKind.TRITON_TEMPLATE else tuple(computed[node] for node in ordered),
+        is_commented,
+    )
+
+
+def _copy_of(one: schedules.ScheduledNode, node: torch.fx.Node) -> Iterable[torch.fx.Node]:
+    """What a node's value is made of in a buffer that holds one input of an op."""
+    if node is one.written and one.copied is not None:
+        return (one.copied,)
+    return made_of(node)
+
+
+def extern_site(kernel: Any, name: str) -> PendingSite:
+    """Describe the call of a library, or of a Triton kernel that the user wrote."""
+    origin = inductor.extern_origin(kernel)
+    nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
+    user_triton = inductor.is_user_triton(kernel)
+    ordered = _in_graph_order({drawn for node in nodes for drawn in fx.drawn_for(node)})
+    return PendingSite(
+        kind=SiteKind.USER_TRITON if user_triton else SiteKind.EXTERN,
+        kernel=name,
+        op=None if user_triton else _op_of(kernel, name, next(iter(ordered[-1:]), None)),
+        nodes=ordered,
+        reads=inductor.extern_reads(kernel),
+        writes=inductor.extern_writes(kernel),
+        graph=inductor.current_fx_graph(),
+    )
+
+
+def nested_call(kernel: Any) -> PendingCall | None:
+    """Describe the call of nested graphs, ``None`` for any other extern kernel."""
+    graphs = inductor.nested_graphs(kernel)
+    if not graphs:
+        return None
+    origin = inductor.extern_origin(kernel)
+    nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
+    return PendingCall(next(iter(_in_graph_order(nodes)[-1:]), None), graphs)
+
+
+def predicate_site(node: torch.fx.Node) -> PendingSite:
+    """Describe the read of the predicate that chooses between nested graphs."""
+    return PendingSite(SiteKind.EXTERN, "aten::item", "aten::item", (node,))
+
+
+def partial_sum_site(node: torch.fx.Node, buffer: str, operation: str) -> PendingSite:
+    """Describe the eager reduction that finishes a mix-order reduction's partial values."""
+    op = f"aten::{operation}"
+    return PendingSite(SiteKind.EXTERN, op, op, (node,), writes=(buffer,))
+
+
+def _inlined(nodes: tuple[torch.fx.Node, ...]) -> tuple[tuple[str, torch.fx.Node], ...]:
+    """The nodes of the graphs that a template's node carries: a ``score_mod``, a mask."""
+    return tuple(
+        (inner_prefix(outer.name, name, len(graphs)) + inner.name, inner)
+        for outer in nodes
+        for graphs in [list(fx.nested(outer))]
+        for name, module in graphs
+        for inner in module.graph.nodes
+        if inner.op == "call_function"
+    )
+
+
+def generated_kind(kernel: str) -> SiteKind:
+    """Return what a kernel that Inductor generated is, by its name."""
+    if kernel.startswith("cpp"):
+        return SiteKind.CPP
+    return SiteKind.TRITON_TEMPLATE if kernel.startswith("triton_tem") else SiteKind.TRITON
+
+
+def _op_of(kernel: Any, name: str, node: torch.fx.Node | None) -> str | None:
+    return inductor.extern_op(kernel, node) or spelled_op(name)
+
+
+def spelled_op(name: str) -> str | None:
+    """``extern_kernels.mm`` and ``aten.sort.default`` as the profiler spells them."""
+    parts = name.removeprefix("torch.ops.").split(".")
+    if parts[0] == "extern_kernels":
+        return f"aten::{parts[-1]}"
+    if parts[0] == "higher_order":
+        return None
+    return f"{parts[0]}::{parts[1]}" if len(parts) >= 2 else None
+
+
+def _last_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes whose value leaves the set: what a call yields."""
+    graph = inductor.current_fx_graph()
+    called = {node for node in origins if node.op == "call_function"}
+    called = {node for node in called if node.graph is graph} or called
+    return {node for node in called if not set(node.users) & called}
+
+
+def _in_graph_order(nodes: set[torch.fx.Node]) -> tuple[torch.fx.Node, ...]:
+    return tuple(sorted((n for n in nodes if n.op == "call_function"), key=fx.position))
