@@ -10,7 +10,7 @@ import torch.fx
 
 from profiler_ext.torch_compat.copies import copied_input
 from profiler_ext.torch_compat.fx import COLLECTIVES, position, target_name
-from profiler_ext.torch_compat.inductor import current_graph, is_extern
+from profiler_ext.torch_compat.inductor import current_fx_graph, current_graph, is_extern
 from profiler_ext.torch_compat.traffic import Traffic, traffic
 
 
@@ -157,6 +157,8 @@ def _last_origin(buffer: Any) -> torch.fx.Node | None:
     own = set(getattr(buffer, "origins", ()) or ())
     if not is_extern(buffer):  # a generated kernel makes a collective's input, no more
         own = {node for node in own if not target_name(node.target).startswith(COLLECTIVES)}
+    # In the body of a branch, what the graph around lists for the call is no part of the body.
+    own = {node for node in own if node.graph is current_fx_graph()} or own
     last = [node for node in own if not set(node.users) & own]
     return max(last, key=position, default=None)
 
