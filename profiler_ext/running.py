@@ -107,7 +107,9 @@ def run(request: Request) -> Outcome:
     if failures:
         raise failures[0]
     session = profiler.sessions[-1] if profiler.sessions else None
-    remarks = _remarks(request, session, ends.count)
+    remarks = (
+        (_failed(code, session, ends.count),) if code else _remarks(request, session, ends.count)
+    )
     return Outcome(code or (0 if ends.count else NEVER_STEPPED), session, remarks)
 
 
@@ -217,6 +219,11 @@ def _check_target(request: Request) -> None:
 def _user_roots(request: Request) -> tuple[str, ...]:
     own = Path.cwd() if request.is_module else Path(request.target).resolve().parent
     return tuple(dict.fromkeys((str(own), str(Path.cwd()))))
+
+
+def _failed(code: int, session: Session | None, steps: int) -> str:
+    kept = "nothing was recorded" if session is None else "what was recorded until then is kept"
+    return f"the script ended with exit code {code} after {steps} steps; {kept}"
 
 
 def _remarks(request: Request, session: Session | None, steps: int) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import takewhile
 
 from profiler_ext.records import FxNode, GraphInstance, ModuleFrame
 
@@ -49,6 +51,27 @@ def module_of(
         return innermost_module(node, called)
     modules = forwards.get(node.joint or joint or "", set())
     return None if len(modules) > 1 else innermost_module(node, next(iter(modules), None))
+
+
+def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
+    """Give each sum of gradients the modules that hold all that it sums.
+
+    Torch keeps none: a tensor is used more than once in the innermost module around its uses.
+
+    Args:
+        nodes: the nodes of a graph, in graph order.
+    """
+    known: dict[str, tuple[ModuleFrame, ...]] = {}
+    for node in nodes:
+        if node.is_gradient_acc and not node.modules:
+            node = replace(node, modules=_common([known.get(name, ()) for name in node.inputs]))
+        known[node.name] = node.modules
+        yield node
+
+
+def _common(modules: list[tuple[ModuleFrame, ...]]) -> tuple[ModuleFrame, ...]:
+    shared = zip(*modules, strict=False)
+    return tuple(each[0] for each in takewhile(lambda each: len(set(each)) == 1, shared))
 
 
 def innermost_module(node: FxNode, called: ModuleFrame | None) -> ModuleFrame | None:

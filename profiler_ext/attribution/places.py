@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from profiler_ext.attribution.lines import SourceRoots
-from profiler_ext.attribution.modules import ModulesOfJoints, module_of
+from profiler_ext.attribution.modules import ModulesOfJoints, module_of, with_modules_of_sums
 from profiler_ext.attribution.phases import (
     CallContext,
     is_leaked,
@@ -136,7 +136,8 @@ def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapR
 def _named_nodes(graph: GraphInstance) -> dict[str, tuple[FxNode, LineEvidence]]:
     absent = [LineEvidence.ABSENT] * (len(graph.nodes) - len(graph.line_evidence))
     evidence = [*graph.line_evidence, *absent]
-    return {node.name: (node, e) for node, e in zip(graph.nodes, evidence, strict=True)}
+    nodes = with_modules_of_sums(graph.nodes)
+    return {node.name: (node, e) for node, e in zip(nodes, evidence, strict=True)}
 
 
 def annotation_text(node: FxNode) -> str | None:

@@ -214,6 +214,27 @@ def test_what_compiled_autograd_copied_has_the_module_of_the_forward_where_that_
     ]
 
 
+def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums():
+    root, block = ModuleFrame("", "Net"), ModuleFrame("blocks.0", "Block")
+    up, down = (ModuleFrame(f"blocks.0.{name}", "Linear") for name in ("up", "down"))
+    one = node("mm", 1, modules=(root, block, up))
+    other = node("mm_1", 2, modules=(root, block, down))
+    third = node("mm_2", 3, modules=(root,))
+    gathered = {"is_gradient_acc": True, "modules": ()}
+    inner = node("add", 4, inputs=("mm", "mm_1"), **gathered)
+    outer = node("add_1", 5, inputs=("add", "mm_2"), **gathered)
+    nodes = [one, other, third, inner, outer]
+    table = PlaceTable((graph(nodes, [triton("triton_0", "add", "add_1")]),), Settings())
+    places = [table.add_node(0, each.name, CallContext()) for each in nodes]
+    assert [table.places[place].module for place in places] == [
+        "blocks.0.up",
+        "blocks.0.down",
+        "",
+        "blocks.0",
+        "",
+    ]
+
+
 def test_what_is_told_of_a_graph_leaves_a_module_open_where_a_fresh_graph_says_the_root():
     bare = node("mm", 1, modules=())
     made = graph([bare], [extern("mm", "mm")], evidence=LineEvidence.TOLD)

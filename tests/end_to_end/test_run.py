@@ -207,6 +207,15 @@ def test_an_exception_leaves_the_script_s_own_traceback_and_a_session(
     assert steps(out())[:4] == [1, 2, 3, 4]
 
 
+def test_of_a_script_that_fails_before_its_first_step_no_advice_is_given(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("import there_is_no_such_package") == 1
+    assert [line for line in capfd.readouterr().err.splitlines() if "profiler-ext:" in line] == [
+        "profiler-ext: the script ended with exit code 1 after 0 steps; nothing was recorded"
+    ]
+
+
 def test_ctrl_c_leaves_a_session_of_what_was_recorded(tmp_path: Path, fresh_torch: Path) -> None:
     body = """
 import time
