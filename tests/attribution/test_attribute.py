@@ -8,30 +8,17 @@ import numpy as np
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.phases import CallContext
-from profiler_ext.attribution.places import PlaceTable
 from profiler_ext.records import (
-    Frame,
     Gap,
     GapReason,
-    Level,
-    LineEvidence,
-    ModuleFrame,
     Phase,
-    Place,
     Recording,
-    Settings,
 )
-from tests.attribution.graphs import MODEL, extern, graph, node, triton
+from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows, shares
+from tests.attribution.small_graph import NODES, SITES, launch_all, one_call, one_graph
 from tests.attribution.timeline import Timeline
 
-NODES = (node("mul", 3), node("add", 4), node("mm", 5), node("relu", 6))
-SITES = (
-    triton("triton_poi_fused_mul_0", "mul", "add", weights=(2, 1)),
-    extern("mm", "mm"),
-    triton("triton_poi_fused_relu_1", "relu"),
-)
 BACKWARD_NODES = (
     node("mul_1", 3, partitioner_tag="is_backward", forward_node="mul", autograd_backward=True),
     node("relu_1", 6, autograd_backward=True),
@@ -40,25 +27,8 @@ BACKWARD_NODES = (
 BACKWARD_SITES = (triton("triton_poi_fused_mul_0", "mul_1", "relu_1", "add_9"),)
 
 
-def _forward(timeline: Timeline) -> None:
-    timeline.triton("triton_poi_fused_mul_0")
-    timeline.op("aten::mm", "cublas", "splitK")
-    timeline.triton("triton_poi_fused_relu_1")
-
-
-def _one_call() -> Timeline:
-    timeline = Timeline()
-    with timeline.forward("fkey"):
-        _forward(timeline)
-    return timeline
-
-
-def _one_graph(**changes: object) -> Recording:
-    return _one_call().recording(graph(NODES, SITES, **changes))
-
-
 def test_launches_of_a_graph_call_belong_to_call_sites_in_order():
-    analysis = attribute(_one_graph())
+    analysis = attribute(one_graph())
     assert rows(analysis, "name", "kernel", "kind", "call_site", "evidence") == [
         ("triton_poi_fused_mul_0", "triton_poi_fused_mul_0", "triton", 0, "call_order"),
         ("cublas", "extern_kernels.mm", "extern", 1, "call_order_and_op"),
@@ -75,32 +45,8 @@ def test_launches_of_a_graph_call_belong_to_call_sites_in_order():
     assert_conserves(analysis)
 
 
-def test_a_place_says_all_that_is_known_of_its_node():
-    annotated = node("mul", 3, annotation=(("stage", "embed"), ("head", "2")))
-    recording = _one_call().recording(graph((annotated, *NODES[1:]), SITES))
-    assert attribute(recording).places[0] == Place(
-        graph=0,
-        node="mul",
-        aten_op="aten.mul.default",
-        seq_nr=3,
-        phase=Phase.FORWARD,
-        file=MODEL,
-        line=3,
-        function="forward",
-        code="mul(x)",
-        user_file=MODEL,
-        user_line=3,
-        stack=(Frame(MODEL, 3, "forward", "mul(x)"),),
-        module="layers.3",
-        module_class="Layer",
-        annotation="stage=embed, head=2",
-        level=Level.LINE,
-        evidence=LineEvidence.COMPILED,
-    )
-
-
 def test_a_backward_call_is_led_to_its_region_by_sequence_number():
-    timeline = _one_call()
+    timeline = one_call()
     with timeline.backward(None):
         timeline.triton("triton_poi_fused_mul_0")
     analysis = attribute(
@@ -123,7 +69,7 @@ def test_graphs_with_one_key_are_told_apart_by_region():
     timeline = Timeline()
     for region in ("1/0", "0/0"):
         with timeline.forward("fkey", region=region):
-            _forward(timeline)
+            launch_all(timeline)
     first = graph(NODES, SITES)
     second = graph(tuple(node(n.name, 90) for n in NODES), SITES, compile_id="1/0")
     found = rows(attribute(timeline.recording(first, second)), "graph")
@@ -131,27 +77,27 @@ def test_graphs_with_one_key_are_told_apart_by_region():
 
 
 def test_equal_graphs_with_one_key_are_interchangeable():
-    timeline = _one_call()
+    timeline = one_call()
     analysis = attribute(timeline.recording(graph(NODES, SITES), graph(NODES, SITES, index=1)))
     assert rows(analysis, "level", "gap") == [("line", "")] * 4
 
 
 def test_different_graphs_that_fit_alike_are_a_gap():
     others = tuple(node(n.name, 90) for n in NODES)
-    analysis = attribute(_one_call().recording(graph(NODES, SITES), graph(others, SITES)))
+    analysis = attribute(one_call().recording(graph(NODES, SITES), graph(others, SITES)))
     assert rows(analysis, "graph", "level", "gap") == [(None, "none", "graph_ambiguous")] * 4
     assert_conserves(analysis)
 
 
 def test_of_different_graphs_the_one_whose_call_sites_fit_is_taken():
     other = graph(NODES, (SITES[2], SITES[1], SITES[0]))
-    analysis = attribute(_one_call().recording(other, graph(NODES, SITES)))
+    analysis = attribute(one_call().recording(other, graph(NODES, SITES)))
     assert rows(analysis, "graph", "gap") == [(1, "")] * 4
 
 
 @pytest.mark.parametrize("changes", [{"key": "another"}, {"provenance": None}])
 def test_a_graph_that_was_not_captured_is_a_gap_with_its_phase(changes):
-    analysis = attribute(_one_graph(**changes))
+    analysis = attribute(one_graph(**changes))
     assert rows(analysis, "graph", "kind", "phase", "gap") == [
         (None, "triton", "forward", "graph_not_captured"),
         (None, "extern", "forward", "graph_not_captured"),
@@ -168,92 +114,12 @@ def test_a_graph_that_was_not_captured_is_a_gap_with_its_phase(changes):
     assert_conserves(analysis)
 
 
-def test_a_stale_line_is_not_given():
-    place = attribute(_one_graph(evidence=LineEvidence.STALE)).places[0]
-    assert (place.line, place.stack, place.level, place.gap, place.aten_op) == (
-        None,
-        (),
-        Level.OP,
-        GapReason.STALE_SOURCE_LINE,
-        "aten.mul.default",
-    )
-
-
-def test_a_node_without_a_stack_is_known_by_its_op():
-    bare = tuple(node(n.name, 1, stack=()) for n in NODES)
-    analysis = attribute(_one_call().recording(graph(bare, SITES)))
-    assert rows(analysis, "level", "gap") == [("op", "no_source_line")] * 4
-
-
-def test_what_compiled_autograd_copied_from_an_unknown_graph_and_what_it_made_are_gaps():
-    nodes = [node(name, 1, stack=(), partitioner_tag=None) for name in ("mm", "add", "view")]
-    nodes[2] = replace(nodes[2], joint="joint")
-    made = graph(nodes, [extern("aten::mm", "mm")], compile_id="!0/1/0")
-    absent, eager = LineEvidence.ABSENT, LineEvidence.EAGER_BACKWARD
-    table = PlaceTable((replace(made, line_evidence=(absent, eager, absent)),), Settings())
-    places = [table.add_node(0, name, CallContext()) for name in ("mm", "add", "view")]
-    assert [table.places[place].gap for place in places] == [
-        GapReason.COMPILED_AUTOGRAD,
-        GapReason.EAGER_BACKWARD,
-        GapReason.NO_SOURCE_LINE,
-    ]
-    assert {table.places[place].phase for place in places} == {Phase.BACKWARD}
-
-
-def test_what_compiled_autograd_copied_has_the_module_of_the_forward_where_that_is_one():
-    copies = [node("mm", 1, joint="one"), node("add", 1, joint="shared"), node("sin", 1)]
-    made = graph(copies, [extern("aten::mm", "mm")], compile_id="!0/1/0")
-    blocks = [ModuleFrame(f"blocks.{number}", "Block") for number in range(2)]
-    forwards = {"one": set(blocks[:1]), "shared": set(blocks)}
-    table = PlaceTable((made,), Settings(), forwards)
-    places = [table.add_node(0, each.name, CallContext()) for each in copies]
-    assert [table.places[place].module for place in places] == [
-        "blocks.0.layers.1",
-        None,
-        "layers.1",
-    ]
-
-
-def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums():
-    root, block = ModuleFrame("", "Net"), ModuleFrame("blocks.0", "Block")
-    up, down = (ModuleFrame(f"blocks.0.{name}", "Linear") for name in ("up", "down"))
-    one = node("mm", 1, modules=(root, block, up))
-    other = node("mm_1", 2, modules=(root, block, down))
-    third = node("mm_2", 3, modules=(root,))
-    gathered = {"is_gradient_acc": True, "modules": ()}
-    inner = node("add", 4, inputs=("mm", "mm_1"), **gathered)
-    outer = node("add_1", 5, inputs=("add", "mm_2"), **gathered)
-    nodes = [one, other, third, inner, outer]
-    table = PlaceTable((graph(nodes, [triton("triton_0", "add", "add_1")]),), Settings())
-    places = [table.add_node(0, each.name, CallContext()) for each in nodes]
-    assert [table.places[place].module for place in places] == [
-        "blocks.0.up",
-        "blocks.0.down",
-        "",
-        "blocks.0",
-        "",
-    ]
-
-
-def test_what_is_told_of_a_graph_leaves_a_module_open_where_a_fresh_graph_says_the_root():
-    bare = node("mm", 1, modules=())
-    made = graph([bare], [extern("mm", "mm")], evidence=LineEvidence.TOLD)
-    told = replace(made, provenance=replace(made.provenance, is_told=True))
-    fresh = replace(told, line_evidence=(LineEvidence.FRESH_GRAPH,))
-    called = CallContext(module=ModuleFrame("", "Net"))
-    tables = [PlaceTable((each,), Settings()) for each in (made, told, fresh)]
-    for table in tables:
-        table.add_node(0, "mm", called)
-    places = [table.places[0] for table in tables]
-    assert [(place.module, place.line) for place in places] == [("", 1), (None, 1), ("", 1)]
-
-
 def test_the_wrappers_own_work_has_a_reason_and_the_graphs_phase():
     timeline = Timeline()
     with timeline.forward("fkey"):
         timeline.op("aten::fill_", "fill")
         timeline.launch("Memset (Device)", category="gpu_memset")
-        _forward(timeline)
+        launch_all(timeline)
     analysis = attribute(timeline.recording(graph(NODES, SITES)))
     assert rows(analysis, "kind", "phase", "call_site", "gap")[:3] == [
         ("eager", "forward", None, "wrapper_glue"),
@@ -267,7 +133,7 @@ def test_trials_of_autotuning_are_no_launches_of_a_call_site():
     with timeline.forward("fkey"):
         with timeline.annotation("CachingAutotuner.benchmark_all_configs (dynamo_timed)"):
             timeline.triton("triton_poi_fused_mul_0")
-        _forward(timeline)
+        launch_all(timeline)
     analysis = attribute(timeline.recording(graph(NODES, SITES)))
     assert rows(analysis, "kind", "call_site", "gap") == [
         ("triton", None, "autotuning"),
@@ -278,98 +144,11 @@ def test_trials_of_autotuning_are_no_launches_of_a_call_site():
     ]
 
 
-def test_the_warm_up_of_a_cuda_graph_runs_the_model_and_teaches_its_replays():
-    two = (SITES[0], extern("mm", "mm"), extern("addmm", "add"), SITES[2])
-    timeline = Timeline()
-    with timeline.forward("fkey"), timeline.annotation("cudagraphify (dynamo_timed)"):
-        timeline.triton("triton_poi_fused_mul_0")
-        timeline.op("aten::mm", "cublas", "splitK")
-        timeline.op("aten::addmm", "cublas")
-        timeline.triton("triton_poi_fused_relu_1")
-    with timeline.forward("fkey"):
-        timeline.op("aten::_foreach_copy_", "copy")
-        timeline.op("aten::mm")
-        timeline.replay(
-            "triton_poi_fused_mul_0", "cublas", "splitK", "cublas", "triton_poi_fused_relu_1"
-        )
-    analysis = attribute(timeline.recording(graph(NODES, two)))
-    assert rows(analysis, "call_site", "evidence", "gap") == [
-        (0, "call_order", ""),
-        (1, "call_order_and_op", ""),
-        (1, "call_order_and_op", ""),
-        (2, "call_order_and_op", ""),
-        (3, "call_order", ""),
-        (None, "", "wrapper_glue"),
-        (0, "replay_order", ""),
-        (1, "replay_order", ""),
-        (1, "replay_order", ""),
-        (2, "replay_order", ""),
-        (3, "replay_order", ""),
-    ]
-    assert_conserves(analysis)
-
-
-def test_a_library_call_without_an_operator_runs_all_between_its_neighbours_in_each_call():
-    """The C++ wrapper calls libraries past the dispatcher."""
-    timeline = Timeline()
-    for sequence in (7, 8):
-        with timeline.forward("fkey", sequence=sequence):
-            timeline.triton("triton_poi_fused_mul_0")
-            timeline.launch("cublas")
-            timeline.launch("splitK")
-            timeline.triton("triton_poi_fused_relu_1")
-    analysis = attribute(timeline.recording(graph(NODES, SITES)))
-    assert analysis.launches.call_site.tolist() == [0, 1, 1, 2] * 2
-
-
-def test_a_replay_that_nothing_taught_says_so():
-    two = (SITES[0], extern("mm", "mm"), extern("addmm", "add"), SITES[2])
-    timeline = Timeline()
-    with timeline.forward("fkey"):
-        timeline.replay("triton_poi_fused_mul_0", "a", "b", "c", "triton_poi_fused_relu_1")
-    analysis = attribute(timeline.recording(graph(NODES, two)))
-    assert rows(analysis, "call_site", "gap")[1:4] == [(None, "ambiguous_extern_run")] * 3
-    assert analysis.notes == (
-        "3 launches (0.3 us) are library kernels that a CUDA graph replayed side by side; "
-        "profile one step before the replay, or start one run with `profiler-ext run`: that "
-        "tells how many kernels each call launches, and the store keeps it.",
-    )
-
-
-def test_a_replay_that_another_run_taught_says_so_and_a_contradiction_is_a_gap():
-    two = (SITES[0], extern("mm", "mm"), extern("addmm", "add"), SITES[2])
-    late = Timeline()
-    with late.forward("fkey"):
-        late.replay("triton_poi_fused_mul_0", "a", "b", "c", "triton_poi_fused_relu_1")
-    taught = replace(graph(NODES, two), stored_counts=((1, 2), (2, 1)))
-    by_counts = "order_and_counts_of_another_run"
-    assert rows(attribute(late.recording(taught)), "call_site", "evidence", "gap")[1:4] == [
-        (1, by_counts, ""),
-        (1, by_counts, ""),
-        (2, by_counts, ""),
-    ]
-    with late.forward("fkey"):
-        late.triton("triton_poi_fused_mul_0")
-        late.op("aten::mm", "cublas")
-        late.op("aten::addmm", "cublas", "splitK")
-        late.triton("triton_poi_fused_relu_1")
-    open_run = (None, "", "ambiguous_extern_run")
-    assert rows(attribute(late.recording(taught)), "call_site", "evidence", "gap")[1:4] == (
-        [open_run] * 3
-    )
-    learnt_here = replace(taught, library_counts=((1, 1), (2, 2)))
-    assert rows(attribute(late.recording(learnt_here)), "call_site", "evidence")[1:4] == [
-        (1, "replay_order"),
-        (2, "replay_order"),
-        (2, "replay_order"),
-    ]
-
-
 def test_a_mismatch_is_capture_s_doubt_where_it_could_not_check_its_call_sites():
     doubts = (Gap(GapReason.CALL_SITES_UNVERIFIED, "3 sites, 4 calls"),)
-    timeline = _one_call()
+    timeline = one_call()
     with timeline.forward("fkey"):
-        _forward(timeline)
+        launch_all(timeline)
         timeline.triton("triton_poi_fused_surplus_7")
     analysis = attribute(timeline.recording(graph(NODES, SITES, gaps=doubts)))
     assert rows(analysis, "gap")[-2:] == [("",), ("call_sites_unverified",)]
@@ -378,20 +157,20 @@ def test_a_mismatch_is_capture_s_doubt_where_it_could_not_check_its_call_sites()
 def test_a_site_that_the_code_s_own_comments_contradict_is_capture_s_doubt():
     doubts = (Gap(GapReason.CALL_SITES_UNVERIFIED, "the comments name other ops"),)
     sites = (replace(SITES[0], nodes=(), weights=()), *SITES[1:])
-    analysis = attribute(_one_call().recording(graph(NODES, sites, gaps=doubts)))
+    analysis = attribute(one_call().recording(graph(NODES, sites, gaps=doubts)))
     first, *others = rows(analysis, "gap")
     assert (first, set(others)) == (("call_sites_unverified",), {("",)})
 
 
 def test_a_graph_most_of_whose_kernels_do_not_fit_is_not_believed():
     other = graph(NODES, (triton("triton_red_fused_sum_3", "mul"), extern("mm", "mm")))
-    assert rows(attribute(_one_call().recording(other)), "gap") == [("alignment_mismatch",)] * 4
+    assert rows(attribute(one_call().recording(other)), "gap") == [("alignment_mismatch",)] * 4
 
 
 def test_a_graph_called_in_an_optimizers_step_is_the_optimizers():
     timeline = Timeline()
     with timeline.annotation("Optimizer.step#AdamW.step"), timeline.forward("fkey"):
-        _forward(timeline)
+        launch_all(timeline)
     analysis = attribute(timeline.recording(graph(NODES, SITES, is_inference=True)))
     assert {place.phase for place in analysis.places} == {Phase.OPTIMIZER}
 
@@ -406,14 +185,14 @@ def test_a_graph_called_in_an_optimizers_step_is_the_optimizers():
 def test_a_forward_called_while_the_engine_runs_is_a_recompute(around):
     timeline = Timeline()
     with timeline.range(around), timeline.forward("fkey"):
-        _forward(timeline)
+        launch_all(timeline)
     analysis = attribute(timeline.recording(graph(NODES, SITES)))
     assert rows(analysis, "phase") == [("recompute",)] * 4
 
 
 def test_a_launch_whose_call_is_lost_keeps_its_operator():
-    recording = _one_graph()
-    timeline = _one_call()
+    recording = one_graph()
+    timeline = one_call()
     calls = [mark for mark in timeline.marks if mark.category != "cuda_driver"]
     timeline.marks = calls
     analysis = attribute(timeline.recording(*recording.graphs))
@@ -452,12 +231,12 @@ def test_an_empty_trace_has_an_empty_analysis():
 
 
 def test_failures_of_capture_are_told():
-    recording = Recording(_one_call().trace(), gaps=(Gap("hook_failed", "no wrapper"),))
+    recording = Recording(one_call().trace(), gaps=(Gap("hook_failed", "no wrapper"),))
     assert attribute(recording).notes[-1] == "hook_failed: no wrapper"
 
 
 def test_columns_of_the_launches_come_from_the_device_events():
-    recording = _one_graph()
+    recording = one_graph()
     table = attribute(recording).launches
     events = recording.trace.events
     for column in ("start_ns", "duration_ns", "correlation", "external_id"):
@@ -467,7 +246,7 @@ def test_columns_of_the_launches_come_from_the_device_events():
 
 
 def test_columns_hold_plain_text():
-    table = attribute(_one_graph()).launches
+    table = attribute(one_graph()).launches
     columns = (table.kind, table.phase, table.level, table.evidence, table.gap)
     assert {type(text) for column in columns for text in column.strings} == {str}
 
@@ -475,7 +254,7 @@ def test_columns_hold_plain_text():
 def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
     captured = graph(NODES, SITES)
     told = replace(captured, provenance=replace(captured.provenance, is_told=True))
-    assert attribute(_one_call().recording(captured)).notes == ()
-    (note,) = attribute(_one_call().recording(told)).notes
+    assert attribute(one_call().recording(captured)).notes == ()
+    (note,) = attribute(one_call().recording(told)).notes
     assert note.startswith("1 graphs are known only by what their generated code tells")
     assert "`profiler-ext run --recompile`" in note
