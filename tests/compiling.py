@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import profiler_ext
+from profiler_ext import switch
+from profiler_ext.capture.hooks.installing import Capture
 
 with warnings.catch_warnings():  # torch's own modules warn of what they use of each other
     warnings.simplefilter("ignore")
@@ -56,3 +59,22 @@ def expected_gradient() -> torch.Tensor:
     torch.randn(8, 8)
     b = torch.randn(8, 8)
     return torch.ones(8, 8) @ b.T @ b.T
+
+
+def capture() -> Capture:
+    """Return the capture that is on."""
+    found = switch.current()
+    assert found is not None
+    return found
+
+
+def cache_keys(cache: Path) -> list[str]:
+    """Keys of torch's own caches, as folders on disk."""
+    found = [*cache.glob("fxgraph/*/*"), *cache.glob("aotautograd/*")]
+    return sorted(str(path.relative_to(cache)) for path in found)
+
+
+def generated_code(cache: Path) -> list[str]:
+    """Text of the generated modules; the counter of graphs in this process is left out."""
+    texts = (path.read_text() for path in cache.glob("*/*.py"))
+    return sorted(re.sub(r"# AOT ID: .*", "", text) for text in texts)

@@ -14,11 +14,9 @@ import torch._dynamo.compiled_autograd
 import torch._inductor.compile_fx
 
 import profiler_ext
-from profiler_ext import switch
 from profiler_ext.attribution.phases import CallContext, node_phase
-from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.records import CallSite, FxNode, GraphInstance, LineEvidence
-from tests.capture.test_hooks import cache_keys, generated_code
+from tests.compiling import cache_keys, capture, generated_code
 
 pytestmark = [  # what Dynamo warns of itself when it traces an autograd.Function
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),
@@ -112,12 +110,6 @@ def step(model, compiled, shared, *, hooked):
 def compiled_autograd() -> Iterator[None]:
     with torch._dynamo.compiled_autograd._enable(torch.compile):
         yield
-
-
-def capture() -> Capture:
-    found = switch.current()
-    assert found is not None
-    return found
 
 
 def ours() -> GraphInstance:

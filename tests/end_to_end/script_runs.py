@@ -1,0 +1,55 @@
+"""Owns how a test runs a script under ``profiler-ext run`` in this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from profiler_ext import cli
+from profiler_ext.session import Session, load
+
+HEAD = """\
+import sys
+import torch
+model = torch.nn.Linear(4, 4)
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+adam = torch.optim.Adam(model.parameters(), lr=0.1)
+def step(*optimizers):
+    model(torch.ones(2, 4)).sum().backward()
+    for optimizer in optimizers or [sgd]:
+        optimizer.step()
+"""
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_torch: Path) -> Run:
+    """Write a script and run it in this process, into ``out``."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(body: str, *options: str, arguments: tuple[str, ...] = ()) -> int:
+        (tmp_path / "script.py").write_text(HEAD + dedent(body))
+        return cli.main(["run", *options, "-o", "out", "script.py", *arguments])
+
+    return run
+
+
+def out() -> Session:
+    return load("out")
+
+
+def steps(session: Session) -> list[int]:
+    return [step.number for step in session.analysis.steps]
+
+
+def refused(capfd: pytest.CaptureFixture[str], *command: str, because: str) -> None:
+    """The command must fail with one sentence and without a traceback."""
+    capfd.readouterr()
+    assert cli.main(list(command)) == 2
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert written.err.startswith("profiler-ext: ")
+    assert written.err.count("\n") == 1
+    assert because in written.err
