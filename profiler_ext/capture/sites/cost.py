@@ -14,33 +14,10 @@ import torch
 import torch.fx
 from torch.utils.flop_counter import flop_registry
 
+from profiler_ext.capture.nodes.views import is_view_op
 from profiler_ext.torch_compat import fx
 
 OPERATIONS_PER_BYTE = 16
-
-_VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "permute",
-        "t",
-        "transpose",
-        "expand",
-        "squeeze",
-        "unsqueeze",
-        "slice",
-        "select",
-        "alias",
-        "detach",
-        "as_strided",
-        "unfold",
-        "split",
-        "split_with_sizes",
-        "diagonal",
-    )
-)
 
 
 def weights(
@@ -98,7 +75,7 @@ def operations(node: torch.fx.Node) -> int:
 def is_view(node: torch.fx.Node) -> bool:
     """Tell whether a node only looks at another's memory."""
     name = fx.target_name(node.target)
-    return name == "getitem" or ".".join(name.split(".")[:2]) in _VIEWS
+    return name == "getitem" or is_view_op(name)
 
 
 def _weight(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
+from profiler_ext.capture.nodes.views import is_view_op
 from profiler_ext.capture.sites.wrapper_calls import WrapperCall
 from profiler_ext.capture.told.commented_nodes import computed, resolved
 from profiler_ext.capture.told.copies import Copy, copies_of
@@ -28,23 +29,6 @@ _CALLED_AS = {
     "aten.randint.low_out": "prims.inductor_seeds",
     "aten.bias_addmm": "aten.addmm",
 }
-_VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "view",
-        "reshape",
-        "permute",
-        "t",
-        "transpose",
-        "expand",
-        "squeeze",
-        "unsqueeze",
-        "slice",
-        "select",
-        "alias",
-        "as_strided",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +176,7 @@ class _Walk:
         found = set(names)
         for name in names:
             node = self._graph.nodes.get(name)
-            if node is not None and node.target.rpartition(".")[0] in _VIEWS:
+            if node is not None and is_view_op(node.target):
                 found |= self._made_of(node.inputs[:1])
         return found
 
