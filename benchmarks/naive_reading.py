@@ -27,7 +27,7 @@ import profiler_ext
 from benchmarks import naive_models
 from benchmarks.naive_models import CASES, Case, Rule
 from profiler_ext.attribution.lines import SourceRoots
-from profiler_ext.capture.nodes.fx_nodes import nested_nodes
+from profiler_ext.capture.nodes.nested import nested_nodes
 from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.records import Settings
 from profiler_ext.torch_compat import fx, inductor, points, process

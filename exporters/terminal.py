@@ -20,6 +20,7 @@ from exporters.wording import (
     heading,
     idle_text,
     labels,
+    led_texts,
     ledger_label,
     percent_text,
     printable,
@@ -125,17 +126,21 @@ def _print_ledger(analysis: Analysis, console: Console) -> None:
     rows = records(tables.coverage(analysis))
     if not rows:
         return
-    print_coverage(rows, tables.fraction_at(analysis, "line", "compiled"), console)
+    led = tables.fraction_at(analysis, "line", "compiled")
+    print_coverage(rows, led, tables.fraction_linked([analysis]), console)
     _print_steps(analysis, console)
     for span in analysis.idle[:_SHOWN_IDLE]:
         say(console, idle_text(span))
 
 
-def print_coverage(rows: list[dict[str, Any]], led: float, console: Console) -> None:
-    """Print the ledger, and which part of compiled device time is led to lines."""
+def print_coverage(
+    rows: list[dict[str, Any]], led: float, linked: float | None, console: Console
+) -> None:
+    """Print the ledger, and which parts of compiled device time are led to lines and forward."""
     if rows:
         console.print(_ledger_table(rows, console))
-        say(console, f"{100 * led:.1f}% of compiled device time is led to source lines.")
+        for text in led_texts(led, linked):
+            say(console, text)
 
 
 def _ledger_table(rows: list[dict[str, Any]], console: Console) -> Table:

@@ -50,7 +50,8 @@ def print_ranks_report(
     table = ranks.by(by)
     shown = first_rows(table, top)
     say(console, heading_of_ranks(ranks.analyses), "bold")
-    print_coverage(records(ranks.coverage()), ranks.fraction_at("line", "compiled"), console)
+    led, linked = ranks.fraction_at("line", "compiled"), tables.fraction_linked(ranks.analyses)
+    print_coverage(records(ranks.coverage()), led, linked, console)
     for analysis in ranks.analyses:
         if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
             say(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")

@@ -25,6 +25,7 @@ BY: Mapping[str, Callable[[Analysis], tables.DataFrame]] = {
     "op": tables.by_op,
     "kernel": tables.by_kernel,
     "phase": tables.by_phase,
+    "link": tables.by_link,
 }
 HEADINGS = {
     "line": ("line", "code"),
@@ -32,6 +33,7 @@ HEADINGS = {
     "op": ("ATen op",),
     "kernel": ("kernel", "kind"),
     "phase": ("phase",),
+    "link": ("how backward leads to forward",),
 }
 PHASE_STYLES = {
     Phase.FORWARD: "cyan",
@@ -154,6 +156,9 @@ def labels(by: str, row: Mapping[str, Any], settings: Settings) -> tuple[str, ..
         return _module_labels(row)
     if by == "op":
         return (row["aten_op"] or _unnamed("op", row),)
+    if by == "link":
+        own = "(no backward of a forward op)"
+        return (row["forward_evidence"] or (_unnamed("link", row) if row["gap"] else own),)
     return tuple(row[name] for name in (("kernel", "kind") if by == "kernel" else ("phase",)))
 
 
@@ -161,6 +166,19 @@ def records(table: tables.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table as dictionaries, absent values as ``None``."""
     plain = table.astype(object).where(table.notna(), None)
     return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
+
+
+def led_texts(led: float, linked: float | None) -> tuple[str, ...]:
+    """Return how much of compiled device time is led to lines, and of its backward to forward.
+
+    Args:
+        led: the fraction that is led to lines.
+        linked: the fraction of the backward that is led to forward ops; ``None`` for no backward.
+    """
+    lines = f"{100 * led:.1f}% of compiled device time is led to source lines."
+    if linked is None:
+        return (lines,)
+    return lines, f"{100 * linked:.1f}% of compiled backward time is led to its forward op."
 
 
 def ledger_label(row: Mapping[str, Any]) -> str:

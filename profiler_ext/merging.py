@@ -104,7 +104,7 @@ class MergedSession(Tabled):
         Raises:
             UsageError: There is no such table.
         """
-        if name not in ("line", "module", "op", "phase", "kernel"):
+        if name not in ("line", "module", "op", "phase", "link", "kernel"):
             raise UsageError(f"there is no report by {name!r}; ask for line, module, op, ...")
         return self.table(f"by_{name}")
 

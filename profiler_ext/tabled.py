@@ -54,6 +54,10 @@ class Tabled(ABC):
         """Return time by phase."""
         return self.table("by_phase", **filters)
 
+    def by_link(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by the rule that tied backward work to its forward."""
+        return self.table("by_link", **filters)
+
     def by_kernel(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return time by kernel."""
         return self.table("by_kernel", **filters)

@@ -37,6 +37,7 @@ def _place(
         phase=phase,
         autograd_backward=phase is Phase.BACKWARD,
         forward_node=None if phase is Phase.FORWARD else node.split("_")[0],
+        forward_evidence=None if phase is Phase.FORWARD else "seq_nr",
         file=frame.file,
         line=frame.line,
         function=frame.function,

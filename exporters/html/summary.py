@@ -9,6 +9,7 @@ from typing import Any
 from exporters import tables
 from exporters.wording import (
     idle_text,
+    led_texts,
     ledger_label,
     percent_text,
     printable,
@@ -40,7 +41,7 @@ def ledger(analysis: Analysis) -> str:
     total = f"<tr>{_time_cells(wall, wall)}<td></td><td>total</td></tr>"
     led = tables.fraction_at(analysis, "line", "compiled")
     spans = "".join(f"<p>{_text(idle_text(span))}</p>" for span in analysis.idle[:_SHOWN_IDLE])
-    summary = f"<p>{100 * led:.1f}% of compiled device time is led to source lines.</p>"
+    summary = f"<p>{' '.join(led_texts(led, tables.fraction_linked([analysis])))}</p>"
     table = f"<table>{_LEDGER_HEAD}<tbody>{lines}</tbody><tfoot>{total}</tfoot></table>"
     return _section("ledger", "Ledger", f'{table}{summary}<div class="quiet">{spans}</div>')
 

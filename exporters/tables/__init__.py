@@ -2,7 +2,14 @@
 
 from pandas import DataFrame
 
-from exporters.tables.accounts import coverage, fraction_at, fraction_of, graph_phase, graphs
+from exporters.tables.accounts import (
+    coverage,
+    fraction_at,
+    fraction_linked,
+    fraction_of,
+    graph_phase,
+    graphs,
+)
 from exporters.tables.files import (
     csv_text,
     json_text,
@@ -16,7 +23,7 @@ from exporters.tables.ranks import of_ranks
 from exporters.tables.rows import attribution, launches
 from exporters.tables.selection import Filters
 from exporters.tables.sequence import SequenceRow, seq_table, seq_text
-from exporters.tables.sums import by_kernel, by_line, by_module, by_op, by_phase
+from exporters.tables.sums import by_kernel, by_line, by_link, by_module, by_op, by_phase
 
 __all__ = [
     "DataFrame",
@@ -25,12 +32,14 @@ __all__ = [
     "attribution",
     "by_kernel",
     "by_line",
+    "by_link",
     "by_module",
     "by_op",
     "by_phase",
     "coverage",
     "csv_text",
     "fraction_at",
+    "fraction_linked",
     "fraction_of",
     "graph_phase",
     "graphs",

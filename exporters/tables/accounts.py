@@ -14,10 +14,12 @@ from profiler_ext.errors import UsageError
 from profiler_ext.records import (
     LINE_PHASE_CORRECTED,
     Analysis,
+    ForwardEvidence,
     GraphInstance,
     LedgerLine,
     Level,
     Phase,
+    Place,
 )
 
 SCOPES = ("compiled", "eager", "idle")
@@ -124,6 +126,42 @@ def fraction_of(ledger: Iterable[LedgerLine], level: str, scope: str) -> float:
     total = sum(line.duration_ns for line in busy)
     led = sum(line.duration_ns for line in busy if _level(line.scope, line.category) in good)
     return led / total if total else 0.0
+
+
+def fraction_linked(analyses: Iterable[Analysis]) -> float | None:
+    """Return which part of the compiled backward time was led to the forward op it differentiates.
+
+    Sums of gradients, recomputed forwards, mutations and hooks differentiate nothing and are left
+    out.
+
+    Args:
+        analyses: one for each rank.
+
+    Returns:
+        A fraction from 0 to 1; ``None`` where no compiled backward ran in a profiled step.
+    """
+    linked, total = 0, 0
+    for analysis in analyses:
+        for index, spent in _profiled_time(analysis).items():
+            found = analysis.places[index]
+            if _differentiates(found):
+                total += spent
+                linked += spent if found.forward_node is not None else 0
+    return linked / total if total else None
+
+
+def _profiled_time(analysis: Analysis) -> dict[int, int]:
+    """Return the time of each place in the profiled steps."""
+    selection = Selection()
+    chosen = selection.shares(analysis, selection.profiled(analysis))
+    time = np.zeros(len(analysis.places), np.int64)
+    np.add.at(time, analysis.shares.place[chosen], analysis.shares.duration_ns[chosen])
+    return {int(place): int(time[place]) for place in np.flatnonzero(time)}
+
+
+def _differentiates(place: Place) -> bool:
+    is_own = place.forward_evidence in (ForwardEvidence.MUTATION, ForwardEvidence.HOOK)
+    return place.graph is not None and place.phase is Phase.BACKWARD and not is_own
 
 
 def _levels_from(level: str) -> Sequence[Level]:

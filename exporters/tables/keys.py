@@ -60,6 +60,12 @@ def op_keys(analysis: Analysis) -> Keys:
     return _with_gaps(analysis, ("aten_op",), (), ((place.aten_op,) for place in analysis.places))
 
 
+def link_keys(analysis: Analysis) -> Keys:
+    """Return the rules that tied backward work to its forward."""
+    values = ((place.forward_evidence,) for place in analysis.places)
+    return _with_gaps(analysis, ("forward_evidence",), (), values)
+
+
 def phase_keys(analysis: Analysis) -> Keys:
     """Return phases."""
     phases = _frame_of(("phase",), [(place.phase,) for place in analysis.places])

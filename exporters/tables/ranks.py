@@ -12,7 +12,7 @@ from exporters.tables.accounts import SCOPES, coverage, graphs
 from exporters.tables.columns import TEXT, WHOLE, ratio, repeated
 from exporters.tables.rows import attribution, launches
 from exporters.tables.selection import Filters, Selection
-from exporters.tables.sums import by_kernel, by_line, by_module, by_op, by_phase
+from exporters.tables.sums import by_kernel, by_line, by_link, by_module, by_op, by_phase
 from profiler_ext.errors import UsageError
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level
 
@@ -27,11 +27,22 @@ _TABLES: dict[str, Callable[..., pd.DataFrame]] = {
         by_module,
         by_op,
         by_phase,
+        by_link,
         by_kernel,
     )
 }
 
-_IDENTITY = ("file", "line", "module", "aten_op", "kernel", "kind", "phase", "gap")
+_IDENTITY = (
+    "file",
+    "line",
+    "module",
+    "aten_op",
+    "kernel",
+    "kind",
+    "phase",
+    "forward_evidence",
+    "gap",
+)
 _LEDGER_IDENTITY = ("scope", "level", "category")
 _DERIVED = ("fraction", "steps", "per_step_ns")
 _RATES = ("est_gb_per_s", "est_tflop_per_s", "est_peak_fraction")

@@ -34,6 +34,7 @@ _PLACE_COLUMNS: dict[str, Dtype] = {
     "phase": TEXT,
     "autograd_backward": TRUTH,
     "forward_node": TEXT,
+    "forward_evidence": TEXT,
     "file": TEXT,
     "line": WHOLE,
     "function": TEXT,

@@ -1,4 +1,4 @@
-"""Owns the tables that sum the profiled steps: by line, module, op, phase and kernel.
+"""Owns the tables that sum the profiled steps: by line, module, op, phase, link and kernel.
 
 A gap is a row as well, so every table's total is the measured device time.
 """
@@ -13,7 +13,15 @@ import pandas as pd
 
 from exporters.tables.achieved import achieved_by_key
 from exporters.tables.columns import WHOLE, frame, ratio, repeated, whole
-from exporters.tables.keys import Keys, kernel_keys, line_keys, module_keys, op_keys, phase_keys
+from exporters.tables.keys import (
+    Keys,
+    kernel_keys,
+    line_keys,
+    link_keys,
+    module_keys,
+    op_keys,
+    phase_keys,
+)
 from exporters.tables.selection import PHASES, Filters, Rows, Selection
 from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Ints
@@ -88,6 +96,25 @@ def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
         UsageError: There is no such step or phase.
     """
     return _sums(analysis, phase_keys(analysis), Selection(**filters))
+
+
+def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+    """Return device time by the rule that tied backward work to its forward, largest first.
+
+    Args:
+        analysis: what attribution found.
+        **filters: the step, rank or phase to sum over.
+
+    Returns:
+        ``forward_evidence``, ``gap`` and the sums. ``seq_nr`` and the like are rules that found
+        the forward node, ``not_linked`` is where none did; what has none by its nature says what
+        it is (``sum_of_gradients``, ``recomputed_forward``, ``mutation``, ``hook``); absent is
+        work that differentiates nothing.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    return _sums(analysis, link_keys(analysis), Selection(**filters))
 
 
 def by_kernel(

@@ -8,6 +8,7 @@ from profiler_ext.attribution.calls import Surroundings
 from profiler_ext.attribution.columns import NO_ROW, ask
 from profiler_ext.attribution.compiled import kind_by_name
 from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.links import eager_forward_evidence
 from profiler_ext.attribution.places import PlaceTable, gap_place
 from profiler_ext.attribution.sequence import ForwardLinks
 from profiler_ext.attribution.verdicts import Verdict, VerdictTable
@@ -57,7 +58,12 @@ class EagerJudge:
             return gap_place(self._no_op(launch), phase), ""
         module = self._module(cpu)
         found = Place(
-            aten_op=op, phase=phase, forward_node=forward_op, module=module, level=Level.OP
+            aten_op=op,
+            phase=phase,
+            forward_node=forward_op,
+            forward_evidence=eager_forward_evidence(op, forward_op, phase),
+            module=module,
+            level=Level.OP,
         )
         return found, evidence
 

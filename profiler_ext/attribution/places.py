@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from profiler_ext.attribution.lines import SourceRoots
+from profiler_ext.attribution.links import forward_evidence
 from profiler_ext.attribution.modules import ModulesOfJoints, module_of, with_modules_of_sums
 from profiler_ext.attribution.phases import (
     CallContext,
@@ -70,6 +71,7 @@ class PlaceTable:
         joint = _joint_of_backward(instance)
         module = None if is_open else module_of(node, context.module, self._forwards, joint)
         in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
+        phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
         has_line = not is_stale and not _is_unlinked_gradient(node)
         frame = self._roots.model_frame(node.stack) if has_line else None
@@ -79,9 +81,10 @@ class PlaceTable:
             node=node.name,
             aten_op=node.original_aten or node.target,
             seq_nr=node.seq_nr,
-            phase=node_phase(node, instance, context, in_torch_optim),
+            phase=phase,
             autograd_backward=node.autograd_backward,
             forward_node=node.forward_node,
+            forward_evidence=forward_evidence(node, instance, phase),
             file=frame.file if frame else None,
             line=frame.line if frame else None,
             function=frame.function if frame else None,

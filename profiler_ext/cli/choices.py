@@ -4,4 +4,4 @@ from __future__ import annotations
 
 FAILED = 2
 FORMATS = ("text", "csv", "json", "md")
-TABLES = ("line", "module", "op", "kernel", "phase")
+TABLES = ("line", "module", "op", "kernel", "phase", "link")

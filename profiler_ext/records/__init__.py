@@ -37,6 +37,7 @@ from profiler_ext.records.provenance import (
 from profiler_ext.records.vocabulary import (
     LINE_PHASE_CORRECTED,
     CacheState,
+    ForwardEvidence,
     GapReason,
     LaunchKind,
     Level,
@@ -55,6 +56,7 @@ __all__ = [
     "Codes",
     "Device",
     "Events",
+    "ForwardEvidence",
     "Frame",
     "FxNode",
     "Gap",

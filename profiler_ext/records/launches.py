@@ -126,6 +126,8 @@ class Place:
         phase: phase of the node.
         autograd_backward: torch's tag as it gave it.
         forward_node: name in the joint graph of the forward node.
+        forward_evidence: the rule that found it, or why there is none: a ``ForwardEvidence``;
+            ``None`` for work that differentiates nothing.
         file, line, function, code: innermost frame of the model.
         user_file, user_line: innermost frame under the user's roots.
         stack: the whole stack, outermost first.
@@ -145,6 +147,7 @@ class Place:
     phase: Phase = Phase.OTHER
     autograd_backward: bool | None = None
     forward_node: str | None = None
+    forward_evidence: str | None = None
     file: str | None = None
     line: int | None = None
     function: str | None = None

@@ -80,6 +80,26 @@ class LineEvidence(StrEnum):
     ABSENT = "no_stack"
 
 
+class ForwardEvidence(StrEnum):
+    """The rule that tied a node to the forward node it differentiates, or why there is none."""
+
+    SEQ_NR = "seq_nr"
+    SEQ_NR_SOURCE = "seq_nr_and_source"
+    SEQ_NR_DECOMPOSED = "seq_nr_of_decomposed_op"
+    STACK = "stack"
+    AUTOGRAD_NODE = "autograd_node"
+    AUTOGRAD_NODE_OF_BODY = "autograd_node_of_body"
+    SEED_OF_GRADIENT = "seed_of_gradient"
+    GRADIENT_OF_OUTPUT = "gradient_of_output"
+    AUTOGRAD_SEQUENCE = "autograd_sequence_number"
+    RECOMPUTED = "recomputed_forward"
+    GRADIENT_SUM = "sum_of_gradients"
+    MUTATION = "mutation"
+    HOOK = "hook"
+    REPLACED = "replaced_forward"
+    NOT_LINKED = "not_linked"
+
+
 class SiteEvidence(StrEnum):
     """The rule that tied a launch to its place."""
 

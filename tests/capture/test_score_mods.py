@@ -17,7 +17,8 @@ from torch.nn.attention import flex_attention as module
 from torch.nn.attention.flex_attention import flex_attention
 
 from profiler_ext.capture.nodes.dynamo_graphs import describe_dynamo_graph
-from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_nested, nested_nodes
+from profiler_ext.capture.nodes.fx_nodes import Surroundings
+from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 
 
 def several_lines(score, k, bias):

@@ -10,7 +10,14 @@ from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import launches, shares, trace
 
 PHASES = ["forward", "backward", "recompute", "gradient_accumulation", "optimizer", "other"]
-SUMMING = [tables.by_line, tables.by_module, tables.by_op, tables.by_phase, tables.by_kernel]
+SUMMING = [
+    tables.by_line,
+    tables.by_module,
+    tables.by_op,
+    tables.by_phase,
+    tables.by_link,
+    tables.by_kernel,
+]
 ESTIMATES = ["est_bytes", "est_flops", "est_gb_per_s", "est_tflop_per_s", "est_peak_fraction"]
 EVERY_TABLE = [*SUMMING, tables.launches, tables.attribution, tables.graphs, tables.coverage]
 ONE_STEP = (Step(3, 0, 1_000_000),)

@@ -49,6 +49,7 @@ ATTRIBUTION_COLUMNS = {
     "phase": "string",
     "autograd_backward": "boolean",
     "forward_node": "string",
+    "forward_evidence": "string",
     "file": "string",
     "line": "Int64",
     "function": "string",

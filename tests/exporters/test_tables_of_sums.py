@@ -41,6 +41,7 @@ SUM_COLUMNS = [
         (tables.by_module, ["module", "module_class", "gap"]),
         (tables.by_op, ["aten_op", "gap"]),
         (tables.by_phase, ["phase"]),
+        (tables.by_link, ["forward_evidence", "gap"]),
     ],
 )
 def test_a_summing_table_has_its_keys_and_the_sums(table, keys):
@@ -144,6 +145,22 @@ def test_phases_stand_largest_first():
         ("other", 10_000),
         ("gradient_accumulation", 4_000),
     ]
+
+
+def test_backward_time_stands_by_the_rule_that_linked_it():
+    names = ("forward_evidence", "gap", "backward", "duration_ns")
+    assert rows(tables.by_link(gpu_step()), *names) == [
+        (pd.NA, "no_source_line", 0, 74_500),
+        (pd.NA, pd.NA, 0, 70_001),
+        ("seq_nr", pd.NA, 70_000, 70_000),
+        (pd.NA, "ambiguous_extern_run", 20_000, 20_000),
+    ]
+
+
+def test_the_linked_part_is_of_the_backward_that_differentiates():
+    assert tables.fraction_linked([gpu_step()]) == 70_000 / 90_000
+    assert tables.fraction_linked([cpu_step(), gpu_step()]) == pytest.approx(70_000 / 90_000)
+    assert tables.fraction_linked([empty()]) is None
 
 
 def test_the_users_view_names_the_line_under_the_users_roots():

@@ -26,6 +26,7 @@ train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
  775 us   77.5%  █████████  device idle
 1.00 ms  100.0%             total
 86.7% of compiled device time is led to source lines.
+77.8% of compiled backward time is led to its forward op.
 idle 240 us in step 3, while the CPU ran Python outside of any op
 idle 200 us in step 3, while the CPU ran Optimizer.step#AdamW.step
 idle 130 us in step 3, while the CPU ran CompiledFunctionBackward

@@ -17,7 +17,7 @@ import torch._dynamo
 
 import profiler_ext
 from profiler_ext import switch
-from profiler_ext.capture.nodes.fx_nodes import nested_nodes
+from profiler_ext.capture.nodes.nested import nested_nodes
 from profiler_ext.records import Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points
 from profiler_ext.torch_compat.patches import Patch

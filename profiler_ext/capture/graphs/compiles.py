@@ -179,6 +179,11 @@ class Compiles:
         found = self._joints.get(process.current_compile_id() or "", [])
         _keep(self._joints, process.current_compile_id(), [*found, joint])
 
+    def whole_of(self, marks: Marks) -> JointGraph | None:
+        """Return the joint graph of this compile that a graph is a part of."""
+        joints = self._joints.get(process.current_compile_id() or "", [])
+        return next((joint for joint in reversed(joints) if joint.holds(marks)), None)
+
     def joint_of(self, marks: Marks) -> JointGraph | None:
         """Return the joint graph of this compile that shares most nodes with a half of it.
 

@@ -18,13 +18,9 @@ from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
 from profiler_ext.capture.graphs.correspondence import bound
 from profiler_ext.capture.graphs.sealing import surroundings
 from profiler_ext.capture.graphs.uncaptured import told_afresh, told_lines, told_provenance
-from profiler_ext.capture.nodes.fx_nodes import (
-    describe_nested,
-    describe_nodes,
-    nested_nodes,
-    printed_frames,
-)
+from profiler_ext.capture.nodes.fx_nodes import describe_nodes, printed_frames
 from profiler_ext.capture.nodes.inputs import INPUT, describe_inputs
+from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.origins import Sourced, all_led
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import Gap, GapReason, Provenance

@@ -11,14 +11,10 @@ import torch.fx
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.correspondence import bound
 from profiler_ext.capture.nodes.buckets import open_buckets
-from profiler_ext.capture.nodes.fx_nodes import (
-    Nested,
-    Surroundings,
-    describe_nested,
-    describe_nodes,
-)
+from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_nodes
 from profiler_ext.capture.nodes.inputs import describe_inputs
 from profiler_ext.capture.nodes.joint import JointGraph, marks_of
+from profiler_ext.capture.nodes.nested import Nested, describe_nested
 from profiler_ext.capture.sites.call_sites import partial_sum_site
 from profiler_ext.capture.sites.comments import contradicted
 from profiler_ext.capture.sites.placing import PlacedSite, placed_sites

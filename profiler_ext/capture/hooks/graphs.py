@@ -10,7 +10,7 @@ from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.nodes.births import BirthHooks
 from profiler_ext.capture.nodes.bodies import find_bodies
 from profiler_ext.capture.nodes.dynamo_graphs import describe_dynamo_graph
-from profiler_ext.capture.nodes.joint import describe_joint
+from profiler_ext.capture.nodes.joint import Marks, describe_joint, marks_of
 from profiler_ext.capture.nodes.mutations import Mutations, mutations
 from profiler_ext.capture.nodes.replacements import Watch
 from profiler_ext.capture.nodes.retraced_bodies import carried_graphs, retraced
@@ -57,16 +57,21 @@ class GraphHooks:
         if watch is None:
             return original(*args, **kwargs)
         mutated = self._observe(mutations, gm)
+        marks = self._observe(marks_of, gm.graph)
         with fx.watching_replacements(gm, watch.note):
             result = original(*args, **kwargs)
-        self._observe(self._keep_joint, gm, watch, mutated)
+        self._observe(self._keep_joint, gm, watch, mutated, marks)
         return result
 
-    def _keep_joint(self, gm: Any, watch: Watch, mutated: Mutations | None) -> None:
+    def _keep_joint(
+        self, gm: Any, watch: Watch, mutated: Mutations | None, marks: Marks | None
+    ) -> None:
         births, overwritten = self._births.of(gm.graph), watch.overwritten()
         joint = describe_joint(gm, watch.replaced(), mutated, births, overwritten)
         bodies = find_bodies(gm, joint.links, self._births.of, self._births.traced)
-        self._compiles.keep_joint(replace(joint, bodies=bodies))
+        whole = self._compiles.whole_of(marks or frozenset())
+        joint = replace(joint, bodies=bodies)
+        self._compiles.keep_joint(whole.part(joint) if whole else joint)
 
     def _post_grad_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
         inner = self._compiles.inner

@@ -17,6 +17,7 @@ import torch.fx
 from profiler_ext.capture.nodes.births import Births
 from profiler_ext.capture.nodes.gradients import forward_source, made_by
 from profiler_ext.capture.nodes.links import HAND_ON, Link
+from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx
 
 
@@ -94,7 +95,7 @@ def _lead(
     yield from ((node, Led(forward[there].meta, None)) for node, there in original.items())
     for node, differentiated in made.items():
         if node not in original and (there := original.get(differentiated)) is not None:
-            link = Link(prefix + there, "autograd_node_of_body")
+            link = Link(prefix + there, ForwardEvidence.AUTOGRAD_NODE_OF_BODY)
             yield node, Led(forward_source(forward[there].meta), link)
 
 

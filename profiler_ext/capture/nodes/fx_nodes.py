@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch.fx
 
-from profiler_ext.capture.nodes.bodies import inner_prefix
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.nodes.joint import JointGraph, filled_meta, main_row, wrapped_call
 from profiler_ext.capture.nodes.links import Link
 from profiler_ext.capture.nodes.module_paths import module_frames
@@ -20,16 +18,6 @@ from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.records import Frame, FxNode, ModuleFrame, TensorSpec
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
-
-_FOREIGN = Link("", "")
-
-
-@dataclass(frozen=True, slots=True)
-class Nested:
-    """A node of a nested graph, and the node of the outermost graph that calls it."""
-
-    node: torch.fx.Node
-    caller: torch.fx.Node | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +75,19 @@ class Surroundings:
         is_made_later = node.name in self.replaced.get(node.graph, {})
         return node.name if joint and node.name in joint.names and not is_made_later else None
 
-    def link(self, node: torch.fx.Node, replaced: Iterable[str]) -> Link:
+    def forward_name(self, node: torch.fx.Node) -> str | None:
+        """Return the name in the joint graph of a call's forward: of its own, if it is that."""
+        link = self.link(node, ())
+        return link.forward_node if link else self.joint_name(node)
+
+    def link(self, node: torch.fx.Node, replaced: Iterable[str]) -> Link | None:
         """Return the forward node of a node, or of the first one that it replaced."""
         joint = self.joint_of(node.graph)
         if joint is None:
-            return _FOREIGN
+            return None
         own, traced = self.joint_name(node), self._traced_name(node, joint)
         names = (*((traced,) if traced in joint.sources else ()), own, *replaced)
-        return next((joint.links[n] for n in names if n in joint.links), _FOREIGN)
+        return next((joint.links[n] for n in names if n in joint.links), None)
 
     def _traced_name(self, node: torch.fx.Node, joint: JointGraph) -> str | None:
         """Return the name of the traced node that a node is, or mainly stands for."""
@@ -114,108 +107,10 @@ def printed_frames(nodes: Iterable[torch.fx.Node]) -> dict[str, tuple[Frame, ...
     return {node.name: parse_stack(fx.text(node.meta, "stack_trace"))[-1:] for node in nodes}
 
 
-def describe_nested(nodes: Mapping[str, Nested], around: Surroundings) -> tuple[FxNode, ...]:
-    """Return the records of nodes in nested graphs, by qualified names.
-
-    Args:
-        nodes: ``cond/true_graph_0/sin`` and the like, each with its node and its caller.
-        around: what the records need.
-    """
-    return tuple(_nested(name, nested, around) for name, nested in nodes.items())
-
-
-def nested_nodes(
-    gm: torch.fx.GraphModule, prefix: str = "", caller: torch.fx.Node | None = None
-) -> dict[str, Nested]:
-    """Return the call nodes of the graphs nested in a graph, by qualified names."""
-    found: dict[str, Nested] = {}
-    for outer in gm.graph.nodes:
-        graphs = list(fx.nested(outer)) if outer.op == "call_function" else []
-        for attribute, module in graphs:
-            inside = prefix + inner_prefix(outer.name, attribute, len(graphs))
-            called = (n for n in module.graph.nodes if n.op == "call_function")
-            found.update((inside + node.name, Nested(node, caller or outer)) for node in called)
-            found.update(nested_nodes(module, inside, caller or outer))
-    return found
-
-
-def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
-    prefix = name.rpartition("/")[0]
-    own = _in_body(prefix, nested, around)
-    source = _carried_source(nested, own, around)
-    return dataclasses.replace(
-        own,
-        name=name,
-        stack=own.stack if source is None else source.stack,
-        entry_name=name,
-        inputs=tuple(f"{prefix}/{value}" for value in own.inputs),
-        joint_name=None,
-        modules=_moved(own.modules, nested.caller, around.dynamo),
-    )
-
-
-def _in_body(prefix: str, nested: Nested, around: Surroundings) -> FxNode:
-    """Return a node of a body; of a backward body, with the forward body's source."""
-    own = describe_node(nested.node, around)
-    joint = around.joint_of(nested.caller.graph) if nested.caller else None
-    row = main_row(around.rows(nested.node))
-    led = joint.bodies.get(f"{prefix}/{row[0] if row else own.name}") if joint else None
-    if led is None:
-        return own
-    return dataclasses.replace(
-        own,
-        stack=parse_stack(fx.text(led.meta, "stack_trace")),
-        source_fns=fx.source_fns(led.meta),
-        modules=_modules(led.meta, around.dynamo),
-        forward_node=led.link.forward_node if led.link else None,
-        forward_evidence=led.link.evidence if led.link else None,
-    )
-
-
-def _modules(meta: fx.Meta, dynamo: DynamoGraph | None) -> tuple[ModuleFrame, ...]:
+def modules_of(meta: fx.Meta, dynamo: DynamoGraph | None) -> tuple[ModuleFrame, ...]:
+    """Return the modules that torch notes of a node, by their paths from the user's model."""
     roots, own = (dynamo.roots, dynamo.own) if dynamo else ((), None)
     return module_frames(fx.module_stack(meta), roots, own)
-
-
-_NOWHERE = Source((), ())
-
-
-def _carried_source(nested: Nested, own: FxNode, around: Surroundings) -> Source | None:
-    """Return where a node of a ``score_mod`` was called; retracing left it its caller's line.
-
-    The derivative of a ``score_mod`` has other operators; its line is known where all of the
-    ``score_mod`` stands on one, else it has none. A call that a pass made carries other graphs.
-    """
-    dynamo = around.dynamo
-    if dynamo is None or nested.caller is None or around.rows(nested.caller):
-        return None
-    call = fx.source_fns(nested.caller.meta)
-    if own.source_fns != call or call not in dynamo.inlined:
-        return None
-    inner = [node for node in nested.node.graph.nodes if node.op == "call_function"]
-    ops = tuple(fx.op_name(node) for node in inner)
-    graphs = [module.graph for _, module in fx.nested(nested.caller)]
-    is_mask = len(graphs) > 1 and nested.node.graph is graphs[-1]
-    same = dynamo.inlined_source(call, ops, inner.index(nested.node))
-    return same or dynamo.only_source(call, int(is_mask)) or _NOWHERE
-
-
-def _moved(
-    modules: tuple[ModuleFrame, ...], caller: torch.fx.Node | None, dynamo: DynamoGraph | None
-) -> tuple[ModuleFrame, ...]:
-    """Lead the modules of a region that was traced on one module to the module of this call."""
-    if dynamo is None or caller is None:
-        return modules
-    here = dynamo.called_on.get(fx.source_fns(caller.meta))
-    traced = [path for path in dynamo.called_on.values() if modules and _leads(path, modules)]
-    if here is None or not traced:
-        return modules
-    length = len(max(traced, key=len))
-    return tuple(dataclasses.replace(m, path=here + m.path[length:]) for m in modules)
-
-
-def _leads(path: str, modules: tuple[ModuleFrame, ...]) -> bool:
-    return all(module.path == path or module.path.startswith(path + ".") for module in modules)
 
 
 def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
@@ -230,7 +125,7 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         original_aten=fx.original_aten(meta),
         seq_nr=fx.integer(meta, "seq_nr"),
         stack=parse_stack(fx.text(meta, "stack_trace")),
-        modules=_modules(meta, dynamo),
+        modules=modules_of(meta, dynamo),
         source_fns=fx.source_fns(meta),
         partitioner_tag=fx.text(meta, "partitioner_tag"),
         autograd_backward=fx.autograd_backward(meta),
@@ -240,8 +135,8 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         inputs=tuple(value.name for value in node.all_input_nodes),
         entry_name=node.name if node.name in around.entered else None,
         joint_name=around.joint_name(node),
-        forward_node=link.forward_node or None,
-        forward_evidence=link.evidence or None,
+        forward_node=link.forward_node if link else None,
+        forward_evidence=link.evidence if link else None,
         replaced=tuple(name for name, _ in replaced),
         copied_from=_copied_from(around, meta, replaced),
         outputs=tuple(tensor_spec(value) for value in fx.tensors(meta)),

@@ -17,6 +17,7 @@ from itertools import groupby
 
 from profiler_ext.capture.nodes.births import Birth, Births
 from profiler_ext.capture.nodes.links import HAND_ON, Link
+from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import Running
 
@@ -47,10 +48,11 @@ def find_gradients(births: Births) -> Gradients:
         births: how the nodes of a graph were made, in order.
     """
     forward = made_by(births)
-    links = {n: Link(node, "autograd_node") for n, node in forward.items() if _is_traced(births[n])}
+    rule = ForwardEvidence.AUTOGRAD_NODE
+    links = {n: Link(node, rule) for n, node in forward.items() if _is_traced(births[n])}
     links |= _seeds(births, links)
     # The joint graph's own backward of such a gradient has its numbers, and the line that asks.
-    outer = {n: Link(node, "autograd_node") for n, node in forward.items() if node in links}
+    outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
     links |= outer
     sums = frozenset(_sums(births))
     sources = _sources(births, links, sums)
@@ -179,7 +181,7 @@ def _seeds(births: Births, links: Mapping[str, Link]) -> dict[str, Link]:
         for value in birth.inputs:
             users[value].add(links[name].forward_node if name in links else None)
     return {
-        name: Link(forward, "seed_of_gradient")
+        name: Link(forward, ForwardEvidence.SEED_OF_GRADIENT)
         for name, birth in births.items()
         if birth.running is None and _asks(birth.meta) and len(users[name]) == 1
         for forward in users[name]

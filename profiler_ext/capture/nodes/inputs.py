@@ -15,10 +15,9 @@ from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.nodes.fx_nodes import Surroundings, tensor_spec
 from profiler_ext.capture.nodes.module_paths import module_frames
 from profiler_ext.capture.nodes.stacks import parse_stack
-from profiler_ext.records import FxNode
+from profiler_ext.records import ForwardEvidence, FxNode
 from profiler_ext.torch_compat import fx, inputs
 
-EVIDENCE = "gradient_of_output"
 INPUT = "placeholder"
 """The target of an input's record."""
 
@@ -66,5 +65,5 @@ def _gradient(own: FxNode, output: int, node: torch.fx.Node, around: Surrounding
         ),
         source_fns=fx.source_fns(meta),
         forward_node=name,
-        forward_evidence=EVIDENCE,
+        forward_evidence=ForwardEvidence.GRADIENT_OF_OUTPUT,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch.fx
 
@@ -52,6 +52,29 @@ class JointGraph:
     marks: Marks = frozenset()
     random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
     outputs: Mapping[int, tuple[str, fx.Meta]] = field(default_factory=dict)
+
+    def holds(self, marks: Marks) -> bool:
+        """Tell whether a graph is a part of this one, by numbers that torch did not wipe."""
+        return marks < self.marks and all(number is not None for _, number in marks)
+
+    def part(self, joint: JointGraph) -> JointGraph:
+        """Return a part of this graph with what only the whole tells.
+
+        The body of a region is cut in halves, and the passes for joint graphs run on each of them
+        once more (``torch/_functorch/_aot_autograd/graph_compile.py``,
+        ``run_joint_graph_passes_on_hops``).
+        """
+        links = {name: link for name, link in self.links.items() if name in joint.names}
+        return replace(
+            joint,
+            id=self.id,
+            links={**joint.links, **links},
+            forward={**self.forward, **joint.forward},
+            replaced={**self.replaced, **joint.replaced},
+            mutations={**self.mutations, **joint.mutations},
+            sources={**self.sources, **joint.sources},
+            random={**self.random, **joint.random},
+        )
 
     def shared(self, marks: Marks) -> int:
         """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch.fx
 
+from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx
 
 _FORWARD = ("is_forward", "must_be_in_forward")
@@ -25,7 +26,7 @@ class Link:
     """A forward node, and the rule that found it."""
 
     forward_node: str
-    evidence: str
+    evidence: ForwardEvidence
 
 
 def is_forward(meta: fx.Meta) -> bool:
@@ -85,19 +86,20 @@ class _Forward:
         number = fx.integer(meta, "seq_nr")
         candidates = [] if number is None else self._by_number.get(number, [])
         if len(candidates) <= 1:
-            return Link(candidates[0], "seq_nr") if candidates else None
+            return Link(candidates[0], ForwardEvidence.SEQ_NR) if candidates else None
         told_apart = candidates
         for same in (_same_source, _same_modules, _same_stack):
             kept = [name for name in told_apart if same(meta, self._metas[name])]
             told_apart = kept or told_apart
         # One op decomposes into several nodes with its number; the last one yields its value.
-        evidence = "seq_nr_and_source" if len(told_apart) == 1 else "seq_nr_of_decomposed_op"
-        return Link(told_apart[-1], evidence)
+        is_one = len(told_apart) == 1
+        rule = ForwardEvidence.SEQ_NR_SOURCE if is_one else ForwardEvidence.SEQ_NR_DECOMPOSED
+        return Link(told_apart[-1], rule)
 
     def _of_line(self, meta: fx.Meta) -> Link | None:
         """A view that autograd makes anew has a number of its own, and the mutation's line."""
         candidates = self._by_stack.get(fx.text(meta, "stack_trace") or "", [])
-        return Link(candidates[-1], "stack") if candidates else None
+        return Link(candidates[-1], ForwardEvidence.STACK) if candidates else None
 
 
 def _same_source(backward: fx.Meta, forward: fx.Meta) -> bool:

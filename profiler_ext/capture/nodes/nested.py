@@ -1,0 +1,177 @@
+"""Owns the records of nodes in nested graphs, by qualified names: ``cond/true_graph_0/sin``.
+
+A region that is compiled once for several calls (``invoke_subgraph``) has a joint graph of its
+own; its nodes stand in the outer one once for each call, so the calls are part of their names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch.fx
+
+from profiler_ext.capture.nodes.bodies import inner_prefix
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_node, modules_of
+from profiler_ext.capture.nodes.joint import main_row
+from profiler_ext.capture.nodes.stacks import parse_stack
+from profiler_ext.records import FxNode, ModuleFrame
+from profiler_ext.torch_compat import fx
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A node of a nested graph, and the node of the outermost graph that calls it."""
+
+    node: torch.fx.Node
+    caller: torch.fx.Node | None
+
+
+def describe_nested(nodes: Mapping[str, Nested], around: Surroundings) -> tuple[FxNode, ...]:
+    """Return the records of nodes in nested graphs, by qualified names.
+
+    Args:
+        nodes: ``cond/true_graph_0/sin`` and the like, each with its node and its caller.
+        around: what the records need.
+    """
+    return tuple(_nested(name, nested, around) for name, nested in nodes.items())
+
+
+def nested_nodes(
+    gm: torch.fx.GraphModule, prefix: str = "", caller: torch.fx.Node | None = None
+) -> dict[str, Nested]:
+    """Return the call nodes of the graphs nested in a graph, by qualified names."""
+    found: dict[str, Nested] = {}
+    for outer in gm.graph.nodes:
+        graphs = list(fx.nested(outer)) if outer.op == "call_function" else []
+        for attribute, module in graphs:
+            inside = prefix + inner_prefix(outer.name, attribute, len(graphs))
+            called = (n for n in module.graph.nodes if n.op == "call_function")
+            found.update((inside + node.name, Nested(node, caller or outer)) for node in called)
+            found.update(nested_nodes(module, inside, caller or outer))
+    return found
+
+
+def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
+    prefix = name.rpartition("/")[0]
+    own = _in_body(prefix, nested, around)
+    source = _carried_source(nested, own, around)
+    return dataclasses.replace(
+        own,
+        name=name,
+        stack=own.stack if source is None else source.stack,
+        entry_name=name,
+        inputs=tuple(f"{prefix}/{value}" for value in own.inputs),
+        joint_name=_joint_name(prefix, nested, around),
+        modules=_moved(own.modules, nested.caller, around.dynamo),
+    )
+
+
+def _joint_name(prefix: str, nested: Nested, around: Surroundings) -> str | None:
+    """Return the name in the joint graph of a body's node, all calls on the way to it included."""
+    if nested.caller is None or nested.node.name in around.replaced.get(nested.node.graph, {}):
+        return None
+    calls = [(around.joint_name(node), which) for node, which in _callers(prefix, nested.caller)]
+    return _path([*calls, (nested.node.name, None)])
+
+
+def _link_of_body(prefix: str, nested: Nested, link: str, around: Surroundings) -> str | None:
+    """Return the forward node of a region's backward node, by the region's call in the forward."""
+    if nested.caller is None:
+        return None
+    calls = [(around.forward_name(node), which) for node, which in _callers(prefix, nested.caller)]
+    return _path([*calls, (link, None)])
+
+
+def _path(names: Iterable[tuple[str | None, str | None]]) -> str | None:
+    parts = [part for name, which in names for part in (name, *([which] if which else []))]
+    return None if None in parts else "/".join(part for part in parts if part)
+
+
+def _in_body(prefix: str, nested: Nested, around: Surroundings) -> FxNode:
+    """Return a node of a body; of a backward body, with the forward body's source."""
+    own = describe_node(nested.node, around)
+    joint = around.joint_of(nested.caller.graph) if nested.caller else None
+    row = main_row(around.rows(nested.node))
+    led = joint.bodies.get(f"{prefix}/{row[0] if row else own.name}") if joint else None
+    if led is None:
+        return _with_link(own, prefix, nested, around)
+    return dataclasses.replace(
+        own,
+        stack=parse_stack(fx.text(led.meta, "stack_trace")),
+        source_fns=fx.source_fns(led.meta),
+        modules=modules_of(led.meta, around.dynamo),
+        forward_node=led.link.forward_node if led.link else None,
+        forward_evidence=led.link.evidence if led.link else None,
+    )
+
+
+def _with_link(own: FxNode, prefix: str, nested: Nested, around: Surroundings) -> FxNode:
+    """Return a node of a region, its forward node named by the region's call in the forward."""
+    link = own.forward_node
+    forward = None if link is None else _link_of_body(prefix, nested, link, around)
+    evidence = None if forward is None else own.forward_evidence
+    return dataclasses.replace(own, forward_node=forward, forward_evidence=evidence)
+
+
+_NOWHERE = Source((), ())
+
+
+def _carried_source(nested: Nested, own: FxNode, around: Surroundings) -> Source | None:
+    """Return where a node of a ``score_mod`` was called; retracing left it its caller's line.
+
+    The derivative of a ``score_mod`` has other operators; its line is known where all of the
+    ``score_mod`` stands on one, else it has none. A call that a pass made carries other graphs.
+    """
+    dynamo = around.dynamo
+    if dynamo is None or nested.caller is None or around.rows(nested.caller):
+        return None
+    call = fx.source_fns(nested.caller.meta)
+    if own.source_fns != call or call not in dynamo.inlined:
+        return None
+    inner = [node for node in nested.node.graph.nodes if node.op == "call_function"]
+    ops = tuple(fx.op_name(node) for node in inner)
+    graphs = [module.graph for _, module in fx.nested(nested.caller)]
+    is_mask = len(graphs) > 1 and nested.node.graph is graphs[-1]
+    same = dynamo.inlined_source(call, ops, inner.index(nested.node))
+    return same or dynamo.only_source(call, int(is_mask)) or _NOWHERE
+
+
+def _moved(
+    modules: tuple[ModuleFrame, ...], caller: torch.fx.Node | None, dynamo: DynamoGraph | None
+) -> tuple[ModuleFrame, ...]:
+    """Lead the modules of a region that was traced on one module to the module of this call."""
+    if dynamo is None or caller is None:
+        return modules
+    here = dynamo.called_on.get(fx.source_fns(caller.meta))
+    traced = [path for path in dynamo.called_on.values() if modules and _leads(path, modules)]
+    if here is None or not traced:
+        return modules
+    length = len(max(traced, key=len))
+    return tuple(dataclasses.replace(m, path=here + m.path[length:]) for m in modules)
+
+
+def _leads(path: str, modules: tuple[ModuleFrame, ...]) -> bool:
+    return all(module.path == path or module.path.startswith(path + ".") for module in modules)
+
+
+def _callers(prefix: str, outermost: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, str | None]]:
+    """Yield the nodes that call the graphs on the way to a nested one, the outermost first.
+
+    Args:
+        prefix: what names the nested graph: ``cond/true_graph_0/invoke_subgraph``.
+        outermost: the node of the outermost graph that it begins with.
+
+    Yields:
+        The node, and which of its graphs is called, where it has several.
+    """
+    parts = iter(prefix.split("/"))
+    graph = outermost.graph
+    for name in parts:
+        node = next(node for node in graph.nodes if node.name == name)
+        graphs = dict(fx.nested(node))
+        attribute = next(parts) if len(graphs) > 1 else None
+        graph = next(iter(graphs.values())).graph if attribute is None else graphs[attribute].graph
+        yield node, attribute

@@ -1,0 +1,59 @@
+"""The backward of a region that is compiled once for several calls leads to its own call."""
+
+import linecache
+
+import pytest
+import torch
+
+import profiler_ext
+from profiler_ext.records import FxNode, GraphInstance
+from tests.compiling import capture
+
+# Matrix products are library calls, which need no C++ compiler.
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = (torch.nn.Parameter(torch.eye(8)) for _ in range(2))
+
+    def forward(self, x):
+        h = x @ self.up
+        return h @ self.down
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+
+    @torch.compiler.nested_compile_region
+    def around(self, block, x):
+        return block(x)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = self.around(block, x)
+        return x @ x
+
+
+def products(graph: GraphInstance) -> list[FxNode]:
+    return [node for node in graph.nodes if node.target == "aten.mm.default"]
+
+
+def place(node: FxNode) -> tuple[str, str]:
+    frame, module = node.stack[-1], node.modules[-1].path if node.modules else ""
+    return linecache.getline(frame.file, frame.line).strip(), module
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_each_product_of_the_backward_leads_to_the_forward_product_of_its_own_call() -> None:
+    profiler_ext.enable(strict=True)
+    torch.compile(Net(), fullgraph=True)(torch.ones(8, 8, requires_grad=True)).sum().backward()
+    forward, backward = capture().graphs
+    by_name = {node.joint_name: place(node) for node in products(forward)}
+    up, down = "h = x @ self.up", "return h @ self.down"
+    blocks = [(line, f"blocks.{number}") for number in range(3) for line in (up, down)]
+    assert sorted(by_name.values()) == sorted([*blocks, ("return x @ x", "")])
+    linked = [(place(node), by_name[node.forward_node]) for node in products(backward)]
+    assert set(linked) == {(own, own) for own in by_name.values()}
