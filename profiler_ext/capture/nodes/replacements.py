@@ -7,12 +7,13 @@ nodes and those erased with them, staying in the same half of the joint graph.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 import torch.fx
 
 from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.effects import functional_call, writing_call
 
 Replaced = Mapping[str, tuple[tuple[str, fx.Meta], ...]]
 
@@ -22,6 +23,7 @@ class _Before:
     meta: fx.Meta
     inputs: tuple[str, ...]
     call: str
+    stands_for: Hashable
 
 
 @dataclass(slots=True)
@@ -36,7 +38,10 @@ class Watch:
         """Take down the nodes as they are before the passes."""
         self._before = {
             node.name: _Before(
-                dict(node.meta), tuple(i.name for i in node.all_input_nodes), fx.call_text(node)
+                dict(node.meta),
+                tuple(i.name for i in node.all_input_nodes),
+                fx.call_text(node),
+                functional_call(node),
             )
             for node in self.gm.graph.nodes
             if node.op == "call_function"
@@ -56,7 +61,25 @@ class Watch:
         made = [node for name, node in nodes.items() if name not in self._before]
         live = set(nodes)
         rows = {node.name: self._rows(node, live, made) for node in made}
-        return {name: found for name, found in rows.items() if found}
+        written = self._written(made, live)
+        return {**written, **{name: found for name, found in rows.items() if found}}
+
+    def _written(self, made: list[torch.fx.Node], live: set[str]) -> Replaced:
+        """Return the functional calls that calls which write to their inputs were made of.
+
+        Nothing reads such a call, so no replacement leads to it; the order of equal ones is kept.
+        Source: ``torch/_inductor/fx_passes/post_grad.py``, ``decompose_auto_functionalized`` and
+        ``decompose_triton_kernel_wrapper_functional``.
+        """
+        gone: dict[Hashable, list[tuple[str, fx.Meta]]] = defaultdict(list)
+        new: dict[Hashable, list[str]] = defaultdict(list)
+        for name, was in self._before.items():
+            if was.stands_for is not None and name not in live:
+                gone[was.stands_for].append((name, was.meta))
+        for node in made:
+            new[writing_call(node)].append(node.name)
+        same = [each for each in gone if len(gone[each]) == len(new[each])]
+        return {n: (row,) for each in same for n, row in zip(new[each], gone[each], strict=True)}
 
     def overwritten(self) -> Mapping[str, fx.Meta]:
         """Return what nodes said of their origin that took that of a no-op removed beside them.
