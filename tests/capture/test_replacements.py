@@ -110,3 +110,23 @@ def test_of_all_that_was_replaced_the_very_same_call_comes_last() -> None:
         exp.name: ["scale", "softmax"],
         mul.name: ["softmax", "scale"],
     }
+
+
+def test_of_replacements_that_feed_each_other_each_has_what_is_its_own() -> None:
+    """A residual stream sums a product into the sum before it, block by block."""
+    graph = Graph()
+    x = graph.given("x", 4, 4)
+    mm_1 = graph.call(aten.mm.default, [x, x], name="mm_1")
+    add_1 = graph.call(aten.add.Tensor, [x, mm_1], name="add_1")
+    mm_2 = graph.call(aten.mm.default, [add_1, x], name="mm_2")
+    add_2 = graph.call(aten.add.Tensor, [add_1, mm_2], name="add_2")
+    gm = graph.module(add_2)
+    watch = Watch(gm)
+    for add in (add_2, add_1):
+        with gm.graph.inserting_before(add):
+            addmm = gm.graph.call_function(aten.addmm.default, (add.args[0], x, x))
+        put_in_place(gm, watch, add, addmm)
+    assert replaced(watch) == {
+        "addmm_default": ["mm_2", "add_2"],
+        "addmm_default_1": ["mm_1", "add_1"],
+    }

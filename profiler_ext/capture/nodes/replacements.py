@@ -1,13 +1,14 @@
 """Owns what a pattern's node replaced: pattern matching drops ``seq_nr``, stack and source.
 
 FX reports each replacement; from a new node the walk leads back through the replaced
-nodes and those erased with them, staying in the same half of the joint graph.
+nodes and those erased with them, staying in the same half of the joint graph. It ends where
+another new node took the place of what was read: one match may feed the next.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch.fx
@@ -60,7 +61,8 @@ class Watch:
         nodes = {n.name: n for n in self.gm.graph.nodes if n.op == "call_function"}
         made = [node for name, node in nodes.items() if name not in self._before]
         live = set(nodes)
-        rows = {node.name: self._rows(node, live, made) for node in made}
+        old = {node.name: self._old(node.name) for node in made}
+        rows = {node.name: self._rows(node, live, old) for node in made}
         written = self._written(made, live)
         return {**written, **{name: found for name, found in rows.items() if found}}
 
@@ -91,10 +93,11 @@ class Watch:
         return {n: was for n, was in before.items() if fx.origin(nodes[n].meta) != was}
 
     def _rows(
-        self, node: torch.fx.Node, live: set[str], made: list[torch.fx.Node]
+        self, node: torch.fx.Node, live: set[str], old: Mapping[str, set[str]]
     ) -> tuple[tuple[str, fx.Meta], ...]:
-        seeds = _from_users(node, {n.name for n in made}, lambda name: self._old_of.get(name, ()))
-        erased = self._erased(seeds, live)
+        seeds = _nearest([node], old, lambda new: new.users)
+        read = _nearest(node.all_input_nodes, old, lambda new: new.all_input_nodes)
+        erased = self._erased(seeds, live | read)
         tag = node.meta.get("partitioner_tag")
         tags = {name: self._before[name].meta.get("partitioner_tag") for name in erased}
         # A node without a tag, as of a hook's sum, is in no half: it stands for all of them.
@@ -103,6 +106,16 @@ class Watch:
         call = fx.call_text(node)
         chosen = sorted(same or erased, key=lambda n: (self._before[n].call == call, order[n]))
         return tuple((name, self._before[name].meta) for name in chosen)
+
+    def _old(self, new: str) -> set[str]:
+        """What a node replaced, at once or by way of nodes that are gone again."""
+        found: set[str] = set()
+        todo = [new]
+        while todo:
+            fresh = set(self._old_of.get(todo.pop(), ())) - found
+            found |= fresh
+            todo += fresh
+        return found
 
     def _erased(self, seeds: set[str], live: set[str]) -> set[str]:
         """What stood in place of a new node: the replaced nodes and those gone with them."""
@@ -119,17 +132,22 @@ class Watch:
         return found & set(self._before)
 
 
-def _from_users(
-    node: torch.fx.Node, made: set[str], old_of: Callable[[str], tuple[str, ...] | list[str]]
+def _nearest(
+    start: Iterable[torch.fx.Node],
+    old: Mapping[str, set[str]],
+    following: Callable[[torch.fx.Node], Iterable[torch.fx.Node]],
 ) -> set[str]:
-    """What a new node, or new nodes that it feeds (``getitem``), replaced."""
+    """What new nodes replaced; where one replaced nothing, what the ones that follow it did.
+
+    A pattern's node may replace nothing itself, and feed the one that does (``getitem``).
+    """
     found: set[str] = set()
     seen: set[str] = set()
-    todo = [node]
+    todo = list(start)
     while todo:
-        current = todo.pop()
-        if current.name not in seen:
-            seen.add(current.name)
-            found.update(old_of(current.name))
-            todo += [user for user in current.users if user.name in made]
+        node = todo.pop()
+        if node.name in old and node.name not in seen:
+            seen.add(node.name)
+            found |= old[node.name]
+            todo += () if old[node.name] else following(node)
     return found
