@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,8 @@ class Surroundings:
         self.optimizer = nearest(ask(events.name, classify.is_optimizer))
         self._compiling = nearest(ask(events.name, classify.is_compiling))
         self._modules = modules or {}
+        self._contexts: dict[CallContext, CallContext] = {}
+        self._copies = nearest(ask(events.name, classify.is_copies_mark))
         self._mark = nearest(ask(events.name, classify.is_module_mark))
         marks = np.flatnonzero(self._mark == np.arange(len(self._mark)))
         self._marked_within = dict(zip(self.forward[marks].tolist(), marks.tolist(), strict=True))
@@ -89,23 +92,40 @@ class Surroundings:
         inner: Flags = take(depth, compiling, NO_ROW) > take(depth, marker, NO_ROW)
         return inner
 
-    def context(self, marker: int, forward: int | None) -> CallContext:
+    def context(self, marker: int, forward: int | None, links: ForwardLinks) -> CallContext:
         """Return where a graph was called.
 
         Args:
             marker: the call's row.
             forward: the row at which its forward ran, its own for a forward.
+            links: the forwards by their numbers.
         """
-        return CallContext(
+        made = CallContext(
             in_optimizer=bool(self.optimizer[marker] != NO_ROW),
             in_engine=bool(self.engine[marker] != NO_ROW),
             is_forward=bool(self.forward[marker] != NO_ROW),
             is_backward=bool(self.backward[marker] != NO_ROW),
-            module=None if forward is None else self._module(forward),
+            module=self._module(forward),
+            copied=frozenset(self._copied(marker, links)),
         )
+        return self._contexts.setdefault(made, made)  # one object is compared at once
 
-    def _module(self, row: int) -> ModuleFrame | None:
+    def _copied(self, marker: int, links: ForwardLinks) -> Iterator[tuple[str, ModuleFrame | None]]:
+        """List what the mark around a graph of compiled autograd says it copies."""
+        mark = int(self._copies[marker])
+        calls = () if mark == NO_ROW else names.marked_copies(self.events.name[mark])
+        uses = Counter(names.copied_compile(call) for call, _ in calls)
+        for call, number in calls:
+            forward = links.numbered(number)
+            module = self._module(forward)
+            is_open = forward is None and uses[names.copied_compile(call)] > 1
+            if module is not None or is_open:
+                yield call, module
+
+    def _module(self, row: int | None) -> ModuleFrame | None:
         """Return the module in the mark around a graph's call, or within the forward at a row."""
+        if row is None:
+            return None
         mark = int(self._mark[row])
         if mark == NO_ROW and self.forward[row] != NO_ROW:
             mark = self._marked_within.get(row, NO_ROW)
@@ -184,7 +204,7 @@ def _call(
         marker=marker,
         key=names.graph_key(around.events.name[marker]),
         compile_id=_compile_id(around, forward),
-        context=around.context(marker, forward),
+        context=around.context(marker, forward, links),
         units=tuple(unit for unit, _ in units),
         launches=tuple(own for _, own in units),
         trials=tuple(launches[trial].tolist()),

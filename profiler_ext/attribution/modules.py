@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 
+from profiler_ext.attribution.phases import CallContext
 from profiler_ext.records import FxNode, GraphInstance, ModuleFrame
 
 ModulesOfJoints = Mapping[str, set[ModuleFrame]]
@@ -31,25 +32,29 @@ def modules_of_joints(
 
 def module_of(
     node: FxNode,
-    called: ModuleFrame | None,
+    context: CallContext,
     forwards: ModulesOfJoints,
     joint: str | None = None,
 ) -> ModuleFrame | None:
     """Return the innermost module of a node, as its graph was called.
 
-    What compiled autograd copied belongs to the module that the forward was called on, and so
-    does a backward whose own forward ran before the recording began. Where blocks share one
-    forward, nothing tells which of them it is of.
+    What compiled autograd copied belongs to the module that its own forward was called on. Where
+    nothing tells which forward that is, it belongs to the one module that such forwards were
+    called on, and so does a backward whose own forward ran before the recording began.
 
     Args:
         node: the node.
-        called: the module that was called, if it is known.
+        context: where its graph was called.
         forwards: the modules that forwards were called on.
         joint: the joint graph that the node's graph was cut from.
     """
-    if node.joint is None and called is not None:
-        return innermost_module(node, called)
+    if node.joint is None and context.module is not None:
+        return innermost_module(node, context.module)
     modules = forwards.get(node.joint or joint or "", set())
+    copied = dict(context.copied)
+    if node.copied_call is not None and node.copied_call in copied:
+        own = copied[node.copied_call]
+        return innermost_module(node, own) if own in modules else None
     return None if len(modules) > 1 else innermost_module(node, next(iter(modules), None))
 
 

@@ -23,6 +23,8 @@ class CallContext:
         is_forward: called as a forward that autograd knows.
         is_backward: called as the backward of a compiled forward.
         module: the module that was compiled by itself and called, if that is known.
+        copied: for calls that a graph of compiled autograd copies the module that the forward
+            was called on; ``None`` for one of several whose forward the trace does not show.
     """
 
     in_optimizer: bool = False
@@ -30,6 +32,7 @@ class CallContext:
     is_forward: bool = False
     is_backward: bool = False
     module: ModuleFrame | None = None
+    copied: frozenset[tuple[str, ModuleFrame | None]] = frozenset()
 
 
 def node_phase(

@@ -69,7 +69,7 @@ class PlaceTable:
         instance = self._graphs[graph]
         is_open = _is_of_any_module(node, instance, evidence)
         joint = _joint_of_backward(instance)
-        module = None if is_open else module_of(node, context.module, self._forwards, joint)
+        module = None if is_open else module_of(node, context, self._forwards, joint)
         in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE

@@ -34,6 +34,11 @@ class ForwardLinks:
             return next(iter(candidates.values()))
         return candidates.get(self._threads.get(int(self._events.fwd_thread_id.data[row]), -1))
 
+    def numbered(self, number: int) -> int | None:
+        """Return the row of the forward event with a number, ``None`` unless there is one."""
+        rows = set(self._forward.get(number, {}).values())
+        return rows.pop() if len(rows) == 1 else None
+
     def _candidates(self, row: int) -> dict[int | None, int]:
         number = self._events.sequence_number[row]
         return {} if number is np.ma.masked else self._forward.get(int(number), {})

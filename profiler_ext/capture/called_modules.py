@@ -1,9 +1,12 @@
-"""Owns which module each call of a compiled graph was made on, noted only while recording.
+"""Owns what each call of a compiled graph was made on, noted only while recording.
 
 Layers whose frames are compiled by themselves share one graph and one region id, so nothing
 at compile time tells them apart: blocks compiled one by one, and what a graph break or FSDP's
 hooks leave between them. A module's forward hook would be traced and change the graph; what
 is noted here lies outside what Dynamo traces.
+
+A graph of compiled autograd is called on no module: it copies the backwards of many forwards.
+Which ones is known when it runs, by autograd's numbers, and the trace has those numbers too.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from typing import Any
 import torch
 
 from profiler_ext.capture.nodes.module_paths import WRAPPED_UNDER
-from profiler_ext.kineto.names import module_mark
+from profiler_ext.kineto.names import copies_mark, module_mark
 from profiler_ext.records import ModuleFrame
-from profiler_ext.torch_compat import points, process
+from profiler_ext.torch_compat import compiled_autograd, points, process
 from profiler_ext.torch_compat.patches import Call, Patch
 
 
@@ -48,14 +51,20 @@ class CalledModules:
         )
 
     def _marked(self, original: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # Compiled autograd compiles a module of its own, which is none of the user's.
-        is_marked = process.profiler_is_on() and not process.in_compiled_autograd()
-        module = process.calling_module() if is_marked else None
+        mark = self._mark() if process.profiler_is_on() else None
+        if mark is None:
+            return original(*args, **kwargs)
+        with process.recording(mark):
+            return original(*args, **kwargs)
+
+    def _mark(self) -> str | None:
+        if process.in_compiled_autograd():
+            calls = compiled_autograd.running_calls()
+            return copies_mark(calls) if calls else None
+        module = process.calling_module()
         if module is None:
-            return original(*args, **kwargs)
-        number = self._numbers.setdefault(module, len(self._numbers))
-        with process.recording(module_mark(number)):
-            return original(*args, **kwargs)
+            return None
+        return module_mark(self._numbers.setdefault(module, len(self._numbers)))
 
 
 _Holders = dict[int, tuple[torch.nn.Module, str]]

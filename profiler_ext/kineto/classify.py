@@ -88,6 +88,11 @@ def is_module_mark(name: str) -> bool:
     return names.marked_module(name) is not None
 
 
+def is_copies_mark(name: str) -> bool:
+    """Tell whether a range marks a call of a graph of compiled autograd."""
+    return bool(names.marked_copies(name))
+
+
 def is_step(name: str) -> bool:
     """Tell whether the event spans a profiled step."""
     return names.step_number(name) is not None

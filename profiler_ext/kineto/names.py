@@ -6,6 +6,7 @@ No other room compares a profiler name with a literal; each asks a function of t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -98,6 +99,7 @@ _SHARDING = re.compile(
     r"(?: \((?P<module>.*)\)| for (?P<prefetched>.*))?"
 )
 _MODULE_MARK = re.compile(r"^profiler_ext: module (\d+)$")
+_COPIES_MARK = re.compile(r"^profiler_ext: copies (\w+=\d+(?: \w+=\d+)*)$")
 
 
 def is_graph_marker(name: str) -> bool:
@@ -201,3 +203,25 @@ def marked_module(name: str) -> int | None:
     """Return the number in such a mark, ``None`` for any other event."""
     found = _first(_MODULE_MARK, name)
     return None if found is None else int(found)
+
+
+def copies_mark(calls: Iterable[tuple[str, int]]) -> str:
+    """Return the name of the range that marks a call of a graph of compiled autograd.
+
+    Args:
+        calls: the calls of backward graphs that it copies, each with the sequence number of
+            its forward.
+    """
+    return "profiler_ext: copies " + " ".join(f"{call}={number}" for call, number in calls)
+
+
+def marked_copies(name: str) -> tuple[tuple[str, int], ...]:
+    """Return the calls and numbers in such a mark; empty for any other event."""
+    found = _first(_COPIES_MARK, name) or ""
+    pairs = (pair.split("=") for pair in found.split())
+    return tuple((call, int(number)) for call, number in pairs)
+
+
+def copied_compile(call: str) -> str:
+    """Return the compile of a call in such a mark: ``aot0`` of ``aot0_1``."""
+    return call.partition("_")[0]

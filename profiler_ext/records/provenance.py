@@ -82,6 +82,7 @@ class FxNode:
         copied_from: in a graph of compiled autograd its name before, ``aot0_mul``.
         joint: id of its joint graph, where compiled autograd took it from another graph.
         is_random: it draws from a random number generator.
+        copied_call: of which call of that graph it is, ``aot0_1``, in this process.
     """
 
     name: str
@@ -106,6 +107,7 @@ class FxNode:
     copied_from: str | None = None
     joint: str | None = None
     is_random: bool = False
+    copied_call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

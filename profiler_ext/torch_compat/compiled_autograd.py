@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -17,8 +20,9 @@ import torch.fx
 COPIED_FROM = "profiler_ext_copied_from"
 """Key in ``node.meta``: the node of compiled autograd's graph that a traced node stems from."""
 
-_COPY = re.compile(r"aot(?P<aot_id>\d+)(?:_(?P<use>\d+))?_(?P<name>\D.*)")
-_MACHINERY = ("/torch/_dynamo/compiled_autograd.py", "/torch/_dynamo/external_utils.py")
+_COPY = re.compile(r"(?P<call>aot(?P<aot_id>\d+)(?:_\d+)?)_(?P<name>\D.*)")
+_COMPILER = "/torch/_dynamo/compiled_autograd.py"
+_MACHINERY = (_COMPILER, "/torch/_dynamo/external_utils.py")
 
 
 class Copy(NamedTuple):
@@ -27,10 +31,12 @@ class Copy(NamedTuple):
     Attributes:
         aot_id: number of the compile in AOTAutograd.
         name: the node's name in the backward graph of that compile.
+        call: which call of that backward graph it is, ``aot0`` or ``aot0_1``.
     """
 
     aot_id: int
     name: str
+    call: str
 
 
 def copy_of(name: str) -> Copy | None:
@@ -39,7 +45,40 @@ def copy_of(name: str) -> Copy | None:
     Source: ``AutogradCompilerInstance.proxy_call_aot_backward``, ``make_unique``.
     """
     found = _COPY.fullmatch(name)
-    return None if found is None else Copy(int(found["aot_id"]), found["name"])
+    return None if found is None else Copy(int(found["aot_id"]), found["name"], found["call"])
+
+
+def running_calls() -> tuple[tuple[str, int], ...]:
+    """Return the calls that the running graph copies, each with autograd's number of its forward.
+
+    Autograd hands each run the nodes that it stands for, in the order in which they were
+    copied; that order and their compiles are part of the key under which it keeps the graph.
+
+    Source: ``AutogradCompilerInstance.end_capture``, ``runtime_wrapper``, and ``ordered_calls``
+    in ``torch/csrc/dynamo/python_compiled_autograd.cpp``.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _runs_graphs(frame.f_code):
+        frame = frame.f_back
+    uses: Counter[int] = Counter()
+    found = []
+    for aot_id, number in _compiled_nodes(() if frame is None else frame.f_locals.get("hooks", ())):
+        found.append((f"aot{aot_id}_{uses[aot_id]}" if uses[aot_id] else f"aot{aot_id}", number))
+        uses[aot_id] += 1
+    return tuple(found)
+
+
+def _runs_graphs(code: CodeType) -> bool:
+    return code.co_name == "runtime_wrapper" and code.co_filename.endswith(_COMPILER)
+
+
+def _compiled_nodes(hooks: Any) -> Iterator[tuple[int, int]]:
+    """List the autograd nodes of compiled forwards, by their compile and their own number."""
+    for each in hooks:
+        if issubclass(type(each), torch.autograd.function.BackwardCFunction):
+            aot_id = getattr(type(each)._forward_cls, "_aot_id", None)
+            if aot_id is not None:
+                yield aot_id, each._sequence_nr()
 
 
 def summed_gradients(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:

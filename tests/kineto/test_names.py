@@ -79,3 +79,10 @@ def test_communication_is_told_by_op_and_by_kernel():
     }
     assert all(found.values())
     assert not names.is_communication("triton_poi_fused_nccl_0")
+
+
+def test_a_mark_tells_the_calls_that_a_graph_of_compiled_autograd_copies():
+    calls = (("aot0", 18), ("aot0_1", 41))
+    assert names.marked_copies(names.copies_mark(calls)) == calls
+    assert [names.copied_compile(call) for call, _ in calls] == ["aot0", "aot0"]
+    assert names.marked_copies(names.module_mark(3)) == ()

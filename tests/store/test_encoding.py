@@ -55,6 +55,14 @@ def test_what_is_written_comes_back_equal() -> None:
     assert from_bytes(to_bytes(WHOLE)) == WHOLE
 
 
+def test_a_record_that_was_made_before_a_field_was_there_is_read() -> None:
+    plain = msgspec.to_builtins(WHOLE)
+    for node in plain["nodes"]:
+        del node["copied_call"]
+    older = to_bytes(WHOLE)[:6] + zlib.compress(msgspec.json.encode(plain))
+    assert from_bytes(older) == WHOLE
+
+
 def test_equal_content_has_an_equal_digest_and_other_content_another() -> None:
     assert with_digest(dataclasses.replace(WHOLE, digest="other")) == WHOLE
     assert with_digest(dataclasses.replace(WHOLE, joint="k")).digest != WHOLE.digest

@@ -9,7 +9,7 @@ torch wiped that (a cache had it), from the record of the compiled backward grap
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,7 +81,7 @@ class Backwards:
             if copy is None:
                 found[node.name] = _of_results(node, known) or _own(node, found)
             elif copy.name in known[copy.aot_id]:
-                found[node.name] = known[copy.aot_id][copy.name]
+                found[node.name] = _of_call(known[copy.aot_id][copy.name], copy)
         return found
 
     def _nodes(self, aot_id: int) -> Mapping[str, Sourced]:
@@ -150,6 +150,11 @@ def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str,
             yield node.name, (described, LineEvidence.COMPILED if is_led else LineEvidence.ABSENT)
 
 
+def _of_call(origin: Sourced, copy: compiled_autograd.Copy) -> Sourced:
+    node, evidence = origin
+    return replace(node, copied_call=copy.call), evidence
+
+
 def _of_results(node: torch.fx.Node, known: Mapping[int, Mapping[str, Sourced]]) -> Sourced | None:
     """Return the origin of a copied op with several results: Dynamo names only those."""
     for user in node.users:
@@ -158,8 +163,8 @@ def _of_results(node: torch.fx.Node, known: Mapping[int, Mapping[str, Sourced]])
         result = nodes.get(copy.name) if copy else None
         read = result[0].inputs[:1] if result else ()
         found = next((origin for origin in nodes.values() if (origin[0].name,) == read), None)
-        if found is not None and found[0].target == fx.target_name(node.target):
-            return found
+        if found is not None and copy and found[0].target == fx.target_name(node.target):
+            return _of_call(found, copy)
     return None
 
 
@@ -187,4 +192,10 @@ def _sum(own: FxNode, gradients: Sequence[FxNode]) -> Sourced:
     stack, modules = places.pop()
     if places or not stack:
         return own, LineEvidence.EAGER_BACKWARD
-    return replace(own, stack=stack, modules=modules), LineEvidence.GRADIENT
+    led = replace(own, stack=stack, modules=modules, joint=_one(g.joint for g in gradients))
+    return replace(led, copied_call=_one(g.copied_call for g in gradients)), LineEvidence.GRADIENT
+
+
+def _one(said: Iterable[str | None]) -> str | None:
+    first, *others = set(said)
+    return None if others else first

@@ -25,6 +25,7 @@ _TAKEN = (
     "annotation",
     "joint_name",
     "joint",
+    "copied_call",
     "forward_node",
     "forward_evidence",
 )
@@ -44,14 +45,17 @@ def led(node: FxNode, origins: Origins) -> FxNode:
 def all_led(nodes: Iterable[Sourced], origins: Origins) -> tuple[Sourced, ...]:
     """Return nodes with what this process knows of their origins, and how it knows it.
 
-    A record of other source has other names, which lead nowhere here.
+    A record of other source has other names, which lead nowhere here; and of which call a node
+    is a copy, a record of another process does not tell.
     """
     return tuple(_led(node, evidence, origins) for node, evidence in nodes)
 
 
 def _led(node: FxNode, evidence: LineEvidence, origins: Origins) -> Sourced:
     found = None if evidence is LineEvidence.STALE else _origin(node, origins)
-    return (node, evidence) if found is None else (led(node, origins), found[1])
+    if found is None:
+        return dataclasses.replace(node, copied_call=None), evidence
+    return led(node, origins), found[1]
 
 
 def _origin(node: FxNode, origins: Origins) -> Sourced | None:
