@@ -65,7 +65,11 @@ def test_a_backward_op_is_led_to_its_forward_op_by_sequence_number():
     _forward_op(timeline, "aten::linear", 5)
     _backward(timeline, 5)
     assert _place(timeline, 1) == Place(
-        aten_op="aten::mm", phase=Phase.BACKWARD, forward_node="aten::linear", level=Level.OP
+        aten_op="aten::mm",
+        phase=Phase.BACKWARD,
+        forward_node="aten::linear",
+        forward_evidence="autograd_sequence_number",
+        level=Level.OP,
     )
     assert rows(attribute(timeline.recording()), "phase", "evidence") == [
         ("forward", "launching_op"),

@@ -157,7 +157,8 @@ def test_distributed_tensors_keep_the_links_of_what_they_hold(one_rank: Any) -> 
     profiler_ext.enable(strict=True)
     a, b = (distribute_tensor(value.detach(), one_rank, [Replicate()]) for value in given())
     torch.compile(twice)(a.requires_grad_(), b).to_local().sum().backward()
-    assert products() == TWICE
+    # What torch calls the backward's nodes is another thing in each torch.
+    assert [row[1:] for row in products()] == [row[1:] for row in TWICE]
 
 
 def other_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

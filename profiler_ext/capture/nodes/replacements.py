@@ -63,8 +63,8 @@ class Watch:
         live = set(nodes)
         old = {node.name: self._old(node.name) for node in made}
         rows = {node.name: self._rows(node, live, old) for node in made}
-        written = self._written(made, live)
-        return {**written, **{name: found for name, found in rows.items() if found}}
+        rows = {**self._written(made, live), **{name: row for name, row in rows.items() if row}}
+        return {**{node.name: _of_memory(node, rows) for node in made if _writes(node)}, **rows}
 
     def _written(self, made: list[torch.fx.Node], live: set[str]) -> Replaced:
         """Return the functional calls that calls which write to their inputs were made of.
@@ -130,6 +130,18 @@ class Watch:
             if name in self._before:
                 todo += [i for i in self._before[name].inputs if i not in live]
         return found & set(self._before)
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    """Tell whether a node only writes to another's memory: nothing reads it."""
+    return not node.users and writing_call(node) is not None
+
+
+def _of_memory(node: torch.fx.Node, rows: Replaced) -> tuple[tuple[str, fx.Meta], ...]:
+    """Return what stood in place of the memory that a node writes to: a bucket is filled so."""
+    while node.name not in rows and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return rows.get(node.name, ())
 
 
 def _nearest(
