@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from profiler_ext.records import FxNode, GraphInstance, ModuleFrame, Phase
+from profiler_ext.records import ForwardEvidence, FxNode, GraphInstance, ModuleFrame, Phase
 
 _FORWARD_TAGS = frozenset({"is_forward", "must_be_in_forward"})
 _BACKWARD_TAGS = frozenset({"is_backward", "must_be_in_backward"})
@@ -50,6 +50,8 @@ def node_phase(
         return Phase.OPTIMIZER
     if node.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
+    if node.forward_evidence == ForwardEvidence.RECOMPUTED:
+        return Phase.RECOMPUTE
     phase = _phase_by_graph(node, graph)
     return _called_again(context) if phase is Phase.FORWARD else phase
 

@@ -86,6 +86,7 @@ class ForwardEvidence(StrEnum):
     SEQ_NR = "seq_nr"
     SEQ_NR_SOURCE = "seq_nr_and_source"
     SEQ_NR_DECOMPOSED = "seq_nr_of_decomposed_op"
+    OF_CALL = "link_of_call"
     STACK = "stack"
     AUTOGRAD_NODE = "autograd_node"
     AUTOGRAD_NODE_OF_BODY = "autograd_node_of_body"

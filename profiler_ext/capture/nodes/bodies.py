@@ -8,7 +8,7 @@ the lines; bodies that are not the same op by op are left as torch has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -30,6 +30,8 @@ class Led:
 
 
 Bodies = Mapping[str, Led]
+Graph = tuple[str, torch.fx.GraphModule]
+"""A nested graph, and the attribute of its caller that names it."""
 
 
 def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
@@ -70,6 +72,7 @@ def find_bodies(
     for name, graphs in calls.items():
         forward = links[name].forward_node if name in links else ""
         if not graphs or len(graphs) != len(calls.get(forward, ())):
+            found.update(_run_again(forward, calls.get(forward, ()), name, graphs))
             continue
         for (inner, theirs), (attribute, ours) in zip(calls[forward], graphs, strict=True):
             there = inner_prefix(forward, inner, len(graphs))
@@ -77,6 +80,28 @@ def find_bodies(
             led = _lead(births_of(theirs.graph), births_of(ours.graph), traced, there)
             found.update((here + node, where) for node, where in led)
     return found
+
+
+def _run_again(
+    forward: str, theirs: Sequence[Graph], backward: str, ours: Sequence[Graph]
+) -> Iterator[tuple[str, Led]]:
+    """Lead bodies that a backward runs once more: FlexAttention makes its scores again."""
+    for attribute, body in ours:
+        same = [(inner, graph) for inner, graph in theirs if _targets(graph) == _targets(body)]
+        for inner, graph in same if len(same) == 1 else ():
+            here = inner_prefix(backward, attribute, len(ours))
+            there = inner_prefix(forward, inner, len(theirs))
+            for own, original in zip(_calls(body), _calls(graph), strict=True):
+                link = Link(there + original.name, ForwardEvidence.RECOMPUTED)
+                yield here + own.name, Led(own.meta, link)
+
+
+def _targets(graph: torch.fx.GraphModule) -> list[object]:
+    return [node.target for node in _calls(graph)]
+
+
+def _calls(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    return [node for node in graph.graph.nodes if node.op == "call_function"]
 
 
 def _lead(
@@ -92,7 +117,8 @@ def _lead(
     if [first[n].target for n in again] != [forward[n].target for n in originals]:
         return
     original = dict(zip(again, originals, strict=True))
-    yield from ((node, Led(forward[there].meta, None)) for node, there in original.items())
+    for node, same in original.items():
+        yield node, Led(forward[same].meta, Link(prefix + same, ForwardEvidence.RECOMPUTED))
     for node, differentiated in made.items():
         if node not in original and (there := original.get(differentiated)) is not None:
             link = Link(prefix + there, ForwardEvidence.AUTOGRAD_NODE_OF_BODY)

@@ -43,13 +43,16 @@ def find_links(nodes: Iterable[torch.fx.Node], metas: Mapping[str, fx.Meta]) -> 
     """
     ordered = list(nodes)
     forward = _Forward([n for n in ordered if is_forward(metas[n.name])], metas)
-    backward = [n.name for n in ordered if _differentiates(n, metas[n.name])]
+    backward = [n.name for n in ordered if differentiates(n, metas[n.name])]
     links = {name: forward.link(metas[name]) for name in backward}
     return {name: link for name, link in links.items() if link is not None}
 
 
-def _differentiates(node: torch.fx.Node, meta: fx.Meta) -> bool:
-    """A gradient sum's and an epilogue copy's number and stack tell of some other node."""
+def differentiates(node: torch.fx.Node, meta: fx.Meta) -> bool:
+    """Tell whether a node of a joint graph differentiates a forward node.
+
+    A gradient sum's and an epilogue copy's number and stack tell of some other node.
+    """
     is_copy = fx.target_name(node.target).startswith("aten.copy_")
     return not is_forward(meta) and not meta.get("is_gradient_acc") and not is_copy
 

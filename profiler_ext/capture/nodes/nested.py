@@ -16,8 +16,9 @@ from profiler_ext.capture.nodes.bodies import inner_prefix
 from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
 from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_node, modules_of
 from profiler_ext.capture.nodes.joint import main_row
+from profiler_ext.capture.nodes.links import differentiates
 from profiler_ext.capture.nodes.stacks import parse_stack
-from profiler_ext.records import FxNode, ModuleFrame
+from profiler_ext.records import ForwardEvidence, FxNode, ModuleFrame
 from profiler_ext.torch_compat import fx
 
 
@@ -109,10 +110,21 @@ def _in_body(prefix: str, nested: Nested, around: Surroundings) -> FxNode:
 
 
 def _with_link(own: FxNode, prefix: str, nested: Nested, around: Surroundings) -> FxNode:
-    """Return a node of a region, its forward node named by the region's call in the forward."""
+    """Return a node of a region, its forward node named by the region's call in the forward.
+
+    A body whose own trace tells nothing differentiates what its call does.
+    """
     link = own.forward_node
     forward = None if link is None else _link_of_body(prefix, nested, link, around)
     evidence = None if forward is None else own.forward_evidence
+    if (
+        forward is None
+        and nested.caller is not None
+        and differentiates(nested.node, nested.node.meta)
+    ):
+        call = around.link(nested.caller, ())
+        forward = call.forward_node if call else None
+        evidence = ForwardEvidence.OF_CALL if call else None
     return dataclasses.replace(own, forward_node=forward, forward_evidence=evidence)
 
 
