@@ -33,6 +33,7 @@ class GraphCall:
         units: what it ran, in enqueue order.
         launches: for each unit its launches, in enqueue order.
         trials: launches of autotuning inside the call.
+        place: which call it is within one run of a compiled function, and of how many.
     """
 
     marker: int
@@ -42,6 +43,7 @@ class GraphCall:
     units: tuple[Unit, ...]
     launches: tuple[tuple[int, ...], ...]
     trials: tuple[int, ...]
+    place: tuple[int, int] = (0, 1)
 
     @property
     def is_replay(self) -> bool:
@@ -75,6 +77,8 @@ class Surroundings:
         self.forward = nearest(ask(events.name, classify.is_compiled_forward))
         self.backward = nearest(ask(events.name, classify.is_compiled_backward))
         self.engine = nearest(ask(events.name, classify.is_engine))
+        runs = (self.region, self.forward, self.backward)
+        self.run = nearest(np.logical_or.reduce([at == np.arange(len(at)) for at in runs]))
         self.optimizer = nearest(ask(events.name, classify.is_optimizer))
         self._compiling = nearest(ask(events.name, classify.is_compiling))
         self._modules = modules or {}
@@ -139,9 +143,9 @@ def find_calls(around: Surroundings, enqueued: Enqueued) -> tuple[GraphCall, ...
     inside = np.flatnonzero(take(around.marker, enqueued.cpu, NO_ROW) != NO_ROW)
     members = _by_marker(take(around.marker, enqueued.cpu[inside], NO_ROW), inside)
     called = _called_rows(around)
-    links = _forward_links(around)
+    links, places = _forward_links(around), _places(around)
     return tuple(
-        _call(around, enqueued, unit_row, members, called, links, int(marker))
+        _call(around, enqueued, unit_row, members, called, links, places, int(marker))
         for marker in np.flatnonzero(around.is_marker)
     )
 
@@ -194,6 +198,7 @@ def _call(
     members: dict[int, Ints],
     called: dict[int, Ints],
     links: ForwardLinks,
+    places: dict[int, tuple[int, int]],
     marker: int,
 ) -> GraphCall:
     launches = members.get(marker, np.empty(0, dtype=np.int64))
@@ -208,7 +213,16 @@ def _call(
         units=tuple(unit for unit, _ in units),
         launches=tuple(own for _, own in units),
         trials=tuple(launches[trial].tolist()),
+        place=places[marker],
     )
+
+
+def _places(around: Surroundings) -> dict[int, tuple[int, int]]:
+    """Return for each marker which call it is within one run of a compiled function."""
+    markers = np.flatnonzero(around.is_marker)
+    markers = markers[np.argsort(around.events.start_ns[markers], kind="stable")]
+    runs = _by_marker(around.run[markers], markers).values()
+    return {int(row): (at, len(own)) for own in runs for at, row in enumerate(own)}
 
 
 def _units(

@@ -122,13 +122,19 @@ class EagerJudge:
         return Phase.RECOMPUTE if in_engine else Phase.FORWARD
 
     def _forward_op(self, engine: int) -> str | None:
-        """Return the forward op that a backward differentiates, as far as the trace tells."""
+        """Return the forward op that a backward differentiates, as far as the trace tells.
+
+        What runs eagerly in the backward of a compiled forward is of many ops: none is told.
+        """
         row = self._links.forward_of(engine)
-        return None if row is None else self._around.events.name[int(self._op[row])]
+        is_op = row is not None and self._op[row] != NO_ROW
+        return self._op_name(row) if row is not None and is_op else None
 
     def _forward_links(self) -> ForwardLinks:
         around = self._around
         outside_engine = around.is_op & (around.engine == NO_ROW)
-        forward = np.flatnonzero(outside_engine & (self._op != NO_ROW))
+        # A compiled forward is no operator, but has a number that an operator before it may read.
+        made = (self._op != NO_ROW) | (around.forward == np.arange(len(around.forward)))
+        forward = np.flatnonzero(outside_engine & made)
         engine = np.unique(around.engine)
         return ForwardLinks(around.events, forward, engine[engine != NO_ROW])

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiler_ext.attribution.alignment import align
 from profiler_ext.attribution.calls import GraphCall
 from profiler_ext.attribution.loops import is_in_loop
 from profiler_ext.attribution.matching import Match
+from profiler_ext.attribution.regions import Regions
 from profiler_ext.attribution.runs import Learnt
 from profiler_ext.attribution.verification import is_plausible
-from profiler_ext.records import CallSite, GapReason, GraphInstance, SiteKind
+from profiler_ext.records import CallSite, GapReason, GraphInstance, LineEvidence, SiteKind
+
+_WITHOUT_LINE = {
+    evidence: evidence
+    for evidence in (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,8 @@ class Aligner:
         self._graphs = graphs
         self._known: dict[object, tuple[Match, ...]] = {}
         self._counts: dict[object, dict[int, int | None]] = {}
+        self._alike: dict[tuple[int, ...], bool] = {}
+        self.regions = Regions(graphs)
 
     def align(self, graph: int, call: GraphCall) -> tuple[Match, ...]:
         """Return the matches of a call's units with a graph's call sites."""
@@ -47,6 +55,13 @@ class Aligner:
         if key not in self._known:
             self._known[key] = align(self.sites(graph), call.units, learnt)
         return self._known[key]
+
+    def are_alike(self, graphs: Sequence[int]) -> bool:
+        """Tell whether it does not matter which of the graphs a call ran."""
+        key = tuple(graphs)
+        if key not in self._alike:
+            self._alike[key] = len(key) <= 1 or len({_said(self._graphs[at]) for at in key}) == 1
+        return self._alike[key]
 
     def sites(self, graph: int) -> tuple[CallSite, ...]:
         """Return the call sites of a graph."""
@@ -106,12 +121,14 @@ def identify(calls: Sequence[GraphCall], graphs: Sequence[GraphInstance]) -> tup
 
 
 def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner) -> Invocation:
-    candidates = _candidates(call, graphs)
+    candidates = aligner.regions.at_place(_candidates(call, graphs), call)
     if not candidates:
         return _unknown(call, GapReason.GRAPH_NOT_CAPTURED)
-    if not _interchangeable([graphs[at] for at in candidates]):
+    if not aligner.are_alike(candidates):
         candidates = [at for at in candidates if _fits(call, at, aligner)]
-    if not candidates or not _interchangeable([graphs[at] for at in candidates]):
+    if not aligner.are_alike(candidates):
+        candidates = _as_called(call, candidates, graphs)
+    if not candidates or not aligner.are_alike(candidates):
         return _unknown(call, GapReason.GRAPH_AMBIGUOUS)
     graph = candidates[-1]
     matches = aligner.align(graph, call)
@@ -131,12 +148,29 @@ def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
     return same_way if same_way or call.key is None else found
 
 
-def _interchangeable(graphs: Sequence[GraphInstance]) -> bool:
-    """Tell whether it does not matter which of the graphs a call ran."""
-    if len(graphs) == 1:
-        return True
-    said = {(g.provenance.digest if g.provenance else "", g.nodes, g.line_evidence) for g in graphs}
-    return len(said) == 1
+def _as_called(
+    call: GraphCall, candidates: list[int], graphs: Sequence[GraphInstance]
+) -> list[int]:
+    """Return those candidates of which a gradient was asked for, or not, as of the call."""
+    is_differentiated = call.context.is_forward or call.context.is_backward
+    asked = [graphs[at].provenance for at in candidates]
+    found = [
+        at
+        for at, record in zip(candidates, asked, strict=True)
+        if record is not None and record.is_inference != is_differentiated
+    ]
+    return found or candidates
+
+
+def _said(graph: GraphInstance) -> object:
+    """Return what a graph says of its launches, but for what differs from compile to compile.
+
+    After a reset of Dynamo an equal graph has the old region: its trace has other numbers, and
+    its lines may be known by another rule.
+    """
+    nodes = tuple(replace(node, seq_nr=None) for node in graph.nodes)
+    lines = tuple(_WITHOUT_LINE.get(evidence) for evidence in graph.line_evidence)
+    return graph.provenance.call_sites if graph.provenance else (), nodes, lines
 
 
 def _fits(call: GraphCall, graph: int, aligner: Aligner) -> bool:

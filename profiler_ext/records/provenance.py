@@ -79,7 +79,8 @@ class FxNode:
         forward_evidence: the rule that found ``forward_node``.
         replaced: names of the nodes which a pattern turned into this one.
         outputs: one spec for each tensor it yields.
-        copied_from: in a graph of compiled autograd its name before, ``aot0_mul``.
+        copied_from: in a graph of compiled autograd its name before, ``aot0_mul``; in a region
+            that was compiled by itself, the node of the graph around it that it was traced from.
         joint: id of its joint graph, where compiled autograd took it from another graph.
         is_random: it draws from a random number generator.
         copied_call: of which call of that graph it is, ``aot0_1``, in this process.
@@ -163,7 +164,7 @@ class Provenance:
     Attributes:
         digest: names the content; equal bytes have an equal digest.
         torch_version: the torch that compiled it.
-        is_backward: torch compiled it as a backward graph.
+        is_backward: torch compiled it as a backward graph, or as a region of one.
         is_inference: no gradient was asked for, so nodes carry no phase tag.
         joint: id of the joint graph it was cut from; both halves keep it.
         dynamo_digest: digest of the Dynamo graph's source functions and edges.
@@ -222,6 +223,8 @@ class GraphInstance:
         copied_inputs: for each CUDA graph that was recorded of it, in order, the inputs that
             are copied before a replay; empty where that is not known.
         copied_otherwise: the same for each later call that recorded it anew, and copies others.
+        cut_from: of a region that was compiled by itself the number, in this process, of the
+            graph that calls it; such a graph calls its regions in the order of their indices.
         gaps: what is not known of this instance.
     """
 
@@ -243,6 +246,7 @@ class GraphInstance:
     copied_otherwise: tuple[tuple[tuple[str, ...], ...], ...] = ()
     autograd_bypass: str | None = None
     gaps: tuple[Gap, ...] = field(default=())
+    cut_from: int | None = None
 
     @property
     def is_of_compiled_autograd(self) -> bool:

@@ -54,6 +54,24 @@ JOINT_PASSES = Point(
     ("gm",),
     "the link from a backward node to its forward node",
 )
+TRACED_GRAPH = Point(
+    "torch._functorch._aot_autograd.graph_compile",
+    "run_joint_graph_passes_on_hops",
+    ("joint_gm", "joint_inputs", "aot_config"),
+    "the joint graph of regions that are compiled by themselves",
+)
+REGIONS = Point(
+    "torch.fx.passes.regional_inductor",
+    "_compile_inductor_marked_regions",
+    ("gm",),
+    "the graph that a region is a part of",
+)
+REGION = Point(
+    "torch._inductor",
+    "standalone_compile",
+    ("gm", "example_inputs"),
+    "the nodes of a region that is compiled by itself",
+)
 POST_GRAD_PASSES = Point(
     "torch._inductor.compile_fx",
     "_recursive_post_grad_passes",
@@ -148,6 +166,9 @@ ALL = (
     COMBO_KERNELS,
     NODE_MADE,
     JOINT_PASSES,
+    TRACED_GRAPH,
+    REGIONS,
+    REGION,
     POST_GRAD_PASSES,
     INNER_COMPILE,
     CACHE_KEY,

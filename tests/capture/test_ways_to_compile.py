@@ -115,17 +115,13 @@ def region(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return inside.cos()
 
 
-@pytest.mark.skipif(not fx.has_autograd_backward(), reason="without a run, only the tag tells")
 @torchs_own_warnings
-def test_a_region_that_is_compiled_by_itself_keeps_its_phases_and_lines() -> None:
+def test_a_region_that_is_compiled_by_itself_keeps_its_phases_links_and_lines() -> None:
     profiler_ext.enable(strict=True)
     backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
     torch.compile(region, backend=backend, fullgraph=True)(*given()).sum().backward()
     line = region.__code__.co_firstlineno + 3
-    assert [(phase, at) for _, phase, _, at in products()] == [
-        ("forward", line),
-        ("backward", line),
-    ]
+    assert products() == [("mm", "forward", None, line), ("mm", "backward", "mm", line)]
 
 
 def test_forwards_of_several_threads_have_their_own_numbers_and_links() -> None:

@@ -188,3 +188,12 @@ def test_importing_is_light_and_a_recording_is_read_without_torch(
     trace = tmp_path / "session.pt.trace.json.gz"
     finished = python(fresh_torch, tmp_path, "-c", LIGHT, trace)
     assert (finished.returncode, finished.stderr) == (0, "")
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.parametrize("autograd_cache", [True, False])
+def test_what_is_compiled_anew_after_a_reset_is_led_to_its_lines(autograd_cache: bool) -> None:
+    with torch._functorch.config.patch(enable_autograd_cache=autograd_cache):
+        profiler_ext.enable(strict=True)
+        train_once()
+        recorded().assert_coverage(1.0)

@@ -6,6 +6,7 @@ within it, so call sites are kept by the graph that they belong to.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import OrderedDict, deque
@@ -18,10 +19,11 @@ import torch.fx
 
 from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.nodes.joint import JointGraph, Marks, marks_of
+from profiler_ext.capture.nodes.regions import Half, Region, marks_of_half
 from profiler_ext.capture.nodes.replacements import Replaced
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
 from profiler_ext.records import Gap, Provenance
-from profiler_ext.torch_compat import fx, inductor, process
+from profiler_ext.torch_compat import fx, inductor, process, regions
 
 _KEPT_GRAPHS = 4096
 
@@ -71,6 +73,8 @@ class _PerThread(threading.local):
         self.unnamed_schedule: Any = None
         self.combined: Sequence[Any] = ()
         self.combo: deque[Sequence[Any]] = deque()
+        self.half: Half | None = None
+        self.region: Region | None = None
 
 
 class Compiles:
@@ -82,6 +86,7 @@ class Compiles:
         self._dynamo: OrderedDict[str, DynamoGraph] = OrderedDict()
         self._joints: OrderedDict[str, list[JointGraph]] = OrderedDict()
         self._autograd_bypasses: OrderedDict[str, str] = OrderedDict()
+        self._halves = itertools.count()
 
     def enter(self, gm: torch.fx.GraphModule) -> InnerCompile:
         """Begin the compile of one graph."""
@@ -183,6 +188,29 @@ class Compiles:
         """Return the joint graph of this compile that a graph is a part of."""
         joints = self._joints.get(process.current_compile_id() or "", [])
         return next((joint for joint in reversed(joints) if joint.holds(marks)), None)
+
+    @property
+    def half(self) -> Half | None:
+        """The graph whose regions this thread compiles by themselves."""
+        return self._thread.half
+
+    @half.setter
+    def half(self, half: Half | None) -> None:
+        self._thread.half = half
+
+    @property
+    def region(self) -> Region | None:
+        """The region that this thread compiles by itself."""
+        return self._thread.region
+
+    @region.setter
+    def region(self, region: Region | None) -> None:
+        self._thread.region = region
+
+    def half_of(self, gm: torch.fx.GraphModule) -> Half:
+        """Describe a graph whose regions are about to be compiled."""
+        number = next(self._halves) if regions.is_flat(gm) else None
+        return Half(number, regions.has_tangents(gm.graph), self.joint_of(marks_of_half(gm)))
 
     def joint_of(self, marks: Marks) -> JointGraph | None:
         """Return the joint graph of this compile that shares most nodes with a half of it.

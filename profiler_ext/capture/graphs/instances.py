@@ -12,7 +12,7 @@ process's stacks are known, a recorded stack counts only if it is one of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from profiler_ext.capture.graphs.correspondence import agreed, led_here, relabelled
@@ -46,7 +46,30 @@ def from_fresh_graph(
     (``prims.prepare_softmax_online``), as when it was compiled.
     """
     by_name = {node.name: node for node in fresh}
-    found = [(node, _fresh_node(node, by_name)) for node in recorded]
+    return _joined([(node, _fresh_node(node, by_name)) for node in recorded], fresh)
+
+
+def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
+    """Return the recorded nodes of a region with the metadata of the graph around it.
+
+    The cache key covers the region's code, with the names that its nodes have in that graph.
+    """
+    by_name = {node.name: node for node in fresh}
+    found = [(node, by_name.get(node.copied_from or "")) for node in recorded]
+    return _joined([(node, _in_region(node, other)) for node, other in found], fresh)
+
+
+def _in_region(node: FxNode, found: FxNode | None) -> FxNode | None:
+    """A pass's node stands for one of the joint graph, but is none of its nodes."""
+    if found is None or node.joint_name is not None:
+        return found
+    return dataclasses.replace(found, joint_name=None)
+
+
+def _joined(
+    found: Sequence[tuple[FxNode, FxNode | None]], fresh: tuple[FxNode, ...]
+) -> tuple[Sourced, ...]:
+    """Return recorded nodes, each with its fresh node, or led by what those that have one say."""
     joined = [(node, other) for node, other in found if other is not None]
     here = _Here(
         agreed((node.stack, other.stack) for node, other in joined if node.stack),
@@ -72,6 +95,7 @@ def refreshed(node: FxNode, found: FxNode) -> Sourced:
         replaced=node.replaced,
         outputs=node.outputs,
         is_random=node.is_random,
+        copied_from=found.copied_from or node.copied_from,
     )
     return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
 

@@ -22,6 +22,7 @@ from profiler_ext.capture.nodes.fx_nodes import describe_nodes, printed_frames
 from profiler_ext.capture.nodes.inputs import INPUT, describe_inputs
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.origins import Sourced, all_led
+from profiler_ext.capture.nodes.regions import Region
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.records import Gap, GapReason, Provenance
 from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
@@ -95,6 +96,8 @@ class Recall:
             return self._told(artifact, inner, is_backward, (*gaps, missing))
         if inner is not None:
             return self._refreshed(key, known[0], inner)
+        if self._compiles.region is not None:
+            return self._of_region(known[0], self._compiles.region)
         return self._from_source(known, gaps)
 
     def _told(
@@ -154,6 +157,18 @@ class Recall:
         here = with_digest(bound(here, around.dynamo))
         gaps = self._keep(key, here, None)
         return Recalled(here, nodes, gaps)
+
+    def _of_region(self, recorded: Provenance, region: Region) -> Recalled:
+        """An AOTAutograd hit of a region: the graph around it was traced anew by this process."""
+        nodes = instances.from_region(recorded.nodes, region.nodes)
+        here = dataclasses.replace(
+            recorded,
+            nodes=tuple(node for node, _ in nodes),
+            joint=region.graph.id or None,
+            is_backward=region.half.is_backward,
+            is_inference=not region.is_differentiated,
+        )
+        return Recalled(with_digest(bound(here, self._compiles.dynamo)), nodes)
 
     def _from_source(self, known: tuple[Provenance, ...], gaps: tuple[Gap, ...]) -> Recalled:
         """An AOTAutograd hit: only the Dynamo graph is fresh, if even that."""

@@ -115,7 +115,11 @@ class Registry:
         key = inductor.cache_key(artifact)
         around = self._compiles.autograd_bypass if inner else None
         state, detail = cache_state(inner, key, around)
+        region = self._compiles.region
+        is_backward = is_backward or bool(region and region.half.is_backward)
         known = self._recall.recall(artifact, key, inner, is_backward=is_backward)
+        if known.provenance is not None:
+            is_backward = is_backward or known.provenance.is_backward
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
         stored_counts, gaps = _stored_counts(known.provenance) if is_replayed else ((), ())
         with self._lock:
@@ -135,6 +139,7 @@ class Registry:
                 runs_optimizer=any(_is_optimizer(node) for node, _ in known.nodes),
                 stored_counts=stored_counts,
                 gaps=(*known.gaps, *gaps),
+                cut_from=region.half.number if region else None,
             )
             self._graphs.append(instance)
             self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)

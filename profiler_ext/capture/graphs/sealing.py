@@ -45,7 +45,7 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     wrong = contradicted(sites, calls)
     doubts = (*compiles.take_gaps(), *_contradictions(sites, calls), *_doubted(sites, wrong))
     sites = [placed.without_nodes() if at in wrong else placed for at, placed in enumerate(sites)]
-    around = surroundings(compiles, gm)
+    around, region = surroundings(compiles, gm), compiles.region
     inner = describe_nested(_nested_nodes(sites), around)
     given = describe_inputs(inputs.changing_inputs(artifact, gm), around)
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within) for n, p in enumerate(sites)]
@@ -53,9 +53,10 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
-        is_backward=bool(graph.is_backward),
-        is_inference=inductor.graph_is_inference(graph),
-        joint=joint.id if (joint := around.joint_of(gm.graph)) else None,
+        is_backward=bool(graph.is_backward) or bool(region and region.half.is_backward),
+        is_inference=inductor.graph_is_inference(graph)
+        and not (region and region.is_differentiated),
+        joint=joint.id or None if (joint := around.joint_of(gm.graph)) else None,
         dynamo_digest=None,
         nodes=(*describe_nodes(gm.graph.nodes, around), *inner, *given, *parts),
         entered=_entered(compiles) if graph.is_backward else (),
@@ -71,10 +72,12 @@ def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
 
 def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:
     """Return what the records of a graph's nodes need from around it."""
-    inner = compiles.inner
+    inner, region = compiles.inner, compiles.region
     known: dict[torch.fx.Graph, JointGraph | None] = {}
 
     def joint_of(graph: torch.fx.Graph) -> JointGraph | None:
+        if region is not None:
+            return region.graph if graph is gm.graph else region.body
         if graph not in known:
             marks = inner.marks if inner and graph is gm.graph else marks_of(graph)
             known[graph] = compiles.joint_of(marks)

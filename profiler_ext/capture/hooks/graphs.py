@@ -27,12 +27,12 @@ class GraphHooks:
         self._observe = observe
         self._compiles = compiles
         self._backwards = backwards
-        self._births = BirthHooks(observe)
+        self.births = BirthHooks(observe)
 
     def arounds(self) -> list[Around]:
         """Return what is wrapped, and what is called in its place."""
         return [
-            *self._births.arounds(),
+            *self.births.arounds(),
             (points.DYNAMO_GRAPH, self._dynamo_graph),
             (points.JOINT_PASSES, self._joint_passes),
             (points.POST_GRAD_PASSES, self._post_grad_passes),
@@ -58,17 +58,22 @@ class GraphHooks:
             return original(*args, **kwargs)
         mutated = self._observe(mutations, gm)
         marks = self._observe(marks_of, gm.graph)
+        region = self._compiles.region
+        origins = self._observe(region.origins, gm) if region else None
         with fx.watching_replacements(gm, watch.note):
             result = original(*args, **kwargs)
-        self._observe(self._keep_joint, gm, watch, mutated, marks)
+        if region is None:
+            self._observe(self._keep_joint, gm, watch, mutated, marks)
+        elif origins is not None:
+            self._observe(lambda: region.keep(gm, origins, watch.replaced()))
         return result
 
     def _keep_joint(
         self, gm: Any, watch: Watch, mutated: Mutations | None, marks: Marks | None
     ) -> None:
-        births, overwritten = self._births.of(gm.graph), watch.overwritten()
+        births, overwritten = self.births.of(gm.graph), watch.overwritten()
         joint = describe_joint(gm, watch.replaced(), mutated, births, overwritten)
-        bodies = find_bodies(gm, joint.links, self._births.of, self._births.traced)
+        bodies = find_bodies(gm, joint.links, self.births.of, self.births.traced)
         whole = self._compiles.whole_of(marks or frozenset())
         joint = replace(joint, bodies=bodies)
         self._compiles.keep_joint(whole.part(joint) if whole else joint)
@@ -87,7 +92,7 @@ class GraphHooks:
         return result
 
     def _inner_compile(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        self._births.forget()
+        self.births.forget()
         if self._observe(self._compiles.enter, args[0]) is None:
             return original(*args, **kwargs)
         try:

@@ -13,6 +13,7 @@ from profiler_ext.capture.hooks.artifacts import ArtifactHooks, Warmup
 from profiler_ext.capture.hooks.autograd import AutogradHooks
 from profiler_ext.capture.hooks.caches import CacheHooks
 from profiler_ext.capture.hooks.graphs import GraphHooks
+from profiler_ext.capture.hooks.regions import RegionHooks
 from profiler_ext.capture.hooks.sites import SiteHooks
 from profiler_ext.capture.observing import Arguments, Hooks, Keywords, Observer
 from profiler_ext.errors import TorchCapabilityError
@@ -42,9 +43,11 @@ class Capture:
         self._artifacts = ArtifactHooks(self._observe, compiles, self._registry, warmup)
         self._caches = CacheHooks(self._observe, self._registry)
         backwards = Backwards(compiles, lambda: self._registry.graphs)
+        graphs = GraphHooks(self._observe, compiles, backwards)
         hooks: tuple[Hooks, ...] = (
             SiteHooks(self._observe, compiles),
-            GraphHooks(self._observe, compiles, backwards),
+            graphs,
+            RegionHooks(self._observe, compiles, graphs.births),
             AutogradHooks(self._observe, backwards),
             self._artifacts,
             self._caches,

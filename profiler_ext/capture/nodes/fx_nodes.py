@@ -52,7 +52,7 @@ class Surroundings:
         if joint is None:
             return meta
         found = with_source(node, meta, joint.mutations)
-        return {**found, **joint.sources.get(self._traced_name(node, joint) or "", {})}
+        return {**found, **joint.source_of(self._traced_name(node, joint))}
 
     def members(self, node: torch.fx.Node) -> tuple[tuple[str, fx.Meta], ...]:
         """Return the collectives that a bucket's node serves; of a wait, their waits."""
@@ -70,7 +70,18 @@ class Surroundings:
         return filled_meta(node.meta, self.rows(node))
 
     def joint_name(self, node: torch.fx.Node) -> str | None:
-        """Return a node's name in the joint graph; a later pass may use one of its names anew."""
+        """Return a node's name in the joint graph."""
+        joint, own = self.joint_of(node.graph), self._own_name(node)
+        return joint.joint_name(own) if joint and own else None
+
+    def region_name(self, node: torch.fx.Node) -> str | None:
+        """Return the name of what a region's node was traced from, or mainly stands for."""
+        joint = self.joint_of(node.graph)
+        traced = self._traced_name(node, joint) if joint and joint.traced_from else None
+        return joint.traced_from.get(traced) if joint and joint.traced_from and traced else None
+
+    def _own_name(self, node: torch.fx.Node) -> str | None:
+        """Return a node's name in the traced graph; a later pass may use one of its names anew."""
         joint = self.joint_of(node.graph)
         is_made_later = node.name in self.replaced.get(node.graph, {})
         return node.name if joint and node.name in joint.names and not is_made_later else None
@@ -85,14 +96,14 @@ class Surroundings:
         joint = self.joint_of(node.graph)
         if joint is None:
             return None
-        own, traced = self.joint_name(node), self._traced_name(node, joint)
+        own, traced = self._own_name(node), self._traced_name(node, joint)
         names = (*((traced,) if traced in joint.sources else ()), own, *replaced)
         return next((joint.links[n] for n in names if n in joint.links), None)
 
     def _traced_name(self, node: torch.fx.Node, joint: JointGraph) -> str | None:
         """Return the name of the traced node that a node is, or mainly stands for."""
         row = main_row(self.rows(node))
-        name = row[0] if row else self.joint_name(node)
+        name = row[0] if row else self._own_name(node)
         at_joint = main_row(joint.replaced.get(name, ())) if name else None
         return at_joint[0] if at_joint else name
 
@@ -138,7 +149,7 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         forward_node=link.forward_node if link else None,
         forward_evidence=link.evidence if link else None,
         replaced=tuple(name for name, _ in replaced),
-        copied_from=_copied_from(around, meta, replaced),
+        copied_from=_copied_from(around, meta, replaced) or around.region_name(node),
         outputs=tuple(tensor_spec(value) for value in fx.tensors(meta)),
         is_random=fx.draws(node),
     )

@@ -39,6 +39,10 @@ class JointGraph:
         random: the random calls, by operator and inputs; the partitioner wraps them anew.
         marks: what tells a half of it.
         outputs: the nodes that yield the outputs of Dynamo's graph, with their metadata.
+        is_inference: no gradient was asked for, so it is the forward alone.
+        traced_from: of a region that is compiled by itself, its nodes to those of the graph that
+            it is a part of; ``None`` of any other graph.
+        whole: the nodes of the joint graph that a region was cut from.
     """
 
     id: str
@@ -52,6 +56,22 @@ class JointGraph:
     marks: Marks = frozenset()
     random: Mapping[Call, tuple[str, fx.Meta]] = field(default_factory=dict)
     outputs: Mapping[int, tuple[str, fx.Meta]] = field(default_factory=dict)
+    is_inference: bool = False
+    traced_from: Mapping[str, str] | None = None
+    whole: frozenset[str] = frozenset()
+
+    def joint_name(self, name: str) -> str | None:
+        """Return the name that a node of this graph has in the joint graph."""
+        if self.traced_from is None:
+            return name
+        found = self.traced_from.get(name)
+        return found if found in self.whole else None
+
+    def source_of(self, name: str | None) -> fx.Meta:
+        """Return what a node's own metadata does not say, or says of something else."""
+        # The number that a region's node was traced anew with is of no joint graph.
+        unknown: fx.Meta = {} if self.traced_from is None else {"seq_nr": None}
+        return self.sources.get(name or "", unknown)
 
     def holds(self, marks: Marks) -> bool:
         """Tell whether a graph is a part of this one, by numbers that torch did not wipe."""

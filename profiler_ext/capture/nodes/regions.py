@@ -1,0 +1,137 @@
+"""Owns regions of a graph that are compiled by themselves, while the rest of it runs eagerly.
+
+A region's graph is traced anew: its nodes have other names, the numbers of no joint graph, and
+no forward source. Each leads back to the node that ran while it was traced, and so to the joint
+graph that the region was cut from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch.fx
+
+from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_nodes
+from profiler_ext.capture.nodes.joint import JointGraph, Marks, marks_of
+from profiler_ext.capture.nodes.links import Link
+from profiler_ext.capture.nodes.replacements import Replaced
+from profiler_ext.records import FxNode
+from profiler_ext.torch_compat import fx, regions
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """A graph whose regions are being compiled: a forward, a backward, or one without gradient.
+
+    Attributes:
+        number: its number in this process; ``None`` where it does not call each region once.
+        is_backward: it is the backward half of its joint graph.
+        joint: the joint graph that it was cut from, if that is known.
+    """
+
+    number: int | None
+    is_backward: bool
+    joint: JointGraph | None
+
+
+@dataclass(slots=True)
+class Region:
+    """A region that is being compiled.
+
+    Attributes:
+        half: the graph that it is a part of.
+        nodes: the records of its nodes, as they are in that graph.
+        metas: the nodes' metadata, with what a pass lost found again.
+        links: backward node to forward node.
+        stacks: the nodes' stacks, as they are traced anew.
+        graph: its own graph; of one that was not traced yet, or of a body, nothing is known.
+    """
+
+    half: Half
+    nodes: tuple[FxNode, ...]
+    metas: Mapping[str, fx.Meta]
+    links: Mapping[str, Link]
+    stacks: Mapping[str, str | None]
+    graph: JointGraph = field(init=False)
+    body: JointGraph = field(init=False)
+    _is_traced: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin with nothing known of its own graph."""
+        whole = self.half.joint
+        self.body = self.graph = JointGraph(
+            id=whole.id if whole else "",
+            names=frozenset(),
+            links={},
+            forward={},
+            traced_from={},
+            whole=whole.names if whole else frozenset(),
+        )
+
+    @property
+    def is_differentiated(self) -> bool:
+        """Whether a gradient was asked for of the graph that it is a part of."""
+        joint = self.half.joint
+        return self.half.is_backward or (joint is not None and not joint.is_inference)
+
+    def origins(self, gm: torch.fx.GraphModule) -> dict[str, str] | None:
+        """Return what each node of its graph was traced from; ``None`` of the body of an op."""
+        if self._is_traced:
+            return None
+        self._is_traced = True
+        calls = (node for node in gm.graph.nodes if node.op == "call_function")
+        found = ((node, regions.traced_from(node)) for node in calls)
+        return {n.name: name for n, name in found if name is not None and self._is_same(n, name)}
+
+    def _is_same(self, node: torch.fx.Node, name: str) -> bool:
+        """The second rule: what was traced keeps the stack of what ran."""
+        return name in self.metas and self.stacks[name] == fx.text(node.meta, "stack_trace")
+
+    def keep(
+        self, gm: torch.fx.GraphModule, origins: Mapping[str, str], replaced: Replaced
+    ) -> None:
+        """Take down its graph after the joint passes.
+
+        Args:
+            gm: the graph.
+            origins: what its nodes were traced from, looked up before the passes.
+            replaced: what the nodes that the passes made replaced.
+        """
+        joint = self.half.joint
+        self.graph = JointGraph(
+            id=joint.id if joint else "",
+            names=frozenset(n.name for n in gm.graph.nodes if n.op == "call_function"),
+            links={n: self.links[name] for n, name in origins.items() if name in self.links},
+            forward={},
+            replaced=replaced,
+            sources={n: fx.origin(self.metas[name]) for n, name in origins.items()},
+            traced_from=origins,
+            whole=joint.names if joint else frozenset(),
+        )
+
+
+def marks_of_half(gm: torch.fx.GraphModule) -> Marks:
+    """Return what tells which joint graph a graph was cut from whose regions are scooped out."""
+    return frozenset().union(*(marks_of(module.graph) for module in fx.graph_modules(gm)))
+
+
+def describe_region(half: Half, gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> Region:
+    """Describe a region before it is compiled.
+
+    Args:
+        half: the graph that it is a part of.
+        gm: its nodes, as they are in that graph.
+        dynamo: the Dynamo graph of the same compile, if it is known.
+    """
+    around = Surroundings(joint_of=lambda _: half.joint, dynamo=dynamo)
+    calls = [node for node in gm.graph.nodes if node.op == "call_function"]
+    links = {node.name: around.link(node, ()) for node in calls}
+    return Region(
+        half=half,
+        nodes=describe_nodes(calls, around),
+        metas={node.name: around.found_meta(node) for node in calls},
+        links={name: link for name, link in links.items() if link is not None},
+        stacks={node.name: fx.text(node.meta, "stack_trace") for node in calls},
+    )

@@ -1,0 +1,47 @@
+"""Owns what torch tells of regions: parts of a graph that Inductor compiles by themselves.
+
+Source: ``torch/fx/passes/regional_inductor.py``. A region's nodes are scooped into a module of
+their own, each with its name and its metadata, and that module is traced and compiled anew.
+"""
+
+from __future__ import annotations
+
+import torch.fx
+
+from profiler_ext.torch_compat import fx
+
+_MARK = "compile_with_inductor"
+_SCOOPED = "__marked_inductor_submod"
+
+
+def has_marks(gm: torch.fx.GraphModule) -> bool:
+    """Tell whether a graph, or one nested in it, has nodes that are marked as a region's."""
+    marked = (n.meta.get("custom") or {} for g in fx.graph_modules(gm) for n in g.graph.nodes)
+    return any(_MARK in labels for labels in marked)
+
+
+def is_flat(gm: torch.fx.GraphModule) -> bool:
+    """Tell whether all regions are called by the graph itself, so each once and in order."""
+    nested = (g.graph for g in fx.graph_modules(gm) if g is not gm)
+    return not any(_calls_region(node) for graph in nested for node in graph.nodes)
+
+
+def _calls_region(node: torch.fx.Node) -> bool:
+    return node.op == "call_module" and str(node.target).startswith(_SCOOPED)
+
+
+def has_tangents(graph: torch.fx.Graph) -> bool:
+    """Tell whether a graph takes the gradients of outputs: a joint graph, or a backward half.
+
+    Source: ``torch/_functorch/partitioners.py``, ``_is_tangent``.
+    """
+    return any("tangents" in str(n.target) for n in graph.nodes if n.op == "placeholder")
+
+
+def traced_from(node: torch.fx.Node) -> str | None:
+    """Return the name of the node that ran while a node was traced.
+
+    Source: ``torch/fx/traceback.py``, ``set_current_meta``, which starts the list anew.
+    """
+    sources = node.meta.get("from_node") or ()
+    return str(sources[-1].name) if sources else None
