@@ -33,7 +33,7 @@ def given() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(8, 8, requires_grad=True), torch.randn(8, 8)
 
 
-def products() -> list[Row]:
+def products(target: str = "aten.mm.default") -> list[Row]:
     """Return each matrix product that was compiled: name, phase, forward node and line."""
     capture = switch.current()
     assert capture is not None
@@ -46,7 +46,7 @@ def products() -> list[Row]:
         )
         for graph in capture.graphs
         for node in graph.nodes
-        if node.target == "aten.mm.default"
+        if node.target == target
     ]
 
 
@@ -66,6 +66,22 @@ def step_of_tensors(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, tor
 def step_of_functions(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     product, backward = torch.func.vjp(lambda a: twice(a, b), a)
     return product, backward(b)[0]
+
+
+def updated(
+    a: torch.Tensor, b: torch.Tensor, momentum: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    product, backward = torch.func.vjp(lambda a: twice(a, b), a)
+    return product, momentum + backward(b)[0]
+
+
+def test_a_product_of_a_gradient_that_is_merged_with_the_update_is_the_gradients() -> None:
+    profiler_ext.enable(strict=True)
+    a, b = given()
+    torch.compile(updated, fullgraph=True)(a.detach(), b, b)
+    merged = [row for row in products("aten.addmm.default") if row[1] != "forward"]
+    assert merged == [("addmm_default", "backward", "mm", FIRST)]
+    assert len(products("aten.addmm.default")) == len(merged)
 
 
 def tagged() -> list[bool | None]:

@@ -10,7 +10,7 @@ import torch.fx
 
 from profiler_ext.capture.nodes.births import Births, as_made
 from profiler_ext.capture.nodes.bodies import Bodies, is_traced_again
-from profiler_ext.capture.nodes.gradients import find_gradients
+from profiler_ext.capture.nodes.gradients import asks, find_gradients
 from profiler_ext.capture.nodes.links import Link, find_links, is_forward
 from profiler_ext.capture.nodes.mutations import Mutations
 from profiler_ext.torch_compat import fx, inputs
@@ -181,11 +181,13 @@ def filled_meta(meta: fx.Meta, replaced: Iterable[tuple[str, fx.Meta]]) -> fx.Me
 def main_row(replaced: Iterable[tuple[str, fx.Meta]]) -> tuple[str, fx.Meta] | None:
     """Return the replaced node that a new node stands for: the last one with a source.
 
-    A product that a pattern merged with a sum of gradients stands for the product.
+    A product that a pattern merged with a sum of gradients stands for the product, and so does
+    an op of a gradient that it merged with what the same graph does with that gradient.
     """
     rows = [row for row in replaced if row[1].get("stack_trace") or "seq_nr" in row[1]]
     work = [row for row in rows if not row[1].get("is_gradient_acc")]
-    return next(reversed(work or rows), None)
+    gradient = [row for row in work if asks(fx.source_fns(row[1]))]
+    return next(reversed(gradient or work or rows), None)
 
 
 def _merged(one: Mapping[str, fx.Meta], other: Mapping[str, fx.Meta]) -> dict[str, fx.Meta]:
