@@ -26,6 +26,21 @@ def test_a_model_in_a_global_variable_is_a_root_too() -> None:
     assert module_frames(stack, ("G['model']",)) == (ModuleFrame("layers.3", "Layer"),)
 
 
+def test_an_attribute_that_is_no_identifier_has_the_path_of_any_other() -> None:
+    stack = (
+        ("G['model']", "Sequential"),
+        ("getattr(G['model'], '0')", "Sequential"),
+        ("getattr(getattr(G['model'], '0'), '2')", "Linear"),
+    )
+    assert module_frames(stack, ("G['model']",)) == (
+        ModuleFrame("", "Sequential"),
+        ModuleFrame("0", "Sequential"),
+        ModuleFrame("0.2", "Linear"),
+    )
+    outer = {"model": nn.Linear(1, 1)}
+    assert root_modules({"getattr(G['model'], '0')"}, {}, outer) == ("G['model']",)
+
+
 def test_a_name_that_merely_begins_like_the_root_is_not_under_it() -> None:
     stack = (("L['model2'].up", "Linear"),)
     assert module_frames(stack, ("L['model']",)) == (ModuleFrame("", "Linear"),)

@@ -11,6 +11,7 @@ import torch
 from profiler_ext.records import ModuleFrame
 
 _VARIABLE = re.compile(r"^(?P<scope>[LG])\['(?P<name>[^']+)'\]")
+_CALLED = re.compile(r"getattr\(([^()]+), '([^']+)'\)")
 _ITEM = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]")
 
 WRAPPED_UNDER = {
@@ -36,7 +37,7 @@ def root_modules(
     Returns:
         Prefixes such as ``L['self']`` whose object is an ``nn.Module``.
     """
-    variables = {match for path in stacks if (match := _VARIABLE.match(path))}
+    variables = {match for path in stacks if (match := _VARIABLE.match(_dotted(path)))}
     scopes = {"L": local, "G": outer}
     return tuple(
         sorted(
@@ -64,11 +65,19 @@ def module_frames(
     """
     if not stack:
         return () if own is None or own.class_name in WRAPPED_UNDER else (own,)
+    stack = tuple((_dotted(path), name) for path, name in stack)
     root = next((r for r in roots if _within(stack[0][0], r)), stack[0][0])
     around = () if own is None else ((root, own.class_name),)
     return tuple(
         ModuleFrame(_relative(path, root), name) for path, name in _unwrapped(stack, around)
     )
+
+
+def _dotted(path: str) -> str:
+    """Dynamo may write an attribute that is no identifier as a call: ``getattr(L['m'], '0')``."""
+    while (shorter := _CALLED.sub(r"\1.\2", path)) != path:
+        path = shorter
+    return path
 
 
 def _unwrapped(
