@@ -12,9 +12,9 @@ from tests.capture.fx_graphs import Graph, aten
 @pytest.mark.parametrize(
     ("name", "copy"),
     [
-        ("aot0_mul", Copy(0, "mul")),
-        ("aot12_1_mul_3", Copy(12, "mul_3")),
-        ("aot0__to_copy", Copy(0, "_to_copy")),
+        ("aot0_mul", Copy(0, "mul", "aot0")),
+        ("aot12_1_mul_3", Copy(12, "mul_3", "aot12_1")),
+        ("aot0__to_copy", Copy(0, "_to_copy", "aot0")),
         ("accumulate_grad_2", None),
         ("aot_mul", None),
     ],
