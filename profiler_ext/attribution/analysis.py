@@ -37,7 +37,7 @@ def attribute(recording: Recording) -> Analysis:
     nesting = nest(events)
     around = Surroundings(events, nesting, dict(recording.settings.called_modules))
     enqueued = find_launches(events, nesting)
-    found = identify(find_calls(around, enqueued), recording.graphs)
+    found = identify(find_calls(around, enqueued), recording.graphs, compiles=around.compiles)
     called = [
         (recording.graphs[f.graph], f.call.context.module) for f in found if f.graph is not None
     ]

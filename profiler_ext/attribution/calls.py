@@ -81,6 +81,7 @@ class Surroundings:
         self.run = nearest(np.logical_or.reduce([at == np.arange(len(at)) for at in runs]))
         self.optimizer = nearest(ask(events.name, classify.is_optimizer))
         self._compiling = nearest(ask(events.name, classify.is_compiling))
+        self.compiles = bool((self._compiling != NO_ROW).any())
         self._modules = modules or {}
         self._contexts: dict[CallContext, CallContext] = {}
         self._copies = nearest(ask(events.name, classify.is_copies_mark))

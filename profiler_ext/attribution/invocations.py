@@ -41,8 +41,8 @@ class Invocation:
 class Aligner:
     """Aligns calls with graphs; equal calls of one graph are aligned once."""
 
-    def __init__(self, graphs: Sequence[GraphInstance]) -> None:
-        self._graphs = graphs
+    def __init__(self, graphs: Sequence[GraphInstance], *, compiles: bool = False) -> None:
+        self._graphs, self._compiles = graphs, compiles
         self._known: dict[object, tuple[Match, ...]] = {}
         self._counts: dict[object, dict[int, int | None]] = {}
         self._alike: dict[tuple[int, ...], bool] = {}
@@ -55,6 +55,18 @@ class Aligner:
         if key not in self._known:
             self._known[key] = align(self.sites(graph), call.units, learnt)
         return self._known[key]
+
+    def in_force(self, graphs: Sequence[int]) -> list[int]:
+        """Return those of the last Dynamo graph of each region, if none was made meanwhile.
+
+        A region that is compiled again has its id from before only after a reset of Dynamo, which
+        lets go of the older code.
+        """
+        if self._compiles:
+            return list(graphs)
+        last = {self._graphs[at].compile_id: self._graphs[at].dynamo_number for at in graphs}
+        found = ((at, self._graphs[at]) for at in graphs)
+        return [at for at, graph in found if graph.dynamo_number == last[graph.compile_id]]
 
     def are_alike(self, graphs: Sequence[int]) -> bool:
         """Tell whether it does not matter which of the graphs a call ran."""
@@ -105,12 +117,19 @@ class Aligner:
         return self.sites(graph)[site].kind is SiteKind.EXTERN
 
 
-def identify(calls: Sequence[GraphCall], graphs: Sequence[GraphInstance]) -> tuple[Invocation, ...]:
+def identify(
+    calls: Sequence[GraphCall], graphs: Sequence[GraphInstance], *, compiles: bool = False
+) -> tuple[Invocation, ...]:
     """Find the graph of every call and align it.
 
     Calls without replay come first: they teach how many kernels a library call launches.
+
+    Args:
+        calls: the calls.
+        graphs: the graph instances of the process.
+        compiles: something was compiled while the calls were recorded.
     """
-    aligner = Aligner(graphs)
+    aligner = Aligner(graphs, compiles=compiles)
     found: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):
         found[call.marker] = _identify(call, graphs, aligner)
@@ -121,7 +140,8 @@ def identify(calls: Sequence[GraphCall], graphs: Sequence[GraphInstance]) -> tup
 
 
 def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner) -> Invocation:
-    candidates = aligner.regions.at_place(_candidates(call, graphs), call)
+    candidates = aligner.in_force(_candidates(call, graphs))
+    candidates = aligner.regions.at_place(candidates, call)
     if not candidates:
         return _unknown(call, GapReason.GRAPH_NOT_CAPTURED)
     if not aligner.are_alike(candidates):

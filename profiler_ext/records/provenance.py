@@ -225,6 +225,8 @@ class GraphInstance:
         copied_otherwise: the same for each later call that recorded it anew, and copies others.
         cut_from: of a region that was compiled by itself the number, in this process, of the
             graph that calls it; such a graph calls its regions in the order of their indices.
+        dynamo_number: the number, in this process, of the Dynamo graph that it is of. Two numbers
+            of one compile id stand before and after a reset of Dynamo.
         gaps: what is not known of this instance.
     """
 
@@ -247,6 +249,7 @@ class GraphInstance:
     autograd_bypass: str | None = None
     gaps: tuple[Gap, ...] = field(default=())
     cut_from: int | None = None
+    dynamo_number: int | None = None
 
     @property
     def is_of_compiled_autograd(self) -> bool:

@@ -19,6 +19,7 @@ from tests.attribution.reading import assert_conserves, rows, shares
 from tests.attribution.small_graph import NODES, SITES, launch_all, one_call, one_graph
 from tests.attribution.timeline import Timeline
 
+AMBIGUOUS = "graph_ambiguous"
 BACKWARD_NODES = (
     node("mul_1", 3, partitioner_tag="is_backward", forward_node="mul", autograd_backward=True),
     node("relu_1", 6, autograd_backward=True),
@@ -87,6 +88,19 @@ def test_different_graphs_that_fit_alike_are_a_gap():
     analysis = attribute(one_call().recording(graph(NODES, SITES), graph(others, SITES)))
     assert rows(analysis, "graph", "level", "gap") == [(None, "none", "graph_ambiguous")] * 4
     assert_conserves(analysis)
+
+
+@pytest.mark.parametrize(("compiles", "expected"), [(False, (1, "")), (True, (None, AMBIGUOUS))])
+def test_after_a_reset_a_regions_last_graph_is_called_unless_it_was_made_meanwhile(
+    compiles, expected
+):
+    timeline = one_call()
+    if compiles:
+        timeline.op("_compile.compile_inner (dynamo_timed)")
+    others = tuple(node(n.name, 90) for n in NODES)
+    graphs = (graph(NODES, SITES, dynamo_number=4), graph(others, SITES, dynamo_number=7))
+    found = rows(attribute(timeline.recording(*graphs)), "graph", "gap")
+    assert found == [expected] * 4
 
 
 def test_of_different_graphs_the_one_whose_call_sites_fit_is_taken():

@@ -16,8 +16,8 @@ from profiler_ext.session import Session, load
 from tests.compiling import TWICE_LINES, train_once
 from tests.end_to_end.processes import python
 
-TABLES = ("launches", "attribution", "by_line", "by_module", "by_op", "by_phase", "by_kernel")
-TABLES += ("graphs", "coverage")
+TABLES = ("launches", "attribution", "by_line", "by_module", "by_op", "by_phase", "by_link")
+TABLES += ("by_kernel", "graphs", "coverage")
 
 
 def recorded(steps: int = 1, **options: Any) -> Any:
@@ -197,3 +197,27 @@ def test_what_is_compiled_anew_after_a_reset_is_led_to_its_lines(autograd_cache:
         profiler_ext.enable(strict=True)
         train_once()
         recorded().assert_coverage(1.0)
+
+
+def multiplied(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+def also_multiplied(x: torch.Tensor) -> torch.Tensor:
+    return x @ x
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_after_a_reset_an_equal_function_of_other_lines_has_its_own() -> None:
+    profiler_ext.enable(strict=True)
+    x = torch.ones(8, 8)
+    for function in (multiplied, also_multiplied):
+        torch._dynamo.reset()
+        compiled = torch.compile(function)
+        compiled(x)
+    with profiler_ext.profile(strict=True) as prof:
+        compiled(x)
+        prof.step()
+    by_line = prof.by_line().dropna(subset="line")
+    assert by_line.function.tolist() == ["also_multiplied"]
+    prof.assert_coverage(1.0)

@@ -84,6 +84,8 @@ class Compiles:
         """Start with nothing known."""
         self._thread = _PerThread()
         self._dynamo: OrderedDict[str, DynamoGraph] = OrderedDict()
+        self._dynamo_numbers: OrderedDict[str, int] = OrderedDict()
+        self._made = itertools.count()
         self._joints: OrderedDict[str, list[JointGraph]] = OrderedDict()
         self._autograd_bypasses: OrderedDict[str, str] = OrderedDict()
         self._halves = itertools.count()
@@ -159,11 +161,17 @@ class Compiles:
     def keep_dynamo(self, graph: DynamoGraph) -> None:
         """Keep the Dynamo graph of the compile in force."""
         _keep(self._dynamo, process.current_compile_id(), graph)
+        _keep(self._dynamo_numbers, process.current_compile_id(), next(self._made))
 
     @property
     def dynamo(self) -> DynamoGraph | None:
         """The Dynamo graph of the compile in force."""
         return self._dynamo.get(process.current_compile_id() or "")
+
+    @property
+    def dynamo_number(self) -> int | None:
+        """The number of that Dynamo graph in this process."""
+        return self._dynamo_numbers.get(process.current_compile_id() or "")
 
     def note_bypass(self, prepared: Any) -> None:
         """Note whether torch will bypass the FX graph cache, from what it prepared as a key."""

@@ -128,6 +128,7 @@ class Registry:
                 key=key,
                 compile_id=process.current_compile_id(),
                 is_backward=is_backward,
+                dynamo_number=self._compiles.dynamo_number,
                 cache_state=state,
                 cache_detail=detail,
                 autograd_bypass=around,
