@@ -29,6 +29,33 @@ def compiled_autograd(device):
     return Case(step, phases=phases, lines=("F.gelu(self.up(x))", "F.cross_entropy("))
 
 
+class Stack(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(64) for _ in range(layers))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def compiled_autograd_blocks(device):
+    """Blocks that are compiled by themselves share one backward graph, copied once for each."""
+    model = Stack(4).to(device)
+    for block in model.blocks:
+        block.compile()
+    total = torch.compile(lambda x: x.square().sum())
+    x = torch.randn(4, 64, 64, device=device)
+
+    def step():
+        model.zero_grad()
+        with torch._dynamo.compiled_autograd._enable(torch.compile):
+            total(model(x)).backward()
+
+    return Case(step, lines=("F.gelu(self.up(x))",))
+
+
 class Squared(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -110,4 +137,4 @@ def compiled_autograd_hooks(device):
     return Case(step, lines=lines)
 
 
-CASES = (compiled_autograd, compiled_autograd_hooks)
+CASES = (compiled_autograd, compiled_autograd_blocks, compiled_autograd_hooks)

@@ -83,6 +83,15 @@ def _of_linears(count: int) -> tuple[str, ...]:
 FACTS = {
     "repeated_layers": _of_gpt(12),
     "nested_region": _of_gpt(4),
+    "after_reset": _of_gpt(2),
+    "compiled_autograd_blocks": (
+        *_of_blocks(4),
+        Fact("aten.mm.default", "backward", _LINEAR_LINES, _of_linears(4)),
+    ),
+    "regional": tuple(
+        Fact(op, phase, (_GELU,), tuple(m for m in _of_linears(4) if ".mlp." in m))
+        for op, phase in (("aten.addmm.default", "forward"), ("aten.mm.default", "backward"))
+    ),
     "cudagraphs": (
         *_of_gpt(2),
         Fact(_COPY, "forward", ("def forward(self, tokens, targets):",)),

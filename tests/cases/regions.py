@@ -63,6 +63,33 @@ def nested_region(device):
     return Case(training(model, *tokens(device), compiled=compiled))
 
 
+class Marked(MLP):
+    def forward(self, x):
+        with torch.fx.traceback.annotate({"compile_with_inductor": 0}):
+            return super().forward(x)
+
+
+def regional(device):
+    """Inductor compiles only the MLPs, each by itself; the rest of the graph runs eagerly."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch.fx.passes.regional_inductor import regional_inductor
+
+    model = GPT(layers=4)
+    for block in model.blocks:
+        block.mlp = Marked(64)
+    backend = aot_autograd(fw_compiler=regional_inductor, bw_compiler=regional_inductor)
+    compiled = torch.compile(model.to(device), backend=backend, fullgraph=True)
+    return Case(training(model, *tokens(device), compiled=compiled))
+
+
+def after_reset(device):
+    """Dynamo is reset in the middle of a process, as a notebook does it."""
+    model, inputs = GPT().to(device), tokens(device)
+    training(model, *inputs, compiled=torch.compile(model))()
+    torch._dynamo.reset()
+    return Case(training(model, *inputs, compiled=torch.compile(model)))
+
+
 def cond(device):
     layer = nn.Linear(64, 64).to(device)
 
@@ -168,6 +195,8 @@ CASES = (
     graph_break,
     blocks_one_by_one,
     nested_region,
+    regional,
+    after_reset,
     cond,
     while_loop,
     scan,
