@@ -9,6 +9,7 @@ import torch._inductor.codecache
 
 import profiler_ext
 from profiler_ext.records import CacheState, GapReason, LineEvidence
+from profiler_ext.torch_compat import inductor
 from tests.compiling import TWICE_LINES, cache_keys, capture, generated_code, train_once
 
 
@@ -133,6 +134,19 @@ def test_an_artifact_that_was_cached_without_capture_is_a_gap_with_the_remedy() 
     assert gap.reason == GapReason.GRAPH_NOT_CAPTURED
     assert "profiler-ext run" in gap.detail
     assert "--recompile" in gap.detail
+
+
+def test_what_a_child_process_left_in_the_cache_is_a_gap_of_its_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train_once()
+    monkeypatch.setattr(inductor, "compiles_in_child", lambda: True)
+    profiler_ext.enable(strict=True)
+    train_once()
+    assert {graph.cache_state for graph in capture().graphs} == {CacheState.AOT_HIT}
+    [gap] = capture().graphs[0].gaps
+    assert gap.reason == GapReason.COMPILED_IN_CHILD
+    assert "unset TORCHINDUCTOR_FX_COMPILE_MODE" in gap.detail
 
 
 def test_a_damaged_copy_in_the_store_is_a_gap_and_costs_no_graph(fresh_torch: Path) -> None:

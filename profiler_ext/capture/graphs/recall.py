@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from profiler_ext.capture.graphs import instances
-from profiler_ext.capture.graphs.cache_states import is_compiled_elsewhere
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
 from profiler_ext.capture.graphs.correspondence import bound
 from profiler_ext.capture.graphs.sealing import surroundings
@@ -35,8 +34,8 @@ _NOT_CAPTURED = Gap(
 )
 _COMPILED_IN_CHILD = Gap(
     GapReason.COMPILED_IN_CHILD,
-    "torch compiled the graph in a child process, where capture is not; unset "
-    "TORCHINDUCTOR_FX_COMPILE_MODE and compile it once more",
+    "torch compiles graphs in a child process, where capture is not; unset "
+    "TORCHINDUCTOR_FX_COMPILE_MODE and compile it once more with `profiler-ext run --recompile`",
 )
 _NOT_SEALED = Gap(
     GapReason.GRAPH_NOT_CAPTURED, "a hook failed while the graph was compiled; see the gaps"
@@ -91,8 +90,7 @@ class Recall:
             return Recalled(None, gaps=(_NOT_SEALED,))
         known, gaps = self._known(artifact, key)
         if not known:
-            is_childs = inner is not None and is_compiled_elsewhere(inner, key)
-            missing = _COMPILED_IN_CHILD if is_childs else _NOT_CAPTURED
+            missing = _COMPILED_IN_CHILD if inductor.compiles_in_child() else _NOT_CAPTURED
             return self._told(artifact, inner, is_backward, (*gaps, missing))
         if inner is not None:
             return self._refreshed(key, known[0], inner)
