@@ -7,7 +7,7 @@ the compiled graphs is known without asking torch or us.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,12 +42,14 @@ class Case:
         name: what it shows.
         step: runs it, compiled, forward and backward.
         rules: what is right, the first that matches.
+        cached: what filled the cache before, if anything did.
     """
 
     item: int
     name: str
     step: Callable[[], object]
     rules: tuple[Rule, ...]
+    cached: Callable[[], object] | None = None
 
 
 def _weight(*size: int) -> torch.Tensor:
@@ -69,6 +71,16 @@ _FAN_OUT = (
     Rule(r"3\.5", ("a = h * 3.5",), "backward", backward=True),
     Rule(r"aten\.cos", ("b = h.sin()",), "backward", backward=True),
 )
+
+
+def _also_fan_out(x: torch.Tensor) -> torch.Tensor:
+    h = x * 2.5  # also
+    a = h * 3.5  # also
+    b = h.sin()  # also
+    return (a - b).sum()
+
+
+_ALSO_FAN_OUT = tuple(replace(r, lines=tuple(f"{x}  # also" for x in r.lines)) for r in _FAN_OUT)
 
 
 class _Normed(torch.nn.Module):
@@ -259,8 +271,20 @@ def _trained(function: Callable[..., Any], *inputs: torch.Tensor) -> Callable[[]
     return lambda: torch.compile(function)(*inputs).backward()
 
 
+def _without_aot_cache(function: Callable[..., Any], x: torch.Tensor) -> None:
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        torch.compile(function)(x).backward()
+
+
+def _by_fx_cache(function: Callable[..., Any]) -> Callable[[], object]:
+    return lambda: _without_aot_cache(function, _weight(64))
+
+
+_FAN = _trained(_fan_out, _weight(64))
+_ALSO = _trained(_also_fan_out, _weight(64))
+
 CASES = (
-    Case(1, "two uses of a tensor", _trained(_fan_out, _weight(64)), _FAN_OUT),
+    Case(1, "two uses of a tensor", _FAN, _FAN_OUT),
     Case(1, "SDPA pattern", _trained(_attention, _weight(1, 2, 8, 16)), _ATTENTION),
     Case(1, "addmm pattern", _trained(_added, *_MATRICES), _ADDED),
     Case(1, "dropout", _trained(_dropped, _weight(64)), _DROPPED),
@@ -273,4 +297,8 @@ CASES = (
     Case(4, "batch norm's statistics", _trained(_Normed(), torch.rand(2, 2, 4, 4)), _NORMED),
     Case(4, "input mutated in forward", _trained(_counted, _weight(8), torch.ones(8)), _COUNTED),
     Case(4, "and in backward", _trained(_rescaled, _weight(8), torch.ones(8)), _RESCALED),
+    Case(5, "AOTAutograd hit", _FAN, _FAN_OUT, cached=_FAN),
+    Case(5, "AOT hit, equal function", _ALSO, _ALSO_FAN_OUT, cached=_FAN),
+    Case(5, "FX hit alone", _by_fx_cache(_fan_out), _FAN_OUT, cached=_by_fx_cache(_fan_out)),
+    Case(5, "FX hit, equal function", _by_fx_cache(_also_fan_out), _ALSO_FAN_OUT, cached=_FAN),
 )

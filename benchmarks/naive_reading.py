@@ -3,7 +3,8 @@
 For the nodes of small models, of which is written down what is right (``naive_models``): how many
 have a line, and how many of those a wrong one. Read naively are the nodes of the post-grad graphs
 which Inductor gets: their ``stack_trace``; the first forward node with a backward node's
-``seq_nr``; and ``autograd_backward``, or where torch has none the graph, for the phase.
+``seq_nr``; and ``autograd_backward``, or where torch has none the graph, for the phase. Of a
+cached graph there is the text that torch printed of it: its nodes and the lines above them.
 Run: ``python -m benchmarks.naive_reading [--out FILE.json]``, on the CPU, with any torch.
 """
 
@@ -29,6 +30,8 @@ from benchmarks.naive_models import CASES, Case, Rule
 from profiler_ext.attribution.lines import SourceRoots
 from profiler_ext.capture.nodes.nested import nested_nodes
 from profiler_ext.capture.nodes.stacks import parse_stack
+from profiler_ext.capture.told.printed_graphs import PrintedNode, read_graph
+from profiler_ext.paths import expand
 from profiler_ext.records import Settings
 from profiler_ext.torch_compat import fx, inductor, points, process
 from profiler_ext.torch_compat.patches import Patch
@@ -93,6 +96,7 @@ class Watch:
         self._numbers: dict[int, int | None] = {}
         self._roots = SourceRoots(Settings())
         Patch(points.ARTIFACT_INIT, self._around).install()
+        Patch(points.ARTIFACT_READY, self._ready).install()
 
     def _around(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         original(*args, **kwargs)
@@ -109,6 +113,17 @@ class Watch:
         read = (self._read(node, is_backward or is_copied) for node in nodes.values())
         self.graphs[module] = dict(zip(nodes, read, strict=True))
 
+    def _ready(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        original(*args, **kwargs)
+        module = inductor.output_module(args[0])
+        printed = read_graph(inductor.printed_graph(args[0]) or "")
+        if module is not None and module not in self.graphs and printed is not None:
+            phase = "backward" if args[0].fx_kwargs.get("is_backward") else "forward"
+            self.graphs[module] = {
+                name: Naive(node.call, _printed_line(node), None, phase)
+                for name, node in printed.nodes.items()
+            }
+
     def _line(self, node: torch.fx.Node) -> int | None:
         frame = self._roots.model_frame(_stack(node))
         return frame.line if frame is not None and frame.file == _MODELS else None
@@ -120,9 +135,12 @@ class Watch:
         return Naive(fx.call_text(node), self._line(node), linked, phase)
 
 
-def _stack(node: torch.fx.Node) -> tuple[Any, ...]:
-    from profiler_ext.paths import expand
+def _printed_line(node: PrintedNode) -> int | None:
+    frame = node.frame
+    return frame.line if frame is not None and expand(frame.file) == _MODELS else None
 
+
+def _stack(node: torch.fx.Node) -> tuple[Any, ...]:
     frames = parse_stack(fx.text(node.meta, "stack_trace"))
     return tuple(dataclasses.replace(frame, file=expand(frame.file)) for frame in frames)
 
@@ -130,6 +148,9 @@ def _stack(node: torch.fx.Node) -> tuple[Any, ...]:
 def measure(case: Case, watch: Watch) -> Counts:
     """Run a case and compare."""
     torch._dynamo.reset()
+    if case.cached is not None:
+        case.cached()
+        torch._dynamo.reset()
     watch.graphs.clear()
     case.step()
     with profiler_ext.profile() as prof:
