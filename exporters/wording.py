@@ -33,7 +33,7 @@ HEADINGS = {
     "op": ("ATen op",),
     "kernel": ("kernel", "kind"),
     "phase": ("phase",),
-    "link": ("how backward leads to forward",),
+    "link": ("link to forward",),
 }
 PHASE_STYLES = {
     Phase.FORWARD: "cyan",
@@ -157,8 +157,8 @@ def labels(by: str, row: Mapping[str, Any], settings: Settings) -> tuple[str, ..
     if by == "op":
         return (row["aten_op"] or _unnamed("op", row),)
     if by == "link":
-        own = "(no backward of a forward op)"
-        return (row["forward_evidence"] or (_unnamed("link", row) if row["gap"] else own),)
+        gap = row["gap"]
+        return (row["forward_evidence"] or (f"({gap_text(gap)})" if gap else "(not backward)"),)
     return tuple(row[name] for name in (("kernel", "kind") if by == "kernel" else ("phase",)))
 
 

@@ -73,6 +73,16 @@ def test_the_ledger_stands_first():
     assert report(gpu_step(), width=72).split("\n\n")[0] + "\n" == REPORT
 
 
+def test_links_are_rules_and_what_has_none_says_what_it_is():
+    found = table_of(report(gpu_step(), by="link", width=72)).splitlines()[1:]
+    assert [line[line.rindex("  ") :].strip() for line in found] == [
+        "(no source line)",
+        "(not backward)",
+        "seq_nr",
+        "(library calls …",
+    ]
+
+
 def test_the_top_lines_have_forward_and_backward_time():
     assert table_of(report(gpu_step(), width=80, top=3)) == LINES
 
@@ -84,7 +94,7 @@ def test_a_wide_terminal_shows_every_phase_and_the_code():
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 132, 200])
-@pytest.mark.parametrize("by", ["line", "module", "op", "kernel", "phase"])
+@pytest.mark.parametrize("by", ["line", "module", "op", "kernel", "phase", "link"])
 def test_no_line_is_wider_than_the_terminal(width, by):
     text = report(gpu_step(), by=by, width=width)
     assert max(map(len, text.splitlines())) <= width
