@@ -26,7 +26,8 @@ import torch
 
 import profiler_ext
 from benchmarks import naive_models
-from benchmarks.naive_models import CASES, Case, Rule
+from benchmarks.naive_cases import Case, Rule
+from benchmarks.naive_models import CASES
 from profiler_ext.attribution.lines import SourceRoots
 from profiler_ext.capture.nodes.nested import nested_nodes
 from profiler_ext.capture.nodes.stacks import parse_stack
