@@ -36,6 +36,7 @@ class _Pairing:
         self._nodes = _nodes(analysis)
         self._ran: dict[_Node, list[int]] = defaultdict(list)
         self._taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
+        self._of_op: dict[tuple[object, ...], int] = {}
 
     def found(self) -> dict[int, int]:
         pairs: dict[int, int] = {}
@@ -44,8 +45,20 @@ class _Pairing:
             if forward is not None:
                 pairs[row] = forward
             for node in self._computed(row):
-                self._ran[node].append(row)
+                if not self._goes_on(row, self._ran[node]):
+                    self._ran[node].append(row)
         return pairs
+
+    def _goes_on(self, row: int, ran: list[int]) -> bool:
+        """Tell whether a launch goes on with what a call site before it in its call began.
+
+        A pass may make several nodes of one: a product and the sum with its bias.
+        """
+        launches = self._analysis.launches
+        if not ran or launches.graph[row] != launches.graph[ran[-1]]:
+            return False
+        here, before = (optional(launches.call_site, at) for at in (row, ran[-1]))
+        return here is not None and before is not None and here > before
 
     def _rows_of_first_step(self) -> list[int]:
         launches, first = self._analysis.launches, self._analysis.steps[0].number
@@ -59,10 +72,14 @@ class _Pairing:
         launches = self._analysis.launches
         graph, call_site = (optional(c, row) for c in (launches.graph, launches.call_site))
         site = (graph, call_site, launches.name[row], wanted)
+        op = optional(launches.op_event, row)
+        if op is not None and (op, site) in self._of_op:  # one library call runs a kernel twice
+            return self._of_op[op, site]
         free = (one for one in reversed(self._ran[wanted]) if one not in self._taken[site])
         forward = next(free, None)
         if forward is not None:
             self._taken[site].add(forward)
+            self._of_op[op, site] = forward
         return forward
 
     def _differentiated(self, parts: tuple[Part, ...]) -> _Node | None:
@@ -76,9 +93,9 @@ class _Pairing:
         for part in self._parts[row]:
             place = self._analysis.places[part.place]
             joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
-            name = node.joint_name if node else None
-            if place.phase == Phase.FORWARD and joint is not None and name is not None:
-                yield joint, name, place.module
+            if place.phase == Phase.FORWARD and joint is not None and node is not None:
+                for name in _names_in_joint(node):
+                    yield joint, name, place.module
 
     def _joint(self, place: Place) -> str | None:
         """Return a node's joint graph: its graph's, or the one compiled autograd had it from."""
@@ -87,6 +104,11 @@ class _Pairing:
             return node.joint
         graph = None if place.graph is None else self._analysis.recording.graphs[place.graph]
         return None if graph is None or graph.provenance is None else graph.provenance.joint
+
+
+def _names_in_joint(node: FxNode) -> tuple[str, ...]:
+    """Return the nodes of the joint graph that a node computes: itself, or what it replaced."""
+    return node.replaced if node.joint_name is None else (node.joint_name,)
 
 
 def _nodes(analysis: Analysis) -> dict[tuple[int | None, str | None], FxNode]:

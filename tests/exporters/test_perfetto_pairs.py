@@ -113,6 +113,30 @@ def test_recorded_relu_and_gelu_lead_back_to_the_kernels_that_computed_them() ->
     }
 
 
+def test_what_a_pass_made_of_a_forward_op_stands_for_it_where_it_begins() -> None:
+    """A linear layer whose bias a pass took out of the product: two launches forward."""
+    analysis = load(FOLDER / f"repeated_layers{SUFFIX}").analysis
+    launches, found = analysis.launches, forward_of_backward(analysis)
+    products = [
+        (launches.kernel[back], launches.kernel[forward])
+        for back, forward in found.items()
+        if "mm" in launches.kernel[back]
+    ]
+    assert len(products) > 12 * 8
+    assert {forward.partition(".")[0] for _, forward in products} == {"extern_kernels"}
+
+
+def test_kernels_of_one_library_call_share_its_forward() -> None:
+    analysis = load(FOLDER / f"cnn{SUFFIX}").analysis
+    step, phases = analysis.launches.step, analysis.launches.phase
+    backward = [
+        row
+        for row in range(len(analysis.launches))
+        if phases[row] == "backward" and step[row] == analysis.steps[0].number
+    ]
+    assert sorted(forward_of_backward(analysis)) == backward
+
+
 def test_without_steps_there_are_no_pairs() -> None:
     assert forward_of_backward(dataclasses.replace(load(RECORDED).analysis, steps=())) == {}
 

@@ -65,6 +65,7 @@ def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
         stack=own.stack if source is None else source.stack,
         entry_name=name,
         inputs=tuple(f"{prefix}/{value}" for value in own.inputs),
+        replaced=tuple(f"{prefix}/{replaced}" for replaced in own.replaced),
         joint_name=_joint_name(prefix, nested, around),
         modules=_moved(own.modules, nested.caller, around.dynamo),
     )
