@@ -7,7 +7,7 @@ own; its nodes stand in the outer one once for each call, so the calls are part 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch.fx
@@ -37,7 +37,8 @@ def describe_nested(nodes: Mapping[str, Nested], around: Surroundings) -> tuple[
         nodes: ``cond/true_graph_0/sin`` and the like, each with its node and its caller.
         around: what the records need.
     """
-    return tuple(_nested(name, nested, around) for name, nested in nodes.items())
+    names = _JointNames(around)
+    return tuple(_nested(name, nested, around, names) for name, nested in nodes.items())
 
 
 def nested_nodes(
@@ -55,9 +56,9 @@ def nested_nodes(
     return found
 
 
-def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
+def _nested(name: str, nested: Nested, around: Surroundings, names: _JointNames) -> FxNode:
     prefix = name.rpartition("/")[0]
-    own = _in_body(prefix, nested, around)
+    own = _in_body(prefix, nested, around, names)
     source = _carried_source(nested, own, around)
     return dataclasses.replace(
         own,
@@ -66,40 +67,72 @@ def _nested(name: str, nested: Nested, around: Surroundings) -> FxNode:
         entry_name=name,
         inputs=tuple(f"{prefix}/{value}" for value in own.inputs),
         replaced=tuple(f"{prefix}/{replaced}" for replaced in own.replaced),
-        joint_name=_joint_name(prefix, nested, around),
+        joint_name=_joint_name(prefix, nested, around, names),
         modules=_moved(own.modules, nested.caller, around.dynamo),
     )
 
 
-def _joint_name(prefix: str, nested: Nested, around: Surroundings) -> str | None:
-    """Return the name in the joint graph of a body's node, all calls on the way to it included."""
-    if nested.caller is None or nested.node.name in around.replaced.get(nested.node.graph, {}):
+def _joint_name(
+    prefix: str, nested: Nested, around: Surroundings, names: _JointNames
+) -> str | None:
+    own = nested.node.name
+    if nested.caller is None or own in around.replaced.get(nested.node.graph, {}):
         return None
-    calls = [(around.joint_name(node), which) for node, which in _callers(prefix, nested.caller)]
-    return _path([*calls, (nested.node.name, None)])
+    return names.of(own, prefix, nested.caller, forward=False)
 
 
-def _link_of_body(prefix: str, nested: Nested, link: str, around: Surroundings) -> str | None:
-    """Return the forward node of a region's backward node, by the region's call in the forward."""
-    if nested.caller is None:
-        return None
-    calls = [(around.forward_name(node), which) for node, which in _callers(prefix, nested.caller)]
-    return _path([*calls, (link, None)])
+class _JointNames:
+    """The names in the joint graph of nested graphs, all calls on the way to them included."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._known: dict[tuple[str, bool], str | None] = {}
+
+    def of(self, name: str, prefix: str, caller: torch.fx.Node, *, forward: bool) -> str | None:
+        """Return the name of a body's node, ``None`` where a call on the way has none there.
+
+        Args:
+            name: its name in the body.
+            prefix: what names the body: ``cond/true_graph_0/invoke_subgraph``.
+            caller: the node of the outermost graph that this begins with.
+            forward: of a backward's calls take the forward's.
+        """
+        if (prefix, forward) not in self._known:
+            named = self._around.forward_name if forward else self._around.joint_name
+            self._known[prefix, forward] = _path(_calls(prefix, caller, named))
+        path = self._known[prefix, forward]
+        return None if path is None else f"{path}/{name}"
 
 
-def _path(names: Iterable[tuple[str | None, str | None]]) -> str | None:
-    parts = [part for name, which in names for part in (name, *([which] if which else []))]
+def _calls(
+    prefix: str, outermost: torch.fx.Node, named: Callable[[torch.fx.Node], str | None]
+) -> Iterator[str | None]:
+    """Yield the names of the calls, and which of its graphs each calls where it has several."""
+    parts = iter(prefix.split("/"))
+    graph: torch.fx.Graph | None = outermost.graph
+    for name in parts:
+        node = next((node for node in graph.nodes if node.name == name), None) if graph else None
+        graphs = dict(fx.nested(node)) if node else {}
+        which = next(iter(graphs), None) if len(graphs) < 2 else next(parts, None)
+        graph = graphs[which].graph if which in graphs else None
+        yield named(node) if node and graph else None
+        if len(graphs) > 1:
+            yield which
+
+
+def _path(names: Iterable[str | None]) -> str | None:
+    parts = list(names)
     return None if None in parts else "/".join(part for part in parts if part)
 
 
-def _in_body(prefix: str, nested: Nested, around: Surroundings) -> FxNode:
+def _in_body(prefix: str, nested: Nested, around: Surroundings, names: _JointNames) -> FxNode:
     """Return a node of a body; of a backward body, with the forward body's source."""
     own = describe_node(nested.node, around)
     joint = around.joint_of(nested.caller.graph) if nested.caller else None
     row = main_row(around.rows(nested.node))
     led = joint.bodies.get(f"{prefix}/{row[0] if row else own.name}") if joint else None
     if led is None:
-        return _with_link(own, prefix, nested, around)
+        return _with_link(own, prefix, nested, around, names)
     return dataclasses.replace(
         own,
         stack=parse_stack(fx.text(led.meta, "stack_trace")),
@@ -110,20 +143,20 @@ def _in_body(prefix: str, nested: Nested, around: Surroundings) -> FxNode:
     )
 
 
-def _with_link(own: FxNode, prefix: str, nested: Nested, around: Surroundings) -> FxNode:
+def _with_link(
+    own: FxNode, prefix: str, nested: Nested, around: Surroundings, names: _JointNames
+) -> FxNode:
     """Return a node of a region, its forward node named by the region's call in the forward.
 
     A body whose own trace tells nothing differentiates what its call does.
     """
-    link = own.forward_node
-    forward = None if link is None else _link_of_body(prefix, nested, link, around)
+    caller, link = nested.caller, own.forward_node
+    if caller is None:
+        return dataclasses.replace(own, forward_node=None, forward_evidence=None)
+    forward = names.of(link, prefix, caller, forward=True) if link is not None else None
     evidence = None if forward is None else own.forward_evidence
-    if (
-        forward is None
-        and nested.caller is not None
-        and differentiates(nested.node, nested.node.meta)
-    ):
-        call = around.link(nested.caller, ())
+    if forward is None and differentiates(nested.node, nested.node.meta):
+        call = around.link(caller, ())
         forward = call.forward_node if call else None
         evidence = ForwardEvidence.OF_CALL if call else None
     return dataclasses.replace(own, forward_node=forward, forward_evidence=evidence)
@@ -168,23 +201,3 @@ def _moved(
 
 def _leads(path: str, modules: tuple[ModuleFrame, ...]) -> bool:
     return all(module.path == path or module.path.startswith(path + ".") for module in modules)
-
-
-def _callers(prefix: str, outermost: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, str | None]]:
-    """Yield the nodes that call the graphs on the way to a nested one, the outermost first.
-
-    Args:
-        prefix: what names the nested graph: ``cond/true_graph_0/invoke_subgraph``.
-        outermost: the node of the outermost graph that it begins with.
-
-    Yields:
-        The node, and which of its graphs is called, where it has several.
-    """
-    parts = iter(prefix.split("/"))
-    graph = outermost.graph
-    for name in parts:
-        node = next(node for node in graph.nodes if node.name == name)
-        graphs = dict(fx.nested(node))
-        attribute = next(parts) if len(graphs) > 1 else None
-        graph = next(iter(graphs.values())).graph if attribute is None else graphs[attribute].graph
-        yield node, attribute
