@@ -17,6 +17,7 @@ from profiler_ext.attribution.modules import modules_of_joints
 from profiler_ext.attribution.nesting import nest
 from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places import PlaceTable
+from profiler_ext.attribution.replays import without_disputes
 from profiler_ext.attribution.steps import find_steps, steps_of
 from profiler_ext.attribution.verdicts import VerdictTable, main_places
 from profiler_ext.kineto import classify
@@ -37,7 +38,8 @@ def attribute(recording: Recording) -> Analysis:
     nesting = nest(events)
     around = Surroundings(events, nesting, dict(recording.settings.called_modules))
     enqueued = find_launches(events, nesting)
-    found = identify(find_calls(around, enqueued), recording.graphs, compiles=around.compiles)
+    calls = find_calls(around, enqueued)
+    found = without_disputes(identify(calls, recording.graphs, compiles=around.compiles))
     called = [
         (recording.graphs[f.graph], f.call.context.module) for f in found if f.graph is not None
     ]

@@ -59,7 +59,9 @@ def _copies(
 ) -> dict[int, RunnerWork]:
     """Lead the copies, one for each recorded graph that copies anything, to their inputs."""
     found = [at for at, unit in enumerate(units) if glue[at] and unit.name == _COPY]
-    noted = _noted(graph, len(found))
+    # Work without its operator may be one more copy, so that their number tells nothing.
+    is_open = any(g and u.on_device and not u.replayed for g, u in zip(glue, units, strict=True))
+    noted = () if is_open and graph.copied_otherwise else _noted(graph, len(found))
     pairs = zip(found, noted, strict=True) if noted else ()
     return {at: _copy([nodes[n] for n in names]) for at, names in pairs if set(names) <= set(nodes)}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from profiler_ext.attribution import attribute
 from tests.attribution.graphs import extern, graph
 from tests.attribution.reading import assert_conserves, rows
@@ -96,3 +98,26 @@ def test_a_replay_that_another_run_taught_says_so_and_a_contradiction_is_a_gap()
         (2, "replay_order"),
         (2, "replay_order"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("second", "is_disputed"),
+    [
+        (("cublas", "splitK"), False),
+        (("splitK", "cublas"), True),
+        (("cublas",), True),
+        (("cublas of another size", "splitK"), False),
+    ],
+)
+def test_replays_that_contradict_each_other_lead_no_library_kernel(second, is_disputed):
+    timeline = Timeline()
+    for ran in (("cublas", "splitK"), second):
+        with timeline.forward("fkey"):
+            timeline.replay("triton_poi_fused_mul_0", *ran, "triton_poi_fused_relu_1")
+    analysis = attribute(timeline.recording(graph(NODES, SITES)))
+    found = rows(analysis, "call_site", "gap")
+    generated = [found[0], found[3], found[4], found[-1]]
+    assert generated == [(0, ""), (2, ""), (0, ""), (2, "")]
+    library = (None, "alignment_mismatch") if is_disputed else (1, "")
+    assert [*found[1:3], *found[5:-1]] == [library] * (2 + len(second))
+    assert_conserves(analysis)

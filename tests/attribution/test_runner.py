@@ -100,6 +100,18 @@ def test_how_many_copies_a_call_runs_tells_which_recording_it_replays(
     assert [name for _, name, _ in shares(analysis) if name in ("ids", "mask")] == led
 
 
+def test_beside_work_whose_operator_is_lost_the_number_of_copies_tells_nothing():
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        timeline.op(COPY, "copy")
+        timeline.launch("copy")
+        timeline.replay(SITES[0].kernel, SITES[1].kernel)
+    otherwise = ((("ids",), ("mask",)),)
+    nodes = (MUL, given("ids", 4, 6), given("mask", 4, 2))
+    analysis = analysed(timeline, *nodes, copied=(("ids",), ()), otherwise=otherwise)
+    assert {gap for *_, gap in verdicts(analysis)} == {"wrapper_glue"}
+
+
 def test_seeds_are_set_whichever_recording_is_replayed():
     nodes = (MUL, DROPOUT, node("rand", 5, is_random=True), given("ids", 4))
     analysis = analysed(replayed(FILL), *nodes, copied=(("ids",),), otherwise=(((),),))
