@@ -58,8 +58,8 @@ class CalledModules:
             return original(*args, **kwargs)
 
     def _mark(self) -> str | None:
-        if process.in_compiled_autograd():
-            calls = compiled_autograd.running_calls()
+        calls = compiled_autograd.running_calls() if process.in_compiled_autograd() else None
+        if calls is not None:
             return copies_mark(calls) if calls else None
         module = process.calling_module()
         if module is None:

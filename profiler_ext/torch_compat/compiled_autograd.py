@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx
 
+from profiler_ext.torch_compat import process
+
 COPIED_FROM = "profiler_ext_copied_from"
 """Key in ``node.meta``: the node of compiled autograd's graph that a traced node stems from."""
 
@@ -48,8 +50,10 @@ def copy_of(name: str) -> Copy | None:
     return None if found is None else Copy(int(found["aot_id"]), found["name"], found["call"])
 
 
-def running_calls() -> tuple[tuple[str, int], ...]:
+def running_calls() -> tuple[tuple[str, int], ...] | None:
     """Return the calls that the running graph copies, each with autograd's number of its forward.
+
+    ``None`` where it is a graph of the user's, which a hook or a checkpoint calls meanwhile.
 
     Autograd hands each run the nodes that it stands for, in the order in which they were
     copied; that order and their compiles are part of the key under which it keeps the graph.
@@ -59,6 +63,8 @@ def running_calls() -> tuple[tuple[str, int], ...]:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _runs_graphs(frame.f_code):
+        if not process.is_machinery(frame.f_code.co_filename):
+            return None
         frame = frame.f_back
     uses: Counter[int] = Counter()
     found = []

@@ -111,7 +111,7 @@ def calling_module() -> torch.nn.Module | None:
     the graph lie only the frames of AOTAutograd and Inductor.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_machinery(frame.f_code.co_filename):
+    while frame is not None and is_machinery(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else _module_of_method(frame.f_code, frame.f_locals)
 
@@ -133,7 +133,8 @@ def _module_of_method(code: CodeType, scope: Mapping[str, object]) -> torch.nn.M
     return named if isinstance(named, torch.nn.Module) else None
 
 
-def _is_machinery(file: str) -> bool:
+def is_machinery(file: str) -> bool:
+    """Tell whether a frame of a file can lie between a user's frame and the graph that it calls."""
     return file.startswith((*_MACHINERY, _OWN, "<eval_with_key>")) or file.endswith("contextlib.py")
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch._dynamo.compiled_autograd
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import profiler_ext
 from profiler_ext.session import Session
@@ -174,3 +175,22 @@ def test_a_sum_into_a_gradient_has_the_block_of_that_gradient(products: Products
     rows = prof.attribution()
     sums = rows[rows.phase == "gradient_accumulation"].module
     assert sorted(sums.fillna("")) == [f"blocks.{at}" for at in range(4)]
+
+
+def test_what_a_checkpoint_runs_again_has_its_own_block(products: Products) -> None:
+    def step() -> None:
+        x = torch.ones(8, 8, requires_grad=True)
+        for block in net.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        x.backward(torch.ones(8, 8))
+
+    start_anew()
+    net = Net()
+    with torch._dynamo.compiled_autograd._enable(torch.compile):
+        step()
+        with profiler_ext.profile() as prof:
+            step()
+            prof.step()
+    rows = prof.attribution()
+    again = rows[(rows.phase == "recompute") & rows.node.notna()].module
+    assert list(again.fillna("?")) == [f"blocks.{at}" for at in (3, 2, 1, 0)]
