@@ -84,9 +84,16 @@ def run(request: Request) -> Outcome:
     progress = Progress()
     progress.say("starting torch")
     from profiler_ext import switch
-    from profiler_ext.stepping import StepEnds
 
     switch.enable(recompile=request.recompile)
+    return _profiled(request, progress)
+
+
+def _profiled(request: Request, progress: Progress) -> Outcome:
+    """Run the script under the profiler, step by step."""
+    from profiler_ext import switch
+    from profiler_ext.stepping import StepEnds
+
     capture = switch.current()
     if capture is None:
         raise UsageError("capture was switched off while it was starting; run it again")
@@ -106,11 +113,13 @@ def run(request: Request) -> Outcome:
         progress.done()
     if failures:
         raise failures[0]
+    return _outcome(request, profiler, ends.count, code)
+
+
+def _outcome(request: Request, profiler: profile, steps: int, code: int) -> Outcome:
     session = profiler.sessions[-1] if profiler.sessions else None
-    remarks = (
-        (_failed(code, session, ends.count),) if code else _remarks(request, session, ends.count)
-    )
-    return Outcome(code or (0 if ends.count else NEVER_STEPPED), session, remarks)
+    remarks = (_failed(code, session, steps),) if code else _remarks(request, session, steps)
+    return Outcome(code or (0 if steps else NEVER_STEPPED), session, remarks)
 
 
 def _profiler(request: Request, progress: Progress, failures: list[Exception]) -> profile:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from profiler_ext.attribution import attribute
 from profiler_ext.attribution.phases import CallContext
 from profiler_ext.attribution.places import PlaceTable
@@ -92,13 +94,14 @@ def test_what_compiled_autograd_copied_has_the_module_of_the_forward_where_that_
     ]
 
 
-def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums():
-    root, block = ModuleFrame("", "Net"), ModuleFrame("blocks.0", "Block")
+@pytest.mark.parametrize("known", [(), (ModuleFrame("", "Net"),)])
+def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums(known):
+    block, norm = ModuleFrame("blocks.0", "Block"), ModuleFrame("norm", "Norm")
     up, down = (ModuleFrame(f"blocks.0.{name}", "Linear") for name in ("up", "down"))
-    one = node("mm", 1, modules=(root, block, up))
-    other = node("mm_1", 2, modules=(root, block, down))
-    third = node("mm_2", 3, modules=(root,))
-    gathered = {"is_gradient_acc": True, "modules": ()}
+    one = node("mm", 1, modules=(block, up))
+    other = node("mm_1", 2, modules=(block, down))
+    third = node("mm_2", 3, modules=(norm,))
+    gathered = {"is_gradient_acc": True, "modules": known}
     inner = node("add", 4, inputs=("mm", "mm_1"), **gathered)
     outer = node("add_1", 5, inputs=("add", "mm_2"), **gathered)
     nodes = [one, other, third, inner, outer]
@@ -107,9 +110,9 @@ def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums()
     assert [table.places[place].module for place in places] == [
         "blocks.0.up",
         "blocks.0.down",
-        "",
+        "norm",
         "blocks.0",
-        "",
+        known[0].path if known else None,
     ]
 
 
