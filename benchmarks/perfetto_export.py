@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from exporters.chrome_trace import export_chrome_trace
-from exporters.perfetto import export_perfetto
 from profiler_ext import load
+from profiler_ext.exporters.chrome_trace import export_chrome_trace
+from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.records import Analysis
 
 FIXTURE = Path(__file__).parents[1] / "tests" / "fixtures" / "h200" / "llama.pt.trace.json.gz"

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from exporters import tables
-from exporters.sources import SourceFile, source_files
-from exporters.terminal import text_console
-from exporters.wording import (
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.sources import SourceFile, source_files
+from profiler_ext.exporters.terminal import text_console
+from profiler_ext.exporters.wording import (
     PHASE_STYLES,
     heading,
     heading_of_ranks,
@@ -23,7 +24,6 @@ from exporters.wording import (
     short_phase,
     time_text,
 )
-from profiler_ext.errors import UsageError
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Phase
 
 FORMATS = ("text", "json")
@@ -61,7 +61,7 @@ def annotated(
         files: names or ends of paths; without any, every file that took time.
 
     Returns:
-        The files, with the sums of :func:`exporters.tables.by_line`.
+        The files, with the sums of :func:`profiler_ext.exporters.tables.by_line`.
 
     Raises:
         UsageError: A name fits no file.

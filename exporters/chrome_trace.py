@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from exporters.launch_places import (
+from profiler_ext.exporters.launch_places import (
     Part,
     distinct,
     line_text,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from exporters import tables
-from exporters.wording import (
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.wording import (
     heading,
     labels,
     ledger_label,

@@ -17,15 +17,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from exporters.launch_places import (
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.launch_places import (
     THE_MODEL,
     distinct,
     op_text,
     parts_of_launches,
     position_text,
 )
-from exporters.tensorboard_plugin.writing import write_attribution
-from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tensorboard_plugin.writing import write_attribution
 from profiler_ext.kineto.events import edited, microseconds
 from profiler_ext.kineto.names import CALL_CATEGORIES, Arg, Category
 from profiler_ext.kineto.recording import write_trace

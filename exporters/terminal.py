@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exporters import tables
-from exporters.wording import (
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.wording import (
     HEADINGS,
     PHASE_STYLES,
     bypass_text,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from exporters import tables
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters import tables
 from profiler_ext.records import (
     LINE_PHASE_CORRECTED,
     Analysis,

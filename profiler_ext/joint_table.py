@@ -24,7 +24,7 @@ from profiler_ext.paths import expand, library_roots, user_roots
 from profiler_ext.records import Frame, FxNode, Settings
 
 if TYPE_CHECKING:
-    from exporters.tables import DataFrame, SequenceRow
+    from profiler_ext.exporters.tables import DataFrame, SequenceRow
 
 
 def seq_table(model: Any, inputs: Any) -> DataFrame:
@@ -47,7 +47,7 @@ def seq_table(model: Any, inputs: Any) -> DataFrame:
         TorchCapabilityError: This torch lacks what tracing stands on.
         UsageError: The model does not return one loss, or cannot be traced as one graph.
     """
-    from exporters.tables import seq_table as table
+    from profiler_ext.exporters.tables import seq_table as table
 
     positional, named = _arguments(inputs)
     nodes = _joint_nodes(model, positional, named)
@@ -116,7 +116,7 @@ def _joint_nodes(
 
 
 def _row(node: FxNode, base: int, roots: SourceRoots) -> SequenceRow:
-    from exporters.tables import SequenceRow
+    from profiler_ext.exporters.tables import SequenceRow
 
     frame = roots.model_frame(_frames(node))
     module = innermost_module(node, None)

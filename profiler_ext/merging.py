@@ -19,7 +19,7 @@ from profiler_ext.tabled import Tabled
 if TYPE_CHECKING:
     import pandas as pd
 
-    from exporters.tables import Filters
+    from profiler_ext.exporters.tables import Filters
 
 FORMATS = ("perfetto", "tensorboard", "csv", "parquet")
 
@@ -70,7 +70,7 @@ class MergedSession(Tabled):
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return a table of all ranks by its name; see :meth:`Tabled.table`."""
-        from exporters import tables
+        from profiler_ext.exporters import tables
 
         base_ns = self.analyses[0].recording.trace.base_ns
         return tables.of_ranks(self.analyses, base_ns, name, *arguments, **filters)
@@ -93,7 +93,7 @@ class MergedSession(Tabled):
         self, *files: str, rank: int | None = None, format: str = "text", width: int = 120
     ) -> str:
         """Return source with the time of all ranks, or of one, in the margin."""
-        from exporters import annotate, sources
+        from profiler_ext.exporters import annotate, sources
 
         analyses = self.of_rank(rank)
         return annotate.annotate(analyses, sources.sources_here(*analyses), files, format, width)
@@ -110,7 +110,7 @@ class MergedSession(Tabled):
 
     def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
         """Return which part of the busy time of all ranks was led back to a level."""
-        from exporters import tables
+        from profiler_ext.exporters import tables
 
         lines = (line for analysis in self.analyses for line in analysis.ledger)
         return tables.fraction_of(lines, level, scope)
@@ -142,7 +142,7 @@ class MergedSession(Tabled):
 
     def save(self, folder: str | Path) -> Path:
         """Write each rank's recording, on aligned clocks, into a folder of its own."""
-        from exporters.chrome_trace import export_chrome_trace
+        from profiler_ext.exporters.chrome_trace import export_chrome_trace
 
         for analysis in self.analyses:
             own = Path(folder) / f"rank_{analysis.recording.settings.rank}"
@@ -198,9 +198,9 @@ def export_ranks_as(merged: MergedSession, format: str, path: Path) -> Path:
         UsageError: There is no such format, or it holds one rank only.
         OutputError: It cannot be written.
     """
-    from exporters import tables
-    from exporters.perfetto import export_ranks
-    from exporters.tensorboard import export_tensorboard
+    from profiler_ext.exporters import tables
+    from profiler_ext.exporters.perfetto import export_ranks
+    from profiler_ext.exporters.tensorboard import export_tensorboard
 
     if format not in FORMATS:
         listed = ", ".join(FORMATS)

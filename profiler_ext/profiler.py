@@ -27,7 +27,7 @@ from profiler_ext.torch_compat import process
 if TYPE_CHECKING:
     import pandas as pd
 
-    from exporters.tables import Filters
+    from profiler_ext.exporters.tables import Filters
 
 LATE = (
     "a model was compiled before profiler_ext was switched on, so its kernels cannot be led to "

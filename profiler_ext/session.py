@@ -19,7 +19,7 @@ from profiler_ext.tabled import Tabled
 if TYPE_CHECKING:
     import pandas as pd
 
-    from exporters.tables import Filters
+    from profiler_ext.exporters.tables import Filters
 
 FILE_NAME = "session.pt.trace.json.gz"
 
@@ -58,7 +58,7 @@ class Session(Tabled):
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return a table by its name; see :meth:`Tabled.table`."""
-        from exporters import tables
+        from profiler_ext.exporters import tables
 
         one: Callable[..., pd.DataFrame] = getattr(tables, name)
         return one(self.analysis, *arguments, **filters)
@@ -76,7 +76,7 @@ class Session(Tabled):
         Raises:
             CoverageError: Less was led back; the message gives the gaps.
         """
-        from exporters import tables
+        from profiler_ext.exporters import tables
 
         found = tables.fraction_at(self.analysis, level, scope)
         if found < fraction:
@@ -90,20 +90,20 @@ class Session(Tabled):
         self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
     ) -> str:
         """Return a report as text; see ``profiler-ext report``."""
-        from exporters import terminal
+        from profiler_ext.exporters import terminal
 
         return terminal.report(self.analysis, by, top, format, width)
 
     def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
         """Return source with its time in the margin; see ``profiler-ext annotate``."""
-        from exporters import annotate, sources
+        from profiler_ext.exporters import annotate, sources
 
         texts = sources.sources_here(self.analysis)
         return annotate.annotate([self.analysis], texts, files, format, width)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from exporters import notebook
+        from profiler_ext.exporters import notebook
 
         return notebook.session_html(self.analysis)
 
@@ -187,34 +187,34 @@ def export_as(session: Session, format: str, path: Path) -> Path:
 
 
 def _perfetto(session: Session, path: Path) -> Path:
-    from exporters.perfetto import export_perfetto
+    from profiler_ext.exporters.perfetto import export_perfetto
 
     export_perfetto(session.analysis, path)
     return path
 
 
 def _chrome(session: Session, path: Path) -> Path:
-    from exporters.chrome_trace import export_chrome_trace
+    from profiler_ext.exporters.chrome_trace import export_chrome_trace
 
     export_chrome_trace(session.analysis, path)
     return path
 
 
 def _tensorboard(session: Session, path: Path) -> Path:
-    from exporters.tensorboard import export_tensorboard
+    from profiler_ext.exporters.tensorboard import export_tensorboard
 
     return export_tensorboard(session.analysis, path, f"rank{session.recording.settings.rank}")
 
 
 def _html(session: Session, path: Path) -> Path:
-    from exporters.html import export_html
+    from profiler_ext.exporters.html import export_html
 
     export_html(session.analysis, path)
     return path
 
 
 def _csv(session: Session, path: Path) -> Path:
-    from exporters import tables
+    from profiler_ext.exporters import tables
 
     for name in _TABLES:
         tables.write_csv(session.table(name), path / f"{name}.csv")
@@ -222,7 +222,7 @@ def _csv(session: Session, path: Path) -> Path:
 
 
 def _parquet(session: Session, path: Path) -> Path:
-    from exporters import tables
+    from profiler_ext.exporters import tables
 
     for name in _TABLES:
         tables.write_parquet(session.table(name), path / f"{name}.parquet")

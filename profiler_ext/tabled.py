@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 if TYPE_CHECKING:
     import pandas as pd
 
-    from exporters.tables import Filters
+    from profiler_ext.exporters.tables import Filters
 
 
 class Tabled(ABC):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-OURS_OR_HEAVY = '{"torch", "profiler_ext", "exporters", "numpy"} & set(sys.modules)'
+OURS_OR_HEAVY = '{"torch", "profiler_ext", "numpy"} & set(sys.modules)'
 
 
 @pytest.fixture(autouse=True)

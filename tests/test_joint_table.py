@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import profiler_ext
-from exporters.tables import DataFrame
 from profiler_ext import cli
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tables import DataFrame
 from tests.compiling import torch
 
 # What torch's test_aot_sequence_nr expects of this model; of the functions that torch names in

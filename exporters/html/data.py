@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from exporters import tables
-from exporters.generated_code import kernel_sources
-from exporters.html.sites import Site, sites
-from exporters.sources import SourceFile, is_users_own, recorded_lines, source_files
-from exporters.wording import gap_text, printable, records, short_path
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.generated_code import kernel_sources
+from profiler_ext.exporters.html.sites import Site, sites
+from profiler_ext.exporters.sources import SourceFile, is_users_own, recorded_lines, source_files
+from profiler_ext.exporters.wording import gap_text, printable, records, short_path
 from profiler_ext.records import Analysis, Frame, Phase, Place
 
 ABSENT = -1

@@ -17,10 +17,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from exporters.html.data import report_data, wanted_files
-from exporters.html.summary import ledger, notes, steps
-from exporters.sources import read_texts
-from exporters.wording import heading, printable
+from profiler_ext.exporters.html.data import report_data, wanted_files
+from profiler_ext.exporters.html.summary import ledger, notes, steps
+from profiler_ext.exporters.sources import read_texts
+from profiler_ext.exporters.wording import heading, printable
 from profiler_ext.records import Analysis
 from profiler_ext.writing import replacing
 
@@ -115,4 +115,4 @@ def _policy(scripts: Iterable[str]) -> str:
 
 
 def _resource(name: str) -> str:
-    return files("exporters.html").joinpath("static", name).read_text(encoding="utf-8")
+    return files("profiler_ext.exporters.html").joinpath("static", name).read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from exporters import tables
-from exporters.wording import (
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.wording import (
     idle_text,
     led_texts,
     ledger_label,

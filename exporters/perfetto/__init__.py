@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from exporters.perfetto.device import draw_devices
-from exporters.perfetto.flows import Flows
-from exporters.perfetto.host import draw_host, rows_of_threads
-from exporters.perfetto.packets import PacketWriter
-from exporters.perfetto.places import draw_places
-from exporters.perfetto.queries import queries
-from exporters.perfetto.rates import Rates
-from exporters.perfetto.tracks import Tracks
 from profiler_ext.errors import TraceError
+from profiler_ext.exporters.perfetto.device import draw_devices
+from profiler_ext.exporters.perfetto.flows import Flows
+from profiler_ext.exporters.perfetto.host import draw_host, rows_of_threads
+from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.places import draw_places
+from profiler_ext.exporters.perfetto.queries import queries
+from profiler_ext.exporters.perfetto.rates import Rates
+from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Events
 from profiler_ext.writing import replacing

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from exporters.launch_places import (
+from profiler_ext.exporters.launch_places import (
     distinct,
     line_text,
     module_text,
     node_text,
     parts_of_launches,
 )
-from exporters.perfetto.device_events import DeviceEvents
-from exporters.perfetto.packets import Argument
-from exporters.perfetto.rates import Rates
+from profiler_ext.exporters.perfetto.device_events import DeviceEvents
+from profiler_ext.exporters.perfetto.packets import Argument
+from profiler_ext.exporters.perfetto.rates import Rates
 from profiler_ext.records import Analysis, Launches, MaskedInts, Place
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from exporters.perfetto.packets import PacketWriter
-from exporters.perfetto.rates import GB_PER_S, TFLOP_PER_S, Rates
-from exporters.perfetto.tracks import Tracks
+from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.rates import GB_PER_S, TFLOP_PER_S, Rates
+from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.records import Launches
 
 

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from exporters.perfetto.arguments import LaunchArguments, optional
-from exporters.perfetto.counters import Counters
-from exporters.perfetto.flows import Flows
-from exporters.perfetto.idle import idle_spans
-from exporters.perfetto.lanes import Span, span_saying
-from exporters.perfetto.launches import LaunchSpans
-from exporters.perfetto.packets import PacketWriter
-from exporters.perfetto.rates import Rates
-from exporters.perfetto.runs import LANES, MODULE, Runs, apart
-from exporters.perfetto.tracks import Tracks, with_rank
+from profiler_ext.exporters.perfetto.arguments import LaunchArguments, optional
+from profiler_ext.exporters.perfetto.counters import Counters
+from profiler_ext.exporters.perfetto.flows import Flows
+from profiler_ext.exporters.perfetto.idle import idle_spans
+from profiler_ext.exporters.perfetto.lanes import Span, span_saying
+from profiler_ext.exporters.perfetto.launches import LaunchSpans
+from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.rates import Rates
+from profiler_ext.exporters.perfetto.runs import LANES, MODULE, Runs, apart
+from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
 from profiler_ext.records import Analysis
 
 CPU_COMPUTE = "CPU compute"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from exporters.perfetto.packets import Argument
-from exporters.perfetto.raw_arguments import raw_arguments
+from profiler_ext.exporters.perfetto.packets import Argument
+from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments
 from profiler_ext.records import Analysis
 
 _SAID = {

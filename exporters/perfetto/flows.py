@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from exporters.perfetto.pairs import forward_of_backward
+from profiler_ext.exporters.perfetto.pairs import forward_of_backward
 from profiler_ext.records import Analysis, Events, Launches
 
 

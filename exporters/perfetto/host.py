@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from exporters.perfetto.host_arguments import HostArguments
-from exporters.perfetto.lanes import Said, Span
-from exporters.perfetto.metadata import Names
-from exporters.perfetto.packets import PacketWriter
-from exporters.perfetto.tracks import Tracks, profiler_group, with_rank
+from profiler_ext.exporters.perfetto.host_arguments import HostArguments
+from profiler_ext.exporters.perfetto.lanes import Said, Span
+from profiler_ext.exporters.perfetto.metadata import Names
+from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
 from profiler_ext.records import Events, Recording, Settings, Thread
 
 _PROFILER = "profiler"

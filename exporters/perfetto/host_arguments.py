@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from exporters.perfetto.packets import Argument
-from exporters.perfetto.raw_arguments import raw_arguments
+from profiler_ext.exporters.perfetto.packets import Argument
+from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments
 from profiler_ext.records import Trace
 
 _MOST_LETTERS = 300

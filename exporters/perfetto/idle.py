@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from exporters.perfetto.lanes import Span, span_saying
-from exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.lanes import Span, span_saying
+from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.kineto.names import graph_key
 from profiler_ext.records import Analysis, GraphInstance, IdleSpan
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from exporters.perfetto.packets import Argument
+from profiler_ext.exporters.perfetto.packets import Argument
 
 
 class Said(NamedTuple):

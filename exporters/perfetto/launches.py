@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from exporters.perfetto.arguments import LaunchArguments
-from exporters.perfetto.flows import Flows
-from exporters.perfetto.lanes import Said, Span
-from exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.arguments import LaunchArguments
+from profiler_ext.exporters.perfetto.flows import Flows
+from profiler_ext.exporters.perfetto.lanes import Said, Span
+from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.records import Launches
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from exporters.launch_places import Part, parts_of_launches
-from exporters.perfetto.arguments import optional
+from profiler_ext.exporters.launch_places import Part, parts_of_launches
+from profiler_ext.exporters.perfetto.arguments import optional
 from profiler_ext.records import Analysis, FxNode, Phase, Place
 
 # A node of a joint graph, on one module: layers may share a graph, but not their module.

@@ -6,11 +6,11 @@ and the trace stays small.
 
 from __future__ import annotations
 
-from exporters.launch_places import module_text, node_text
-from exporters.perfetto.arguments import present
-from exporters.perfetto.lanes import span_saying
-from exporters.perfetto.packets import Argument, PacketWriter
-from exporters.perfetto.tracks import Tracks, profiler_group
+from profiler_ext.exporters.launch_places import module_text, node_text
+from profiler_ext.exporters.perfetto.arguments import present
+from profiler_ext.exporters.perfetto.lanes import span_saying
+from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
+from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
 from profiler_ext.records import Analysis, Place
 
 PLACE = "place"

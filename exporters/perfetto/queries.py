@@ -12,4 +12,6 @@ def queries() -> str:
     from ``launch``, ``launch_share``, ``place``, ``time_by_line``, ``time_by_module``,
     ``time_by_phase`` and ``time_by_kernel``.
     """
-    return files("exporters.perfetto").joinpath("queries.sql").read_text(encoding="utf-8")
+    return (
+        files("profiler_ext.exporters.perfetto").joinpath("queries.sql").read_text(encoding="utf-8")
+    )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from exporters.estimates import MOST_OF_PEAK, MaskedFloats, estimate
-from exporters.perfetto.packets import Argument
+from profiler_ext.exporters.estimates import MOST_OF_PEAK, MaskedFloats, estimate
+from profiler_ext.exporters.perfetto.packets import Argument
 from profiler_ext.peaks import PEAKS, Peak, peak_of
 from profiler_ext.records import Analysis
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from exporters.launch_places import THE_MODEL, module_text, position_text
-from exporters.perfetto.arguments import LaunchArguments, optional, path_text, present
-from exporters.perfetto.lanes import Span, span_saying
-from exporters.perfetto.packets import Argument, PacketWriter
+from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
+from profiler_ext.exporters.perfetto.arguments import LaunchArguments, optional, path_text, present
+from profiler_ext.exporters.perfetto.lanes import Span, span_saying
+from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.records import Launches, Phase, Place
 
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from exporters.perfetto.lanes import Span, in_file_order, split
-from exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.lanes import Span, in_file_order, split
+from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.records import Settings
 
 _PROFILER_RANK = 1_000_000

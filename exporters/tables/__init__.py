@@ -2,7 +2,7 @@
 
 from pandas import DataFrame
 
-from exporters.tables.accounts import (
+from profiler_ext.exporters.tables.accounts import (
     coverage,
     fraction_at,
     fraction_linked,
@@ -10,7 +10,7 @@ from exporters.tables.accounts import (
     graph_phase,
     graphs,
 )
-from exporters.tables.files import (
+from profiler_ext.exporters.tables.files import (
     csv_text,
     json_text,
     markdown_text,
@@ -19,11 +19,18 @@ from exporters.tables.files import (
     write_csv,
     write_parquet,
 )
-from exporters.tables.ranks import of_ranks
-from exporters.tables.rows import attribution, launches
-from exporters.tables.selection import Filters
-from exporters.tables.sequence import SequenceRow, seq_table, seq_text
-from exporters.tables.sums import by_kernel, by_line, by_link, by_module, by_op, by_phase
+from profiler_ext.exporters.tables.ranks import of_ranks
+from profiler_ext.exporters.tables.rows import attribution, launches
+from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.exporters.tables.sequence import SequenceRow, seq_table, seq_text
+from profiler_ext.exporters.tables.sums import (
+    by_kernel,
+    by_line,
+    by_link,
+    by_module,
+    by_op,
+    by_phase,
+)
 
 __all__ = [
     "DataFrame",

@@ -8,9 +8,9 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
-from exporters.tables.columns import TEXT, WHOLE, frame, gather, ratio, repeated, whole
-from exporters.tables.selection import Filters, Selection
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tables.columns import TEXT, WHOLE, frame, gather, ratio, repeated, whole
+from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import (
     LINE_PHASE_CORRECTED,
     Analysis,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from pandas.api.extensions import ExtensionArray
 
-from exporters.estimates import Estimates, MaskedFloats, estimate
-from exporters.tables.columns import real, whole
+from profiler_ext.exporters.estimates import Estimates, MaskedFloats, estimate
+from profiler_ext.exporters.tables.columns import real, whole
 from profiler_ext.peaks import Peak
 from profiler_ext.records import Analysis, Ints, MaskedInts
 

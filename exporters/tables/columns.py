@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from exporters.estimates import MaskedFloats
+from profiler_ext.exporters.estimates import MaskedFloats
 from profiler_ext.records import SCHEMA_VERSION, Codes, Interned, Ints, MaskedInts
 
 Dtype = Literal["string", "Int64", "Float64", "boolean"]

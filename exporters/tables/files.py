@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype, gather
 from profiler_ext.errors import MissingExtraError, UsageError
+from profiler_ext.exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype, gather
 from profiler_ext.records import SCHEMA_VERSION, Phase
 from profiler_ext.writing import replacing
 

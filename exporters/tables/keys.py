@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from exporters.tables.columns import TEXT, WHOLE, Dtype, frame, gather
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tables.columns import TEXT, WHOLE, Dtype, frame, gather
 from profiler_ext.records import Analysis, Frame, Interned, Ints, Place
 
 _DTYPES: dict[str, Dtype] = {"line": WHOLE}

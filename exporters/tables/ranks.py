@@ -8,12 +8,19 @@ from typing import Any, Unpack
 import numpy as np
 import pandas as pd
 
-from exporters.tables.accounts import SCOPES, coverage, graphs
-from exporters.tables.columns import TEXT, WHOLE, ratio, repeated
-from exporters.tables.rows import attribution, launches
-from exporters.tables.selection import Filters, Selection
-from exporters.tables.sums import by_kernel, by_line, by_link, by_module, by_op, by_phase
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tables.accounts import SCOPES, coverage, graphs
+from profiler_ext.exporters.tables.columns import TEXT, WHOLE, ratio, repeated
+from profiler_ext.exporters.tables.rows import attribution, launches
+from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.sums import (
+    by_kernel,
+    by_line,
+    by_link,
+    by_module,
+    by_op,
+    by_phase,
+)
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level
 
 _TABLES: dict[str, Callable[..., pd.DataFrame]] = {

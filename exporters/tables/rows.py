@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from exporters.tables.achieved import achieved_by_launch
-from exporters.tables.columns import (
+from profiler_ext.exporters.tables.achieved import achieved_by_launch
+from profiler_ext.exporters.tables.columns import (
     TEXT,
     TRUTH,
     WHOLE,
@@ -22,7 +22,7 @@ from exporters.tables.columns import (
     text,
     whole,
 )
-from exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.kineto.collectives import collective_of, only_group
 from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Codes, GraphInstance, LaunchKind

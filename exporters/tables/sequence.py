@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from exporters.tables.columns import TEXT, TRUTH, WHOLE, Dtype, frame, gather
+from profiler_ext.exporters.tables.columns import TEXT, TRUTH, WHOLE, Dtype, frame, gather
 
 _COLUMNS: dict[str, tuple[str, Dtype]] = {
     "seq_nr": ("SeqNr", WHOLE),

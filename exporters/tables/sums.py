@@ -11,9 +11,9 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
-from exporters.tables.achieved import achieved_by_key
-from exporters.tables.columns import WHOLE, frame, ratio, repeated, whole
-from exporters.tables.keys import (
+from profiler_ext.exporters.tables.achieved import achieved_by_key
+from profiler_ext.exporters.tables.columns import WHOLE, frame, ratio, repeated, whole
+from profiler_ext.exporters.tables.keys import (
     Keys,
     kernel_keys,
     line_keys,
@@ -22,7 +22,7 @@ from exporters.tables.keys import (
     op_keys,
     phase_keys,
 )
-from exporters.tables.selection import PHASES, Filters, Rows, Selection
+from profiler_ext.exporters.tables.selection import PHASES, Filters, Rows, Selection
 from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Ints
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from exporters.tensorboard_plugin.document import Fusion, Part
+from profiler_ext.exporters.tensorboard_plugin.document import Fusion, Part
 from profiler_ext.records import Ints
 
 _CONTENT = ("line", "op", "phase")

@@ -14,9 +14,9 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
-from exporters.tensorboard_plugin.document import read_checked
-from exporters.tensorboard_plugin.runs import has_runs, runs_in
 from profiler_ext.errors import TraceError
+from profiler_ext.exporters.tensorboard_plugin.document import read_checked
+from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_in
 
 Application = Callable[..., Any]
 _STATIC = {
@@ -82,7 +82,9 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 def _static(name: str, kind: str) -> Application:
     @wrappers.Request.application
     def serve(request: wrappers.Request) -> wrappers.Response:
-        content = files("exporters.tensorboard_plugin").joinpath("static", name).read_bytes()
+        content = (
+            files("profiler_ext.exporters.tensorboard_plugin").joinpath("static", name).read_bytes()
+        )
         return _answer(request, content, kind, 200)
 
     return serve

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from exporters.tensorboard_plugin.document import SUFFIX
+from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX
 
 
 def has_runs(log_dir: Path) -> bool:

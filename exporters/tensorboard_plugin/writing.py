@@ -8,11 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from exporters import tables
-from exporters.sources import SourceFile, read_texts, source_files
-from exporters.tables.keys import Keys, kernel_keys, line_keys, module_keys, op_keys, phase_keys
-from exporters.tables.selection import Selection
-from exporters.tensorboard_plugin.document import (
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.sources import SourceFile, read_texts, source_files
+from profiler_ext.exporters.tables.keys import (
+    Keys,
+    kernel_keys,
+    line_keys,
+    module_keys,
+    op_keys,
+    phase_keys,
+)
+from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.exporters.tensorboard_plugin.document import (
     FORMAT,
     SUFFIX,
     VERSION,
@@ -25,8 +32,8 @@ from exporters.tensorboard_plugin.document import (
     Tables,
     encoded,
 )
-from exporters.tensorboard_plugin.parts import fusions_and_parts
-from exporters.wording import (
+from profiler_ext.exporters.tensorboard_plugin.parts import fusions_and_parts
+from profiler_ext.exporters.wording import (
     heading,
     labels,
     ledger_label,

@@ -23,8 +23,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _annotate(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from exporters.annotate import annotate, print_annotated
-    from exporters.sources import sources_here
+    from profiler_ext.exporters.annotate import annotate, print_annotated
+    from profiler_ext.exporters.sources import sources_here
     from profiler_ext.merging import MergedSession, load
 
     session = load(options.session)

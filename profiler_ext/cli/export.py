@@ -44,7 +44,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _print_how_to_view(log_dir: Path) -> None:
-    from exporters.tensorboard_plugin.viewing import how_to_view
+    from profiler_ext.exporters.tensorboard_plugin.viewing import how_to_view
 
     for sentence in how_to_view(log_dir):
         print(f"profiler-ext: {sentence}", file=sys.stderr)

@@ -70,7 +70,7 @@ def print_session(session: Session, folder: Path) -> None:
     """Print where the time went, and the files that tell more."""
     from rich.console import Console
 
-    from exporters.terminal import print_report
+    from profiler_ext.exporters.terminal import print_report
 
     if session.recording.settings.rank != 0:
         return

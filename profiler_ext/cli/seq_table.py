@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _seq_table(options: argparse.Namespace) -> int:
-    from exporters.tables import csv_text, json_text, markdown_text, seq_text
+    from profiler_ext.exporters.tables import csv_text, json_text, markdown_text, seq_text
     from profiler_ext.joint_table import load_example, seq_table
 
     writers = {"text": seq_text, "csv": csv_text, "json": json_text, "md": markdown_text}

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 import profiler_ext
-from exporters.wording import bypass_text
 from profiler_ext import switch
 from profiler_ext.capture.graphs.cache_states import cache_state, is_compiled_elsewhere
 from profiler_ext.capture.graphs.compiles import InnerCompile
+from profiler_ext.exporters.wording import bypass_text
 from profiler_ext.records import CacheState, GraphInstance
 from profiler_ext.torch_compat import inductor
 from tests.analyses import gpu_step
@@ -86,7 +86,7 @@ def test_the_report_says_it() -> None:
     recording = dataclasses.replace(
         analysis.recording, graphs=(cold, *analysis.recording.graphs[1:])
     )
-    from exporters.terminal import report
+    from profiler_ext.exporters.terminal import report
 
     text = report(dataclasses.replace(analysis, recording=recording))
     assert [line for line in text.splitlines() if "bypassed" in line] == [

@@ -75,7 +75,7 @@ def row_of_ranks(name, case, folder) -> dict[str, object]:
 
 def row(name, case, session) -> dict[str, object]:
     """Return one row of the table: what was attributed, and what is missing."""
-    from exporters import tables
+    from profiler_ext.exporters import tables
 
     launches, parts = session.launches(), session.attribution()
     compiled = tables.fraction_at(session.analysis, "line", "compiled")

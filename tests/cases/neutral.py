@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import profiler_ext
-from exporters import tables
+from profiler_ext.exporters import tables
 from profiler_ext.session import FILE_NAME, Session
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"

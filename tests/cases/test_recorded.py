@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import profiler_ext
-from exporters import tables
+from profiler_ext.exporters import tables
 from profiler_ext.session import Session
 from tests.cases.facts import broken
 from tests.cases.neutral import EXPECTED, FOLDER, SUFFIX, neutral

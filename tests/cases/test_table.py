@@ -1,6 +1,6 @@
 """The table of the cases says what was found, and rounds nothing up."""
 
-from exporters.tables import fraction_at
+from profiler_ext.exporters.tables import fraction_at
 from tests.analyses import gpu_step
 from tests.cases.provenance import Compared, TorchProvenance, placed_by_torch
 from tests.cases.table import placed_by_name, table_text

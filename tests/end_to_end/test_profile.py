@@ -10,8 +10,8 @@ import pytest
 import torch.profiler
 
 import profiler_ext
-from exporters import tables
 from profiler_ext.errors import CoverageError, LateCaptureWarning, UsageError
+from profiler_ext.exporters import tables
 from profiler_ext.session import Session, load
 from tests.compiling import TWICE_LINES, train_once
 from tests.end_to_end.processes import python

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporters.chrome_trace import arguments, export_chrome_trace
+from profiler_ext.exporters.chrome_trace import arguments, export_chrome_trace
 from profiler_ext.kineto.recording import read_recording
 from tests.analyses import cpu_step, gpu_step
 from tests.exporters.recorded import recorded

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from exporters import tables
-from exporters.estimates import estimate
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.estimates import estimate
 from profiler_ext.peaks import Peak
 from profiler_ext.records import Analysis, Device
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step

@@ -11,11 +11,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from exporters.html import export_html, html_text
-from exporters.html.data import report_data
-from exporters.html.page import data_text
-from exporters.html.sites import Site, sites
 from profiler_ext.errors import OutputError
+from profiler_ext.exporters.html import export_html, html_text
+from profiler_ext.exporters.html.data import report_data
+from profiler_ext.exporters.html.page import data_text
+from profiler_ext.exporters.html.sites import Site, sites
 from profiler_ext.records import Analysis, LedgerLine, Recording, Step
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.handmade import launches, shares, trace

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporters import tables
-from exporters.html import html_text
-from exporters.wording import records
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.html import html_text
+from profiler_ext.exporters.wording import records
 from profiler_ext.records import Analysis, Recording, Shares
 from tests.analyses import GPU_MARKS, GPU_PLACES, gpu_step
 from tests.browser import open_page

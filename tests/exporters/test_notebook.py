@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporters.notebook import session_html
+from profiler_ext.exporters.notebook import session_html
 from profiler_ext.records import Analysis, Recording
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.exporters.test_html import Page, evil

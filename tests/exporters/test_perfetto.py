@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.perfetto import export_perfetto
 from profiler_ext.errors import OutputError
+from profiler_ext.exporters.perfetto import export_perfetto
 from tests import analyses
 from tests.gpu_events import GPU_MARKS
 from tests.handmade import BASE_NS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.perfetto import export_perfetto
 from profiler_ext.errors import TraceError
+from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.records import Analysis, Device, Place, Recording, Settings, Thread
 from tests import analyses
 from tests.handmade import Mark, Row, launches, shares, trace

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from exporters.perfetto import export_perfetto, export_ranks, queries
-from exporters.perfetto.host_arguments import HostArguments
-from exporters.perfetto.metadata import Names
+from profiler_ext.exporters.perfetto import export_perfetto, export_ranks, queries
+from profiler_ext.exporters.perfetto.host_arguments import HostArguments
+from profiler_ext.exporters.perfetto.metadata import Names
 from profiler_ext.records import Analysis, IdleSpan, Thread, Trace
 from tests import analyses
 from tests.gpu_events import FORWARD_KEY

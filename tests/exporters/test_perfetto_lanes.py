@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
-from exporters.perfetto.lanes import Said, Span, in_file_order, split
+from profiler_ext.exporters.perfetto.lanes import Said, Span, in_file_order, split
 
 
 def _say(row: int) -> Said:

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from exporters.perfetto.pairs import forward_of_backward
 from profiler_ext import load
+from profiler_ext.exporters.perfetto.pairs import forward_of_backward
 from profiler_ext.records import (
     Analysis,
     CacheState,

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from exporters import tables
-from exporters.perfetto import export_perfetto, queries
 from profiler_ext import load
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.perfetto import export_perfetto, queries
 from profiler_ext.records import Analysis
 from tests import analyses
 from tests.trace_processor import Reader, reading

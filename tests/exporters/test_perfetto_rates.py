@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.perfetto import export_perfetto
-from exporters.perfetto.rates import Rates
+from profiler_ext.exporters.perfetto import export_perfetto
+from profiler_ext.exporters.perfetto.rates import Rates
 from tests import analyses
 from tests.exporters.estimated import estimated
 from tests.trace_processor import reading

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporters.generated_code import kernel_sources
-from exporters.sources import (
+from profiler_ext.exporters.generated_code import kernel_sources
+from profiler_ext.exporters.sources import (
     SourceFile,
     is_users_own,
     read_texts,

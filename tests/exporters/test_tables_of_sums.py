@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from exporters import tables
+from profiler_ext.exporters import tables
 from profiler_ext.records import Frame, Phase, Place
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.exporters.tabled import (

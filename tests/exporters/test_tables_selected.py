@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from exporters import tables
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters import tables
 from tests.analyses import gpu_step
 from tests.exporters.tabled import EVERY_TABLE, dtypes, empty, rows, two_steps
 

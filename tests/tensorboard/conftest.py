@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.tensorboard_plugin.document import SUFFIX
+from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX
 from tests.tensorboard.sessions import EVIL, ROOT, evil, mlp
 
 

@@ -7,7 +7,7 @@ def main(log_dir: str) -> None:
     from tensorboard import default, program
     from torch_tb_profiler.plugin import TorchProfilerPlugin
 
-    from exporters.tensorboard_plugin.plugin import AttributionPlugin
+    from profiler_ext.exporters.tensorboard_plugin.plugin import AttributionPlugin
 
     plugins = [*default.get_static_plugins(), TorchProfilerPlugin, AttributionPlugin]
     server = program.TensorBoard(plugins=plugins)

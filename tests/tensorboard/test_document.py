@@ -6,10 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from exporters.tensorboard_plugin.document import SUFFIX, Account, Row, encoded, read_checked
-from exporters.tensorboard_plugin.runs import has_runs, runs_in
-from exporters.tensorboard_plugin.writing import document_of, write_attribution
 from profiler_ext.errors import TraceError
+from profiler_ext.exporters.tensorboard_plugin.document import (
+    SUFFIX,
+    Account,
+    Row,
+    encoded,
+    read_checked,
+)
+from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_in
+from profiler_ext.exporters.tensorboard_plugin.writing import document_of, write_attribution
 from tests.analyses import gpu_step
 from tests.tensorboard.sessions import ROOT, mlp
 

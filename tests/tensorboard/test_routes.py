@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from exporters.tensorboard_plugin.document import SUFFIX, encoded
-from exporters.tensorboard_plugin.writing import document_of
+from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, encoded
+from profiler_ext.exporters.tensorboard_plugin.writing import document_of
 from tests.tensorboard.sessions import ROOT, mlp
 
 pytest.importorskip("tensorboard")
@@ -28,7 +28,7 @@ def client(log_dir: Path | str):
     from tensorboard.plugins.base_plugin import TBContext
     from werkzeug.test import Client
 
-    from exporters.tensorboard_plugin.plugin import AttributionPlugin
+    from profiler_ext.exporters.tensorboard_plugin.plugin import AttributionPlugin
 
     return Client(TensorBoardWSGI([AttributionPlugin(TBContext(logdir=str(log_dir)))]))
 
