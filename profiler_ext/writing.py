@@ -1,33 +1,53 @@
-"""Owns how files reach the disk: written whole under a temporary name, then renamed."""
+"""Owns how files reach the disk: written whole under a temporary name, then renamed.
+
+A file has its final rights from the first moment: the kernel applies the process's umask when
+it is made. What is at the target is replaced and never followed, opened or written into.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from profiler_ext.errors import OutputError
 
+_STANDARD_STREAMS = 3
+_NAME_BYTES = 200
+"""How much of a file's name its temporary name has; 255 bytes is what most disks take."""
+_FLAGS = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path`` and rename it there when the block succeeds.
 
     Args:
         path: where the file shall be.
+        durable: wait until the disk has the bytes, so that a loss of power leaves the old file
+            or the new one; what can be made again need not wait.
 
     Yields:
         The open binary file.
 
     Raises:
-        OutputError: The folder cannot be made or written, ``path`` is a folder, or the disk
-            is full.
+        OutputError: The folder cannot be made or written, ``path`` is a folder or a device, or
+            the disk is full.
     """
     try:
-        with _renamed(path) as file:
+        with _renamed(path, durable) as file:
             yield file
     except OSError as error:
         reason = error.strerror or str(error)
@@ -35,20 +55,53 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _renamed(path: Path) -> Iterator[IO[bytes]]:
+def _renamed(path: Path, durable: bool) -> Iterator[IO[bytes]]:
+    _refuse_what_is_no_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary, file = _created(path)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             yield file
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with suppress(OSError):  # the first failure is the one to tell
+            temporary.unlink()
         raise
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _refuse_what_is_no_file(path: Path) -> None:
+    """Raise where a rename would put a file in the place of a folder, a device or a pipe."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+
+
+def _created(path: Path) -> tuple[Path, IO[bytes]]:
+    name = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
+    while True:
+        temporary = path.with_name(f".{name}.{secrets.token_hex(4)}")
+        with suppress(FileExistsError):
+            handle = _beside_standard_streams(os.open(temporary, _FLAGS, 0o666))
+            return temporary, os.fdopen(handle, "wb")
+
+
+def _beside_standard_streams(handle: int) -> int:
+    """Return a handle that is none of the standard streams'.
+
+    Where one of them is closed, the next file that is opened has its number, and what any
+    library prints would be written into the file.
+    """
+    if handle >= _STANDARD_STREAMS:
+        return handle
+    try:
+        return _beside_standard_streams(os.dup(handle))
+    finally:
+        os.close(handle)

@@ -64,6 +64,8 @@ def _prune(options: argparse.Namespace) -> int:
     if min(options.older_than or 0, options.max_bytes or 0) < 0:
         raise UsageError("--older-than and --max-bytes take 0 or more")
     store = open_store(options.dir)
+    if store.folder.is_symlink():
+        raise UsageError(f"{store.folder} is a link, and what it leads to is not pruned; remove it")
     removed = store.prune(
         max_bytes=0 if options.all else options.max_bytes,
         older_than_s=None if options.older_than is None else options.older_than * _DAY_S,

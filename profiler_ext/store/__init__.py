@@ -9,7 +9,8 @@ from profiler_ext.store.encoding import (
     to_bytes,
     with_digest,
 )
-from profiler_ext.store.folder import Store, StoredFile
+from profiler_ext.store.folder import Store
+from profiler_ext.store.own_files import StoredFile
 
 __all__ = [
     "EntryState",

@@ -14,6 +14,8 @@ from profiler_ext.errors import StoreError
 from profiler_ext.records import Provenance
 
 COUNTS_FORMAT = 1
+COUNTS_HEADER = b'{"format":'
+"""How the file of any format begins."""
 Counts = tuple[tuple[int, int], ...]
 
 
@@ -48,3 +50,12 @@ def counts_from_bytes(data: bytes) -> Counts:
     if learnt.format != COUNTS_FORMAT:
         raise StoreError(f"found format {learnt.format} of counts, expected {COUNTS_FORMAT}")
     return learnt.counts
+
+
+def is_counts(data: bytes) -> bool:
+    """Tell whether bytes are counts that this version reads."""
+    try:
+        counts_from_bytes(data)
+    except StoreError:
+        return False
+    return data.startswith(COUNTS_HEADER)

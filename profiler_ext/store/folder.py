@@ -11,53 +11,30 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_ext.errors import OutputError, StoreError
+from profiler_ext.errors import StoreError
 from profiler_ext.records import Provenance
 from profiler_ext.store.counts import Counts, counts_from_bytes, counts_to_bytes
 from profiler_ext.store.encoding import EntryState, from_bytes, state_of
+from profiler_ext.store.own_files import (
+    COUNTS_SUFFIX,
+    SHARD,
+    SUFFIX,
+    StoredFile,
+    has_header,
+    own_files,
+    read_regular,
+    remove,
+)
 from profiler_ext.writing import replacing
 
 LIMIT_VARIABLE = "PROFILER_EXT_STORE_BYTES"
 LIMIT_BYTES = 512 << 20
-_SUFFIX = ".pxpr"
-_COUNTS_SUFFIX = ".counts.json"
 _LEFTOVER_AGE_S = 3600
 """No writer takes this long; a file under a temporary name that is older has lost its writer."""
 _CHECKS_A_LIMIT = 16
 """How often the folder is measured while one process writes as much as the limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of the store.
-
-    Attributes:
-        path: where it lies.
-        size_bytes: its size.
-        used_ns: when it was last written or read, in wall-clock nanoseconds.
-    """
-
-    path: Path
-    size_bytes: int
-    used_ns: int
-
-    @property
-    def key(self) -> str:
-        """The FX graph cache key of the record that it holds."""
-        return self.path.name.partition(".")[0]
-
-    @property
-    def is_leftover(self) -> bool:
-        """Whether a writer was killed before it could name the file."""
-        return self.path.name.startswith(".")
-
-    @property
-    def is_record(self) -> bool:
-        """Whether it holds a provenance."""
-        return self.path.name.endswith(_SUFFIX) and not self.is_leftover
 
 
 class Store:
@@ -74,7 +51,7 @@ class Store:
         A damaged or older one is to be replaced; a newer one is somebody else's.
         """
         try:
-            data = self._path(key, dynamo_digest).read_bytes()
+            data = read_regular(self._path(key, dynamo_digest))
         except OSError:
             return False
         return state_of(data) in (EntryState.OK, EntryState.NEWER)
@@ -90,7 +67,7 @@ class Store:
 
     def find(self, key: str) -> list[Path]:
         """Return the files that are kept for a graph's key, by name."""
-        return sorted((self.folder / _safe(key)[:2]).glob(f"{_safe(key)}.*{_SUFFIX}"))
+        return sorted((self.folder / _safe(key)[:SHARD]).glob(f"{_safe(key)}.*{SUFFIX}"))
 
     def read(self, path: Path) -> Provenance:
         """Read a record, and note that it was used.
@@ -99,7 +76,7 @@ class Store:
             StoreError: It cannot be read; the message names the file.
         """
         try:
-            record = from_bytes(path.read_bytes())
+            record = from_bytes(read_regular(path))
         except (OSError, StoreError) as error:
             raise StoreError(f"{path.name}: {error}") from error
         with suppress(OSError):  # a folder that may only be read serves as well
@@ -123,7 +100,7 @@ class Store:
         """
         path = self._counts_path(digest, device)
         try:
-            found = counts_from_bytes(path.read_bytes())
+            found = counts_from_bytes(read_regular(path))
         except FileNotFoundError:
             return ()
         except (OSError, StoreError) as error:
@@ -133,13 +110,16 @@ class Store:
         return found
 
     def files(self) -> tuple[StoredFile, ...]:
-        """Return all files, the one that was used longest ago first."""
-        return tuple(sorted(_files(self.folder), key=lambda file: (file.used_ns, file.path)))
+        """Return the files under the store's names, the one that was used longest ago first."""
+        return tuple(sorted(own_files(self.folder), key=lambda file: (file.used_ns, file.path)))
 
     def prune(
         self, *, max_bytes: int | None = None, older_than_s: float | None = None
     ) -> tuple[StoredFile, ...]:
-        """Remove leftovers, and records as far as is asked for.
+        """Remove leftovers, and records as far as is asked for; never what is not the store's.
+
+        Only what carries the store's header under a name that it gives is counted and removed;
+        a store that is a link, or what lies behind one, is left as it is.
 
         Args:
             max_bytes: the size that the rest shall have at most; the oldest used go first.
@@ -151,17 +131,19 @@ class Store:
         Raises:
             OutputError: A file cannot be removed.
         """
-        files = self.files()
+        if self.folder.is_symlink():
+            return ()
+        files = tuple(file for file in self.files() if has_header(file))
         doomed = _unused(files, time.time_ns(), older_than_s)
         rest = [file for file in files if file not in doomed]
         doomed |= set(_excess(rest, max_bytes))
-        return tuple(file for file in files if file in doomed and _remove(file))
+        return tuple(file for file in files if file in doomed and remove(file))
 
     def _write(self, path: Path, data: bytes) -> None:
         limit_bytes = limit()
         if limit_bytes < len(data):
             return
-        with replacing(path) as file:
+        with replacing(path, durable=False) as file:  # it comes back when it is compiled again
             file.write(data)
         self._keep_within(limit_bytes, len(data))
 
@@ -175,11 +157,11 @@ class Store:
         self.prune(max_bytes=limit_bytes)
 
     def _counts_path(self, digest: str, device: str) -> Path:
-        return self.folder / digest[:2] / f"{digest}.{_safe(device)}{_COUNTS_SUFFIX}"
+        return self.folder / digest[:SHARD] / f"{digest}.{_safe(device)}{COUNTS_SUFFIX}"
 
     def _path(self, key: str, dynamo_digest: str | None) -> Path:
-        name = f"{_safe(key)}.{dynamo_digest or 'none'}{_SUFFIX}"
-        return self.folder / _safe(key)[:2] / name
+        name = f"{_safe(key)}.{dynamo_digest or 'none'}{SUFFIX}"
+        return self.folder / _safe(key)[:SHARD] / name
 
 
 def limit() -> int:
@@ -192,27 +174,6 @@ def limit() -> int:
     if asked and not asked.isdecimal():
         raise StoreError(f"{LIMIT_VARIABLE} is {asked!r}, expected a number of bytes")
     return int(asked) if asked else LIMIT_BYTES
-
-
-def _files(folder: Path) -> Iterator[StoredFile]:
-    """The files of a folder; one that another process removes meanwhile is left out."""
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files(Path(entry.path))
-        elif (found := _stored(Path(entry.path))) is not None:
-            yield found
-
-
-def _stored(path: Path) -> StoredFile | None:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return StoredFile(path, status.st_size, status.st_mtime_ns)
 
 
 def _unused(
@@ -235,17 +196,6 @@ def _excess(files: list[StoredFile], max_bytes: int | None) -> Iterator[StoredFi
         if not file.is_leftover:
             excess_bytes -= file.size_bytes
             yield file
-
-
-def _remove(file: StoredFile) -> bool:
-    """Remove a file unless it was used or written anew since it was looked at."""
-    if _stored(file.path) != file:
-        return False
-    try:
-        file.path.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot remove {file.path}: {error.strerror}") from error
-    return True
 
 
 def _safe(key: str) -> str:

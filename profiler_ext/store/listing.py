@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from profiler_ext.errors import StoreError
 from profiler_ext.records import CallSite, Provenance
 from profiler_ext.store.encoding import EntryState, from_bytes, state_of
-from profiler_ext.store.folder import StoredFile
+from profiler_ext.store.own_files import StoredFile, read_regular
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def describe(file: StoredFile) -> Listed:
 
 def _read(file: StoredFile) -> tuple[EntryState, Provenance | None]:
     try:
-        data = file.path.read_bytes()
+        data = read_regular(file.path)
     except OSError:
         return EntryState.DAMAGED, None
     try:

@@ -63,7 +63,7 @@ def test_a_leftover_of_a_killed_writer_is_no_record_and_goes_when_it_is_old(tmp_
     store = Store(tmp_path)
     path = keep(store, "fkey")
     leftover = path.with_name(f".{path.name}.x1y2z3a4")
-    leftover.write_bytes(b"PX")
+    leftover.write_bytes(to_bytes(record())[:50])
     assert store.find("fkey") == [path]
     assert store.prune() == ()
     used_ns = time.time_ns() - DAY_NS
