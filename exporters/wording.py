@@ -244,10 +244,17 @@ def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
         f"{len(anew)} of {len(graphs)} compiled graphs bypassed torch's cache: every process "
         f"compiles anew ({cost} here): {'; '.join(dict.fromkeys(why))}",
         f"{len(traced)} of {len(graphs)} compiled graphs bypassed AOTAutograd's cache: every "
-        f"process traces anew: {'; '.join(dict.fromkeys(str(g.autograd_bypass) for g in traced))}",
+        f"process traces anew: {'; '.join(dict.fromkeys(map(_autograd_bypass, traced)))}",
     ]
     said = [part for part, found in zip(parts, (anew, traced), strict=True) if found]
     return printable(". ".join(said)) or None
+
+
+def _autograd_bypass(graph: GraphInstance) -> str:
+    """Return torch's reason, and whose doing it is where torch's words are of its inside."""
+    reason = str(graph.autograd_bypass)
+    is_bucket = "fakify_first_call" in reason
+    return f"{reason}: torch's way with each bucket that DDPOptimizer cuts" if is_bucket else reason
 
 
 def step_text(analysis: Analysis, step: Step) -> str:

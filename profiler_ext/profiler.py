@@ -71,7 +71,7 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
-        self._called_modules = CalledModules()
+        self._called_modules = CalledModules(switch.graph_of)
         self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         torch_options.setdefault("experimental_config", process.all_threads_config())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.warmup import WarmupProfile
@@ -54,6 +55,11 @@ def disable() -> None:
 def current() -> Capture | None:
     """Return the capture that is on, if it is."""
     return _capture
+
+
+def graph_of(artifact: Any) -> int | None:
+    """Return the index of an artifact's graph instance, where capture knows it."""
+    return None if _capture is None else _capture.graph_of(artifact)
 
 
 def _on_cpu() -> bool:

@@ -34,6 +34,8 @@ class GraphCall:
         launches: for each unit its launches, in enqueue order.
         trials: launches of autotuning inside the call.
         place: which call it is within one run of a compiled function, and of how many.
+        graph: the index of its graph that the process noted, ``None`` where it noted none.
+        run: the run of a compiled frame that it belongs to, a backward to that of its forward.
     """
 
     marker: int
@@ -44,6 +46,8 @@ class GraphCall:
     launches: tuple[tuple[int, ...], ...]
     trials: tuple[int, ...]
     place: tuple[int, int] = (0, 1)
+    graph: int | None = None
+    run: int | None = None
 
     @property
     def is_replay(self) -> bool:
@@ -71,7 +75,8 @@ class Surroundings:
         is_cpu = nesting.depth != NO_ROW
         self.events, self.nesting = events, nesting
         self.is_marker = ask(events.name, names.is_graph_marker) & is_cpu
-        self.is_op = ask(events.category, classify.is_op) & ~self.is_marker
+        is_mark = ask(events.name, classify.is_call_mark)
+        self.is_op = ask(events.category, classify.is_op) & ~(self.is_marker | is_mark)
         self.marker = nearest(self.is_marker)
         self.region = nearest(ask(events.name, classify.is_region))
         self.forward = nearest(ask(events.name, classify.is_compiled_forward))
@@ -84,6 +89,8 @@ class Surroundings:
         self.compiles = bool((self._compiling != NO_ROW).any())
         self._modules = modules or {}
         self._contexts: dict[CallContext, CallContext] = {}
+        self._call = nearest(is_mark)
+        self._called = nesting.outermost(self.is_marker, within=is_mark)
         self._copies = nearest(ask(events.name, classify.is_copies_mark))
         self._mark = nearest(ask(events.name, classify.is_module_mark))
         marks = np.flatnonzero(self._mark == np.arange(len(self._mark)))
@@ -114,6 +121,12 @@ class Surroundings:
             copied=frozenset(self._copied(marker, links)),
         )
         return self._contexts.setdefault(made, made)  # one object is compared at once
+
+    def graph(self, marker: int) -> int | None:
+        """Return the index of the graph in the mark right around a call."""
+        mark = int(self._call[marker])
+        is_own = self._called[marker] == marker  # not that of a call which this one lies within
+        return names.marked_graph(self.events.name[mark]) if is_own and mark != NO_ROW else None
 
     def _copied(self, marker: int, links: ForwardLinks) -> Iterator[tuple[str, ModuleFrame | None]]:
         """List what the mark around a graph of compiled autograd says it copies."""
@@ -186,10 +199,10 @@ def _forward_row(around: Surroundings, links: ForwardLinks, marker: int) -> int 
     return marker if backward == NO_ROW else links.forward_of(backward)
 
 
-def _compile_id(around: Surroundings, forward: int | None) -> str | None:
-    """Return the region of a call; a backward's is that of its forward."""
+def _region(around: Surroundings, forward: int | None) -> int | None:
+    """Return the row of a call's region; a backward's is that of its forward."""
     region = NO_ROW if forward is None else int(around.region[forward])
-    return None if region == NO_ROW else names.region_id(around.events.name[region])
+    return None if region == NO_ROW else region
 
 
 def _call(
@@ -205,16 +218,19 @@ def _call(
     launches = members.get(marker, np.empty(0, dtype=np.int64))
     trial = around.is_trial(enqueued.cpu[launches])
     forward = _forward_row(around, links, marker)
+    run = _region(around, forward)
     units = _units(around.events, enqueued, unit_row, launches[~trial], called.get(marker))
     return GraphCall(
         marker=marker,
         key=names.graph_key(around.events.name[marker]),
-        compile_id=_compile_id(around, forward),
+        compile_id=None if run is None else names.region_id(around.events.name[run]),
         context=around.context(marker, forward, links),
         units=tuple(unit for unit, _ in units),
         launches=tuple(own for _, own in units),
         trials=tuple(launches[trial].tolist()),
         place=places[marker],
+        graph=around.graph(marker),
+        run=run,
     )
 
 

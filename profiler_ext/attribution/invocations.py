@@ -41,8 +41,15 @@ class Invocation:
 class Aligner:
     """Aligns calls with graphs; equal calls of one graph are aligned once."""
 
-    def __init__(self, graphs: Sequence[GraphInstance], *, compiles: bool = False) -> None:
+    def __init__(
+        self,
+        graphs: Sequence[GraphInstance],
+        calls: Sequence[GraphCall] = (),
+        *,
+        compiles: bool = False,
+    ) -> None:
         self._graphs, self._compiles = graphs, compiles
+        self._uses = Counter(map(_use, calls))
         self._known: dict[object, tuple[Match, ...]] = {}
         self._counts: dict[object, dict[int, int | None]] = {}
         self._alike: dict[tuple[int, ...], bool] = {}
@@ -74,6 +81,11 @@ class Aligner:
         if key not in self._alike:
             self._alike[key] = len(key) <= 1 or len({_said(self._graphs[at]) for at in key}) == 1
         return self._alike[key]
+
+    def are_too_few(self, graphs: Sequence[int], call: GraphCall) -> bool:
+        """Tell whether there were more graphs: a run of a frame calls each of its graphs once."""
+        is_told = call.graph is not None or call.key is None or call.run is None
+        return not is_told and self._uses[_use(call)] > len(graphs)
 
     def sites(self, graph: int) -> tuple[CallSite, ...]:
         """Return the call sites of a graph."""
@@ -129,7 +141,7 @@ def identify(
         graphs: the graph instances of the process.
         compiles: something was compiled while the calls were recorded.
     """
-    aligner = Aligner(graphs, compiles=compiles)
+    aligner = Aligner(graphs, calls, compiles=compiles)
     found: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):
         found[call.marker] = _identify(call, graphs, aligner)
@@ -144,6 +156,8 @@ def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner
     candidates = aligner.regions.at_place(candidates, call)
     if not candidates:
         return _unknown(call, GapReason.GRAPH_NOT_CAPTURED)
+    if aligner.are_too_few(candidates, call):
+        return _unknown(call, GapReason.GRAPH_AMBIGUOUS)
     if not aligner.are_alike(candidates):
         candidates = [at for at in candidates if _fits(call, at, aligner)]
     if not aligner.are_alike(candidates):
@@ -158,14 +172,23 @@ def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner
 
 
 def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
-    """Return the captured graphs that the call may have run, by key, region and direction."""
+    """Return the captured graphs that the call may have run.
+
+    The one that the process noted of it, or else those of its key, region and direction.
+    """
     found = [at for at, graph in enumerate(graphs) if graph.key == call.key]
+    if call.graph is not None:
+        return [at for at in found if at == call.graph and graphs[at].provenance is not None]
     found = [at for at in found if graphs[at].provenance is not None]
     same_region = [at for at in found if graphs[at].compile_id == call.compile_id]
     if call.compile_id is not None and (same_region or call.key is None):
         found = same_region
     same_way = [at for at in found if graphs[at].is_backward == call.context.is_backward]
     return same_way if same_way or call.key is None else found
+
+
+def _use(call: GraphCall) -> object:
+    return call.key, call.run, call.context.is_backward
 
 
 def _as_called(

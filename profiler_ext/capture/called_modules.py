@@ -1,4 +1,7 @@
-"""Owns what each call of a compiled graph was made on, noted only while recording.
+"""Owns which graph each call of a compiled graph runs and what on, noted only while recording.
+
+Equal graphs have one cache key and may have one region id: DDP has a model compiled bucket by
+bucket within one frame. Which graph runs is known by the artifact that is called.
 
 Layers whose frames are compiled by themselves share one graph and one region id, so nothing
 at compile time tells them apart: blocks compiled one by one, and what a graph break or FSDP's
@@ -13,22 +16,28 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from profiler_ext.capture.nodes.module_paths import WRAPPED_UNDER
-from profiler_ext.kineto.names import copies_mark, module_mark
+from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import compiled_autograd, points, process
 from profiler_ext.torch_compat.patches import Call, Patch
 
 
 class CalledModules:
-    """Marks the calls of graphs whose frame is a module's own, and knows the modules' paths."""
+    """Marks each call with its graph and the module whose frame calls, and knows their paths."""
 
-    def __init__(self) -> None:
-        """Note nothing yet."""
+    def __init__(self, graph_of: Callable[[Any], int | None]) -> None:
+        """Note nothing yet.
+
+        Args:
+            graph_of: tells the index of an artifact's graph, where it is known.
+        """
+        self._graph_of = graph_of
         self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
         self._patch = Patch(points.ARTIFACT_CALL, self._marked)
 
@@ -51,20 +60,21 @@ class CalledModules:
         )
 
     def _marked(self, original: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        mark = self._mark() if process.profiler_is_on() else None
+        mark = self._mark(args[0]) if process.profiler_is_on() else None
         if mark is None:
             return original(*args, **kwargs)
         with process.recording(mark):
             return original(*args, **kwargs)
 
-    def _mark(self) -> str | None:
+    def _mark(self, artifact: Any) -> str | None:
+        graph = self._graph_of(artifact)
         calls = compiled_autograd.running_calls() if process.in_compiled_autograd() else None
         if calls is not None:
-            return copies_mark(calls) if calls else None
+            return call_mark(graph, copies=calls)
         module = process.calling_module()
         if module is None:
-            return None
-        return module_mark(self._numbers.setdefault(module, len(self._numbers)))
+            return call_mark(graph)
+        return call_mark(graph, self._numbers.setdefault(module, len(self._numbers)))
 
 
 _Holders = dict[int, tuple[torch.nn.Module, str]]

@@ -83,8 +83,13 @@ def is_sharding_of_module(name: str) -> bool:
     return names.sharded_module(name) is not None
 
 
+def is_call_mark(name: str) -> bool:
+    """Tell whether a range marks a call of a compiled graph."""
+    return names.is_call_mark(name)
+
+
 def is_module_mark(name: str) -> bool:
-    """Tell whether a range marks a call of a module that is compiled by itself."""
+    """Tell whether a range says on which module a graph is called."""
     return names.marked_module(name) is not None
 
 

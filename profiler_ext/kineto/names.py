@@ -98,8 +98,10 @@ _SHARDING = re.compile(
     r"FSDP::(?:root_)?(?:(?P<forward>\w*forward\w*)|(?P<backward>\w*backward\w*)|\w+)"
     r"(?: \((?P<module>.*)\)| for (?P<prefetched>.*))?"
 )
-_MODULE_MARK = re.compile(r"^profiler_ext: module (\d+)$")
-_COPIES_MARK = re.compile(r"^profiler_ext: copies (\w+=\d+(?: \w+=\d+)*)$")
+_CALL_MARK = re.compile(
+    r"profiler_ext:(?= )(?: graph (?P<graph>\d+))?(?: module (?P<module>\d+))?"
+    r"(?: copies (?P<copies>\w+=\d+(?: \w+=\d+)*))?"
+)
 
 
 def is_graph_marker(name: str) -> bool:
@@ -194,32 +196,54 @@ def _first(pattern: re.Pattern[str], name: str) -> str | None:
     return None if found is None else found[1]
 
 
-def module_mark(number: int) -> str:
-    """Return the name of the range that marks a call of a module that is compiled by itself."""
-    return f"profiler_ext: module {number}"
+def call_mark(
+    graph: int | None = None, module: int | None = None, copies: Iterable[tuple[str, int]] = ()
+) -> str | None:
+    """Return the name of the range that marks a call of a compiled graph.
+
+    Args:
+        graph: the graph's index in its process.
+        module: number of the module whose frame calls it.
+        copies: for a graph of compiled autograd the calls of backward graphs that it copies,
+            each with the sequence number of its forward.
+
+    Returns:
+        The name, ``None`` where nothing is known of the call.
+    """
+    said = (
+        "" if graph is None else f" graph {graph}",
+        "" if module is None else f" module {module}",
+        "".join(f" {call}={number}" for call, number in copies),
+    )
+    known = said[0] + said[1] + (f" copies{said[2]}" if said[2] else "")
+    return f"profiler_ext:{known}" if known else None
+
+
+def is_call_mark(name: str) -> bool:
+    """Say whether a range is such a mark."""
+    return _CALL_MARK.fullmatch(name) is not None
+
+
+def marked_graph(name: str) -> int | None:
+    """Return the index of the graph in such a mark, ``None`` where there is none."""
+    return _marked_number(name, "graph")
 
 
 def marked_module(name: str) -> int | None:
-    """Return the number in such a mark, ``None`` for any other event."""
-    found = _first(_MODULE_MARK, name)
-    return None if found is None else int(found)
-
-
-def copies_mark(calls: Iterable[tuple[str, int]]) -> str:
-    """Return the name of the range that marks a call of a graph of compiled autograd.
-
-    Args:
-        calls: the calls of backward graphs that it copies, each with the sequence number of
-            its forward.
-    """
-    return "profiler_ext: copies " + " ".join(f"{call}={number}" for call, number in calls)
+    """Return the number of the module in such a mark, ``None`` where there is none."""
+    return _marked_number(name, "module")
 
 
 def marked_copies(name: str) -> tuple[tuple[str, int], ...]:
-    """Return the calls and numbers in such a mark; empty for any other event."""
-    found = _first(_COPIES_MARK, name) or ""
-    pairs = (pair.split("=") for pair in found.split())
+    """Return the calls and numbers in such a mark; empty where there are none."""
+    found = _CALL_MARK.fullmatch(name)
+    pairs = (pair.split("=") for pair in (found["copies"] or "").split()) if found else ()
     return tuple((call, int(number)) for call, number in pairs)
+
+
+def _marked_number(name: str, part: str) -> int | None:
+    found = _CALL_MARK.fullmatch(name)
+    return None if found is None or found[part] is None else int(found[part])
 
 
 def copied_compile(call: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.kineto.names import copies_mark, module_mark
+from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import FxNode, GraphInstance, ModuleFrame, Recording
 from tests.attribution.graphs import extern, graph, node
 from tests.attribution.timeline import AUTOGRAD, SETTINGS, Timeline
@@ -32,12 +32,12 @@ def copied(*nodes: FxNode) -> GraphInstance:
 
 def call(timeline: Timeline, block: int, number: int, key: str = "fkey") -> None:
     args = {"Sequence number": number, "Fwd thread id": 0}
-    with timeline.range("CompiledFunction", **args), timeline.range(module_mark(block)):
+    with timeline.range("CompiledFunction", **args), timeline.range(str(call_mark(module=block))):
         run(timeline, key, 1)
 
 
 def backward(timeline: Timeline, *calls: tuple[str, int], kernels: int = 2) -> None:
-    with timeline.range(copies_mark(calls)):
+    with timeline.range(str(call_mark(copies=calls))):
         run(timeline, "ckey", kernels)
 
 

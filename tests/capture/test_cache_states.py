@@ -80,6 +80,15 @@ def test_a_bypass_is_one_line_with_its_reason_and_its_cost() -> None:
     )
 
 
+def test_a_bypass_that_is_of_torchs_own_making_is_said_to_be() -> None:
+    reason = "Won't cache a graph with fakify_first_call enabled"
+    bucket = dataclasses.replace(graph(CacheState.MISS, None, 5), autograd_bypass=reason)
+    assert bypass_text([bucket, bucket]) == (
+        "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process traces anew: "
+        f"{reason}: torch's way with each bucket that DDPOptimizer cuts"
+    )
+
+
 def test_the_report_says_it() -> None:
     analysis = gpu_step()
     cold = graph(CacheState.BYPASS, "why", 1_000_000)

@@ -81,8 +81,26 @@ def test_communication_is_told_by_op_and_by_kernel():
     assert not names.is_communication("triton_poi_fused_nccl_0")
 
 
-def test_a_mark_tells_the_calls_that_a_graph_of_compiled_autograd_copies():
-    calls = (("aot0", 18), ("aot0_1", 41))
-    assert names.marked_copies(names.copies_mark(calls)) == calls
-    assert [names.copied_compile(call) for call, _ in calls] == ["aot0", "aot0"]
-    assert names.marked_copies(names.module_mark(3)) == ()
+@pytest.mark.parametrize("graph", [None, 0, 12])
+@pytest.mark.parametrize("module", [None, 3])
+@pytest.mark.parametrize("copies", [(), (("aot0", 18), ("aot0_1", 41))])
+def test_a_mark_tells_what_is_known_of_a_call(graph, module, copies):
+    mark = names.call_mark(graph, module, copies)
+    said = (graph, module, copies)
+    if said == (None, None, ()):
+        assert mark is None
+        return
+    assert mark is not None
+    assert names.is_call_mark(mark)
+    found = (names.marked_graph(mark), names.marked_module(mark), names.marked_copies(mark))
+    assert found == said
+
+
+def test_nothing_else_is_a_mark():
+    others = ["profiler_ext:", "profiler_ext: graph", "profiler_ext: graph 1 ", "graph 1"]
+    assert not any(map(names.is_call_mark, others))
+    assert [names.marked_graph(name) for name in others] == [None] * 4
+
+
+def test_the_mark_of_a_call_names_the_compiles_that_it_copies():
+    assert [names.copied_compile(call) for call in ("aot0", "aot0_1")] == ["aot0", "aot0"]

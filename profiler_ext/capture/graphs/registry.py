@@ -41,6 +41,7 @@ class Registry:
         self._lock = threading.Lock()
         self._graphs: list[GraphInstance] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
+        self._shared: set[int] = set()
         self._to_learn: dict[int, int] = {}
         self._copied: dict[int, list[CopiedInputs]] = {}
 
@@ -66,6 +67,11 @@ class Registry:
         """Return the instance of an artifact that is ready."""
         found = self._by_artifact.get(id(artifact))
         return found[1] if found is not None and found[0]() is artifact else None
+
+    def index_of(self, artifact: Any) -> int | None:
+        """Return the index of the one instance that an artifact is, where it is but one."""
+        instance = self.instance_of(artifact)
+        return None if instance is None or instance.index in self._shared else instance.index
 
     def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that will be replayed, at its first two calls.
@@ -143,10 +149,15 @@ class Registry:
                 cut_from=region.half.number if region else None,
             )
             self._graphs.append(instance)
-            self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
+            self._bind(artifact, instance)
             if is_replayed and _calls_libraries(instance.provenance):
                 self._to_learn[instance.index] = 2
         return instance
+
+    def _bind(self, artifact: Any, instance: GraphInstance) -> None:
+        if self.instance_of(artifact) is not None:
+            self._shared.add(instance.index)
+        self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
 
 
 def _stored_counts(

@@ -87,6 +87,10 @@ class Capture:
         """The graph instances of this process."""
         return self._registry.graphs
 
+    def graph_of(self, artifact: Any) -> int | None:
+        """Return the index of an artifact's graph instance, where it has but one."""
+        return self._registry.index_of(artifact)
+
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """What the hooks could not see."""
