@@ -32,6 +32,7 @@ from profiler_ext.attribution.lines import SourceRoots
 from profiler_ext.capture.nodes.nested import nested_nodes
 from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.capture.told.printed_graphs import PrintedNode, read_graph
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.paths import expand
 from profiler_ext.records import Settings
 from profiler_ext.torch_compat import fx, inductor, points, process
@@ -96,12 +97,13 @@ class Watch:
         self.graphs: dict[str, dict[str, Naive]] = {}
         self._numbers: dict[int, int | None] = {}
         self._roots = SourceRoots(Settings())
-        Patch(points.ARTIFACT_INIT, self._around).install()
-        Patch(points.ARTIFACT_READY, self._ready).install()
+        Patch(points.ARTIFACT_INIT, self._made, Guard(strict=True)).install()
+        Patch(points.ARTIFACT_READY, self._ready, Guard(strict=True)).install()
 
-    def _around(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        original(*args, **kwargs)
-        gm, is_backward = args[3], bool(args[0].fx_kwargs.get("is_backward"))
+    def _made(self, call: Observed) -> Observation:
+        yield
+        artifact, gm = call["self"], call["gm"]
+        is_backward = bool(artifact.fx_kwargs.get("is_backward"))
         nodes = {node.name: node for node in gm.graph.nodes if node.op == "call_function"}
         nodes |= {name: inner.node for name, inner in nested_nodes(gm).items()}
         is_copied = process.in_compiled_autograd()
@@ -109,17 +111,18 @@ class Watch:
             self._numbers = {}
             for node in nodes.values():
                 self._numbers.setdefault(node.meta.get("seq_nr", -1), self._line(node))
-        module = inductor.output_module(args[0])
+        module = inductor.output_module(artifact)
         assert module is not None
         read = (self._read(node, is_backward or is_copied) for node in nodes.values())
         self.graphs[module] = dict(zip(nodes, read, strict=True))
 
-    def _ready(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        original(*args, **kwargs)
-        module = inductor.output_module(args[0])
-        printed = read_graph(inductor.printed_graph(args[0]) or "")
+    def _ready(self, call: Observed) -> Observation:
+        yield
+        artifact = call["self"]
+        module = inductor.output_module(artifact)
+        printed = read_graph(inductor.printed_graph(artifact) or "")
         if module is not None and module not in self.graphs and printed is not None:
-            phase = "backward" if args[0].fx_kwargs.get("is_backward") else "forward"
+            phase = "backward" if artifact.fx_kwargs.get("is_backward") else "forward"
             self.graphs[module] = {
                 name: Naive(node.call, _printed_line(node), None, phase)
                 for name, node in printed.nodes.items()

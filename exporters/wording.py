@@ -67,7 +67,8 @@ _REASONS: Mapping[str, str] = {
     GapReason.AOT_INDUCTOR: "in no graph call: AOTInductor",
     GapReason.CALL_SITES_UNVERIFIED: "call sites not verified",
     GapReason.RECORD_UNREADABLE: "stored record cannot be read",
-    GapReason.HOOK_FAILED: "a capture hook failed",
+    GapReason.RECORD_NOT_STORED: "record was not stored",
+    GapReason.CAPTURE_FAILED: "a capture hook failed",
 }
 
 

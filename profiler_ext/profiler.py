@@ -17,6 +17,7 @@ import torch.profiler
 from profiler_ext import switch
 from profiler_ext.capture.called_modules import CalledModules
 from profiler_ext.errors import LateCaptureWarning, UsageError
+from profiler_ext.guard import Guard
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.paths import library_roots, user_roots
 from profiler_ext.records import Recording, Settings
@@ -71,7 +72,7 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
-        self._called_modules = CalledModules(switch.graph_of)
+        self._called_modules = CalledModules(switch.graph_of, _guard())
         self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         torch_options.setdefault("experimental_config", process.all_threads_config())
@@ -165,10 +166,11 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
         raw.unlink(missing_ok=True)
         super().export_chrome_trace(str(raw))
         capture = switch.current()
+        settings = self._settings()  # first: it may fail, and take away what is known of graphs
         recording = Recording(
             trace=read_trace(raw),
             graphs=capture.graphs if capture else (),
-            settings=self._settings(),
+            settings=settings,
             gaps=capture.gaps if capture else (),
         )
         self.sessions.append(Session(recording, capture.learn if capture else None))
@@ -185,8 +187,13 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
             rank=int(os.environ.get("RANK", "0")),
             world_size=int(os.environ.get("WORLD_SIZE", "1")),
             step_source=self.step_source,
-            called_modules=self._called_modules.paths(),
+            called_modules=_guard().run("called modules", self._called_modules.paths) or (),
         )
+
+
+def _guard() -> Guard:
+    capture = switch.current()
+    return Guard() if capture is None else capture.guard
 
 
 _RECORDING = (

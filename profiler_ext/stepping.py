@@ -6,15 +6,25 @@ has stepped: an eager one by torch's public hook, a compiled one when its graph 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch.compiler
-import torch.profiler
 
 from profiler_ext.capture.hooks.installing import Capture
+from profiler_ext.guard import Observation, Observed
 from profiler_ext.records import GraphInstance
-from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat import points, process
+from profiler_ext.torch_compat.patches import installed
+
+
+class _PerThread(threading.local):
+    """The compiled functions that are running, by their frames."""
+
+    def __init__(self) -> None:
+        self.entered: list[int] = []
 
 
 class StepEnds:
@@ -46,38 +56,51 @@ class StepEnds:
         self._step_on = step_on
         self._ender: object = None
         self._ran: GraphInstance | None = None
-        self._handles: list[Any] = []
-        self._profiler_step = torch.profiler.profile.step
+        self._thread = _PerThread()
+        self._hooks = ExitStack()
 
     def watch(self) -> None:
         """Begin to watch."""
-        self._handles = [
-            process.on_optimizer_step(self._eager_optimizer),
-            process.RegionWatch(self._region_exit),
+        guard = self._capture.guard
+        hooks = [
+            (points.REGION_EDGE, self._region_edge),
+            (points.PROFILER_STEP, self._profiler_step),
         ]
-        self._capture.on_optimizer_graph = self._compiled_optimizer
-        original = self._profiler_step
-
-        def step(profiler: Any) -> None:
-            if profiler is self._own:
-                original(profiler)
-                return
-            _stop_naming_steps(profiler)
-            original(profiler)
-            self._end("prof.step", "prof.step")
-
-        self._replace_step(step)
+        with ExitStack() as stack:
+            stack.enter_context(installed(hooks, guard))
+            watched = guard.callback("Optimizer.step", self._eager_optimizer)
+            stack.callback(process.on_optimizer_step(watched).remove)
+            self._capture.on_optimizer_graph = self._compiled_optimizer
+            self._hooks = stack.pop_all()
 
     def leave(self) -> None:
         """Leave torch as it was found."""
-        for handle in self._handles:
-            handle.remove()
         self._capture.on_optimizer_graph = None
-        self._replace_step(self._profiler_step)
+        self._hooks.close()
 
-    @staticmethod
-    def _replace_step(step: Callable[[Any], None]) -> None:
-        torch.profiler.profile.step = step  # type: ignore[method-assign, assignment]
+    def _profiler_step(self, call: Observed) -> Observation:
+        """A script's own profiler ends a step."""
+        if call["self"] is self._own:
+            return
+        _stop_naming_steps(call["self"])
+        yield
+        self._end("prof.step", "prof.step")
+
+    def _region_edge(self, _: Observed) -> Observation:
+        """See the outermost compiled function return to its caller.
+
+        It ends before the evaluator is set: after it, Dynamo would compile what is called here.
+        """
+        edge, entered = process.region_edge(), self._thread.entered
+        if edge is None:
+            return
+        if edge not in entered[-1:]:
+            entered.append(edge)
+            return
+        entered.pop()
+        if not entered:
+            self._region_exit()
+        yield from ()
 
     def _eager_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         # Dynamo traces this hook where it compiles a step; it must see nothing to trace.

@@ -28,20 +28,18 @@ class WarmupProfile:
         return os.environ.get("PROFILER_EXT_LEARN", "1") != "0" and not process.profiler_is_on()
 
     def __init__(self) -> None:
-        """Begin to record."""
+        """Prepare; it records while ``recording`` is entered."""
         activities = [
             torch.profiler.ProfilerActivity.CPU,
             torch.profiler.ProfilerActivity.CUDA,
         ]
-        self._profiler: Any = torch.profiler.profile(activities=activities)
-        self._profiler.start()
+        self.recording: Any = torch.profiler.profile(activities=activities)
 
     def learn(self, graph: GraphInstance) -> tuple[tuple[int, int], ...]:
-        """End the recording and count what each library call ran."""
-        self._profiler.stop()
+        """Count what each library call ran."""
         with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
             path = Path(folder) / "warmup.json"
-            self._profiler.export_chrome_trace(str(path))
+            self.recording.export_chrome_trace(str(path))
             events = read_trace(path).events
         sites = graph.provenance.call_sites if graph.provenance else ()
         return library_counts(events, sites)

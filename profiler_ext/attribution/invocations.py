@@ -152,6 +152,8 @@ def identify(
 
 
 def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner) -> Invocation:
+    if any(_may_be(call, graph) for graph in graphs if graph.is_failed):
+        return _unknown(call, GapReason.CAPTURE_FAILED)
     candidates = aligner.in_force(_candidates(call, graphs))
     candidates = aligner.regions.at_place(candidates, call)
     if not candidates:
@@ -171,6 +173,13 @@ def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner
     return Invocation(call, graph, matches)
 
 
+def _may_be(call: GraphCall, failed: GraphInstance) -> bool:
+    """Tell whether a call may be one of a graph of which capture lost what it knew."""
+    if call.compile_id is not None and failed.compile_id is not None:
+        return call.compile_id == failed.compile_id
+    return call.key == failed.key
+
+
 def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
     """Return the captured graphs that the call may have run.
 
@@ -180,9 +189,10 @@ def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
     if call.graph is not None:
         return [at for at in found if at == call.graph and graphs[at].provenance is not None]
     found = [at for at in found if graphs[at].provenance is not None]
-    same_region = [at for at in found if graphs[at].compile_id == call.compile_id]
-    if call.compile_id is not None and (same_region or call.key is None):
-        found = same_region
+    if call.compile_id is not None:
+        same_region = [at for at in found if graphs[at].compile_id == call.compile_id]
+        of_none = [at for at in found if call.key and graphs[at].compile_id is None]
+        found = same_region or of_none
     same_way = [at for at in found if graphs[at].is_backward == call.context.is_backward]
     return same_way if same_way or call.key is None else found
 

@@ -55,18 +55,20 @@ _REMEDIES = {
         "are autograd's own work in graphs of compiled autograd, the backward of what ran eagerly; "
         "torch keeps no line of it, so it is led to its op only"
     ),
+    GapReason.CAPTURE_FAILED: (
+        "ran in graphs of which a hook of capture lost what it knew, so that nothing is told of "
+        "them; please report the failure that is named below"
+    ),
     GapReason.AUTOTUNING: "are trials of autotuning; profile after a warm-up step",
 }
-
-_UNREADABLE = GapReason.RECORD_UNREADABLE
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     """Say what is missing from an analysis and what to do about it."""
     notes = [_note(launches, reason, remedy) for reason, remedy in _REMEDIES.items()]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
-    notes += [_leak_note(recording), _unlinked_note(recording)]
-    notes += [_unreadable_note(recording), _attached_note(recording), _told_note(recording)]
+    notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
+    notes += [_unstored_note(recording), _attached_note(recording), _told_note(recording)]
     return (*(note for note in notes if note), *failures)
 
 
@@ -108,9 +110,21 @@ def _unlinked_note(recording: Recording) -> str | None:
     )
 
 
+def _unstored_note(recording: Recording) -> str | None:
+    """Say that a later process will know less."""
+    found = _details(recording, GapReason.RECORD_NOT_STORED)
+    if not found:
+        return None
+    return f"{len(found)} records of graphs could not be stored ({_first(found)})."
+
+
+def _details(recording: Recording, reason: GapReason) -> list[str]:
+    return [g.detail for graph in recording.graphs for g in graph.gaps if g.reason == reason]
+
+
 def _unreadable_note(recording: Recording) -> str | None:
     """Name the stored records that could not be read."""
-    found = [g.detail for graph in recording.graphs for g in graph.gaps if g.reason == _UNREADABLE]
+    found = _details(recording, GapReason.RECORD_UNREADABLE)
     if not found:
         return None
     return (

@@ -22,24 +22,26 @@ from typing import Any
 import torch
 
 from profiler_ext.capture.nodes.module_paths import WRAPPED_UNDER
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import compiled_autograd, points, process
-from profiler_ext.torch_compat.patches import Call, Patch
+from profiler_ext.torch_compat.patches import Patch
 
 
 class CalledModules:
     """Marks each call with its graph and the module whose frame calls, and knows their paths."""
 
-    def __init__(self, graph_of: Callable[[Any], int | None]) -> None:
+    def __init__(self, graph_of: Callable[[Any], int | None], guard: Guard) -> None:
         """Note nothing yet.
 
         Args:
             graph_of: tells the index of an artifact's graph, where it is known.
+            guard: what keeps failures from the calls.
         """
         self._graph_of = graph_of
         self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
-        self._patch = Patch(points.ARTIFACT_CALL, self._marked)
+        self._patch = Patch(points.ARTIFACT_CALL, self._marked, guard)
 
     def watch(self) -> None:
         """Begin to mark calls."""
@@ -59,12 +61,11 @@ class CalledModules:
             for module, number in sorted(self._numbers.items(), key=lambda item: item[1])
         )
 
-    def _marked(self, original: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        mark = self._mark(args[0]) if process.profiler_is_on() else None
-        if mark is None:
-            return original(*args, **kwargs)
-        with process.recording(mark):
-            return original(*args, **kwargs)
+    def _marked(self, call: Observed) -> Observation:
+        mark = self._mark(call["self"]) if process.profiler_is_on() else None
+        if mark is not None:
+            with process.recording(mark):
+                yield
 
     def _mark(self, artifact: Any) -> str | None:
         graph = self._graph_of(artifact)

@@ -7,11 +7,11 @@ bound; it records only while a profiler does.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from profiler_ext.guard import Guard, Observation, Observe, Observed
 from profiler_ext.torch_compat import process
 
 _PREFIX = "cpp_"
@@ -19,10 +19,16 @@ _Kernel = Callable[..., Any]
 
 
 class CpuKernels:
-    """The rebound kernels, and how to give them back."""
+    """The rebound kernels, and how to give them back.
 
-    def __init__(self) -> None:
+    Attributes:
+        is_on: they have events.
+    """
+
+    def __init__(self, guard: Guard) -> None:
         """Start with nothing rebound."""
+        self.is_on = True
+        self._guard = guard
         self._originals: list[tuple[dict[str, Any], str, _Kernel, _Kernel]] = []
 
     def rebind(self, module: ModuleType) -> None:
@@ -33,25 +39,24 @@ class CpuKernels:
         for name in names:
             original = vars(module)[name]
             if not hasattr(original, "_profiler_ext_original"):
-                announced = _announced(name, original)
+                announced = self._guard.wrap(original, "C++ kernel", _announced(name), self)
+                vars(announced)["_profiler_ext_original"] = original
                 setattr(module, name, announced)
                 self._originals.append((vars(module), name, original, announced))
 
     def restore(self) -> None:
         """Give the kernels back."""
+        self.is_on = False
         for namespace, name, original, announced in self._originals:
             if namespace.get(name) is announced:
                 namespace[name] = original
         self._originals.clear()
 
 
-def _announced(name: str, kernel: _Kernel) -> _Kernel:
-    @functools.wraps(kernel, updated=())
-    def announced(*args: Any) -> Any:
-        if not process.profiler_is_on():
-            return kernel(*args)
-        with process.recording(name):
-            return kernel(*args)
+def _announced(name: str) -> Observe:
+    def announced(call: Observed) -> Observation:
+        if process.profiler_is_on():
+            with process.recording(name):
+                yield
 
-    vars(announced)["_profiler_ext_original"] = kernel
     return announced

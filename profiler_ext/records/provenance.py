@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from profiler_ext.records.vocabulary import CacheState, LineEvidence, SiteKind
+from profiler_ext.records.vocabulary import CacheState, GapReason, LineEvidence, SiteKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +250,12 @@ class GraphInstance:
     gaps: tuple[Gap, ...] = field(default=())
     cut_from: int | None = None
     dynamo_number: int | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether it has no record because a hook failed that saw it."""
+        failed = any(gap.reason == GapReason.CAPTURE_FAILED for gap in self.gaps)
+        return failed and self.provenance is None
 
     @property
     def is_of_compiled_autograd(self) -> bool:

@@ -138,4 +138,5 @@ class GapReason(StrEnum):
     AOT_INDUCTOR = "aot_inductor"
     CALL_SITES_UNVERIFIED = "call_sites_unverified"
     RECORD_UNREADABLE = "record_unreadable"
-    HOOK_FAILED = "hook_failed"
+    RECORD_NOT_STORED = "record_not_stored"
+    CAPTURE_FAILED = "capture_failed"

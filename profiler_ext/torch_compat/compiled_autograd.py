@@ -6,11 +6,10 @@ Source: ``torch/_dynamo/compiled_autograd.py``, ``torch/_dynamo/utils.py`` (``Gm
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -118,14 +117,11 @@ class Backward(NamedTuple):
     info: Any
 
 
-def backward_of(
-    original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Backward:
+def backward_of(given: Mapping[str, Any]) -> Backward:
     """Return the backward half, from the arguments of ``AOTDispatchAutograd.post_compile``.
 
     Until torch 2.12 they are its parts one by one, later a ``spec`` that holds them.
     """
-    given = inspect.signature(original).bind(*args, **kwargs).arguments
     spec = given.get("spec")
     if spec is None:
         return Backward(given["aot_config"].aot_id, given["lazy_backward_info"])
@@ -153,15 +149,6 @@ def cached_graph(info: Any) -> torch.fx.GraphModule | None:
     return gm if isinstance(gm, torch.fx.GraphModule) else None
 
 
-def run_naming(wrapper: Any, args: tuple[Any, ...]) -> Any:
-    """Do what ``GmWrapper.forward`` does, and name on each traced node what it stems from.
-
-    Torch runs the graph as plain code, and nothing tells which line makes which node. An
-    interpreter runs the same calls in the same order; only a key of our own is added.
-    """
-    return _Naming(wrapper.gm).run(*wrapper.unflatten_fn(list(args)))
-
-
 def name_origins(gm: torch.fx.GraphModule) -> None:
     """Name on each node what it stems from, where torch itself kept that.
 
@@ -173,22 +160,46 @@ def name_origins(gm: torch.fx.GraphModule) -> None:
             node.meta[COPIED_FROM] = node.meta["from_node"][0].name
 
 
-class _Naming(torch.fx.Interpreter):
-    def __init__(self, gm: torch.fx.GraphModule) -> None:
-        super().__init__(gm)
-        self.extra_traceback = False  # an error reads as it does without us
+class Naming:
+    """Names the nodes that are traced while a graph of compiled autograd runs.
 
-    def run_node(self, n: torch.fx.Node) -> Any:
-        graph = _traced_graph()
-        if graph is None:
-            return super().run_node(n)
-        last = next(iter(reversed(graph.nodes)), None)
-        result = super().run_node(n)
-        for node in reversed(graph.nodes):
-            if node is last:
-                break
-            node.meta.setdefault(COPIED_FROM, n.name)
-        return result
+    Torch runs the graph as plain code, and nothing tells which node of it makes which. The code
+    has one line for each node, and the line that runs is on the stack. Only a key of our own is
+    added to what is traced.
+
+    Source: ``torch/fx/graph.py``, ``CodeGen._gen_python_code``.
+    """
+
+    def __init__(self, wrapper: Any) -> None:
+        """Read the code of the graph that a ``GmWrapper`` holds."""
+        self._graph = _traced_graph()
+        self._names = _names_of_lines(wrapper.gm)  # first: it makes the code where that is lazy
+        self._code = type(wrapper.gm).forward.__code__
+
+    def name(self, node: torch.fx.Node) -> None:
+        """Name on a node that was just traced what it stems from."""
+        if node.graph is self._graph and (source := self._running()) is not None:
+            node.meta.setdefault(COPIED_FROM, source)
+
+    def _running(self) -> str | None:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not self._code:
+            frame = frame.f_back
+        return None if frame is None else self._names.get(frame.f_lineno)
+
+
+_ASSIGNED = re.compile(r"(?:^|;)\s*(\w+)(?:\s*:[^=;]*)? = ")
+
+
+def _names_of_lines(gm: torch.fx.GraphModule) -> dict[int, str]:
+    """Return the node that each line of a graph's code makes."""
+    names, found = {node.name for node in gm.graph.nodes}, {}
+    for number, line in enumerate(gm.code.splitlines(), 1):
+        made = next((name for name in _ASSIGNED.findall(line) if name in names), None)
+        if made is not None:
+            names.remove(made)
+            found[number] = made
+    return found
 
 
 def _traced_graph() -> torch.fx.Graph | None:

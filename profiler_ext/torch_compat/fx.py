@@ -188,24 +188,26 @@ def size_hint(size: Any) -> int | None:
 
 @contextmanager
 def watching_replacements(
-    gm: torch.fx.GraphModule, on_replace: Callable[[str, str], None]
+    gm: torch.fx.GraphModule, on_replace: Callable[..., None]
 ) -> Iterator[None]:
-    """Report each ``(old node, new node)`` replacement made in a graph.
+    """Report each replacement made in a graph.
+
+    Args:
+        gm: the graph's module.
+        on_replace: takes ``old``, ``new`` and ``user`` by these names, amid torch's passes: it
+            must not raise.
 
     Source: ``torch/fx/graph_module.py``, ``GraphModule._register_replace_node_hook``.
     """
-
-    def hook(old: Any, new: Any, user: Any) -> None:
-        on_replace(_name(old), _name(new))
-
-    gm._register_replace_node_hook(hook)
+    gm._register_replace_node_hook(on_replace)
     try:
         yield
     finally:
-        gm._unregister_replace_node_hook(hook)
+        gm._unregister_replace_node_hook(on_replace)
 
 
-def _name(node: Any) -> str:
+def node_name(node: Any) -> str:
+    """Return the name of a node, or what is given in its place."""
     return str(getattr(node, "name", node))
 
 

@@ -1,22 +1,20 @@
 """Owns how a torch function is wrapped and given back: checked, kept, restored.
 
-A patch never changes what the wrapped function is given or returns; the wrapper it
-installs falls silent when the patch is removed, even where someone wrapped it again.
+What is wrapped is called through the :mod:`profiler_ext.guard`; the wrapper falls silent when the
+patch is removed, even where someone wrapped it again.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from profiler_ext.errors import TorchCapabilityError
+from profiler_ext.guard import Guard, Observe, Sorting
 from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
-
-Call = Callable[..., Any]
-Around = Callable[[Call, tuple[Any, ...], dict[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +24,8 @@ class Point:
     Attributes:
         module: module that holds the name.
         path: dotted name in it, ``CompiledFxGraph.post_compile``.
-        parameters: names of the leading parameters that are relied on; none of what is no
-            function, or is only asked to be there.
+        parameters: names of the parameters that are relied on, wherever they stand; none of what
+            is no function, or is only asked to be there.
         serves: what is lost without it, for a person.
     """
 
@@ -55,21 +53,29 @@ class Point:
             shape = shape_of(self.module, self.path)
         except LookupError:
             return f"{self.module}.{self.path} is not there"
-        leading = (shape or ())[: len(self.parameters)]
-        if leading == self.parameters:
+        missing = tuple(name for name in self.parameters if name not in (shape or ()))
+        if not missing:
             return None
-        return f"{self.module}.{self.path} takes {leading}, expected {self.parameters}"
+        return f"{self.module}.{self.path} takes {shape or ()}, but not {missing}"
 
 
 @dataclass(slots=True)
 class Patch:
-    """One installed wrapper around the function at a point."""
+    """One installed wrapper around the function at a point, which observes its calls.
+
+    Attributes:
+        point: the place.
+        observe: what watches each call, or sorts what it offers.
+        guard: what keeps failures from the caller.
+        is_on: it is installed.
+    """
 
     point: Point
-    around: Around
+    observe: Observe | Sorting
+    guard: Guard
+    is_on: bool = False
     _original: Any = None
     _wrapper: Any = None
-    _active: bool = field(default=False)
 
     def install(self) -> None:
         """Put the wrapper in place.
@@ -82,7 +88,7 @@ class Patch:
         owner = self.point.owner()
         self._original = inspect.getattr_static(owner, self.point.name)
         self._wrapper = self._wrap(self._original)
-        self._active = True
+        self.is_on = True
         setattr(owner, self.point.name, self._wrapper)
 
     def remove(self) -> None:
@@ -90,18 +96,32 @@ class Patch:
         owner = self.point.owner()
         if inspect.getattr_static(owner, self.point.name) is self._wrapper:
             setattr(owner, self.point.name, self._original)
-        self._active = False
+        self.is_on = False
 
     def _wrap(self, original: Any) -> Any:
         if isinstance(original, classmethod):
             return classmethod(self._wrap(original.__func__))
         if isinstance(original, staticmethod):
             return staticmethod(self._wrap(original.__func__))
+        if isinstance(self.observe, Sorting):
+            return self.guard.wrap_candidates(original, self.point.path, self.observe, self)
+        return self.guard.wrap(original, self.point.path, self.observe, self)
 
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if not self._active:
-                return original(*args, **kwargs)
-            return self.around(original, args, kwargs)
 
-        return wrapper
+Hook = tuple[Point, Observe | Sorting]
+"""What is observed where."""
+
+
+@contextmanager
+def installed(hooks: Iterable[Hook], guard: Guard) -> Iterator[None]:
+    """Have all of some hooks in place, or none.
+
+    Raises:
+        TorchCapabilityError: A function is not there or has another shape.
+    """
+    with ExitStack() as stack:
+        for point, observe in hooks:
+            patch = Patch(point, observe, guard)
+            patch.install()
+            stack.callback(patch.remove)
+        yield

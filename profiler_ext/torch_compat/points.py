@@ -151,6 +151,18 @@ BACKWARD_MADE = Point(
     (),
     "the backward graphs that compiled autograd copies",
 )
+REGION_EDGE = Point(
+    "torch._dynamo.eval_frame",
+    "_maybe_set_eval_frame",
+    (),
+    "the end of a step whose optimizer is compiled",
+)
+PROFILER_STEP = Point(
+    "torch.profiler",
+    "profile.step",
+    ("self",),
+    "the end of a step where the script calls its own profiler",
+)
 SKIPPED_CODE = Point(
     "torch._dynamo.trace_rules",
     "add",
@@ -182,5 +194,7 @@ ALL = (
     MODULE_LOAD,
     FLATTENED_GRAPH,
     BACKWARD_MADE,
+    REGION_EDGE,
+    PROFILER_STEP,
     SKIPPED_CODE,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
@@ -189,48 +188,14 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
     return register_optimizer_step_post_hook(callback)
 
 
-class RegionWatch:
-    """Tells when the outermost compiled function has returned to its caller.
+def region_edge() -> int | None:
+    """Tell which call of a compiled function is about to set or restore the frame evaluator.
 
-    Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` sets the frame evaluator
-    through ``_maybe_set_eval_frame`` before the region, and restores it when the region and
-    its events are over; ``torch.compiler.disable`` within a region does the same.
+    Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` sets the frame evaluator through
+    ``_maybe_set_eval_frame`` before the region, and restores it when the region and its events
+    are over; ``torch.compiler.disable`` within a region does the same.
     """
-
-    def __init__(self, on_exit: Callable[[], None]) -> None:
-        """Begin to watch.
-
-        Args:
-            on_exit: called when the outermost compiled function has returned.
-        """
-        from torch._dynamo import eval_frame
-
-        original: Callable[..., Any] = eval_frame._maybe_set_eval_frame
-        inside = threading.local()
-
-        def watched(evaluator: Any) -> Any:
-            # Before the evaluator is set: after it, Dynamo would compile what is called here.
-            caller = sys._getframe(1)
-            if caller.f_code.co_name == "compile_wrapper":
-                stack: list[int] = vars(inside).setdefault("stack", [])
-                _tell(caller, stack, on_exit)
-            return original(evaluator)
-
-        self._original, self._watched = original, watched
-        vars(eval_frame)["_maybe_set_eval_frame"] = watched
-
-    def remove(self) -> None:
-        """Leave torch as it was found."""
-        from torch._dynamo import eval_frame
-
-        if vars(eval_frame)["_maybe_set_eval_frame"] is self._watched:
-            vars(eval_frame)["_maybe_set_eval_frame"] = self._original
-
-
-def _tell(caller: FrameType, stack: list[int], on_exit: Callable[[], None]) -> None:
-    if not stack or stack[-1] != id(caller):
-        stack.append(id(caller))
-        return
-    stack.pop()
-    if not stack:
-        on_exit()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return id(frame) if frame is not None and frame.f_code.co_name == "compile_wrapper" else None

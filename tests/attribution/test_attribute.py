@@ -245,8 +245,8 @@ def test_an_empty_trace_has_an_empty_analysis():
 
 
 def test_failures_of_capture_are_told():
-    recording = Recording(one_call().trace(), gaps=(Gap("hook_failed", "no wrapper"),))
-    assert attribute(recording).notes[-1] == "hook_failed: no wrapper"
+    recording = Recording(one_call().trace(), gaps=(Gap("capture_failed", "no wrapper"),))
+    assert attribute(recording).notes[-1] == "capture_failed: no wrapper"
 
 
 def test_columns_of_the_launches_come_from_the_device_events():

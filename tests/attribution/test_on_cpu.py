@@ -58,7 +58,9 @@ def test_an_operator_that_calls_a_compiled_graph_is_no_launch():
 
 
 def test_a_graph_that_calls_a_graph_keeps_both_in_order():
-    inner = graph((node("exp", 8),), (cpp("cpp_fused_exp_0", "exp"),), key="inner")
+    inner = graph(
+        (node("exp", 8),), (cpp("cpp_fused_exp_0", "exp"),), key="inner", compile_id="1/0"
+    )
     timeline = Timeline()
     with timeline.forward("fkey"):
         timeline.op("cpp_fused_relu_0")

@@ -9,6 +9,7 @@ import torch
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.registry import Registry
+from profiler_ext.guard import Guard
 from profiler_ext.torch_compat import inputs
 
 COPIES, NONE, OTHERS = (("ids",),), ((),), (("mask",),)
@@ -31,7 +32,7 @@ class Artifact:
     ],
 )
 def test_each_way_in_which_a_graph_was_recorded_is_kept(noted, kept):
-    registry, artifact = Registry(Compiles()), Artifact()
+    registry, artifact = Registry(Compiles(), Guard(strict=True)), Artifact()
     registry.register(artifact, is_backward=False, is_replayed=True, started_ns=0)
     for copied in noted:
         registry.keep_copies(artifact, copied)

@@ -1,11 +1,15 @@
 """How the names of compiled autograd's nodes are read, and a cached graph's calls are told."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from profiler_ext.torch_compat import compiled_autograd, fx
+from profiler_ext.guard import Guard, Observation, Observed
+from profiler_ext.torch_compat import compiled_autograd, fx, points
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM, Copy
+from profiler_ext.torch_compat.patches import installed
 from tests.capture.fx_graphs import Graph, aten
 
 
@@ -37,14 +41,16 @@ def test_calls_without_an_input_are_gone_when_a_graphs_code_is_traced_again() ->
     assert [target for _, target in again] == [target for _, target in calls]
 
 
-class Flattened:
-    """What torch makes of a graph whose inputs are a list."""
+def named_run(gm: torch.fx.GraphModule, x: torch.Tensor) -> torch.Tensor:
+    """Run a graph as torch does, while what is traced gets its names."""
+    naming = compiled_autograd.Naming(SimpleNamespace(gm=gm))
 
-    def __init__(self, gm: torch.fx.GraphModule) -> None:
-        self.gm = gm
+    def node_made(call: Observed) -> Observation:
+        yield
+        naming.name(call.result)
 
-    def unflatten_fn(self, args: list[torch.Tensor]) -> list[torch.Tensor]:
-        return args
+    with installed([(points.NODE_MADE, node_made)], Guard(strict=True)):
+        return gm(x)
 
 
 def test_each_traced_node_names_the_node_that_it_stems_from_and_nothing_else_changes() -> None:
@@ -52,9 +58,7 @@ def test_each_traced_node_names_the_node_that_it_stems_from_and_nothing_else_cha
     x = made.given("x", 4, 8)
     norm = made.call(torch.nn.functional.layer_norm, (x, (8,)), name="aot0_norm")
     gm = made.module(made.call(torch.sin, (norm,), name="aot0_sin"))
-    with_names = make_fx(lambda x: compiled_autograd.run_naming(Flattened(gm), (x,)))(
-        torch.ones(4, 8)
-    )
+    with_names = make_fx(lambda x: named_run(gm, x))(torch.ones(4, 8))
     plain = make_fx(lambda x: gm(x))(torch.ones(4, 8))
     assert with_names.code == plain.code
     named = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.registry import Registry
+from profiler_ext.guard import Guard
 from profiler_ext.records import CallSite, GapReason, GraphInstance, Provenance, SiteKind
 from profiler_ext.store import to_bytes, with_digest, work_digest
 from tests.compiling import fresh_torch
@@ -32,7 +33,7 @@ class Artifact:
 
 def ready(artifact: Any, *, is_replayed: bool = True) -> tuple[Registry, GraphInstance]:
     """Make an artifact ready in a process of its own."""
-    registry = Registry(Compiles())
+    registry = Registry(Compiles(), Guard(strict=True))
     return registry, registry.register(artifact, False, is_replayed, 0)
 
 

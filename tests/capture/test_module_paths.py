@@ -5,6 +5,7 @@ from torch import nn
 
 from profiler_ext.capture.called_modules import CalledModules
 from profiler_ext.capture.nodes.module_paths import module_frames, root_modules
+from profiler_ext.guard import Guard
 from profiler_ext.records import ModuleFrame
 
 
@@ -89,7 +90,7 @@ def test_a_called_module_is_named_from_the_users_model_through_torchs_wrappers()
     layers = list(model[0])
     model[0][1] = torch.compile(layers[1], backend="eager")
     around = nn.DataParallel(model)
-    called = CalledModules(lambda artifact: None)
+    called = CalledModules(lambda artifact: None, Guard(strict=True))
     marked = {layer: number for number, layer in enumerate(layers)}
     called._numbers.update(marked)
     assert called.paths() == ((0, ModuleFrame("0.0", "Linear")), (1, ModuleFrame("0.1", "Linear")))

@@ -169,7 +169,7 @@ def test_a_store_that_cannot_be_written_is_a_gap_and_costs_no_graph(fresh_torch:
     train_once()
     assert [graph.is_backward for graph in capture().graphs] == [False, True]
     assert lines_of(capture().graphs[0]) == [(line,) for line in TWICE_LINES]
-    assert [gap.reason for gap in capture().graphs[0].gaps] == [GapReason.HOOK_FAILED]
+    assert [gap.reason for gap in capture().graphs[0].gaps] == [GapReason.RECORD_NOT_STORED]
 
 
 @pytest.mark.usefixtures("fresh_torch")

@@ -19,6 +19,7 @@ import numpy as np
 
 from profiler_ext.attribution.lines import SourceRoots
 from profiler_ext.capture.nodes.stacks import parse_stack
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.paths import expand
 from profiler_ext.records import Analysis, Frame, Settings
 from profiler_ext.torch_compat import points
@@ -42,7 +43,7 @@ class TorchProvenance:
 
     def watch(self) -> None:
         """Read what torch keeps with each graph that is compiled or loaded from now on."""
-        Patch(points.ARTIFACT_READY, self._around).install()
+        Patch(points.ARTIFACT_READY, self._ready, Guard(strict=True)).install()
 
     def add(self, traces: Mapping[str, Iterable[str]]) -> None:
         """Add a graph's ``kernel:call`` to stacks."""
@@ -56,9 +57,9 @@ class TorchProvenance:
         found = self._seen.get(name, set())
         return next(iter(found)) if len(found) == 1 else frozenset()
 
-    def _around(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self.add(json.loads(args[0].inductor_provenance_stack_traces_str or "{}"))
-        return original(*args, **kwargs)
+    def _ready(self, call: Observed) -> Observation:
+        self.add(json.loads(call["self"].inductor_provenance_stack_traces_str or "{}"))
+        yield
 
 
 @dataclass(frozen=True, slots=True)

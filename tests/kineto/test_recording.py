@@ -48,7 +48,7 @@ def same(one: Recording, other: Recording) -> None:
 @pytest.mark.parametrize("suffix", [".json", ".json.gz"])
 def test_what_is_written_is_read_back(tmp_path, name, suffix):
     trace = read_trace(H200 / f"{name}.pt.trace.json.gz")
-    recording = Recording(trace, OURS.graphs, SETTINGS, (Gap("hook_failed", "why"),))
+    recording = Recording(trace, OURS.graphs, SETTINGS, (Gap("capture_failed", "why"),))
     path = tmp_path / f"session.pt.trace{suffix}"
     write_recording(path, recording, dict.fromkeys(range(len(trace.raw)), ADDED))
     same(read_recording(path), recording)

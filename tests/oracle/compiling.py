@@ -18,9 +18,10 @@ import torch._dynamo
 import profiler_ext
 from profiler_ext import switch
 from profiler_ext.capture.nodes.nested import nested_nodes
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.records import Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points
-from profiler_ext.torch_compat.patches import Patch
+from profiler_ext.torch_compat.patches import installed
 from tests.oracle.draft import Model
 from tests.oracle.stubs import stubbed
 
@@ -114,22 +115,17 @@ def _loaded(file: Path) -> ModuleType:
 def _recording(borne: dict[str, Borne]) -> Iterator[None]:
     """Capture, and note the constants of each graph's nodes when its artifact is made."""
 
-    def around(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = original(*args, **kwargs)
-        module = inductor.output_module(args[0])
+    def made(call: Observed) -> Observation:
+        yield
+        module, gm = inductor.output_module(call["self"]), call["gm"]
         if module is not None:
-            nodes = {node.name: node for node in args[3].graph.nodes}
-            nodes |= {name: nested.node for name, nested in nested_nodes(args[3]).items()}
+            nodes = {node.name: node for node in gm.graph.nodes}
+            nodes |= {name: nested.node for name, nested in nested_nodes(gm).items()}
             borne[module] = {name: _literals((n.args, n.kwargs)) for name, n in nodes.items()}
-        return result
 
     profiler_ext.enable(cpu_events=False)
-    patch = Patch(points.ARTIFACT_INIT, around)
-    patch.install()
-    try:
+    with installed([(points.ARTIFACT_INIT, made)], Guard(strict=True)):
         yield
-    finally:
-        patch.remove()
 
 
 def _literals(value: Any) -> frozenset[str]:

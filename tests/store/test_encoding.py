@@ -46,7 +46,7 @@ WHOLE = with_digest(
         dynamo_digest="d1",
         nodes=(NODE,),
         call_sites=(SITE,),
-        gaps=(Gap(GapReason.HOOK_FAILED, "why"),),
+        gaps=(Gap(GapReason.CAPTURE_FAILED, "why"),),
     )
 )
 

@@ -21,6 +21,7 @@ from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_node
 from profiler_ext.capture.nodes.joint import JointGraph, marks_of
 from profiler_ext.capture.nodes.origins import Origins, Sourced
 from profiler_ext.capture.nodes.stacks import parse_stack
+from profiler_ext.guard import Guard
 from profiler_ext.paths import shorten
 from profiler_ext.records import FxNode, GraphInstance, LineEvidence
 from profiler_ext.torch_compat import compiled_autograd, fx, process
@@ -48,9 +49,12 @@ class _Backward:
 class Backwards:
     """The backward halves of this process, by their number in AOTAutograd."""
 
-    def __init__(self, compiles: Compiles, graphs: Callable[[], Sequence[GraphInstance]]) -> None:
-        """Take what was seen of compiles, and the graph instances so far."""
+    def __init__(
+        self, compiles: Compiles, graphs: Callable[[], Sequence[GraphInstance]], guard: Guard
+    ) -> None:
+        """Take what was seen of compiles, the graph instances so far, and what failed."""
         self._compiles = compiles
+        self._guard = guard
         self._graphs = graphs
         self._made: dict[int, _Backward] = {}
 
@@ -86,6 +90,8 @@ class Backwards:
 
     def _nodes(self, aot_id: int) -> Mapping[str, Sourced]:
         made = self._made.get(aot_id)
+        if self._guard.failures and (made is None or self._guard.has_failed(made.compile_id)):
+            raise LookupError(f"a hook failed in the forward's compile of aot{aot_id}")
         info = made.info() if made else None
         if made is None or info is None:
             return {}

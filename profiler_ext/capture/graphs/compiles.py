@@ -10,7 +10,8 @@ import itertools
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,10 +23,11 @@ from profiler_ext.capture.nodes.joint import JointGraph, Marks, marks_of
 from profiler_ext.capture.nodes.regions import Half, Region, marks_of_half
 from profiler_ext.capture.nodes.replacements import Replaced
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
-from profiler_ext.records import Gap, Provenance
+from profiler_ext.records import Provenance
 from profiler_ext.torch_compat import fx, inductor, process, regions
 
 _KEPT_GRAPHS = 4096
+_KEPT_COMPILES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +67,24 @@ class InnerCompile:
     sealed: Sealed | None = None
 
 
+@dataclass(slots=True)
+class _UnderWay:
+    """What one thread knows of one compile, its nested graphs included."""
+
+    inner: list[InnerCompile] = field(default_factory=list)
+    sites: WeakKeyDictionary[Any, list[PendingSite | PendingCall]] = field(
+        default_factory=WeakKeyDictionary
+    )
+    unnamed_schedule: Any = None
+    combined: Sequence[Any] = ()
+    combo: deque[Sequence[Any]] = field(default_factory=deque)
+    half: Half | None = None
+    region: Region | None = None
+
+
 class _PerThread(threading.local):
     def __init__(self) -> None:
-        self.inner: list[InnerCompile] = []
-        self.sites: WeakKeyDictionary[Any, list[PendingSite | PendingCall]] = WeakKeyDictionary()
-        self.gaps: list[Gap] = []
-        self.unnamed_schedule: Any = None
-        self.combined: Sequence[Any] = ()
-        self.combo: deque[Sequence[Any]] = deque()
-        self.half: Half | None = None
-        self.region: Region | None = None
+        self.compiles: OrderedDict[str, _UnderWay] = OrderedDict()
 
 
 class Compiles:
@@ -90,40 +100,51 @@ class Compiles:
         self._autograd_bypasses: OrderedDict[str, str] = OrderedDict()
         self._halves = itertools.count()
 
-    def enter(self, gm: torch.fx.GraphModule) -> InnerCompile:
-        """Begin the compile of one graph."""
-        entered = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
-        inner = InnerCompile(gm, entered, fx.dependent_calls(gm.graph), time.perf_counter_ns())
+    @contextmanager
+    def entered(self, gm: torch.fx.GraphModule) -> Iterator[InnerCompile]:
+        """Have the compile of one graph in force."""
+        names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
+        inner = InnerCompile(gm, names, fx.dependent_calls(gm.graph), time.perf_counter_ns())
         inner.marks = marks_of(gm.graph)
         inner.misses = inductor.cache_misses()
-        self._thread.inner.append(inner)
-        return inner
+        under_way = self._under_way
+        under_way.inner.append(inner)
+        try:
+            yield inner
+        finally:
+            under_way.inner.pop()
 
-    def leave(self) -> None:
-        """End the innermost compile."""
-        self._thread.inner.pop()
+    @property
+    def _under_way(self) -> _UnderWay:
+        """What this thread knows of the compile in force: of another it would be wrong."""
+        compiles, compile_id = self._thread.compiles, process.current_compile_id() or ""
+        if compile_id not in compiles:
+            _keep(compiles, compile_id, _UnderWay(), _KEPT_COMPILES)
+        return compiles[compile_id]
 
     @property
     def inner(self) -> InnerCompile | None:
         """The innermost compile of this thread."""
-        return self._thread.inner[-1] if self._thread.inner else None
+        inner = self._under_way.inner
+        return inner[-1] if inner else None
 
     def add_site(self, site: PendingSite | PendingCall) -> None:
         """Append a call site to the graph that code is being generated for."""
         self.sites(inductor.current_graph()).append(site)
-        self._thread.unnamed_schedule = None
+        self._under_way.unnamed_schedule = None
 
     def sites(self, graph: Any) -> list[PendingSite | PendingCall]:
         """Return the call sites of a graph so far."""
-        return self._thread.sites.setdefault(graph, [])
+        return self._under_way.sites.setdefault(graph, [])
 
     def keep_schedule(self, node_schedule: Any) -> None:
         """Keep a schedule whose kernel torch has not named yet (a mix-order reduction)."""
-        self._thread.unnamed_schedule = node_schedule
+        self._under_way.unnamed_schedule = node_schedule
 
     def take_schedule(self) -> Any:
         """Take the kept schedule, if there is one."""
-        found, self._thread.unnamed_schedule = self._thread.unnamed_schedule, None
+        under_way = self._under_way
+        found, under_way.unnamed_schedule = under_way.unnamed_schedule, None
         return found
 
     def keep_combo(self, combined: Sequence[Any], kernels: Sequence[Sequence[Any]]) -> None:
@@ -133,7 +154,8 @@ class Compiles:
             combined: all nodes of the combo.
             kernels: those of each kernel.
         """
-        self._thread.combined, self._thread.combo = tuple(combined), deque(kernels)
+        under_way = self._under_way
+        under_way.combined, under_way.combo = tuple(combined), deque(kernels)
 
     def take_combo(self, schedule: Sequence[Any]) -> Sequence[Any]:
         """Return what a kernel computes, of a schedule.
@@ -141,22 +163,13 @@ class Compiles:
         Torch reports each kernel of a combo with the nodes of them all
         (``torch/_inductor/codegen/simd.py``, ``codegen_combo_kernel``).
         """
-        waiting = self._thread.combo
-        if not waiting or tuple(schedule) != self._thread.combined:
+        under_way = self._under_way
+        if not under_way.combo or tuple(schedule) != under_way.combined:
             return schedule
-        own = waiting.popleft()
-        if not waiting:
-            self._thread.combined = ()
+        own = under_way.combo.popleft()
+        if not under_way.combo:
+            under_way.combined = ()
         return own
-
-    def add_gap(self, gap: Gap) -> None:
-        """Note what the graph under way will lack."""
-        self._thread.gaps.append(gap)
-
-    def take_gaps(self) -> tuple[Gap, ...]:
-        """Take the gaps of the graph that is being sealed."""
-        found, self._thread.gaps = tuple(self._thread.gaps), []
-        return found
 
     def keep_dynamo(self, graph: DynamoGraph) -> None:
         """Keep the Dynamo graph of the compile in force."""
@@ -200,20 +213,32 @@ class Compiles:
     @property
     def half(self) -> Half | None:
         """The graph whose regions this thread compiles by themselves."""
-        return self._thread.half
+        return self._under_way.half
 
-    @half.setter
-    def half(self, half: Half | None) -> None:
-        self._thread.half = half
+    @contextmanager
+    def in_half(self, half: Half) -> Iterator[None]:
+        """Have a graph in force whose regions are compiled by themselves."""
+        under_way = self._under_way
+        outer, under_way.half = under_way.half, half
+        try:
+            yield
+        finally:
+            under_way.half = outer
 
     @property
     def region(self) -> Region | None:
         """The region that this thread compiles by itself."""
-        return self._thread.region
+        return self._under_way.region
 
-    @region.setter
-    def region(self, region: Region | None) -> None:
-        self._thread.region = region
+    @contextmanager
+    def in_region(self, region: Region) -> Iterator[None]:
+        """Have a region in force."""
+        under_way = self._under_way
+        outer, under_way.region = under_way.region, region
+        try:
+            yield
+        finally:
+            under_way.region = outer
 
     def half_of(self, gm: torch.fx.GraphModule) -> Half:
         """Describe a graph whose regions are about to be compiled."""
@@ -230,9 +255,11 @@ class Compiles:
         return best if best is not None and best.shared(marks) else None
 
 
-def _keep(into: OrderedDict[str, Any], key: str | None, value: Any) -> None:
+def _keep(
+    into: OrderedDict[str, Any], key: str | None, value: Any, most: int = _KEPT_GRAPHS
+) -> None:
     if key is not None:
         into[key] = value
         into.move_to_end(key)
-        while len(into) > _KEPT_GRAPHS:
+        while len(into) > most:
             into.popitem(last=False)

@@ -23,6 +23,7 @@ from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.origins import Sourced, all_led
 from profiler_ext.capture.nodes.regions import Region
 from profiler_ext.errors import OutputError, StoreError
+from profiler_ext.guard import Guard
 from profiler_ext.records import Gap, GapReason, Provenance
 from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
 from profiler_ext.torch_compat import inductor, inputs, process
@@ -38,7 +39,7 @@ _COMPILED_IN_CHILD = Gap(
     "TORCHINDUCTOR_FX_COMPILE_MODE and compile it once more with `profiler-ext run --recompile`",
 )
 _NOT_SEALED = Gap(
-    GapReason.GRAPH_NOT_CAPTURED, "a hook failed while the graph was compiled; see the gaps"
+    GapReason.CAPTURE_FAILED, "a hook failed while the graph was compiled; see the gaps"
 )
 _OTHER_SOURCE = Gap(
     GapReason.STALE_SOURCE_LINE,
@@ -58,8 +59,9 @@ class Recalled:
 class Recall:
     """Finds the provenance of artifacts, and keeps in the store what a later process needs."""
 
-    def __init__(self, compiles: Compiles, store: Callable[[], Store]) -> None:
-        """Use what ``compiles`` saw, and the store of the cache folder in force."""
+    def __init__(self, compiles: Compiles, store: Callable[[], Store], guard: Guard) -> None:
+        """Use what ``compiles`` saw, what failed, and the store of the cache folder in force."""
+        self._guard = guard
         self._compiles = compiles
         self._store = store
 
@@ -111,7 +113,9 @@ class Recall:
                 torch_version=process.version(),
             )
         except (LookupError, ValueError) as error:  # a text that no known torch writes
-            strange = Gap(GapReason.HOOK_FAILED, f"generated code was not understood: {error!r}")
+            strange = Gap(
+                GapReason.RECORD_UNREADABLE, f"generated code was not understood: {error!r}"
+            )
             return Recalled(None, gaps=(*gaps, strange))
         if told is None:
             return Recalled(None, gaps=gaps)
@@ -180,14 +184,14 @@ class Recall:
 
     def _keep(self, key: str | None, provenance: Provenance, data: bytes | None) -> tuple[Gap, ...]:
         """Put a record into the store; a folder that cannot be written harms nobody."""
-        if key is None:
+        if key is None or self._guard.has_failed(process.current_compile_id()):
             return ()
         store = self._store()
         try:
             if not store.holds(key, provenance.dynamo_digest):
                 store.put(key, provenance.dynamo_digest, data or to_bytes(provenance))
         except (OutputError, StoreError) as error:
-            return (Gap(GapReason.HOOK_FAILED, f"provenance was not stored: {error}"),)
+            return (Gap(GapReason.RECORD_NOT_STORED, f"provenance was not stored: {error}"),)
         return ()
 
 

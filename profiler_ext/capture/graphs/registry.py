@@ -16,6 +16,7 @@ from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.recall import Recall
 from profiler_ext.errors import StoreError
+from profiler_ext.guard import Guard
 from profiler_ext.records import (
     FxNode,
     Gap,
@@ -34,10 +35,10 @@ CopiedInputs = tuple[tuple[str, ...], ...]
 class Registry:
     """Makes a graph instance of each artifact that becomes ready in this process."""
 
-    def __init__(self, compiles: Compiles) -> None:
-        """Use what ``compiles`` saw."""
+    def __init__(self, compiles: Compiles, guard: Guard) -> None:
+        """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store."""
         self._compiles = compiles
-        self._recall = Recall(compiles, _store)
+        self._recall = Recall(compiles, _store, guard)
         self._lock = threading.Lock()
         self._graphs: list[GraphInstance] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}

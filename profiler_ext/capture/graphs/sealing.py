@@ -43,7 +43,7 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     sites = placed_sites(compiles.sites(graph), compiles.sites)
     sites = _with_partial_sums(sites, calls.get("call", ()), graph)
     wrong = contradicted(sites, calls)
-    doubts = (*compiles.take_gaps(), *_contradictions(sites, calls), *_doubted(sites, wrong))
+    doubts = (*_contradictions(sites, calls), *_doubted(sites, wrong))
     sites = [placed.without_nodes() if at in wrong else placed for at, placed in enumerate(sites)]
     around, region = surroundings(compiles, gm), compiles.region
     inner = describe_nested(_nested_nodes(sites), around)

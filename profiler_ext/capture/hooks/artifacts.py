@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from profiler_ext.capture.graphs.compiles import Compiles, Sealed
+from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile, Sealed
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.capture.graphs.sealing import seal
-from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.records import GraphInstance
 from profiler_ext.store import to_bytes
-from profiler_ext.torch_compat import inputs, points
-from profiler_ext.torch_compat.patches import Call
+from profiler_ext.torch_compat import inputs, points, process
+from profiler_ext.torch_compat.patches import Hook
 
 
 class Warmup(Protocol):
-    """Profiles one call; begins when it is made."""
+    """Profiles one call.
+
+    Attributes:
+        recording: records while it is entered; torch's own, so that it ends whatever fails.
+    """
+
+    recording: AbstractContextManager[Any]
 
     @staticmethod
     def is_wanted() -> bool:
@@ -27,7 +34,7 @@ class Warmup(Protocol):
     def __init__(self) -> None: ...
 
     def learn(self, graph: GraphInstance) -> tuple[tuple[int, int], ...]:
-        """End, and count the device events of each library call."""
+        """Count the device events of each library call in what was recorded."""
 
 
 class _Calls(threading.local):
@@ -45,22 +52,18 @@ class ArtifactHooks:
     """
 
     def __init__(
-        self,
-        observe: Observer,
-        compiles: Compiles,
-        registry: Registry,
-        warmup: type[Warmup] | None,
+        self, guard: Guard, compiles: Compiles, registry: Registry, warmup: type[Warmup] | None
     ) -> None:
         """Take what is known of the compiles, and where instances are registered."""
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
-        self._observe = observe
+        self._guard = guard
         self._compiles = compiles
         self._registry = registry
         self._warmup = warmup
         self._calls = _Calls()
 
-    def arounds(self) -> list[Around]:
-        """Return what is wrapped, and what is called in its place."""
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
         return [
             (points.ARTIFACT_INIT, self._artifact_init),
             (points.ARTIFACT_READY, self._artifact_ready),
@@ -68,56 +71,61 @@ class ArtifactHooks:
             (points.CUDA_GRAPH, self._cuda_graph),
         ]
 
-    def _artifact_init(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        original(*args, **kwargs)
-        self._observe(self._seal, *args[:1], *args[2:4])
-
-    def _seal(self, artifact: Any, graph: Any, gm: Any) -> None:
+    def _artifact_init(self, call: Observed) -> Observation:
+        yield
         if (inner := self._compiles.inner) is not None:
             inner.is_compiled = True
+        if not self._guard.has_failed(process.current_compile_id()):
+            self._seal(inner, call["self"], call["graph"], call["gm"])
+
+    def _seal(self, inner: InnerCompile | None, artifact: Any, graph: Any, gm: Any) -> None:
         provenance = seal(self._compiles, artifact, graph, gm)
         data = to_bytes(provenance)
         if inner is not None:
             inner.sealed = Sealed(provenance, data)
         self._registry.ride(artifact, data)
 
-    def _artifact_ready(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+    def _artifact_ready(self, call: Observed) -> Observation:
         started_ns = time.perf_counter_ns()
-        result = original(*args, **kwargs)
-        graph_kwargs: dict[str, Any] = args[3] if len(args) > 3 else kwargs["graph_kwargs"]
-        told = (bool(graph_kwargs.get(name)) for name in ("is_backward", "cudagraphs"))
-        self._observe(self._registry.register, args[0], *told, started_ns)
-        return result
+        yield
+        told: dict[str, Any] = call["graph_kwargs"]
+        is_backward, is_replayed = bool(told.get("is_backward")), bool(told.get("cudagraphs"))
+        self._registry.register(call["self"], is_backward, is_replayed, started_ns)
 
-    def _artifact_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        warmup = self._observe(self._begin_warmup, args[0])
-        self._calls.copied.append([])
-        try:
-            result = original(*args, **kwargs)
-        finally:
-            if copied := self._calls.copied.pop():
-                self._observe(self._registry.keep_copies, args[0], tuple(copied))
-            if warmup is not None:
-                self._observe(self._end_warmup, *warmup)
+    def _artifact_call(self, call: Observed) -> Observation:
+        artifact = call["self"]
+        with self._warmed_up(artifact), self._copying(artifact):
+            yield
         if self.on_optimizer_graph is not None:
-            instance = self._registry.instance_of(args[0])
+            instance = self._registry.instance_of(artifact)
             if instance is not None and instance.runs_optimizer:
                 self.on_optimizer_graph(instance)
-        return result
 
-    def _cuda_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        original(*args, **kwargs)
-        self._observe(self._note_copies, args[0])
+    @contextmanager
+    def _copying(self, artifact: Any) -> Iterator[None]:
+        """Keep which inputs the CUDA graphs copy that a call records."""
+        copied: list[tuple[str, ...]] = []
+        self._calls.copied.append(copied)
+        try:
+            yield
+        finally:
+            self._calls.copied.pop()
+            if copied:
+                self._registry.keep_copies(artifact, tuple(copied))
 
-    def _note_copies(self, cuda_graph: Any) -> None:
+    def _cuda_graph(self, call: Observed) -> Observation:
+        yield
         if self._calls.copied:
-            self._calls.copied[-1].append(inputs.copied_inputs(cuda_graph))
+            self._calls.copied[-1].append(inputs.copied_inputs(call["self"]))
 
-    def _begin_warmup(self, artifact: Any) -> tuple[GraphInstance, Warmup] | None:
+    @contextmanager
+    def _warmed_up(self, artifact: Any) -> Iterator[None]:
+        """Profile a call that teaches what library calls launch, where one is wanted."""
         instance = self._registry.take_unlearnt(artifact)
         if instance is None or self._warmup is None or not self._warmup.is_wanted():
-            return None
-        return instance, self._warmup()
-
-    def _end_warmup(self, instance: GraphInstance, warmup: Warmup) -> None:
+            yield
+            return
+        warmup = self._warmup()
+        with warmup.recording:
+            yield
         self._registry.learn(instance.index, warmup.learn(instance))

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
 
 from profiler_ext.capture.graphs.backwards import Backwards
-from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
+from profiler_ext.guard import Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, points, process
-from profiler_ext.torch_compat.patches import Call
+from profiler_ext.torch_compat.patches import Hook
+
+
+class _PerThread(threading.local):
+    """The graph of compiled autograd that is being traced."""
+
+    def __init__(self) -> None:
+        self.naming: compiled_autograd.Naming | None = None
 
 
 class AutogradHooks:
     """Keeps each backward half, and the names of compiled autograd's nodes."""
 
-    def __init__(self, observe: Observer, backwards: Backwards) -> None:
+    def __init__(self, backwards: Backwards) -> None:
         """Take where the backward halves are kept."""
-        self._observe = observe
         self._backwards = backwards
+        self._thread = _PerThread()
 
-    def arounds(self) -> list[Around]:
-        """Return what is wrapped, and what is called in its place."""
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
         return [
             (points.BACKWARD_MADE, self._backward_made),
             (points.FLATTENED_GRAPH, self._flattened_graph),
+            (points.NODE_MADE, self._node_made),
         ]
 
-    def _backward_made(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        self._observe(self._note, original, args, kwargs)
-        return original(*args, **kwargs)
+    def _backward_made(self, call: Observed) -> Observation:
+        self._backwards.note(*compiled_autograd.backward_of(call.arguments))
+        yield
 
-    def _note(self, original: Call, args: Arguments, kwargs: Keywords) -> None:
-        self._backwards.note(*compiled_autograd.backward_of(original, args, kwargs))
-
-    def _flattened_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+    def _flattened_graph(self, call: Observed) -> Observation:
         if not process.in_compiled_autograd():
-            return original(*args, **kwargs)
-        return compiled_autograd.run_naming(args[0], args[1:])
+            return
+        outer, self._thread.naming = self._thread.naming, compiled_autograd.Naming(call["self"])
+        try:
+            yield
+        finally:
+            self._thread.naming = outer
+
+    def _node_made(self, call: Observed) -> Observation:
+        if (naming := self._thread.naming) is None:
+            return
+        yield
+        naming.name(call.result)

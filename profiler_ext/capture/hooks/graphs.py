@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,25 +15,25 @@ from profiler_ext.capture.nodes.joint import Marks, describe_joint, marks_of
 from profiler_ext.capture.nodes.mutations import Mutations, mutations
 from profiler_ext.capture.nodes.replacements import Watch
 from profiler_ext.capture.nodes.retraced_bodies import carried_graphs, retraced
-from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, fx, points, process
-from profiler_ext.torch_compat.patches import Call
+from profiler_ext.torch_compat.patches import Hook
 
 
 class GraphHooks:
     """Describes the graphs of what is compiled, before they are gone."""
 
-    def __init__(self, observe: Observer, compiles: Compiles, backwards: Backwards) -> None:
+    def __init__(self, guard: Guard, compiles: Compiles, backwards: Backwards) -> None:
         """Take where the descriptions are kept, and what compiled autograd copies."""
-        self._observe = observe
+        self._guard = guard
         self._compiles = compiles
         self._backwards = backwards
-        self.births = BirthHooks(observe)
+        self.births = BirthHooks()
 
-    def arounds(self) -> list[Around]:
-        """Return what is wrapped, and what is called in its place."""
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
         return [
-            *self.births.arounds(),
+            *self.births.observations(),
             (points.DYNAMO_GRAPH, self._dynamo_graph),
             (points.JOINT_PASSES, self._joint_passes),
             (points.POST_GRAD_PASSES, self._post_grad_passes),
@@ -41,73 +42,58 @@ class GraphHooks:
             (points.AUTOGRAD_CACHE_KEY, self._autograd_cache_key),
         ]
 
-    def _dynamo_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        self._observe(self._keep_dynamo, *args[:2])
-        return original(*args, **kwargs)
+    def _dynamo_graph(self, call: Observed) -> Observation:
+        described = describe_dynamo_graph(call["self"], call["gm"])
+        self._compiles.keep_dynamo(self._backwards.lead(described, call["gm"]))
+        yield
 
-    def _keep_dynamo(self, output_graph: Any, gm: Any) -> None:
-        described = describe_dynamo_graph(output_graph, gm)
-        self._compiles.keep_dynamo(self._backwards.lead(described, gm))
-
-    def _joint_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        gm = args[0]
+    def _joint_passes(self, call: Observed) -> Observation:
+        gm, region = call["gm"], self._compiles.region
         if process.in_compiled_autograd():
-            self._observe(compiled_autograd.name_origins, gm)
-        watch = self._observe(Watch, gm)
-        if watch is None:
-            return original(*args, **kwargs)
-        mutated = self._observe(mutations, gm)
-        marks = self._observe(marks_of, gm.graph)
-        region = self._compiles.region
-        origins = self._observe(region.origins, gm) if region else None
-        with fx.watching_replacements(gm, watch.note):
-            result = original(*args, **kwargs)
+            compiled_autograd.name_origins(gm)
+        watch, mutated, marks = Watch(gm), mutations(gm), marks_of(gm.graph)
+        origins = region.origins(gm) if region else None
+        with fx.watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
+            yield
         if region is None:
-            self._observe(self._keep_joint, gm, watch, mutated, marks)
+            self._keep_joint(gm, watch, mutated, marks)
         elif origins is not None:
-            self._observe(lambda: region.keep(gm, origins, watch.replaced()))
-        return result
+            region.keep(gm, origins, watch.replaced())
 
-    def _keep_joint(
-        self, gm: Any, watch: Watch, mutated: Mutations | None, marks: Marks | None
-    ) -> None:
+    def _noted(self, hook: str, watch: Watch) -> Callable[..., None]:
+        return self._guard.callback(hook, watch.note)
+
+    def _keep_joint(self, gm: Any, watch: Watch, mutated: Mutations, marks: Marks) -> None:
         births, overwritten = self.births.of(gm.graph), watch.overwritten()
         joint = describe_joint(gm, watch.replaced(), mutated, births, overwritten)
         bodies = find_bodies(gm, joint.links, self.births.of, self.births.traced)
-        whole = self._compiles.whole_of(marks or frozenset())
+        whole = self._compiles.whole_of(marks)
         joint = replace(joint, bodies=bodies)
         self._compiles.keep_joint(whole.part(joint) if whole else joint)
 
-    def _post_grad_passes(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        inner = self._compiles.inner
-        watch = self._observe(Watch, args[0]) if inner else None
-        if inner is None or watch is None:
-            return original(*args, **kwargs)
-        carried = self._observe(carried_graphs, args[0]) or {}
-        with fx.watching_replacements(args[0], watch.note):
-            result = original(*args, **kwargs)
-        replaced = self._observe(watch.replaced) or {}
-        inner.replaced[args[0].graph] = replaced
-        inner.replaced.update(self._observe(retraced, args[0], replaced, carried) or {})
-        return result
+    def _post_grad_passes(self, call: Observed) -> Observation:
+        if (inner := self._compiles.inner) is None:
+            return
+        gm = call["gm"]
+        watch, carried = Watch(gm), carried_graphs(gm)
+        with fx.watching_replacements(gm, self._noted(points.POST_GRAD_PASSES.path, watch)):
+            yield
+        replaced = watch.replaced()
+        inner.replaced[gm.graph] = replaced
+        inner.replaced.update(retraced(gm, replaced, carried))
 
-    def _inner_compile(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+    def _inner_compile(self, call: Observed) -> Observation:
         self.births.forget()
-        if self._observe(self._compiles.enter, args[0]) is None:
-            return original(*args, **kwargs)
+        with self._compiles.entered(call["gm"]):
+            yield
+
+    def _cache_key(self, call: Observed) -> Observation:
+        yield
+        self._compiles.note_bypass(call.result)
+
+    def _autograd_cache_key(self, call: Observed) -> Observation:
         try:
-            return original(*args, **kwargs)
+            yield
         finally:
-            self._compiles.leave()
-
-    def _cache_key(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        prepared = original(*args, **kwargs)
-        self._observe(self._compiles.note_bypass, prepared)
-        return prepared
-
-    def _autograd_cache_key(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        try:
-            return original(*args, **kwargs)
-        except Exception as error:
-            self._observe(self._compiles.keep_autograd_bypass, str(error))
-            raise
+            if call.error is not None:
+                self._compiles.keep_autograd_bypass(str(call.error))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 from profiler_ext.capture.cpu_kernels import CpuKernels
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.failed import OUT, failure_gap, without_failed
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.capture.hooks.artifacts import ArtifactHooks, Warmup
 from profiler_ext.capture.hooks.autograd import AutogradHooks
@@ -15,15 +16,19 @@ from profiler_ext.capture.hooks.caches import CacheHooks
 from profiler_ext.capture.hooks.graphs import GraphHooks
 from profiler_ext.capture.hooks.regions import RegionHooks
 from profiler_ext.capture.hooks.sites import SiteHooks
-from profiler_ext.capture.observing import Arguments, Hooks, Keywords, Observer
 from profiler_ext.errors import TorchCapabilityError
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.records import Analysis, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
-from profiler_ext.torch_compat.patches import Call, Patch
+from profiler_ext.torch_compat.patches import Hook, installed
 
 
 class Capture:
-    """The hooks of this process and what they have seen."""
+    """The hooks of this process and what they have seen.
+
+    Attributes:
+        guard: what keeps their failures from the user's program.
+    """
 
     def __init__(
         self, *, cpu_events: bool, strict: bool, warmup: type[Warmup] | None = None
@@ -35,34 +40,33 @@ class Capture:
             strict: raise what goes wrong in a hook instead of keeping it as a gap.
             warmup: profiles the first call of a graph that CUDA graphs will replay.
         """
-        compiles = Compiles()
-        self._observe = Observer(strict, compiles.add_gap)
-        self._registry = Registry(compiles)
-        self._cpu_kernels = CpuKernels()
+        self.guard = Guard(strict, process.current_compile_id)
+        self._compiles = Compiles()
+        self._registry = Registry(self._compiles, self.guard)
+        self._cpu_kernels = CpuKernels(self.guard)
         self._cpu_events = cpu_events
-        self._artifacts = ArtifactHooks(self._observe, compiles, self._registry, warmup)
-        self._caches = CacheHooks(self._observe, self._registry)
-        backwards = Backwards(compiles, lambda: self._registry.graphs)
-        graphs = GraphHooks(self._observe, compiles, backwards)
-        hooks: tuple[Hooks, ...] = (
-            SiteHooks(self._observe, compiles),
-            graphs,
-            RegionHooks(self._observe, compiles, graphs.births),
-            AutogradHooks(self._observe, backwards),
-            self._artifacts,
-            self._caches,
-        )
-        self._patches = [Patch(*around) for each in hooks for around in each.arounds()]
-        self._patches.append(Patch(points.MODULE_LOAD, self._module_load))
+        self._artifacts = ArtifactHooks(self.guard, self._compiles, self._registry, warmup)
+        self._caches = CacheHooks(self._registry)
+        self._hooks = ExitStack()
+
+    def _observations(self) -> Iterator[Hook]:
+        backwards = Backwards(self._compiles, lambda: self._registry.graphs, self.guard)
+        graphs = GraphHooks(self.guard, self._compiles, backwards)
+        regions = RegionHooks(self._compiles, graphs.births)
+        hooks = (SiteHooks(self._compiles), graphs, regions, AutogradHooks(backwards))
+        for each in (*hooks, self._artifacts, self._caches):
+            yield from each.observations()
+        if self._cpu_events:
+            yield points.MODULE_LOAD, self._module_load
 
     @property
     def strict(self) -> bool:
         """Whether what goes wrong in a hook is raised."""
-        return self._observe.strict
+        return self.guard.strict
 
     @strict.setter
     def strict(self, strict: bool) -> None:
-        self._observe.strict = strict
+        self.guard.strict = strict
 
     @property
     def recompile(self) -> bool:
@@ -84,8 +88,8 @@ class Capture:
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
-        """The graph instances of this process."""
-        return self._registry.graphs
+        """The graph instances of this process; of those where a hook failed nothing is told."""
+        return without_failed(self._registry.graphs, self.guard.failures, self._registry)
 
     def graph_of(self, artifact: Any) -> int | None:
         """Return the index of an artifact's graph instance, where it has but one."""
@@ -94,12 +98,13 @@ class Capture:
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """What the hooks could not see."""
-        return tuple(self._observe.gaps)
+        found = tuple(failure_gap(failure) for failure in self.guard.failures)
+        return (*found, OUT) if self.guard.is_out else found
 
     def learn(self, analysis: Analysis) -> None:
         """Keep what replays showed of library calls, for a process that comes late."""
         for graph, counts in analysis.library_counts:
-            self._observe(self._registry.learn, graph, counts)
+            self.guard.run("learn", self._registry.learn, graph, counts)
 
     def install(self) -> None:
         """Put all hooks in place, or none.
@@ -111,36 +116,23 @@ class Capture:
             raise TorchCapabilityError(
                 f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
             )
-        installed: list[Patch] = []
-        skipping.skip_own_code()
-        try:
-            for patch in self._patches:
-                patch.install()
-                installed.append(patch)
-        except BaseException:
-            _remove(installed)
-            skipping.forget_own_code()
-            raise
+        with ExitStack() as hooks:
+            skipping.skip_own_code()
+            hooks.callback(skipping.forget_own_code)
+            hooks.callback(self._cpu_kernels.restore)
+            hooks.enter_context(installed(self._observations(), self.guard))
+            self._hooks = hooks.pop_all()
         if self._cpu_events:
             for module in inductor.loaded_modules():
-                self._cpu_kernels.rebind(module)
+                self.guard.run("loaded kernels", self._cpu_kernels.rebind, module)
 
     def remove(self) -> None:
         """Leave torch as it was found."""
-        _remove(self._patches)
-        skipping.forget_own_code()
-        self._cpu_kernels.restore()
+        self._hooks.close()
 
-    def _module_load(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        module = original(*args, **kwargs)
-        if self._cpu_events:
-            self._observe(self._cpu_kernels.rebind, module)
-        return module
-
-
-def _remove(patches: list[Patch]) -> None:
-    for patch in reversed(patches):
-        patch.remove()
+    def _module_load(self, call: Observed) -> Observation:
+        yield
+        self._cpu_kernels.rebind(call.result)
 
 
 def torch_problems() -> tuple[str, ...]:

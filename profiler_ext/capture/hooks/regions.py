@@ -10,32 +10,30 @@ from profiler_ext.capture.nodes.births import BirthHooks
 from profiler_ext.capture.nodes.joint import describe_joint
 from profiler_ext.capture.nodes.mutations import mutations
 from profiler_ext.capture.nodes.regions import describe_region
-from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
+from profiler_ext.guard import Observation, Observed
 from profiler_ext.torch_compat import points, regions
-from profiler_ext.torch_compat.patches import Call
+from profiler_ext.torch_compat.patches import Hook
 
 
 class RegionHooks:
     """Describes the joint graph, its halves, and their regions."""
 
-    def __init__(self, observe: Observer, compiles: Compiles, births: BirthHooks) -> None:
+    def __init__(self, compiles: Compiles, births: BirthHooks) -> None:
         """Take where the descriptions are kept, and how nodes were made."""
-        self._observe = observe
         self._compiles = compiles
         self._births = births
 
-    def arounds(self) -> list[Around]:
-        """Return what is wrapped, and what is called in its place."""
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
         return [
             (points.TRACED_GRAPH, self._traced_graph),
             (points.REGIONS, self._regions),
             (points.REGION, self._region),
         ]
 
-    def _traced_graph(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        gm = original(*args, **kwargs)
-        self._observe(self._keep_joint, gm)
-        return gm
+    def _traced_graph(self, call: Observed) -> Observation:
+        yield
+        self._keep_joint(call.result)
 
     def _keep_joint(self, gm: Any) -> None:
         """Keep a joint graph that Inductor will not see, but for its regions."""
@@ -45,21 +43,12 @@ class RegionHooks:
         is_inference = not regions.has_tangents(gm.graph)
         self._compiles.keep_joint(replace(joint, is_inference=is_inference))
 
-    def _regions(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        outer = self._compiles.half
-        self._compiles.half = self._observe(self._compiles.half_of, args[0])
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self._compiles.half = outer
+    def _regions(self, call: Observed) -> Observation:
+        with self._compiles.in_half(self._compiles.half_of(call["gm"])):
+            yield
 
-    def _region(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        half, outer = self._compiles.half, self._compiles.region
-        if half is None:
-            return original(*args, **kwargs)
-        gm = args[0] if args else kwargs["gm"]
-        self._compiles.region = self._observe(describe_region, half, gm, self._compiles.dynamo)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self._compiles.region = outer
+    def _region(self, call: Observed) -> Observation:
+        if (half := self._compiles.half) is not None:
+            region = describe_region(half, call["gm"], self._compiles.dynamo)
+            with self._compiles.in_region(region):
+                yield

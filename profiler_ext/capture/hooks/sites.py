@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
 from profiler_ext.capture.sites import call_sites
+from profiler_ext.guard import Observation, Observed
 from profiler_ext.torch_compat import inductor, points
-from profiler_ext.torch_compat.patches import Call
+from profiler_ext.torch_compat.patches import Hook
 
 
 class SiteHooks:
     """Collects the call sites of what is compiled."""
 
-    def __init__(self, observe: Observer, compiles: Compiles) -> None:
+    def __init__(self, compiles: Compiles) -> None:
         """Take where the sites are collected."""
-        self._observe = observe
         self._compiles = compiles
 
-    def arounds(self) -> list[Around]:
-        """Return what is wrapped, and what is called in its place."""
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
         return [
             *((point, self._call_site) for point in points.CALL_SITES),
             (points.EXTERN_CALL, self._extern_call),
@@ -29,9 +28,10 @@ class SiteHooks:
             (points.COMBO_KERNELS, self._combo_kernels),
         ]
 
-    def _call_site(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        self._observe(self._add_site, *args, *kwargs.values())
-        return original(*args, **kwargs)
+    def _call_site(self, call: Observed) -> Observation:
+        is_extern = bool(call.arguments.get("is_extern", False))
+        self._add_site(call["node_schedule"], call["kernel_name"], is_extern)
+        yield
 
     def _add_site(self, schedule: Any, kernel: str, is_extern: bool = False) -> None:
         if is_extern:
@@ -40,9 +40,9 @@ class SiteHooks:
             own = self._compiles.take_combo(schedule)
             self._compiles.add_site(call_sites.generated_site(own, kernel))
 
-    def _extern_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        self._observe(self._add_unreported, *args[1:2], *kwargs.values())
-        return original(*args, **kwargs)
+    def _extern_call(self, call: Observed) -> Observation:
+        self._add_unreported(call["scheduler_node"])
+        yield
 
     def _add_unreported(self, scheduler_node: Any) -> None:
         """Add what torch reports no call site of: some library calls, and nested graphs."""
@@ -55,21 +55,17 @@ class SiteHooks:
             site = call_sites.extern_site(kernel, inductor.extern_name(kernel))
             self._compiles.add_site(site)
 
-    def _kernel_comment(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        result = original(*args, **kwargs)
-        if len(args) > 2 and args[2] is None:
-            self._compiles.keep_schedule(args[1])
-        return result
+    def _kernel_comment(self, call: Observed) -> Observation:
+        """Keep a schedule whose kernel has no name yet."""
+        yield
+        if call.arguments.get("kernel_name", "") is None:
+            self._compiles.keep_schedule(call["node_schedule"])
 
-    def _kernel_call(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
+    def _kernel_call(self, call: Observed) -> Observation:
         if (schedule := self._compiles.take_schedule()) is not None:
-            self._observe(self._add_site, schedule, args[1])
-        return original(*args, **kwargs)
+            self._add_site(schedule, call["kernel_name"])
+        yield
 
-    def _combo_kernels(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        made = original(*args, **kwargs)
-        self._observe(self._keep_combo, made, *args[1:2], *kwargs.values())
-        return made
-
-    def _keep_combo(self, made: Any, combined: Any, *_: Any) -> None:
-        self._compiles.keep_combo(combined, [nodes for _, _, nodes in made])
+    def _combo_kernels(self, call: Observed) -> Observation:
+        yield
+        self._compiles.keep_combo(call["subkernel_nodes"], [nodes for _, _, nodes in call.result])

@@ -13,15 +13,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch.fx
 
-from profiler_ext.capture.observing import Arguments, Around, Keywords, Observer
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import fx, points
 from profiler_ext.torch_compat.autograd import Running, feeds_twice, last_number, running
-from profiler_ext.torch_compat.patches import Call, Patch
+from profiler_ext.torch_compat.patches import Hook, installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +63,14 @@ def as_made(births: Births, was: Mapping[str, fx.Meta]) -> Births:
 class BirthHooks:
     """Watches the nodes of graphs as they are traced."""
 
-    def __init__(self, observe: Observer) -> None:
+    def __init__(self) -> None:
         """Begin with no graph."""
-        self._observe = observe
         self._births: WeakKeyDictionary[torch.fx.Graph, dict[str, Birth]] = WeakKeyDictionary()
         self._traced: deque[dict[str, Birth]] = deque(maxlen=_KEPT_TRACES)
         self._last: dict[int, int] = {}
 
-    def arounds(self) -> list[Around]:
-        """Return what is wrapped, and what is called in its place."""
+    def observations(self) -> list[Hook]:
+        """Return what is observed where."""
         return [(points.NODE_MADE, self._node_made)]
 
     def of(self, graph: torch.fx.Graph) -> Births:
@@ -88,10 +86,9 @@ class BirthHooks:
         """Let go of graphs that are gone: what was traced of them is compiled."""
         self._traced.clear()
 
-    def _node_made(self, original: Call, args: Arguments, kwargs: Keywords) -> Any:
-        node = original(*args, **kwargs)
-        self._observe(self._note, node)
-        return node
+    def _node_made(self, call: Observed) -> Observation:
+        yield
+        self._note(call.result)
 
     def _note(self, node: torch.fx.Node) -> None:
         thread, until = threading.get_ident(), last_number()
@@ -121,12 +118,6 @@ class BirthHooks:
 @contextmanager
 def watched() -> Iterator[BirthHooks]:
     """Watch what is traced in this context, whether capture is on or not."""
-    births = BirthHooks(Observer(strict=True, on_gap=lambda gap: None))
-    patches = [Patch(*around) for around in births.arounds()]
-    for patch in patches:
-        patch.install()
-    try:
+    births = BirthHooks()
+    with installed(births.observations(), Guard(strict=True)):
         yield births
-    finally:
-        for patch in patches:
-            patch.remove()

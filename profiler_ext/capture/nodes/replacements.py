@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch.fx
 
@@ -48,9 +49,9 @@ class Watch:
             if node.op == "call_function"
         }
 
-    def note(self, old: str, new: str) -> None:
-        """Take down one replacement."""
-        self._old_of[new].append(old)
+    def note(self, old: Any, new: Any, user: Any) -> None:
+        """Take down one replacement, as FX tells it."""
+        self._old_of[fx.node_name(new)].append(fx.node_name(old))
 
     def replaced(self) -> Replaced:
         """Return, for each node the passes made, what it replaced.

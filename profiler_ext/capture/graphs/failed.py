@@ -1,0 +1,94 @@
+"""Owns what a failure of ours takes away: all that it may have touched is a gap, nothing is told.
+
+A hook that failed leaves what was noted of its compile incomplete, and nobody can say in which
+way. So each graph of that compile loses its record; a failure at run time takes that of the graph
+that ran; one that is of no known graph takes them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from profiler_ext.guard import Failure
+from profiler_ext.records import CacheState, Gap, GapReason, GraphInstance
+from profiler_ext.torch_compat import inductor, points
+
+OUT = Gap(
+    GapReason.CAPTURE_FAILED,
+    "too many hooks failed, and capture took itself out: nothing is known of later compiles",
+)
+_STEP_ENDS = {points.REGION_EDGE.path, points.PROFILER_STEP.path, "Optimizer.step"}
+_OF_NO_GRAPH = frozenset(
+    {*_STEP_ENDS, points.NODE_MADE.path, points.CACHE_CANDIDATES.path, "learn"}
+)
+"""What tells nothing of a graph when it fails outside a compile."""
+
+
+class Instances(Protocol):
+    """Knows the instance of an artifact."""
+
+    def instance_of(self, artifact: Any) -> GraphInstance | None:
+        """Return the instance of an artifact that is ready."""
+
+
+def failure_gap(failure: Failure) -> Gap:
+    """Return the gap that a failure is."""
+    return Gap(GapReason.CAPTURE_FAILED, f"{failure.hook}: {failure.detail}")
+
+
+def without_failed(
+    graphs: Sequence[GraphInstance], failures: Sequence[Failure], known: Instances
+) -> tuple[GraphInstance, ...]:
+    """Return the graphs, those without their record that a failure may have touched.
+
+    Args:
+        graphs: the graph instances of this process.
+        failures: what went wrong in it.
+        known: who knows the instance of what failed.
+    """
+    told = [_Touched(failure, known) for failure in failures]
+    kept = (_without(graph, [t.failure for t in told if t.touches(graph)]) for graph in graphs)
+    return (*kept, *_unregistered(len(graphs), told))
+
+
+class _Touched:
+    """What one failure may have touched."""
+
+    def __init__(self, failure: Failure, known: Instances) -> None:
+        self.failure = failure
+        self.artifact = failure.subject()
+        self.instance = None if self.artifact is None else known.instance_of(self.artifact)
+
+    def touches(self, graph: GraphInstance) -> bool:
+        if self.failure.scope is not None:
+            return graph.compile_id == self.failure.scope
+        if self.instance is not None and self.instance.compile_id is not None:
+            return graph.compile_id == self.instance.compile_id
+        return self.failure.hook not in _OF_NO_GRAPH
+
+
+def _without(graph: GraphInstance, failures: Sequence[Failure]) -> GraphInstance:
+    if not failures:
+        return graph
+    gaps = (*graph.gaps, *map(failure_gap, failures))
+    return replace(graph, provenance=None, nodes=(), line_evidence=(), gaps=gaps)
+
+
+def _unregistered(count: int, told: Sequence[_Touched]) -> Iterator[GraphInstance]:
+    """The graphs that were ready when the hook failed that would have made their instance."""
+    lost = [t for t in told if t.failure.hook == points.ARTIFACT_READY.path and not t.instance]
+    for index, each in enumerate(lost, count):
+        yield GraphInstance(
+            index=index,
+            key=None if each.artifact is None else inductor.cache_key(each.artifact),
+            compile_id=each.failure.scope,
+            is_backward=False,
+            cache_state=CacheState.MISS,
+            cache_detail=None,
+            compile_ns=0,
+            output_module=None,
+            provenance=None,
+            gaps=(failure_gap(each.failure),),
+        )

@@ -1,0 +1,288 @@
+"""Owns the one door: whatever torch calls of this package runs in here, and harms nobody there.
+
+What is wrapped is called exactly once, with what it was given, and its result and its errors
+are the caller's, untouched. An observation watches from beside: a generator that runs before
+the call up to its ``yield``, and after it from there. What goes wrong in it is caught, kept as a
+:class:`Failure`, and warned of once; KeyboardInterrupt and SystemExit are the user's, and pass.
+
+``Guard.run`` and the wrapper that ``Guard.wrap`` makes are all that stands between torch and a
+failure, so they do nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from profiler_ext.errors import CaptureWarning
+
+_MOST_FAILURES = 16
+"""After so many capture is of no use, and whatever fails is likely to fail for ever."""
+
+T = TypeVar("T")
+Bind = Callable[[tuple[Any, ...], dict[str, Any]], Mapping[str, Any]]
+
+
+def _nobody() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in an observation.
+
+    Attributes:
+        hook: what was observed, ``CompiledFxGraph.post_compile``.
+        detail: the error and its place, in one line.
+        scope: what may have lost something by it, a compile id; ``None`` outside any compile.
+        subject: whose method was observed, while it lives.
+    """
+
+    hook: str
+    detail: str
+    scope: str | None
+    subject: Callable[[], Any] = _nobody
+
+
+@dataclass(slots=True)
+class Observed:
+    """One call of what is observed.
+
+    Attributes:
+        arguments: what it was given, by the names of its parameters; defaults are absent.
+        result: what it returned, once it has.
+        error: what it raised, once it has; an observation is closed then, at its ``yield``.
+    """
+
+    arguments: Mapping[str, Any]
+    result: Any = None
+    error: BaseException | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        """Return an argument by its name."""
+        return self.arguments[name]
+
+
+Observation = Generator[None, None, None]
+Observe = Callable[[Observed], Observation]
+
+
+class Switch(Protocol):
+    """Tells whether a wrapper is in use."""
+
+    is_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """What is asked of the candidates that a function offers one by one.
+
+    Attributes:
+        goes_last: of a candidate, whether it is offered after the others.
+        is_left_out: whether such candidates are not offered at all.
+    """
+
+    goes_last: Callable[[Any], bool]
+    is_left_out: Callable[[], bool]
+
+
+class Guard:
+    """Runs what torch calls of ours, and keeps what goes wrong.
+
+    Attributes:
+        strict: raise what goes wrong.
+        is_out: too much went wrong; nothing is observed any more.
+    """
+
+    def __init__(
+        self, strict: bool = False, scope: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """Take what tells the compile in force."""
+        self.strict = strict
+        self.is_out = False
+        self._scope = scope
+        self._failures: list[Failure] = []
+        self._untold = 0
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What went wrong so far; what could not even be noted may have been of any compile."""
+        untold = Failure("?", f"{self._untold} failures could not be noted", None)
+        return (*self._failures, *((untold,) if self._untold else ()))
+
+    def has_failed(self, scope: str | None) -> bool:
+        """Tell whether anything went wrong in a compile."""
+        return any(failure.scope == scope for failure in self._failures)
+
+    def run(self, hook: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T | None:
+        """Run a part of ours.
+
+        Args:
+            hook: what is observed, or who calls.
+            function: the part.
+            *args: what it is given.
+            **kwargs: what it is given by name.
+
+        Returns:
+            What it returned, or ``None`` where it failed.
+        """
+        return self.run_on(None, hook, function, *args, **kwargs)
+
+    def run_on(
+        self, subject: Any, hook: str, function: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> T | None:
+        """Run a part of ours that is about an object; see :meth:`run`."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if self.strict:
+                raise
+            try:
+                self.note(hook, error, subject)
+            except Exception:  # no stack or memory is left
+                self._untold += 1
+            return None
+
+    def wrap(
+        self, original: Callable[..., T], hook: str, observe: Observe, switch: Switch
+    ) -> Callable[..., T]:
+        """Return a function that does what ``original`` does, and is observed.
+
+        Args:
+            original: a function, or another callable whose parameters are not asked for.
+            hook: its name.
+            observe: makes the observation of each call.
+            switch: whether it is observed.
+        """
+        bind = _binder(original)
+
+        @functools.wraps(original, updated=())
+        def guarded(*args: Any, **kwargs: Any) -> T:
+            if self.is_out or not switch.is_on:
+                return original(*args, **kwargs)
+            subject = args[0] if args else None
+            watch = self.run_on(subject, hook, _begin, observe, bind, args, kwargs)
+            if watch is None:
+                return original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                self.run_on(subject, hook, watch.fail, error)
+                raise
+            self.run_on(subject, hook, watch.end, result)
+            return result
+
+        return guarded
+
+    def callback(self, hook: str, function: Callable[..., object]) -> Callable[..., None]:
+        """Return what torch may call back: ``function``, whose result is nobody's."""
+
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            if not self.is_out:
+                self.run(hook, function, *args, **kwargs)
+
+        return guarded
+
+    def wrap_candidates(
+        self, original: Callable[..., Iterable[T]], hook: str, sorting: Sorting, switch: Switch
+    ) -> Callable[..., Iterable[T]]:
+        """Return a function that offers what ``original`` does, in another order.
+
+        Where what is asked of a candidate fails, it stays where it is.
+
+        Args:
+            original: a function that yields candidates, which are read as they are asked for.
+            hook: its name.
+            sorting: what is asked of them.
+            switch: whether they are sorted.
+        """
+
+        def in_order(candidates: Iterable[T]) -> Iterator[T]:
+            waiting: list[T] = []
+            for candidate in candidates:
+                if self.run(hook, sorting.goes_last, candidate):
+                    waiting.append(candidate)
+                else:
+                    yield candidate
+            is_left_out = bool(waiting) and self.run(hook, sorting.is_left_out)
+            yield from () if is_left_out else waiting
+
+        @functools.wraps(original)
+        def guarded(*args: Any, **kwargs: Any) -> Iterable[T]:
+            candidates = original(*args, **kwargs)
+            return in_order(candidates) if switch.is_on and not self.is_out else candidates
+
+        return guarded
+
+    def note(self, hook: str, error: BaseException, subject: Any = None) -> None:
+        """Keep a failure for the compile in force, and warn of the first."""
+        failure = Failure(hook, _detail(error), self._scope(), _reference(subject))
+        self._failures.append(failure)
+        self.is_out = len(self._failures) >= _MOST_FAILURES
+        if len(self._failures) == 1:
+            with suppress(Exception):  # where warnings are errors
+                text = f"a capture hook failed ({failure.hook}: {failure.detail})"
+                warnings.warn(text, CaptureWarning, stacklevel=3)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """An observation that stands at its ``yield``."""
+
+    call: Observed
+    observation: Observation
+
+    def end(self, result: Any) -> None:
+        self.call.result = result
+        for _ in self.observation:
+            raise RuntimeError("an observation yields once")
+
+    def fail(self, error: BaseException) -> None:
+        self.call.error = error
+        self.observation.close()
+
+
+def _begin(
+    observe: Observe, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> _Watch | None:
+    """Begin an observation; one that ends before the call is over."""
+    call = Observed(bind(args, kwargs))
+    observation = observe(call)
+    for _ in observation:
+        return _Watch(call, observation)
+    return None
+
+
+def _binder(original: Callable[..., Any]) -> Bind:
+    """Return what gives arguments their names; a kernel that has no signature has none."""
+    try:
+        signature = inspect.signature(original)
+    except (TypeError, ValueError):
+        return lambda args, kwargs: kwargs
+    if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+        return lambda args, kwargs: signature.bind(*args, **kwargs).arguments
+    names = tuple(signature.parameters)
+    return lambda args, kwargs: {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _reference(subject: Any) -> Callable[[], Any]:
+    """Return a weak reference, where there may be one."""
+    with suppress(TypeError):
+        return _nobody if subject is None else weakref.ref(subject)
+    return _nobody
+
+
+def _detail(error: BaseException) -> str:
+    """Say what failed and where, in one short line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error).partition("\n")[0][:200]
+    where = f"{Path(place.filename).name}:{place.lineno} ({place.name})"
+    return f"{type(error).__name__} at {where}: {text}"

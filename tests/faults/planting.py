@@ -1,0 +1,120 @@
+"""Owns how a failure is planted: each function of the package can be made to raise, once.
+
+A finder that stands before Python's own compiles the package's modules with a call at the head of
+each function; nothing else of them changes, line numbers included.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+
+PACKAGE = "profiler_ext"
+THE_DOOR = frozenset(
+    f"profiler_ext.guard:{name}"
+    for name in (
+        "Guard.run",
+        "Guard.run_on",
+        "Guard.wrap.guarded",
+        "Guard.callback.guarded",
+        "Guard.wrap_candidates.guarded",
+        "Guard.wrap_candidates.in_order",
+    )
+)
+"""What catches failures cannot fail itself: a few lines that call, catch and return."""
+
+
+@dataclass
+class Planted:
+    """Which function fails, with what, at which of its calls; and what has run so far.
+
+    Attributes:
+        function: ``module:qualified name``; empty where none fails.
+        error: what it raises.
+        call: the number of the call that raises, from 1.
+        is_armed: failures are raised and calls counted.
+        calls: how often each function was called.
+        fired: the function has raised.
+    """
+
+    function: str = ""
+    error: type[BaseException] = RuntimeError
+    call: int = 1
+    is_armed: bool = False
+    fired: bool = False
+    calls: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, function: str) -> None:
+        """Stand at the head of each function."""
+        if not self.is_armed:
+            return
+        self.calls[function] += 1
+        if function == self.function and self.calls[function] == self.call:
+            self.fired = True
+            raise self.error("planted")
+
+
+PLANTED = Planted()
+
+
+class _Heads(ast.NodeTransformer):
+    """Puts the call at the head of each function."""
+
+    def __init__(self, module: str) -> None:
+        self._names: list[str] = []
+        self._module = module
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        self._names.append(node.name)
+        self.generic_visit(node)
+        self._names.pop()
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self._names.append(node.name)
+        self.generic_visit(node)
+        name = f"{self._module}:{'.'.join(self._names)}"
+        self._names.pop()
+        call = ast.parse(f"__planted__({name!r})").body[0]
+        at = 1 if ast.get_docstring(node, clean=False) is not None else 0
+        for each in ast.walk(call):
+            if isinstance(each, ast.stmt | ast.expr):
+                ast.copy_location(each, node)
+        node.body.insert(at, call)
+        return node
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def get_code(self, fullname: str) -> types.CodeType:
+        path = self.get_filename(fullname)
+        tree = _Heads(fullname).visit(ast.parse(self.get_data(path)))
+        return compile(tree, path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        vars(module)["__planted__"] = PLANTED
+        super().exec_module(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name.split(".")[0] != PACKAGE:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.origin and spec.origin.endswith(".py"):
+            spec.loader = _Loader(name, spec.origin)
+        return spec
+
+
+def plant() -> None:
+    """Have every function of the package able to fail; it must not be imported yet."""
+    assert not any(name.split(".")[0] == PACKAGE for name in sys.modules)
+    sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,167 @@
+"""Owns one run of a script with a planted failure, in a process forked from one that has torch.
+
+Importing torch takes longer than the run, so a process imports it once, with nothing compiled and
+no thread started, and each run is a fork of it. Compiled C++ is shared between the runs of a
+script; what torch's caches and ours keep is not, so that each run compiles as if it were the first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.faults.planting import PLANTED
+
+SCRIPTS = Path(__file__).parent / "scripts"
+_KEPT_BY_CACHES = ("fxgraph", "aotautograd", "profiler_ext")
+_LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A failure to be planted: ``function`` raises ``error`` at one of its calls."""
+
+    function: str = ""
+    error: type[BaseException] = RuntimeError
+    call: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run went.
+
+    Attributes:
+        code: the exit status of ``profiler-ext run``; negative where a signal ended it.
+        digest: of losses and gradients; ``None`` where training did not come to its end.
+        fired: the failure was raised.
+        calls: how often each function was called.
+        launches: name, rows and gap of each launch; ``None`` without a session.
+        notes: what the session says is missing.
+        stderr: what was written there.
+    """
+
+    code: int
+    digest: str | None
+    fired: bool
+    calls: dict[str, int]
+    launches: list[Any] | None
+    notes: list[str]
+    stderr: str
+
+
+def run(script: str, fault: Fault, folder: Path, compiled: Path | None = None) -> Result:
+    """Run a script under ``profiler-ext run`` with a failure planted.
+
+    Args:
+        script: its name in ``scripts``.
+        fault: the failure; an empty function plants none.
+        folder: an empty folder for what it writes.
+        compiled: the cache of an earlier run, for its compiled C++.
+    """
+    folder.mkdir(parents=True)
+    if compiled is not None:
+        _share_objects(compiled, folder / "cache")
+    child = os.fork()
+    if child == 0:
+        _in_child(script, fault, folder)
+    return _result(_wait(child), folder)
+
+
+def _share_objects(compiled: Path, cache: Path) -> None:
+    def kept(_: str, names: list[str]) -> set[str]:
+        return {name for name in names if name in _KEPT_BY_CACHES or name.endswith(".lock")}
+
+    shutil.copytree(compiled, cache, ignore=kept, copy_function=os.link)
+
+
+def _wait(child: int) -> int:
+    try:
+        _, status = os.waitpid(child, 0)
+    except KeyboardInterrupt:
+        os.kill(child, signal.SIGKILL)
+        raise
+    return os.waitstatus_to_exitcode(status)
+
+
+def _result(code: int, folder: Path) -> Result:
+    told = folder / "told.json"
+    seen = json.loads(told.read_text()) if told.exists() else {}
+    digest = folder / "digest"
+    return Result(
+        code=seen.get("code", code),
+        digest=digest.read_text() if digest.exists() else None,
+        fired=seen.get("fired", True),
+        calls=seen.get("calls", {}),
+        launches=seen.get("launches"),
+        notes=seen.get("notes", []),
+        stderr=(folder / "stderr").read_text(errors="replace"),
+    )
+
+
+def _in_child(script: str, fault: Fault, folder: Path) -> None:
+    signal.alarm(_LIMIT_S)
+    _redirect(folder)
+    os.chdir(folder)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")
+    os.environ["FAULTS_DIGEST"] = str(folder / "digest")
+    PLANTED.function, PLANTED.error, PLANTED.call = fault.function, fault.error, fault.call
+    code: Any = 1
+    try:
+        code = _train(script, folder)
+    except BaseException:
+        traceback.print_exc()
+    told = {"code": code, "fired": PLANTED.fired, "calls": PLANTED.calls, **_session(folder)}
+    (folder / "told.json").write_text(json.dumps(told))
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _redirect(folder: Path) -> None:
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT, 0o600), number)
+
+
+def _train(script: str, folder: Path) -> int:
+    from profiler_ext import cli
+
+    words = ["run", "--skip", "1", "--steps", "2", "-o", str(folder / "out")]
+    PLANTED.is_armed = True
+    try:
+        return cli.main([*words, str(SCRIPTS / f"{script}.py")])
+    finally:
+        PLANTED.is_armed = False
+
+
+def _session(folder: Path) -> dict[str, Any]:
+    """Load what was written, as a user would, and return what it says of each launch."""
+    from profiler_ext import load
+    from profiler_ext.errors import ProfilerExtError
+
+    try:
+        session = load(folder / "out")
+    except ProfilerExtError as error:
+        return {"launches": None, "notes": [str(error)]}
+    return {"launches": list(_launches(session)), "notes": list(session.analysis.notes)}
+
+
+def _launches(session: Any) -> Iterator[Any]:
+    launches, rows = session.launches(), session.attribution()
+    columns = ["node", "aten_op", "phase", "file", "line", "module", "forward_node", "level"]
+    said = rows[[c for c in columns if c in rows]].astype("string").fillna("")
+    of_launch: dict[int, list[Any]] = {}
+    for launch, row in zip(rows["launch"], said.itertuples(index=False, name=None), strict=True):
+        of_launch.setdefault(int(launch), []).append(list(row))
+    gaps = launches["gap"].astype("string").fillna("")
+    in_graph = launches["kind"].isin(["cpp", "extern", "triton"])
+    for key, name, gap, inside in zip(
+        launches["launch"], launches["name"], gaps, in_graph, strict=True
+    ):
+        yield [str(name), sorted(of_launch.get(int(key), [])), str(gap), bool(inside)]

@@ -1,0 +1,17 @@
+import torch
+from training import Model, train
+
+torch._dynamo.config.compiled_autograd = True
+torch.manual_seed(0)
+model = Model()
+compiled = torch.compile(model)
+
+
+@torch.compile
+def step(x):
+    loss = compiled(x).square().mean()
+    loss.backward()
+    return loss
+
+
+train(step, list(model.parameters()))
