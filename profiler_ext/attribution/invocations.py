@@ -50,6 +50,7 @@ class Aligner:
     ) -> None:
         self._graphs, self._compiles = graphs, compiles
         self._uses = Counter(map(_use, calls))
+        self._failed = [graph for graph in graphs if graph.is_failed]
         self._known: dict[object, tuple[Match, ...]] = {}
         self._counts: dict[object, dict[int, int | None]] = {}
         self._alike: dict[tuple[int, ...], bool] = {}
@@ -86,6 +87,10 @@ class Aligner:
         """Tell whether there were more graphs: a run of a frame calls each of its graphs once."""
         is_told = call.graph is not None or call.key is None or call.run is None
         return not is_told and self._uses[_use(call)] > len(graphs)
+
+    def may_have_failed(self, call: GraphCall) -> bool:
+        """Tell whether a call may be one of a graph of which capture lost what it knew."""
+        return any(_may_be(call, graph) for graph in self._failed)
 
     def sites(self, graph: int) -> tuple[CallSite, ...]:
         """Return the call sites of a graph."""
@@ -152,7 +157,7 @@ def identify(
 
 
 def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner) -> Invocation:
-    if any(_may_be(call, graph) for graph in graphs if graph.is_failed):
+    if aligner.may_have_failed(call):
         return _unknown(call, GapReason.CAPTURE_FAILED)
     candidates = aligner.in_force(_candidates(call, graphs))
     candidates = aligner.regions.at_place(candidates, call)
@@ -174,7 +179,8 @@ def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner
 
 
 def _may_be(call: GraphCall, failed: GraphInstance) -> bool:
-    """Tell whether a call may be one of a graph of which capture lost what it knew."""
+    if call.graph is not None:
+        return call.graph == failed.index
     if call.compile_id is not None and failed.compile_id is not None:
         return call.compile_id == failed.compile_id
     return call.key == failed.key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 from profiler_ext.capture.cpu_kernels import CpuKernels
 from profiler_ext.capture.graphs.backwards import Backwards
