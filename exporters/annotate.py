@@ -18,12 +18,12 @@ from profiler_ext.exporters.wording import (
     PHASE_STYLES,
     heading,
     heading_of_ranks,
-    printable,
     records,
     short_path,
     short_phase,
     time_text,
 )
+from profiler_ext.printable import printable
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Phase
 
 FORMATS = ("text", "json")

@@ -16,11 +16,11 @@ from profiler_ext.exporters.wording import (
     labels,
     ledger_label,
     percent_text,
-    printable,
     records,
     short_phase,
     time_text,
 )
+from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 
 _TOP = 10

@@ -23,7 +23,6 @@ from profiler_ext.exporters.wording import (
     led_texts,
     ledger_label,
     percent_text,
-    printable,
     records,
     short_phase,
     step_text,
@@ -31,6 +30,7 @@ from profiler_ext.exporters.wording import (
     table_text,
     time_text,
 )
+from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Settings
 
 _SCOPE_STYLES = {"compiled": "cyan", "eager": "green", "idle": "bright_black"}

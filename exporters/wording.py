@@ -7,6 +7,7 @@ from typing import Any
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
+from profiler_ext.printable import printable
 from profiler_ext.records import (
     LINE_PHASE_CORRECTED,
     Analysis,
@@ -89,7 +90,7 @@ def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
     Raises:
         UsageError: There is no such format, or ``top`` is less than 1.
     """
-    writers = {"csv": tables.csv_text, "json": tables.json_text, "md": tables.markdown_text}
+    writers = {"csv": tables.printed_csv, "json": tables.json_text, "md": tables.markdown_text}
     if format not in writers:
         raise UsageError(f"there is no format {format!r}; ask for text, csv, json or md")
     return writers[format](first_rows(table, top))
@@ -114,11 +115,6 @@ def time_text(duration_ns: float) -> str:
 def percent_text(part: float, total: float) -> str:
     """Return a part of a total in percent; nothing where there is no total."""
     return f"{100 * part / total:.1f}%" if total else ""
-
-
-def printable(text: str) -> str:
-    """Return a name from a trace on one line, without characters that steer a terminal."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def short_path(path: str, settings: Settings) -> str:

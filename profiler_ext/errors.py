@@ -5,11 +5,17 @@ A message says what was found, what was expected, and what to do.
 
 from __future__ import annotations
 
+from profiler_ext.printable import printable_lines
+
 
 class ProfilerExtError(Exception):
     """Base of every error that this package raises on purpose."""
 
     slug = "error"
+
+    def __str__(self) -> str:
+        """Return the message; names in it, which files may hold, steer no terminal."""
+        return printable_lines(super().__str__())
 
 
 class TraceError(ProfilerExtError):
@@ -42,6 +48,12 @@ class OutputError(ProfilerExtError):
     slug = "output"
 
 
+class ReaderGoneError(OutputError):
+    """Nobody reads standard output any more, so there is nobody to tell."""
+
+    slug = "reader_gone"
+
+
 class CoverageError(ProfilerExtError):
     """Coverage is below what was asserted."""
 
@@ -56,6 +68,10 @@ class UsageError(ProfilerExtError):
 
 class ProfilerExtWarning(UserWarning):
     """Base of every warning of this package."""
+
+    def __str__(self) -> str:
+        """Return the message; names in it steer no terminal."""
+        return printable_lines(super().__str__())
 
 
 class CaptureWarning(ProfilerExtWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 
@@ -12,7 +13,7 @@ class Progress:
         """Show nothing yet; nothing is ever shown where standard error is no terminal."""
         from rich.console import Console
 
-        self._console = Console(file=sys.stderr, highlight=False)
+        self._console = Console(file=sys.stderr or io.StringIO(), highlight=False)
         self._shown = False
 
     def say(self, stage: str) -> None:

@@ -17,10 +17,11 @@ ROOT = Path(__file__).parents[1]
 
 # Each room, and the rooms it may import. A room under exporters may import those of exporters too.
 ALLOWED = {
-    "errors": "",
+    "errors": "printable",
     "guard": "errors",
     "paths": "",
     "peaks": "",
+    "printable": "",
     "progress": "",
     "records": "",
     "writing": "errors",
@@ -44,10 +45,10 @@ ALLOWED = {
     "doctor": "torch_compat",
     "joint_table": "attribution capture errors exporters paths records torch_compat",
     "cli": "attaching doctor errors exporters joint_table kineto merging output running session "
-    "store torch_compat",
+    "printable store torch_compat",
     "__main__": "cli",
     "__init__": "autostart joint_table merging profiler session switch",
-    "exporters": "errors kineto peaks records writing",
+    "exporters": "errors kineto paths peaks printable records writing",
 }
 # The rooms within capture: each may import those before it, and the files beside them.
 CAPTURE = ("nodes", "sites", "told", "graphs", "hooks")

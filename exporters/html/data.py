@@ -12,7 +12,8 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.generated_code import kernel_sources
 from profiler_ext.exporters.html.sites import Site, sites
 from profiler_ext.exporters.sources import SourceFile, is_users_own, recorded_lines, source_files
-from profiler_ext.exporters.wording import gap_text, printable, records, short_path
+from profiler_ext.exporters.wording import gap_text, records, short_path
+from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Frame, Phase, Place
 
 ABSENT = -1

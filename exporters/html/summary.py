@@ -12,11 +12,11 @@ from profiler_ext.exporters.wording import (
     led_texts,
     ledger_label,
     percent_text,
-    printable,
     records,
     step_text,
     time_text,
 )
+from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Step
 
 _SHOWN_STEPS = 12

@@ -1,7 +1,10 @@
 """Owns how a table is written and read back: CSV, Parquet, JSON, Markdown.
 
 In CSV an absent value is an empty cell, and an empty string (the module path of the model
-itself) is a pair of quotes, so that a table comes back as it was.
+itself) is a pair of quotes, so that a table comes back as it was. A text that a spreadsheet would
+take for a formula has an apostrophe before it, as OWASP advises, and so has one that begins with
+an apostrophe: :func:`read_csv` takes one away from each text that has one, and with pandas alone
+``table.replace("^'", "", regex=True)`` does. Numbers are left alone, negative ones too.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import pandas as pd
 
 from profiler_ext.errors import MissingExtraError, UsageError
 from profiler_ext.exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype, gather
+from profiler_ext.printable import printable
 from profiler_ext.records import SCHEMA_VERSION, Phase
 from profiler_ext.writing import replacing
 
@@ -33,6 +37,7 @@ _DTYPE_OF: dict[str, Dtype] = {
     **dict.fromkeys(_REAL_NAMES, REAL),
     "autograd_backward": TRUTH,
 }
+_FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
 
@@ -51,9 +56,13 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 
 def csv_text(table: pd.DataFrame) -> str:
-    """Return a table as CSV text."""
-    quoted = _over_strings(table, lambda text: text if text.strip('"') else text + '""')
-    return quoted.to_csv(index=False, lineterminator="\n")
+    """Return a table as CSV text, as :func:`write_csv` writes it."""
+    return _over_strings(table, _guarded).to_csv(index=False, lineterminator="\n")
+
+
+def printed_csv(table: pd.DataFrame) -> str:
+    """Return a table as CSV text for standard output: no name in it steers a terminal."""
+    return csv_text(_over_strings(table, lambda text: printable(text.expandtabs())))
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -82,7 +91,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UsageError(
             f"cannot read {path} as a table ({error}); give a CSV file that profiler-ext wrote"
         ) from error
-    table = _over_strings(table, lambda text: text if text.strip('"') else text[:-2])
+    table = _over_strings(table, _unguarded)
     table.attrs["schema_version"] = SCHEMA_VERSION
     return table
 
@@ -167,9 +176,21 @@ def _over_distinct(column: pd.Series[str], change: Callable[[str], str]) -> pd.S
     return pd.Series(changed, index=column.index, name=column.name)
 
 
+def _guarded(text: str) -> str:
+    if text.startswith(_FORMULA):
+        return "'" + text
+    return text if text.strip('"') else text + '""'
+
+
+def _unguarded(text: str) -> str:
+    if text.startswith("'"):
+        return text[1:]
+    return text if text.strip('"') else text[:-2]
+
+
 def _cell(value: object) -> str:
     if value is pd.NA:
         return ""
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
-    return " ".join(_MARKDOWN.sub(r"\\\1", str(value)).splitlines())
+    return printable(" ".join(_MARKDOWN.sub(r"\\\1", str(value).expandtabs()).splitlines()))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.exporters.tables.columns import TEXT, TRUTH, WHOLE, Dtype, frame, gather
+from profiler_ext.printable import printable
 
 _COLUMNS: dict[str, tuple[str, Dtype]] = {
     "seq_nr": ("SeqNr", WHOLE),
@@ -78,7 +79,7 @@ def seq_table(rows: Sequence[SequenceRow]) -> pd.DataFrame:
 def seq_text(table: pd.DataFrame) -> str:
     """Return the table of :func:`seq_table` as aligned text for a terminal."""
     cells = table[_SHOWN].astype(TEXT).fillna("")
-    texts = [[name, *cells[name]] for name in _SHOWN]
+    texts = [[name, *map(printable, cells[name])] for name in _SHOWN]
     widths = [max(map(len, column)) for column in texts]
     rows = (
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -37,11 +37,11 @@ from profiler_ext.exporters.wording import (
     heading,
     labels,
     ledger_label,
-    printable,
     records,
     short_path,
     table_by,
 )
+from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Ints, Phase, Settings
 from profiler_ext.writing import replacing
 

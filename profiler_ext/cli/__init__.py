@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from profiler_ext.cli import annotate, attach, cache, doctor, export, merge, report, run, seq_table
-from profiler_ext.cli.choices import FAILED
-from profiler_ext.errors import ProfilerExtError
+from profiler_ext.cli.choices import FAILED, READER_GONE
+from profiler_ext.cli.printing import tell, tell_usage, write
+from profiler_ext.errors import ProfilerExtError, ReaderGoneError
+from profiler_ext.printable import printable_lines
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _COMMANDS = {
     "run": run,
@@ -32,17 +38,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0, the script's own, 2 for an error, 3 for a script that never stepped.
     """
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
         code: int = options.command(options)
+    except ReaderGoneError:
+        return READER_GONE
     except ProfilerExtError as error:
-        print(f"profiler-ext: {error}", file=sys.stderr)
+        tell(str(error))
+        return FAILED
+    except OSError as error:
+        tell(f"cannot go on: {error}")
         return FAILED
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Prints as the commands do."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        if message:
+            (tell_usage if file is sys.stderr else write)(printable_lines(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="profiler-ext",
         description="Lead every GPU microsecond of a compiled training step to the model's lines.",
     )

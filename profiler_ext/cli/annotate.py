@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+
+from profiler_ext.cli.printing import console, write
 
 HELP = "print source with time in the margin"
 
@@ -21,8 +22,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _annotate(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from profiler_ext.exporters.annotate import annotate, print_annotated
     from profiler_ext.exporters.sources import sources_here
     from profiler_ext.merging import MergedSession, load
@@ -32,10 +31,7 @@ def _annotate(options: argparse.Namespace) -> int:
     analyses = merged.of_rank(options.rank)
     texts = sources_here(*analyses)
     if options.format == "text":
-        console = Console(highlight=False)
-        if not console.is_terminal:  # a file or a pipe keeps whole lines
-            console.width = _FILE_WIDTH
-        print_annotated(analyses, console, texts, options.files)
+        print_annotated(analyses, console(_FILE_WIDTH), texts, options.files)
     else:
-        sys.stdout.write(annotate(analyses, texts, options.files, options.format))
+        write(annotate(analyses, texts, options.files, options.format))
     return 0

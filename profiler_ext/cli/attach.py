@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+
+from profiler_ext.cli.printing import tell
 
 HELP = "lead a trace that was recorded without us to lines, by what the store knows"
 
@@ -42,12 +43,9 @@ def _attach(options: argparse.Namespace) -> int:
     write_all(session, options.output)
     print_session(session, options.output)
     for file in attached.missing:
-        print(f"profiler-ext: there is no {file}; give its folder with --root", file=sys.stderr)
+        tell(f"there is no {file}; give its folder with --root")
     for key in attached.unknown:
-        print(f"profiler-ext: {store.folder} knows no graph {key}", file=sys.stderr)
+        tell(f"{store.folder} knows no graph {key}")
     if not attached.keys:
-        print(
-            "profiler-ext: the trace names no compiled graph that torch's cache has a key for",
-            file=sys.stderr,
-        )
+        tell("the trace names no compiled graph that torch's cache has a key for")
     return 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from profiler_ext.cli.printing import console, say, write
 from profiler_ext.errors import UsageError
+from profiler_ext.printable import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,8 +52,7 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         import msgspec
 
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(listed)) + b"\n")
-        sys.stdout.flush()
+        write(msgspec.json.format(msgspec.json.encode(listed)).decode() + "\n")
     else:
         _print(store, listed)
     return 0
@@ -70,7 +70,7 @@ def _prune(options: argparse.Namespace) -> int:
         max_bytes=0 if options.all else options.max_bytes,
         older_than_s=None if options.older_than is None else options.older_than * _DAY_S,
     )
-    print(f"removed {_amount(removed)} of {store.folder}; {_amount(store.files())} are left")
+    say(f"removed {_amount(removed)} of {store.folder}; {_amount(store.files())} are left")
     return 0
 
 
@@ -96,7 +96,6 @@ def _amount(files: tuple[StoredFile, ...]) -> str:
 
 
 def _print(store: Store, listed: list[Listed]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -106,13 +105,10 @@ def _print(store: Store, listed: list[Listed]) -> None:
     table.add_column("state", no_wrap=True)
     for each in listed:
         table.add_row(*_cells(each))
-    console = Console(highlight=False)
-    if not console.is_terminal:  # a file or a pipe keeps whole lines
-        console.width = _FILE_WIDTH
     if listed:
-        console.print(table)
+        console(_FILE_WIDTH).print(table)
     total = size_text(sum(each.size_bytes for each in listed))
-    console.print(f"{len(listed)} records, {total}, in {store.folder}", markup=False)
+    say(f"{len(listed)} records, {total}, in {store.folder}")
 
 
 def _cells(each: Listed) -> tuple[Text, ...]:
@@ -128,7 +124,10 @@ def _cells(each: Listed) -> tuple[Text, ...]:
         _age(time.time() - each.used_s),
         size_text(each.size_bytes),
     )
-    return (*map(Text, plain), Text(each.state, style=_STATE_STYLES[each.state]))
+    return (
+        *(Text(printable(text)) for text in plain),
+        Text(each.state, style=_STATE_STYLES[each.state]),
+    )
 
 
 def _age(age_s: float) -> str:

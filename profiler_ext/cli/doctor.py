@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from profiler_ext.cli.choices import FAILED
+from profiler_ext.cli.printing import say
 
 HELP = "say what fits here, and what does not"
 
@@ -19,5 +20,5 @@ def _doctor(options: argparse.Namespace) -> int:
 
     findings = examine()
     for finding in findings:
-        print(finding.line())
+        say(finding.line())
     return FAILED if any(finding.is_fatal for finding in findings) else 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+
+from profiler_ext.cli.printing import say, tell
 
 HELP = "write a session in another format"
 
@@ -35,9 +36,9 @@ def _export(options: argparse.Namespace) -> int:
     session = load(options.session)
     target = options.output or _default_target(options.session, options.to)
     if isinstance(session, MergedSession):
-        print(export_ranks_as(session, options.to, target))
+        say(str(export_ranks_as(session, options.to, target)))
     else:
-        print(export_as(session, options.to, target))
+        say(str(export_as(session, options.to, target)))
     if options.to == "tensorboard":
         _print_how_to_view(target)
     return 0
@@ -47,7 +48,7 @@ def _print_how_to_view(log_dir: Path) -> None:
     from profiler_ext.exporters.tensorboard_plugin.viewing import how_to_view
 
     for sentence in how_to_view(log_dir):
-        print(f"profiler-ext: {sentence}", file=sys.stderr)
+        tell(sentence)
 
 
 def _default_target(session: Path, format: str) -> Path:

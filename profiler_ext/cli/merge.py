@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
+
+from profiler_ext.cli.printing import say, tell
 
 HELP = "put the sessions of ranks into one"
 
@@ -26,6 +27,6 @@ def _merge(options: argparse.Namespace) -> int:
     export_ranks_as(merged, "perfetto", options.output / "trace.pftrace")
     export_ranks_as(merged, "csv", options.output)
     for note in merged.notes:
-        print(f"profiler-ext: {note}", file=sys.stderr)
-    print(options.output)
+        tell(note)
+    say(str(options.output))
     return 0

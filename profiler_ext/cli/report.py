@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from profiler_ext.cli.choices import FORMATS, TABLES
+from profiler_ext.cli.printing import console, write
 
 HELP = "print where the time of a session went"
 
@@ -21,8 +21,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from profiler_ext.exporters.terminal import print_report, report
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
     from profiler_ext.exporters.wording import table_text
@@ -31,12 +29,11 @@ def _report(options: argparse.Namespace) -> int:
     session = load(options.session)
     if isinstance(session, MergedSession):
         if options.format == "text":
-            console = Console(highlight=False)
-            print_ranks_report(session, console, by=options.by, top=options.top)
+            print_ranks_report(session, console(), by=options.by, top=options.top)
         else:
-            sys.stdout.write(table_text(session.by(options.by), options.top, options.format))
+            write(table_text(session.by(options.by), options.top, options.format))
     elif options.format == "text":
-        print_report(session.analysis, Console(highlight=False), by=options.by, top=options.top)
+        print_report(session.analysis, console(), by=options.by, top=options.top)
     else:
-        sys.stdout.write(report(session.analysis, options.by, options.top, options.format))
+        write(report(session.analysis, options.by, options.top, options.format))
     return 0

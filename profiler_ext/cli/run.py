@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from profiler_ext.cli.printing import console, say, tell, write
+from profiler_ext.errors import OutputError, ReaderGoneError
 
 if TYPE_CHECKING:
     from profiler_ext.session import Session
@@ -59,23 +61,32 @@ def _run(options: argparse.Namespace) -> int:
         recompile=options.recompile,
     )
     outcome = run(request)
-    if outcome.session is not None:
-        print_session(outcome.session, output_folder(request))
-    for remark in outcome.remarks:
-        print(f"profiler-ext: {remark}", file=sys.stderr)
+    for remark in (*_printed(outcome.session, output_folder(request)), *outcome.remarks):
+        tell(remark)
     return outcome.exit_code
+
+
+def _printed(session: Session | None, folder: Path) -> tuple[str, ...]:
+    """Print a session; where that fails the exit code stays the script's, and a remark says it."""
+    try:
+        if session is not None:
+            print_session(session, folder)
+    except ReaderGoneError:
+        return ()
+    except OutputError as error:
+        return (f"{error}; what was recorded is in {folder}",)
+    return ()
 
 
 def print_session(session: Session, folder: Path) -> None:
     """Print where the time went, and the files that tell more."""
-    from rich.console import Console
-
     from profiler_ext.exporters.terminal import print_report
 
     if session.recording.settings.rank != 0:
         return
-    console = Console(highlight=False, soft_wrap=False)
-    print_report(session.analysis, console)
-    console.print(f"\nwritten to {folder}:", markup=False)
+    output = console()
+    print_report(session.analysis, output)
+    write("\n")
+    say(f"written to {folder}:")
     for name, use in _FILES.items():
-        console.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
+        output.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")

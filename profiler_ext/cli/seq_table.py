@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from profiler_ext.cli.choices import FORMATS
+from profiler_ext.cli.printing import write
 
 HELP = "print which forward a backward op has"
 
@@ -22,10 +22,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _seq_table(options: argparse.Namespace) -> int:
-    from profiler_ext.exporters.tables import csv_text, json_text, markdown_text, seq_text
+    from profiler_ext.exporters.tables import (
+        json_text,
+        markdown_text,
+        printed_csv,
+        seq_text,
+    )
     from profiler_ext.joint_table import load_example, seq_table
 
-    writers = {"text": seq_text, "csv": csv_text, "json": json_text, "md": markdown_text}
+    writers = {"text": seq_text, "csv": printed_csv, "json": json_text, "md": markdown_text}
     model, inputs = load_example(options.example)
-    sys.stdout.write(writers[options.format](seq_table(model, inputs)))
+    write(writers[options.format](seq_table(model, inputs)))
     return 0

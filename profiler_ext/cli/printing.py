@@ -1,0 +1,129 @@
+"""Owns what commands print, and what happens where it cannot be printed.
+
+A closed or full standard output is an error in one sentence, a reader that has gone none at
+all. What an encoding lacks is escaped. Each text is flushed by itself: in ``run`` the same
+stream is the script's own, and what fails of ours must not fail again when Python ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, cast
+
+from profiler_ext.errors import OutputError, ReaderGoneError
+from profiler_ext.printable import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def write(text: str) -> None:
+    """Print a text that is clean already.
+
+    Raises:
+        OutputError: Standard output is closed or full.
+        ReaderGoneError: Nobody reads it any more.
+    """
+    try:
+        _put(sys.stdout, text)
+    except (OSError, ValueError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise ReaderGoneError("nobody reads standard output any more") from error
+        reason = getattr(error, "strerror", None) or "it is closed"
+        raise OutputError(f"cannot write to standard output: {reason}") from error
+
+
+def say(line: str) -> None:
+    """Print one line; a program that reads it gets it as it is, a terminal without controls.
+
+    Raises:
+        OutputError: Standard output is closed or full.
+    """
+    write((printable(line) if _is_terminal(sys.stdout) else line) + "\n")
+
+
+def tell(sentence: str) -> None:
+    """Print a sentence about the run on standard error; where that fails, nobody can be told."""
+    with suppress(OSError, ValueError):
+        _put(sys.stderr, f"profiler-ext: {printable(sentence)}\n")
+
+
+def tell_usage(text: str) -> None:
+    """Print what the argument parser has to say on standard error."""
+    with suppress(OSError, ValueError):
+        _put(sys.stderr, text)
+
+
+def console(file_width: int | None = None) -> Console:
+    """Return a console that prints on standard output.
+
+    Args:
+        file_width: how wide lines may be where standard output is a file or a pipe; by default
+            as wide as a terminal.
+    """
+    from rich.console import Console
+
+    made = Console(file=cast(IO[str], _Printed()), highlight=False)
+    if file_width is not None and not made.is_terminal:
+        made.width = file_width
+    return made
+
+
+class _Printed(io.TextIOBase):
+    """Standard output as a console writes to it: every text goes through :func:`write`."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return _encoding(sys.stdout)
+
+    def isatty(self) -> bool:
+        return _is_terminal(sys.stdout)
+
+    def write(self, text: str) -> int:
+        write(text)
+        return len(text)
+
+
+def _put(stream: IO[str] | None, text: str) -> None:
+    if stream is None:
+        raise OSError(errno.EBADF, "it is closed")
+    stream.flush()  # what others wrote; where that fails, it is theirs to tell
+    encoding = _encoding(stream)
+    try:
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError), _leading_nowhere(stream):
+            stream.flush()
+        raise
+
+
+@contextmanager
+def _leading_nowhere(stream: IO[str]) -> Iterator[None]:
+    """Let a stream lead nowhere meanwhile, so that what is left in it can be dropped."""
+    number = stream.fileno()
+    kept = os.dup(number)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, number)
+        yield
+    finally:
+        os.dup2(kept, number)
+        os.close(nowhere)
+        os.close(kept)
+
+
+def _encoding(stream: IO[str] | None) -> str:
+    return getattr(stream, "encoding", None) or "utf-8"
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False
