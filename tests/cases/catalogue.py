@@ -8,10 +8,21 @@ from tests.cases import (
     cycles,
     kernels,
     optimizers,
+    ranks,
     recomputing,
     regions,
     replays,
 )
 
-THEMES = (architectures, replays, kernels, optimizers, recomputing, regions, cycles, autograd)
+THEMES = (
+    architectures,
+    replays,
+    kernels,
+    optimizers,
+    recomputing,
+    regions,
+    cycles,
+    autograd,
+    ranks,
+)
 CASES = {case.__name__: case for theme in THEMES for case in theme.CASES}

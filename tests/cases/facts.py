@@ -92,6 +92,12 @@ FACTS = {
         Fact(op, phase, (_GELU,), tuple(m for m in _of_linears(4) if ".mlp." in m))
         for op, phase in (("aten.addmm.default", "forward"), ("aten.mm.default", "backward"))
     ),
+    "ddp_buckets": (
+        Fact("aten.addmm.default", "forward", _LINEAR_LINES, _of_linears(4)),
+        Fact(
+            "aten.mm.default", "backward", (*_LINEAR_LINES, "self.head("), (*_of_linears(4), "head")
+        ),
+    ),
     "cudagraphs": (
         *_of_gpt(2),
         Fact(_COPY, "forward", ("def forward(self, tokens, targets):",)),

@@ -42,6 +42,31 @@ def ddp(device):
     return Case(step, phases=FULL)
 
 
+def ddp_buckets(device):
+    """A layer fills a bucket, so there are equal graphs; gradients of two batches are added up.
+
+    One rank is enough for that, and needs one GPU.
+    """
+    backend = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    torch.manual_seed(0)
+    model = GPT(layers=4, width=160).to(device)
+    parallel = DistributedDataParallel(model, bucket_cap_mb=1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    compiled, inputs = torch.compile(parallel), tokens(device)
+
+    def step():
+        for is_last in (False, True):
+            parallel.require_backward_grad_sync = is_last
+            with torch.autocast(device, torch.bfloat16):
+                loss = compiled(*inputs)
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Case(step, phases=FULL)
+
+
 def fsdp2(device):
     mesh = join(device)
     model = GPT(layers=4).to(device)
@@ -97,3 +122,4 @@ def traced_fsdp(device):
 
 RANKED = {case.__name__: case for case in (ddp, fsdp2, tensor_parallel, traced_fsdp)}
 RANKS = 2
+CASES = (ddp_buckets,)
