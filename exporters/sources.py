@@ -1,20 +1,25 @@
 """Owns the text of source files: whole where the recorded lines still stand in it, else in parts.
 
 A session keeps only the lines of its stacks. A file of this machine is trusted to be the one
-that ran when every recorded line still reads the same there. Only Python files are read: a path
-in a trace comes from somebody else, and what is read may end in a report that is passed on.
+that ran when every recorded line still reads the same there. A path in a trace comes from
+somebody else, and what is read may end in a report that is passed on: so only Python files are
+read, under the roots of the user who reads, and through no link that leaves them.
 """
 
 from __future__ import annotations
 
+import io
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiler_ext.paths import reading_roots
 from profiler_ext.records import Analysis, Frame, Place, Settings
+from profiler_ext.regular import read_regular
 
 _LARGEST_BYTES = 8_000_000
+_NOT_HERE = "the file is not here, or under no --root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +72,43 @@ def is_users_own(path: str, settings: Settings) -> bool:
     return not Path(path).is_absolute() or _is_under(path, settings.user_roots)
 
 
-def read_texts(paths: Iterable[str], settings: Settings) -> dict[str, str]:
-    """Read the Python files that are on this machine.
+def read_texts(
+    paths: Iterable[str], settings: Settings, roots: Iterable[str | Path] = ()
+) -> dict[str, str]:
+    """Read the Python files that are on this machine, under the roots of the user who reads.
 
     Args:
-        paths: recorded paths; a relative one is looked for under the user's roots.
-        settings: whose roots count.
+        paths: recorded paths; a relative one, and one under a recorded root of the user who
+            recorded, is looked for under each root.
+        settings: what was recorded.
+        roots: folders that the user who reads has named; the working folder and the
+            interpreter's library are roots as well.
 
     Returns:
-        Path to text, without what is not there, not readable or no Python file.
+        Path to text, without what is not there, not under a root, or no Python file.
     """
-    texts = ((path, _read(path, settings)) for path in paths)
+    known = reading_roots(roots)
+    texts = ((path, _read(path, settings, known)) for path in paths)
     return {path: text for path, text in texts if text is not None}
 
 
-def sources_here(*analyses: Analysis) -> dict[str, str]:
-    """Return the text of the recorded source files that are on this machine, by path."""
+def sources_here(analyses: Iterable[Analysis], roots: Iterable[str | Path] = ()) -> dict[str, str]:
+    """Return the text of the recorded source files that may be read here, by path.
+
+    Args:
+        analyses: whose files.
+        roots: folders that the user who reads has named.
+    """
     found: dict[str, str] = {}
     for analysis in analyses:
-        found |= read_texts(recorded_lines(analysis), analysis.recording.settings)
+        found |= read_texts(recorded_lines(analysis), analysis.recording.settings, roots)
     return found
 
 
 def _source_file(path: str, known: Mapping[int, str], text: str | None) -> SourceFile:
     recorded = dict(sorted(known.items()))
     if text is None:
-        return SourceFile(path, recorded, "the file is not on this machine")
+        return SourceFile(path, recorded, _NOT_HERE)
     lines = dict(enumerate(text.removesuffix("\n").split("\n"), start=1))
     doubt = next(filter(None, (_doubt(*each, lines) for each in recorded.items())), "")
     return SourceFile(path, recorded, doubt) if doubt else SourceFile(path, lines)
@@ -118,14 +134,29 @@ def _is_under(path: str, roots: Iterable[str]) -> bool:
     return any(path.startswith(root.rstrip("/\\") + sep) for root in roots for sep in "/\\")
 
 
-def _read(path: str, settings: Settings) -> str | None:
-    if not path.endswith(".py"):
-        return None
-    for place in (Path(root, path) for root in (settings.user_roots or ("",))):
-        try:
-            if place.is_file() and place.stat().st_size <= _LARGEST_BYTES:
-                with tokenize.open(place) as file:
-                    return file.read()
-        except (OSError, SyntaxError, ValueError):  # not readable as Python: as good as absent
-            continue
-    return None
+def _read(path: str, settings: Settings, roots: Sequence[Path]) -> str | None:
+    elsewhere = (root / each for each in _relative(path, settings) for root in roots)
+    texts = (_text(place, roots) for place in (Path(path), *elsewhere))
+    return next((text for text in texts if text is not None), None)
+
+
+def _relative(path: str, settings: Settings) -> tuple[str, ...]:
+    """Return the path from the root of the user who recorded it."""
+    if not Path(path).is_absolute():
+        return (path,)
+    inner = (root.rstrip("/\\") for root in settings.user_roots if _is_under(path, (root,)))
+    return tuple(dict.fromkeys(path[len(root) + 1 :] for root in inner))
+
+
+def _text(place: Path, roots: Sequence[Path]) -> str | None:
+    """Return the text of a Python file that lies under a root, with every link resolved."""
+    try:
+        real = place.resolve(strict=True)
+        if real.suffix != ".py" or not any(real.is_relative_to(root) for root in roots):
+            return None
+        data = read_regular(real, _LARGEST_BYTES)
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        text = io.TextIOWrapper(io.BytesIO(data), encoding).read()
+    except (OSError, RuntimeError, SyntaxError, LookupError, ValueError):
+        return None  # not readable as Python: as good as absent
+    return None if "\0" in text else text

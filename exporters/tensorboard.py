@@ -10,7 +10,7 @@ ops and line, and the modules. No other reader should be given this copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,13 +41,16 @@ _OPS_SHOWN = 3
 _APART_NS = 4
 
 
-def export_tensorboard(analysis: Analysis, log_dir: Path, worker: str) -> Path:
+def export_tensorboard(
+    analysis: Analysis, log_dir: Path, worker: str, roots: Iterable[str | Path] = ()
+) -> Path:
     """Write what TensorBoard shows: a copy of the trace for torch-tb-profiler, and our view's data.
 
     Args:
         analysis: what to write.
         log_dir: the folder to give to ``tensorboard --logdir``, or one below it for each run.
         worker: the plugin's name for the process, such as ``rank0``.
+        roots: further folders from which source may be shown.
 
     Returns:
         The copy of the trace.
@@ -60,7 +63,7 @@ def export_tensorboard(analysis: Analysis, log_dir: Path, worker: str) -> Path:
         raise UsageError(f'worker "{worker}" cannot name a file; use letters, digits, _ and -')
     path = log_dir / f"{worker}{SUFFIX}"
     write_trace(path, analysis.recording.trace.header, _events(analysis))
-    write_attribution(analysis, log_dir, worker)
+    write_attribution(analysis, log_dir, worker, roots)
     return path
 
 

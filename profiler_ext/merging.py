@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from profiler_ext.attribution.clocks import Clock, set_clocks
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.records import Analysis, Trace
-from profiler_ext.session import FILE_NAME, Session, format_of
+from profiler_ext.session import FILE_NAME, Roots, Session, format_of
 from profiler_ext.session import load as load_one
 from profiler_ext.tabled import Tabled
 
@@ -46,6 +46,11 @@ class MergedSession(Tabled):
         if twice := sorted({str(rank) for rank in ranks if ranks.count(rank) > 1}):
             raise UsageError(f"two sessions are of rank {', '.join(twice)}; give one of each rank")
         self.sessions = tuple(sorted(sessions, key=lambda s: s.recording.settings.rank))
+
+    @property
+    def roots(self) -> tuple[str | Path, ...]:
+        """Folders from which source may be shown, of all sessions."""
+        return tuple(dict.fromkeys(root for session in self.sessions for root in session.roots))
 
     @cached_property
     def clocks(self) -> tuple[Clock, ...]:
@@ -96,7 +101,8 @@ class MergedSession(Tabled):
         from profiler_ext.exporters import annotate, sources
 
         analyses = self.of_rank(rank)
-        return annotate.annotate(analyses, sources.sources_here(*analyses), files, format, width)
+        texts = sources.sources_here(analyses, self.roots)
+        return annotate.annotate(analyses, texts, files, format, width)
 
     def by(self, name: str) -> pd.DataFrame:
         """Return the summing table of a name: ``line``, ``module``, ``op``, ...
@@ -165,11 +171,13 @@ def merge(sessions: Sequence[Session]) -> MergedSession:
     return MergedSession(sessions)
 
 
-def load(path: str | Path) -> Session | MergedSession:
+def load(path: str | Path, roots: Roots = ()) -> Session | MergedSession:
     """Read a session, or those of all ranks, without importing torch.
 
     Args:
         path: a folder that ``profiler-ext run`` wrote, or a trace file.
+        roots: folders from which source may be shown, besides the working folder and the
+            interpreter's library; those that the recording names are only names.
 
     Returns:
         The session; for a folder of ranks the merged one.
@@ -177,10 +185,11 @@ def load(path: str | Path) -> Session | MergedSession:
     Raises:
         TraceError: There is no readable trace.
     """
+    own = tuple(roots)
     folders = rank_folders(Path(path))
     if folders and not (Path(path) / FILE_NAME).is_file():
-        return merge([load_one(folder) for folder in folders])
-    return load_one(path)
+        return merge([load_one(folder, own) for folder in folders])
+    return load_one(path, own)
 
 
 def rank_folders(folder: Path) -> list[Path]:
@@ -211,7 +220,8 @@ def export_ranks_as(merged: MergedSession, format: str, path: Path) -> Path:
         export_ranks(merged.analyses, path)
     elif format == "tensorboard":
         for analysis in merged.analyses:
-            export_tensorboard(analysis, path, f"rank{analysis.recording.settings.rank}")
+            worker = f"rank{analysis.recording.settings.rank}"
+            export_tensorboard(analysis, path, worker, merged.roots)
     else:
         write = tables.write_csv if format == "csv" else tables.write_parquet
         for name in ("launches", "attribution", "coverage", "graphs"):

@@ -8,6 +8,8 @@ import os
 import site
 import sys
 import sysconfig
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -20,9 +22,17 @@ def _roots(working: str, script: str) -> tuple[tuple[str, str], ...]:
         ("<stdlib>", sysconfig.get_path("stdlib")),
         ("<script>", script),
         ("<working>", working),
-        ("<home>", str(Path.home())),
+        ("<home>", _home()),
     ]
     return tuple((token, folder.rstrip(os.sep)) for token, folder in candidates if len(folder) > 1)
+
+
+def _home() -> str:
+    """Return the user's home folder, ``"/"`` where there is none."""
+    try:
+        return str(Path.home())
+    except RuntimeError:
+        return os.sep
 
 
 def _working_folder() -> str:
@@ -98,6 +108,28 @@ def library_roots() -> tuple[str, ...]:
     return tuple(dict.fromkeys(root for token, root in _current_roots() if token in own))
 
 
+def reading_roots(given: Iterable[str | Path] = ()) -> tuple[Path, ...]:
+    """Return the folders from which the text of source files may be shown, links resolved.
+
+    A file that somebody hands over can name any path of this machine. What is shown may be
+    passed on, so only the reading user says from where: never a root that the file names.
+
+    Args:
+        given: what the user named.
+
+    Returns:
+        These first, then the working folder, unless it was removed, and the interpreter's library.
+    """
+    folders = [Path(folder) for folder in given]
+    with suppress(OSError):  # it was removed
+        folders.append(Path.cwd())
+    library = map(Path, library_roots())
+    return tuple(dict.fromkeys(folder.resolve() for folder in (*folders, *library)))
+
+
 def user_roots() -> tuple[str, ...]:
     """Return the folders whose files are the user's own: the script's and the working folder."""
-    return tuple(dict.fromkeys((script_folder(), _working_folder())))
+    folders = [script_folder()]
+    with suppress(OSError):  # it was removed
+        folders.append(str(Path.cwd()))
+    return tuple(dict.fromkeys(folders))

@@ -173,7 +173,8 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
             settings=settings,
             gaps=capture.gaps if capture else (),
         )
-        self.sessions.append(Session(recording, capture.learn if capture else None))
+        learn = capture.learn if capture else None
+        self.sessions.append(Session(recording, learn, _source_roots(recording)))
         if self._on_session is not None:
             self._on_session(self)
 
@@ -200,6 +201,13 @@ _RECORDING = (
     torch.profiler.ProfilerAction.RECORD,
     torch.profiler.ProfilerAction.RECORD_AND_SAVE,
 )
+
+
+def _source_roots(recording: Recording) -> tuple[str, ...]:
+    """Return the folders of the source that this process ran, and of the code that torch made."""
+    modules = (graph.output_module for graph in recording.graphs)
+    folders = dict.fromkeys(str(Path(module).parent) for module in modules if module)
+    return (*recording.settings.user_roots, *folders)
 
 
 def _asks_for_cpu_only(torch_options: dict[str, Any]) -> bool | None:

@@ -5,7 +5,7 @@ Nothing here needs torch. Tables and exports are made when they are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.tables import Filters
 
 FILE_NAME = "session.pt.trace.json.gz"
+Roots = Iterable[str | Path]
 
 
 class Session(Tabled):
@@ -29,18 +30,26 @@ class Session(Tabled):
 
     Attributes:
         recording: what was recorded.
+        roots: folders from which source may be shown, besides the working folder and the
+            interpreter's library.
     """
 
     def __init__(
-        self, recording: Recording, on_analysis: Callable[[Analysis], None] | None = None
+        self,
+        recording: Recording,
+        on_analysis: Callable[[Analysis], None] | None = None,
+        roots: Roots = (),
     ) -> None:
         """Make a session of a recording; attribution runs when it is first needed.
 
         Args:
             recording: what was recorded.
             on_analysis: called once with what attribution found.
+            roots: folders from which source may be shown; those that the recording names
+                are only names.
         """
         self.recording = recording
+        self.roots = tuple(roots)
         self._on_analysis = on_analysis
 
     @cached_property
@@ -98,7 +107,7 @@ class Session(Tabled):
         """Return source with its time in the margin; see ``profiler-ext annotate``."""
         from profiler_ext.exporters import annotate, sources
 
-        texts = sources.sources_here(self.analysis)
+        texts = sources.sources_here([self.analysis], self.roots)
         return annotate.annotate([self.analysis], texts, files, format, width)
 
     def _repr_html_(self) -> str:
@@ -130,11 +139,13 @@ class Session(Tabled):
         return self.export(Path(folder) / FILE_NAME)
 
 
-def load(path: str | Path) -> Session:
+def load(path: str | Path, roots: Roots = ()) -> Session:
     """Read a session without importing torch.
 
     Args:
         path: a folder that ``profiler-ext run`` wrote, or a trace file.
+        roots: folders from which source may be shown, besides the working folder and the
+            interpreter's library.
 
     Returns:
         The session.
@@ -150,7 +161,7 @@ def load(path: str | Path) -> Session:
                 "or a trace file"
             )
         place = place / FILE_NAME
-    return Session(read_recording(place))
+    return Session(read_recording(place), roots=roots)
 
 
 def format_of(path: Path) -> str:
@@ -203,13 +214,14 @@ def _chrome(session: Session, path: Path) -> Path:
 def _tensorboard(session: Session, path: Path) -> Path:
     from profiler_ext.exporters.tensorboard import export_tensorboard
 
-    return export_tensorboard(session.analysis, path, f"rank{session.recording.settings.rank}")
+    worker = f"rank{session.recording.settings.rank}"
+    return export_tensorboard(session.analysis, path, worker, session.roots)
 
 
 def _html(session: Session, path: Path) -> Path:
     from profiler_ext.exporters.html import export_html
 
-    export_html(session.analysis, path)
+    export_html(session.analysis, path, session.roots)
     return path
 
 

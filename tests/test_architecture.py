@@ -24,10 +24,11 @@ ALLOWED = {
     "printable": "",
     "progress": "",
     "records": "",
+    "regular": "",
     "writing": "errors",
     "kineto": "errors records writing",
     "attribution": "kineto records",
-    "store": "errors records writing",
+    "store": "errors records regular writing",
     "torch_compat": "errors guard",
     "capture": "errors guard kineto paths records store torch_compat",
     "warmup": "attribution kineto records torch_compat",
@@ -48,7 +49,7 @@ ALLOWED = {
     "printable store torch_compat",
     "__main__": "cli",
     "__init__": "autostart joint_table merging profiler session switch",
-    "exporters": "errors kineto paths peaks printable records writing",
+    "exporters": "errors kineto paths peaks printable records regular writing",
 }
 # The rooms within capture: each may import those before it, and the files beside them.
 CAPTURE = ("nodes", "sites", "told", "graphs", "hooks")

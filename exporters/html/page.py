@@ -55,19 +55,20 @@ _LIBRARY = (
 _TEXT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def export_html(analysis: Analysis, path: Path) -> None:
+def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> None:
     """Write the report as one self-contained page.
 
-    Source files and generated code are read from this machine, where they are.
+    Source files and generated code are read from this machine, under the user's roots.
 
     Args:
         analysis: what attribution found.
         path: the file; replaced when it is there.
+        roots: further folders from which source may be shown.
 
     Raises:
         OutputError: The file cannot be written.
     """
-    texts = read_texts(wanted_files(analysis), analysis.recording.settings)
+    texts = read_texts(wanted_files(analysis), analysis.recording.settings, roots)
     page = html_text(analysis, texts)
     with replacing(path) as file:
         file.write(page.encode("utf-8", "backslashreplace"))

@@ -56,13 +56,16 @@ _IDENTITY = {
 }
 
 
-def write_attribution(analysis: Analysis, log_dir: Path, worker: str) -> Path:
+def write_attribution(
+    analysis: Analysis, log_dir: Path, worker: str, roots: Iterable[str | Path] = ()
+) -> Path:
     """Write what the view shows of an analysis.
 
     Args:
         analysis: what to write.
         log_dir: the folder to give to ``tensorboard --logdir``, or one below it.
         worker: what to call the process, such as ``rank0``.
+        roots: further folders from which source may be shown.
 
     Returns:
         The file that was written.
@@ -72,14 +75,14 @@ def write_attribution(analysis: Analysis, log_dir: Path, worker: str) -> Path:
     """
     path = log_dir / f"{worker}{SUFFIX}"
     with replacing(path) as file:
-        file.write(encoded(document_of(analysis)))
+        file.write(encoded(document_of(analysis, roots)))
     return path
 
 
-def document_of(analysis: Analysis) -> Document:
-    """Return what the view shows of an analysis."""
+def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
+    """Return what the view shows of an analysis; ``roots`` are for source files."""
     found = {by: _Table.of(analysis, by) for by in _IDENTITY}
-    files = _timed_files(analysis, found["line"])
+    files = _timed_files(analysis, found["line"], roots)
     number_of = {file.path: number for number, file in enumerate(files)}
     fusions, parts = _made_of(analysis, found)
     return Document(
@@ -137,9 +140,11 @@ def _accounts(analysis: Analysis) -> Iterable[Account]:
         yield Account(printable(ledger_label(row)), row["duration_ns"])
 
 
-def _timed_files(analysis: Analysis, lines: _Table) -> list[SourceFile]:
+def _timed_files(
+    analysis: Analysis, lines: _Table, roots: Iterable[str | Path]
+) -> list[SourceFile]:
     timed = dict.fromkeys(row["file"] for row in lines.records if row["file"])
-    files = source_files(analysis, read_texts(timed, analysis.recording.settings))
+    files = source_files(analysis, read_texts(timed, analysis.recording.settings, roots))
     return [file for file in files if file.path in timed]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from profiler_ext.cli.choices import add_roots
 from profiler_ext.cli.printing import console, write
 
 HELP = "print source with time in the margin"
@@ -18,6 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="default: all that took time")
     parser.add_argument("--rank", type=int, metavar="N", help="of several ranks only this one")
     parser.add_argument("--format", choices=("text", "json"), default="text")
+    add_roots(parser)
     parser.set_defaults(command=_annotate)
 
 
@@ -26,10 +28,10 @@ def _annotate(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.sources import sources_here
     from profiler_ext.merging import MergedSession, load
 
-    session = load(options.session)
+    session = load(options.session, options.roots)
     merged = session if isinstance(session, MergedSession) else MergedSession([session])
     analyses = merged.of_rank(options.rank)
-    texts = sources_here(*analyses)
+    texts = sources_here(analyses, options.roots)
     if options.format == "text":
         print_annotated(analyses, console(_FILE_WIDTH), texts, options.files)
     else:

@@ -39,7 +39,7 @@ def _attach(options: argparse.Namespace) -> int:
     check_folder(options.output, force=options.force)
     store = open_store(options.cache_dir)
     attached = attach(read_recording(options.trace), store, options.root)
-    session = Session(attached.recording)
+    session = Session(attached.recording, roots=[options.root])
     write_all(session, options.output)
     print_session(session, options.output)
     for file in attached.missing:

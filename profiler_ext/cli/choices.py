@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+
 FAILED = 2
 READER_GONE = 141
 """What a shell says of a program that wrote into a closed pipe."""
 FORMATS = ("text", "csv", "json", "md")
 TABLES = ("line", "module", "op", "kernel", "phase", "link")
+
+
+def add_roots(parser: argparse.ArgumentParser) -> None:
+    """Let the user say from which folders source may be shown."""
+    parser.add_argument(
+        "--root",
+        dest="roots",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="DIR",
+        help="show source from this folder too, besides the working folder and Python's library",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from profiler_ext.cli.choices import add_roots
 from profiler_ext.cli.printing import say, tell
 
 HELP = "write a session in another format"
@@ -26,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
     parser.add_argument("--to", choices=FORMATS, required=True)
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="default: beside DIR")
+    add_roots(parser)
     parser.set_defaults(command=_export)
 
 
@@ -33,7 +35,7 @@ def _export(options: argparse.Namespace) -> int:
     from profiler_ext.merging import MergedSession, export_ranks_as, load
     from profiler_ext.session import export_as
 
-    session = load(options.session)
+    session = load(options.session, options.roots)
     target = options.output or _default_target(options.session, options.to)
     if isinstance(session, MergedSession):
         say(str(export_ranks_as(session, options.to, target)))

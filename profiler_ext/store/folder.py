@@ -15,16 +15,17 @@ from pathlib import Path
 
 from profiler_ext.errors import StoreError
 from profiler_ext.records import Provenance
+from profiler_ext.regular import read_regular
 from profiler_ext.store.counts import Counts, counts_from_bytes, counts_to_bytes
-from profiler_ext.store.encoding import EntryState, from_bytes, state_of
+from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
 from profiler_ext.store.own_files import (
+    COUNTS_BYTES,
     COUNTS_SUFFIX,
     SHARD,
     SUFFIX,
     StoredFile,
     has_header,
     own_files,
-    read_regular,
     remove,
 )
 from profiler_ext.writing import replacing
@@ -51,7 +52,7 @@ class Store:
         A damaged or older one is to be replaced; a newer one is somebody else's.
         """
         try:
-            data = read_regular(self._path(key, dynamo_digest))
+            data = read_regular(self._path(key, dynamo_digest), INFLATED_LIMIT_BYTES)
         except OSError:
             return False
         return state_of(data) in (EntryState.OK, EntryState.NEWER)
@@ -76,7 +77,7 @@ class Store:
             StoreError: It cannot be read; the message names the file.
         """
         try:
-            record = from_bytes(read_regular(path))
+            record = from_bytes(read_regular(path, INFLATED_LIMIT_BYTES))
         except (OSError, StoreError) as error:
             raise StoreError(f"{path.name}: {error}") from error
         with suppress(OSError):  # a folder that may only be read serves as well
@@ -100,7 +101,7 @@ class Store:
         """
         path = self._counts_path(digest, device)
         try:
-            found = counts_from_bytes(read_regular(path))
+            found = counts_from_bytes(read_regular(path, COUNTS_BYTES))
         except FileNotFoundError:
             return ()
         except (OSError, StoreError) as error:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from profiler_ext.errors import StoreError
 from profiler_ext.records import CallSite, Provenance
-from profiler_ext.store.encoding import EntryState, from_bytes, state_of
-from profiler_ext.store.own_files import StoredFile, read_regular
+from profiler_ext.regular import read_regular
+from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
+from profiler_ext.store.own_files import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def describe(file: StoredFile) -> Listed:
 
 def _read(file: StoredFile) -> tuple[EntryState, Provenance | None]:
     try:
-        data = read_regular(file.path)
+        data = read_regular(file.path, INFLATED_LIMIT_BYTES)
     except OSError:
         return EntryState.DAMAGED, None
     try:

@@ -7,7 +7,6 @@ may hold what others put there, and its path may lead to what is not a store at 
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
@@ -22,11 +21,9 @@ from profiler_ext.store.encoding import MAGIC
 
 SUFFIX = ".pxpr"
 COUNTS_SUFFIX = ".counts.json"
-_RECORD_BYTES = 256 << 20
-"""As much as a record may inflate to; what is larger is cut off, and so is damaged."""
 SHARD = 2
 """How many characters of a key name the folder of its files."""
-_COUNTS_BYTES = 1 << 20
+COUNTS_BYTES = 1 << 20
 """More than any graph's counts of library calls take."""
 _NAME = re.compile(
     r"(?P<leftover>\.?)(?P<key>[^\W_]+)"
@@ -111,19 +108,6 @@ def remove(file: StoredFile) -> bool:
         raise OutputError(f"cannot remove {file.path}: {error.strerror}") from error
 
 
-def read_regular(path: Path) -> bytes:
-    """Read a file that is one: a pipe or a device would be waited for without end.
-
-    Raises:
-        OSError: It cannot be read, or is something else.
-    """
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
-        return file.read(_RECORD_BYTES)
-
-
 @contextmanager
 def _opened(folder: Path, root: int | None = None) -> Iterator[int]:
     handle = os.open(folder if root is None else folder.name, _FOLDER_FLAGS, dir_fd=root)
@@ -152,7 +136,7 @@ def _is_ours(handle: int, file: StoredFile) -> bool:
         return False
     if COUNTS_SUFFIX not in file.path.name:
         return os.pread(handle, len(MAGIC), 0) == MAGIC
-    data = os.pread(handle, _COUNTS_BYTES, 0)
+    data = os.pread(handle, COUNTS_BYTES, 0)
     return data.startswith(COUNTS_HEADER) if file.is_leftover else is_counts(data)
 
 

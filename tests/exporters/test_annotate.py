@@ -35,7 +35,7 @@ forward  backward   line  code
 """
 RECORDED = """\
 model.py: 140 us in 1 step
-only the recorded lines are known: the file is not on this machine
+only the recorded lines are known: the file is not here, or under no --root
 forward  backward   line  code
 50.0 us   50.0 us     12  h = self.up(x)
 """

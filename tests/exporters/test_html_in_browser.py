@@ -130,7 +130,7 @@ def test_source_far_from_any_time_can_be_left_out(page):
 
 def test_source_that_is_not_there_is_said_so(page):
     page.select_option("select", label="train.py (0 ns)")
-    assert "the file is not on this machine" in page.inner_text("#source")
+    assert "the file is not here, or under no --root" in page.inner_text("#source")
     assert texts(page, ".source .row:not(.head) code") == ["loss = model(x, y)"]
 
 
