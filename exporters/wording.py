@@ -60,6 +60,7 @@ _REASONS: Mapping[str, str] = {
     GapReason.AMBIGUOUS_EXTERN_RUN: "library calls with an open boundary",
     GapReason.WRAPPER_GLUE: "glue of the generated wrapper",
     GapReason.AUTOTUNING: "autotuning",
+    GapReason.COMPILING: "ops on fake tensors and constants while compiling",
     GapReason.NO_SOURCE_LINE: "no source line",
     GapReason.STALE_SOURCE_LINE: "source changed since compiled",
     GapReason.TRACED_GRADIENT: "gradient taken inside the graph, not linked",

@@ -15,7 +15,7 @@ from profiler_ext.attribution.nesting import Nesting
 from profiler_ext.attribution.phases import CallContext
 from profiler_ext.attribution.sequence import ForwardLinks
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, Ints, ModuleFrame
+from profiler_ext.records import Events, GapReason, Ints, ModuleFrame
 
 _Order = tuple[int, int]
 """When the CPU enqueued it, then when the device ran it: a replay enqueues all at once."""
@@ -32,7 +32,7 @@ class GraphCall:
         context: where it was called.
         units: what it ran, in enqueue order.
         launches: for each unit its launches, in enqueue order.
-        trials: launches of autotuning inside the call.
+        trials: launches of compile work inside the call, each with what it was.
         place: which call it is within one run of a compiled function, and of how many.
         graph: the index of its graph that the process noted, ``None`` where it noted none.
         run: the run of a compiled frame that it belongs to, a backward to that of its forward.
@@ -44,7 +44,7 @@ class GraphCall:
     context: CallContext
     units: tuple[Unit, ...]
     launches: tuple[tuple[int, ...], ...]
-    trials: tuple[int, ...]
+    trials: tuple[tuple[int, GapReason], ...]
     place: tuple[int, int] = (0, 1)
     graph: int | None = None
     run: int | None = None
@@ -86,6 +86,7 @@ class Surroundings:
         self.run = nearest(np.logical_or.reduce([at == np.arange(len(at)) for at in runs]))
         self.optimizer = nearest(ask(events.name, classify.is_optimizer))
         self._compiling = nearest(ask(events.name, classify.is_compiling))
+        self._benchmarking = ask(events.name, classify.is_benchmarking)
         self.compiles = bool((self._compiling != NO_ROW).any())
         self._modules = modules or {}
         self._contexts: dict[CallContext, CallContext] = {}
@@ -103,6 +104,11 @@ class Surroundings:
         depth = self.nesting.depth
         inner: Flags = take(depth, compiling, NO_ROW) > take(depth, marker, NO_ROW)
         return inner
+
+    def compile_work(self, row: int) -> GapReason:
+        """Return what a row of compile work is: a trial that Inductor times, or any other."""
+        is_timed = self._benchmarking[self._compiling[row]]
+        return GapReason.AUTOTUNING if is_timed else GapReason.COMPILING
 
     def context(self, marker: int, forward: int | None, links: ForwardLinks) -> CallContext:
         """Return where a graph was called.
@@ -227,7 +233,10 @@ def _call(
         context=around.context(marker, forward, links),
         units=tuple(unit for unit, _ in units),
         launches=tuple(own for _, own in units),
-        trials=tuple(launches[trial].tolist()),
+        trials=tuple(
+            (launch, around.compile_work(int(enqueued.cpu[launch])))
+            for launch in launches[trial].tolist()
+        ),
         place=places[marker],
         graph=around.graph(marker),
         run=run,

@@ -55,8 +55,8 @@ class CompiledJudge:
                 self._table.give(own, self._runner_verdict(found, unit, own_work[at]))
             else:
                 self._judge_unit(found, unit, match, own, wrong)
-        for launch in found.call.trials:
-            self._give_gap(found, launch, GapReason.AUTOTUNING, None)
+        for launch, gap in found.call.trials:
+            self._give_gap(found, launch, gap, None)
 
     def _judge_unit(
         self, found: Invocation, unit: Unit, match: Match, own: Sequence[int], wrong: set[int]

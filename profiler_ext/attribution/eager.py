@@ -53,7 +53,7 @@ class EagerJudge:
         phase, forward_op, evidence = self._phase(cpu)
         op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
         if self._trial[launch]:
-            return gap_place(GapReason.AUTOTUNING, phase, op=op), ""
+            return gap_place(self._around.compile_work(cpu), phase, op=op), ""
         if op is None:
             return gap_place(self._no_op(launch), phase), ""
         module = self._module(cpu)

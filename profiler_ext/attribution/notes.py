@@ -60,6 +60,10 @@ _REMEDIES = {
         "them; please report the failure that is named below"
     ),
     GapReason.AUTOTUNING: "are trials of autotuning; profile after a warm-up step",
+    GapReason.COMPILING: (
+        "ran while torch compiled, on fake tensors or to fold constants; profile after a warm-up "
+        "step"
+    ),
 }
 
 

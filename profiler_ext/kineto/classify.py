@@ -14,6 +14,7 @@ _GENERATED = re.compile(
     r"triton_(?:[a-z]+_)?fused_|triton_(?:poi|red|per|for|tem|mix|split_scan)_|cpp_fused_"
 )
 _DISPATCHED_OP = re.compile(r"[A-Za-z_]\w*::[A-Za-z_][\w.]*")
+_BENCHMARKING = re.compile(r"^CachingAutotuner\.|benchmark|autotuning|do_bench")
 _NOT_DISPATCHED = ("autograd::", "torch::autograd::")
 
 
@@ -104,12 +105,21 @@ def is_step(name: str) -> bool:
 
 
 def is_compiling(name: str) -> bool:
-    """Tell whether the event is compile work, so that launches within it are trials.
+    """Tell whether the event is compile work, so that launches within it are not the model's.
 
     CUDA graphs are warmed up and recorded inside a timed range too; those run the model.
     """
     timed = name.endswith("(dynamo_timed)") and "cudagraph" not in name
     return timed or name.startswith("CachingAutotuner.")
+
+
+def is_benchmarking(name: str) -> bool:
+    """Tell whether compile work is a trial: Inductor times kernels on real memory to choose one.
+
+    Source: ``torch/_inductor``: ``CachingAutotuner``, ``benchmark_fused_nodes``,
+    ``benchmark_codegened_module``, ``mm_template_autotuning``, ``collective_compute_do_bench``.
+    """
+    return is_compiling(name) and _BENCHMARKING.search(name) is not None
 
 
 def is_dispatched_op(name: str) -> bool:

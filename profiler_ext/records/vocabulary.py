@@ -130,6 +130,7 @@ class GapReason(StrEnum):
     AMBIGUOUS_EXTERN_RUN = "ambiguous_extern_run"
     WRAPPER_GLUE = "wrapper_glue"
     AUTOTUNING = "autotuning"
+    COMPILING = "compiling"
     NO_SOURCE_LINE = "no_source_line"
     STALE_SOURCE_LINE = "stale_source_line"
     TRACED_GRADIENT = "traced_gradient_not_linked"

@@ -54,6 +54,12 @@ JOINT_PASSES = Point(
     ("gm",),
     "the link from a backward node to its forward node",
 )
+TENSORIFY = Point(
+    "torch._functorch._aot_autograd.graph_compile",
+    "_apply_tensorify_python_scalars",
+    ("module",),
+    "the lines of ops with a Python float, under `dynamic=True`",
+)
 TRACED_GRAPH = Point(
     "torch._functorch._aot_autograd.graph_compile",
     "run_joint_graph_passes_on_hops",
@@ -178,6 +184,7 @@ ALL = (
     COMBO_KERNELS,
     NODE_MADE,
     JOINT_PASSES,
+    TENSORIFY,
     TRACED_GRAPH,
     REGIONS,
     REGION,

@@ -27,6 +27,8 @@ class ScheduledNode:
         writes: names of the buffers written.
         traffic: what it moves through memory.
         copied: the one input of ``written`` that it is a copy of, where it is one.
+        asked_by: of a plain copy of the graph's own input, which no node makes, the ops that read
+            it: one of them asked for another layout.
     """
 
     origins: frozenset[torch.fx.Node]
@@ -37,6 +39,7 @@ class ScheduledNode:
     writes: tuple[str, ...]
     traffic: Traffic
     copied: torch.fx.Node | None = None
+    asked_by: frozenset[torch.fx.Node] = frozenset()
 
 
 def buffer_value(graph: Any, name: str) -> torch.fx.Node | None:
@@ -89,7 +92,31 @@ def _describe(leaf: Any) -> ScheduledNode:
         writes=tuple(sorted(dep.name for dep in leaf.read_writes.writes)),
         traffic=traffic(leaf),
         copied=copied_input(graph, leaf.node, written),
+        asked_by=_readers(graph, leaf) if _copies_input(leaf, written) else frozenset(),
     )
+
+
+def _copies_input(leaf: Any, written: torch.fx.Node | None) -> bool:
+    """Tell whether a leaf only gives an input of the graph another layout.
+
+    Source: ``torch/_inductor/ir.py``, ``ExternKernel.require_strides`` and ``copy_input``.
+    """
+    called = any(node.op == "call_function" for node in leaf.node.origins)
+    return not called and (written is None or written.op != "call_function")
+
+
+def _readers(graph: Any, leaf: Any) -> frozenset[torch.fx.Node]:
+    """Return the ops whose kernels read what a leaf writes, also through another such copy."""
+    found: set[torch.fx.Node] = set()
+    for output in leaf.get_outputs():
+        for user in output.users:
+            read = getattr(user.node, "node", None)
+            value = None if read is None else _value(graph, read)[0]
+            if value is not None and value.op == "call_function":
+                found.add(value)
+            elif read is not None:
+                found |= _readers(graph, user.node)
+    return frozenset(found)
 
 
 def _template_node(buffer: Any) -> torch.fx.Node | None:

@@ -120,12 +120,21 @@ def test_what_an_optimizer_runs_is_the_optimizers():
     ]
 
 
-def test_trials_while_compiling_are_told():
+def test_what_runs_while_compiling_is_told_from_the_trials_that_inductor_times():
     timeline = Timeline()
-    with timeline.annotation("Scheduler.__init__ (dynamo_timed)"):
+    with timeline.annotation("_compile.compile_inner (dynamo_timed)"):
+        timeline.op("aten::mm", "cublas")
+        with timeline.annotation("benchmark_fused_nodes (dynamo_timed)"):
+            timeline.op("aten::mm", "cublas")
+            with timeline.annotation("CachingAutotuner.benchmark_all_configs (dynamo_timed)"):
+                timeline.op("aten::mm", "cublas")
+        with timeline.annotation("mm_template_autotuning (dynamo_timed)"):
+            timeline.op("aten::mm", "cublas")
         timeline.op("aten::mm", "cublas")
     assert rows(attribute(timeline.recording()), "kind", "level", "gap") == [
-        ("eager", "none", "autotuning")
+        ("eager", "none", "compiling"),
+        *[("eager", "none", "autotuning")] * 3,
+        ("eager", "none", "compiling"),
     ]
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch.fx
 
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
@@ -13,7 +16,7 @@ from profiler_ext.capture.nodes.bodies import find_bodies
 from profiler_ext.capture.nodes.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.nodes.joint import Marks, describe_joint, marks_of
 from profiler_ext.capture.nodes.mutations import Mutations, mutations
-from profiler_ext.capture.nodes.replacements import Watch
+from profiler_ext.capture.nodes.replacements import Replaced, Watch
 from profiler_ext.capture.nodes.retraced_bodies import carried_graphs, retraced
 from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, fx, points, process
@@ -28,6 +31,7 @@ class GraphHooks:
         self._guard = guard
         self._compiles = compiles
         self._backwards = backwards
+        self._tensorified: WeakKeyDictionary[torch.fx.Graph, Replaced] = WeakKeyDictionary()
         self.births = BirthHooks()
 
     def observations(self) -> list[Hook]:
@@ -35,6 +39,7 @@ class GraphHooks:
         return [
             *self.births.observations(),
             (points.DYNAMO_GRAPH, self._dynamo_graph),
+            (points.TENSORIFY, self._tensorify),
             (points.JOINT_PASSES, self._joint_passes),
             (points.POST_GRAD_PASSES, self._post_grad_passes),
             (points.INNER_COMPILE, self._inner_compile),
@@ -47,11 +52,19 @@ class GraphHooks:
         self._compiles.keep_dynamo(self._backwards.lead(described, call["gm"]))
         yield
 
+    def _tensorify(self, call: Observed) -> Observation:
+        gm = call["module"]
+        watch = Watch(gm)
+        with fx.watching_replacements(gm, self._noted(points.TENSORIFY.path, watch)):
+            yield
+        self._tensorified[gm.graph] = watch.replaced()
+
     def _joint_passes(self, call: Observed) -> Observation:
         gm, region = call["gm"], self._compiles.region
         if process.in_compiled_autograd():
             compiled_autograd.name_origins(gm)
-        watch, mutated, marks = Watch(gm), mutations(gm), marks_of(gm.graph)
+        watch = Watch(gm, self._tensorified.get(gm.graph, {}))
+        mutated, marks = mutations(gm, watch.found_meta), marks_of(gm.graph)
         origins = region.origins(gm) if region else None
         with fx.watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
             yield

@@ -7,7 +7,7 @@ no-op, and then ``x`` seems to be what mutated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch.fx
 
@@ -28,17 +28,24 @@ _SOURCE = (
 )
 
 
-def mutations(gm: torch.fx.GraphModule) -> Mutations:
+def _own_meta(node: torch.fx.Node) -> fx.Meta:
+    return node.meta
+
+
+def mutations(
+    gm: torch.fx.GraphModule, found: Callable[[torch.fx.Node], fx.Meta] = _own_meta
+) -> Mutations:
     """Return where each epilogue copy's value was made.
 
     Args:
         gm: a joint graph, or one that asks for no gradient, before its passes.
+        found: a node's metadata, with what an earlier pass lost.
 
     Returns:
         The names of the copies, each with what the mutating node says of its source.
     """
     copies = (n for n in gm.graph.nodes if fx.is_input_copy(n))
-    return {copy.name: _source(copy.args[1]) for copy in copies}
+    return {copy.name: _source(copy.args[1], found) for copy in copies}
 
 
 def with_source(node: torch.fx.Node, meta: fx.Meta, found: Mutations) -> fx.Meta:
@@ -46,12 +53,13 @@ def with_source(node: torch.fx.Node, meta: fx.Meta, found: Mutations) -> fx.Meta
     return {**meta, **found.get(node.name, {})} if fx.is_input_copy(node) else meta
 
 
-def _source(value: torch.fx.Node) -> fx.Meta:
+def _source(value: torch.fx.Node, found: Callable[[torch.fx.Node], fx.Meta]) -> fx.Meta:
     """Where a value was made; what functionalization inserted says it of its input."""
-    while not _is_known(value) and value.all_input_nodes:
+    while not _is_known(found(value)) and value.all_input_nodes:
         value = value.all_input_nodes[0]
-    return {key: value.meta[key] for key in _SOURCE if key in value.meta}
+    meta = found(value)
+    return {key: meta[key] for key in _SOURCE if key in meta}
 
 
-def _is_known(value: torch.fx.Node) -> bool:
-    return bool(value.meta.get("stack_trace")) or COPIED_FROM in value.meta
+def _is_known(meta: fx.Meta) -> bool:
+    return bool(meta.get("stack_trace")) or COPIED_FROM in meta

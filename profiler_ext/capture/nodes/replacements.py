@@ -14,6 +14,8 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.capture.nodes.joint import filled_meta
+from profiler_ext.capture.nodes.views import is_view_op
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.effects import functional_call, writing_call
 
@@ -30,9 +32,15 @@ class _Before:
 
 @dataclass(slots=True)
 class Watch:
-    """A watch over the passes that run on one graph."""
+    """A watch over the passes that run on one graph.
+
+    Attributes:
+        gm: the graph.
+        known: what earlier passes' new nodes replaced.
+    """
 
     gm: torch.fx.GraphModule
+    known: Replaced = field(default_factory=dict)
     _before: dict[str, _Before] = field(default_factory=dict)
     _old_of: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
@@ -40,7 +48,7 @@ class Watch:
         """Take down the nodes as they are before the passes."""
         self._before = {
             node.name: _Before(
-                dict(node.meta),
+                dict(self.found_meta(node)),
                 tuple(i.name for i in node.all_input_nodes),
                 fx.call_text(node),
                 functional_call(node),
@@ -48,6 +56,10 @@ class Watch:
             for node in self.gm.graph.nodes
             if node.op == "call_function"
         }
+
+    def found_meta(self, node: torch.fx.Node) -> fx.Meta:
+        """Return a node's metadata, with what an earlier pass lost."""
+        return filled_meta(node.meta, self.known.get(node.name, ()))
 
     def note(self, old: Any, new: Any, user: Any) -> None:
         """Take down one replacement, as FX tells it."""
@@ -65,7 +77,35 @@ class Watch:
         old = {node.name: self._old(node.name) for node in made}
         rows = {node.name: self._rows(node, live, old) for node in made}
         rows = {**self._written(made, live), **{name: row for name, row in rows.items() if row}}
-        return {**{node.name: _of_memory(node, rows) for node in made if _writes(node)}, **rows}
+        still = {name: row for name, row in self.known.items() if name in live}
+        return {**still, **self._of_memory(made, rows), **rows}
+
+    def _of_memory(self, made: list[torch.fx.Node], rows: Replaced) -> Replaced:
+        """Return what stood in place of calls that write to memory, and of the views they use.
+
+        Nothing reads such a call. A bucket is filled so, and what a view's gradient is scattered
+        into: there the memory took the scatter's place (``torch/_inductor/fx_passes/reinplace.py``,
+        ``_decompose_scatter_mutating``).
+        """
+        found: dict[str, tuple[tuple[str, fx.Meta], ...]] = {}
+        for node in filter(_writes, made):
+            *way, memory = _to_memory(node, rows)
+            row = rows.get(memory.name, ()) or self._scattered(node, memory)
+            own = (each for each in way if each is node or is_view_op(fx.target_name(each.target)))
+            found |= {each.name: row for each in own if row}
+        return found
+
+    def _scattered(
+        self, node: torch.fx.Node, memory: torch.fx.Node
+    ) -> tuple[tuple[str, fx.Meta], ...]:
+        """Return the one call whose place memory took, of those that were given what is written."""
+        written = {name for value in node.all_input_nodes[1:] for name in self._names(value.name)}
+        gone = self._old(memory.name) & set(self._before)
+        same = [name for name in gone if written & set(self._before[name].inputs)]
+        return ((same[0], self._before[same[0]].meta),) if len(same) == 1 else ()
+
+    def _names(self, name: str) -> set[str]:
+        return {name} | self._old(name)
 
     def _written(self, made: list[torch.fx.Node], live: set[str]) -> Replaced:
         """Return the functional calls that calls which write to their inputs were made of.
@@ -89,7 +129,8 @@ class Watch:
 
         Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
         """
-        nodes = {n.name: n for n in self.gm.graph.nodes if n.name in self._before}
+        told = self._before.keys() - self.known.keys()
+        nodes = {n.name: n for n in self.gm.graph.nodes if n.name in told}
         before = {name: fx.origin(self._before[name].meta) for name in nodes}
         return {n: was for n, was in before.items() if fx.origin(nodes[n].meta) != was}
 
@@ -138,11 +179,12 @@ def _writes(node: torch.fx.Node) -> bool:
     return not node.users and writing_call(node) is not None
 
 
-def _of_memory(node: torch.fx.Node, rows: Replaced) -> tuple[tuple[str, fx.Meta], ...]:
-    """Return what stood in place of the memory that a node writes to: a bucket is filled so."""
-    while node.name not in rows and node.all_input_nodes:
-        node = node.all_input_nodes[0]
-    return rows.get(node.name, ())
+def _to_memory(node: torch.fx.Node, rows: Replaced) -> list[torch.fx.Node]:
+    """Return a call that writes, and on to the memory or to what is known of it."""
+    way = [node, *node.all_input_nodes[:1]]
+    while way[-1].name not in rows and way[-1].all_input_nodes:
+        way.append(way[-1].all_input_nodes[0])
+    return way
 
 
 def _nearest(

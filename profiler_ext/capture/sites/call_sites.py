@@ -113,7 +113,8 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         inputs = made_of if one.copied is None else partial(_copy_of, one)
         exact = exact_nodes(one.origins, one.written, one.read, inputs)
         computed.update(dict.fromkeys(exact, one.traffic.iterations))
-        is_commented = is_commented and exact <= one.origins
+        computed.update(dict.fromkeys(one.asked_by, one.traffic.iterations))
+        is_commented = is_commented and exact <= one.origins and not one.asked_by
     graph = inductor.current_fx_graph()
     nodes = {node for node in computed if node.graph is graph} or set(computed)
     written = {name for one in scheduled for name in one.writes}
