@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
 from profiler_ext import switch
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.session import Session
 from profiler_ext.torch_compat import points
-from profiler_ext.torch_compat.patches import Call, Patch
+from profiler_ext.torch_compat.patches import installed
 from tests.compiling import capture, twice
 
 LAYERS = 4
@@ -146,18 +147,16 @@ def test_torch_itself_asks_autograds_cache_for_no_bucket_and_the_table_says_so(
 
 
 def test_an_artifact_that_became_ready_twice_tells_nothing(fresh_torch: Path) -> None:
-    called = []
+    artifacts: list[Any] = []
 
-    def seen(original: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        called.append(args[0])
-        return original(*args, **kwargs)
+    def seen(call: Observed) -> Observation:
+        artifacts.append(call["self"])
+        yield
 
     profiler_ext.enable(strict=True)
-    patch = Patch(points.ARTIFACT_CALL, seen)
-    patch.install()
-    torch.compile(twice)(torch.ones(4, 4), torch.ones(4, 4))
-    patch.remove()
-    [artifact] = called
+    with installed([(points.ARTIFACT_CALL, seen)], Guard(strict=True)):
+        torch.compile(twice)(torch.ones(4, 4), torch.ones(4, 4))
+    [artifact] = artifacts
     assert (switch.graph_of(artifact), switch.graph_of(object())) == (0, None)
     register = capture()._registry.register
     register(artifact, is_backward=False, is_replayed=False, started_ns=0)
