@@ -69,6 +69,7 @@ _REASONS: Mapping[str, str] = {
     GapReason.AOT_INDUCTOR: "in no graph call: AOTInductor",
     GapReason.CALL_SITES_UNVERIFIED: "call sites not verified",
     GapReason.RECORD_UNREADABLE: "stored record cannot be read",
+    GapReason.PROFILER_TAKEN: "another profiler began",
     GapReason.RECORD_NOT_STORED: "record was not stored",
     GapReason.CAPTURE_FAILED: "a capture hook failed",
 }

@@ -35,7 +35,7 @@ def _home() -> str:
         return os.sep
 
 
-def _working_folder() -> str:
+def working_folder() -> str:
     """Return the working folder, ``"/"`` where it was removed."""
     try:
         return str(Path.cwd())
@@ -46,7 +46,7 @@ def _working_folder() -> str:
 def script_folder() -> str:
     """Return the folder of the running script, or the working folder."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    return _folder_of(main) if main else _working_folder()
+    return _folder_of(main) if main else working_folder()
 
 
 @functools.cache
@@ -55,7 +55,7 @@ def _folder_of(script: str) -> str:
 
 
 def _current_roots() -> tuple[tuple[str, str], ...]:
-    return _roots(_working_folder(), script_folder())
+    return _roots(working_folder(), script_folder())
 
 
 def absolute(path: str) -> str:
@@ -63,7 +63,7 @@ def absolute(path: str) -> str:
 
     A script that is started by a relative path has relative paths in its stacks.
     """
-    return path if path.startswith("<") else str(Path(_working_folder()) / path)
+    return path if path.startswith("<") else str(Path(working_folder()) / path)
 
 
 def shorten(path: str) -> str:

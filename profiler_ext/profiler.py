@@ -20,10 +20,12 @@ from profiler_ext.errors import LateCaptureWarning, UsageError
 from profiler_ext.guard import Guard
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.paths import library_roots, user_roots
-from profiler_ext.records import Recording, Settings
+from profiler_ext.records import Gap, GapReason, Recording, Settings
 from profiler_ext.session import Session
 from profiler_ext.tabled import Tabled
 from profiler_ext.torch_compat import process
+from profiler_ext.turns import TakesTurns
+from profiler_ext.undisturbed import disturbed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,13 +39,17 @@ LATE = (
 )
 
 
-class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the class it stands in for)
+class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands in for)
     """Profile a training step and lead its device time back to the model.
 
     Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
     recorded cycle of a schedule becomes a session. Capture stays on when the block ends, so
     that a later profile knows the graphs compiled meanwhile; ``profiler_ext.disable()``
     switches it off.
+
+    Torch's profiler serves one at a time. When another one begins, this one ends: what it
+    recorded is a session with a gap that says so. While another one is on, nothing is recorded.
+    In a process that is forked meanwhile nothing is recorded either.
 
     Args:
         on_trace_ready: called with this profiler when a cycle's session is there.
@@ -72,9 +78,9 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
-        self._called_modules = CalledModules(switch.graph_of, _guard())
+        self._called_modules = CalledModules(switch.graph_of, _guard(), lambda: self.is_recording)
         self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        weakref.finalize(self, _remove_folder, self._folder, os.getpid())
         torch_options.setdefault("experimental_config", process.all_threads_config())
         super().__init__(on_trace_ready=self._keep_session, **torch_options)
         self.record_steps = True  # torch marks steps only under a schedule
@@ -92,18 +98,6 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
                 "schedule's active steps are over"
             )
         return self.sessions[-1]
-
-    def start(self) -> None:
-        """Begin, as the schedule says."""
-        self._called_modules.watch()
-        super().start()
-
-    def stop(self) -> None:
-        """End; the session is there when this returns."""
-        try:
-            super().stop()
-        finally:
-            self._called_modules.leave()
 
     def step(self) -> None:
         """End a step."""
@@ -161,7 +155,17 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
     def _raw_trace(self) -> Path:
         return self._folder / "trace.json"
 
+    def begin_to_watch(self) -> None:
+        """Mark the calls of compiled graphs from here on."""
+        self._called_modules.watch()
+
+    def end_to_watch(self) -> None:
+        """Leave torch as it was found."""
+        self._called_modules.leave()
+
     def _keep_session(self, _: torch.profiler.profile) -> None:
+        if not self.has_trace:
+            return
         raw = self._raw_trace()
         raw.unlink(missing_ok=True)
         super().export_chrome_trace(str(raw))
@@ -171,12 +175,17 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
             trace=read_trace(raw),
             graphs=capture.graphs if capture else (),
             settings=settings,
-            gaps=capture.gaps if capture else (),
+            gaps=(*(capture.gaps if capture else ()), *((_TAKEN,) if self.was_ended else ())),
         )
         learn = capture.learn if capture else None
         self.sessions.append(Session(recording, learn, _source_roots(recording)))
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Tell whoever asked that there is a session."""
         if self._on_session is not None:
-            self._on_session(self)
+            with disturbed():
+                self._on_session(self)
 
     def _settings(self) -> Settings:
         own = user_roots() if self._user_roots is None else self._user_roots
@@ -195,6 +204,19 @@ class profile(torch.profiler.profile, Tabled):  # noqa: N801  (named as the clas
 def _guard() -> Guard:
     capture = switch.current()
     return Guard() if capture is None else capture.guard
+
+
+_TAKEN = Gap(
+    GapReason.PROFILER_TAKEN,
+    "the program began a profiler of its own, and torch's serves one at a time: what was recorded "
+    "until then is here",
+)
+
+
+def _remove_folder(folder: Path, process_id: int) -> None:
+    """Remove a folder in the process that made it; a forked child ends with the same finalizer."""
+    if os.getpid() == process_id:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _RECORDING = (

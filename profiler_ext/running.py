@@ -1,32 +1,33 @@
 """Owns ``profiler-ext run``: an untouched script, its steps profiled, the files written.
 
-The script sees its own ``sys.argv`` and ``__main__``, and its exit code is kept. The session
-is written as soon as the asked steps are over; what was recorded is written too when the
-script ends early, by an exception or Ctrl-C.
+The script runs as Python would run it, and its exit code is kept. The session is written as soon
+as the asked steps are over; what was recorded is written too when the script ends early, by an
+exception, by Ctrl-C, or by a signal that ends it.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
-import runpy
-import sys
-import traceback
-import warnings
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.errors import UsageError
+from profiler_ext.ending_signals import EndingSignals
+from profiler_ext.errors import OutputError, ProfilerExtError, UsageError
 from profiler_ext.output import check_folder, write_all
+from profiler_ext.program import Ending, Program, run_program
 from profiler_ext.progress import Progress
 from profiler_ext.session import Session
 
 if TYPE_CHECKING:
-    from profiler_ext.profiler import profile
-    from profiler_ext.stepping import StepEnds
+    from profiler_ext.recorder import Recorder
 
 NEVER_STEPPED = 3
-INTERRUPTED = 130
+NOT_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,7 @@ class Request:
     """What ``run`` was asked for.
 
     Attributes:
-        target: script path, or module name.
-        arguments: the script's own arguments.
-        is_module: ``target`` is a module (``-m``).
+        program: what to run.
         folder: where the files go; ranks have folders of their own in it.
         skip: steps before the first recorded one.
         steps: steps to record.
@@ -45,9 +44,7 @@ class Request:
         recompile: compile those graphs once more that a cache has without a record.
     """
 
-    target: str
-    arguments: tuple[str, ...]
-    is_module: bool
+    program: Program
     folder: Path
     skip: int
     steps: int
@@ -58,189 +55,217 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run went: the exit code, the session if there is one, what to tell the user."""
+    """How a run went.
 
-    exit_code: int
+    Attributes:
+        ending: how the script ended, or how the run shall.
+        session: what was recorded and written.
+        folder: where.
+        remarks: what to tell the user.
+    """
+
+    ending: Ending
     session: Session | None
+    folder: Path
     remarks: tuple[str, ...]
 
 
-def run(request: Request) -> Outcome:
+def run(request: Request, tell: Callable[[Outcome], None]) -> Ending:
     """Run a script and profile its steps.
 
     Args:
         request: what to run, and what to record of it.
+        tell: is told how it went, when the files are written. Where threads of the script go on
+            after its main module is over, that is when Python ends.
 
     Returns:
-        How it went; the files are written.
+        How the script ended, or how the run shall.
 
     Raises:
         UsageError: The script is not there, or a session is in the way.
         OutputError: The folder cannot be written.
         TorchCapabilityError: This torch does not fit capture.
     """
-    _check_target(request)
-    check_folder(output_folder(request), force=request.force)
+    _check(request)
+    folder = output_folder(request)
+    check_folder(_of_rank(request.folder), force=request.force)
     progress = Progress()
     progress.say("starting torch")
     from profiler_ext import switch
 
     switch.enable(recompile=request.recompile)
-    return _profiled(request, progress)
+    return _Run(request, folder, progress, tell).profiled()
 
 
-def _profiled(request: Request, progress: Progress) -> Outcome:
-    """Run the script under the profiler, step by step."""
-    from profiler_ext import switch
-    from profiler_ext.stepping import StepEnds
+class _Run:
+    """One run of a script."""
 
-    capture = switch.current()
-    if capture is None:
-        raise UsageError("capture was switched off while it was starting; run it again")
-    failures: list[Exception] = []
-    profiler = _profiler(request, progress, failures)
-    ends = StepEnds(
-        capture, lambda: _next_step(profiler, ends, request, progress), profiler, request.step_on
-    )
-    profiler.start()
-    ends.watch()
-    progress.say("compile and warm-up")
-    try:
-        code = _execute(request)
-    finally:
-        ends.leave()
-        profiler.stop()
-        progress.done()
-    if failures:
-        raise failures[0]
-    return _outcome(request, profiler, ends.count, code)
+    def __init__(
+        self, request: Request, folder: Path, progress: Progress, tell: Callable[[Outcome], None]
+    ) -> None:
+        self._request = request
+        self._folder = folder
+        self._progress = progress
+        self._tell = tell
+        self._signals = EndingSignals(self._ended_by)
+        self._recorder = self._made()
 
+    def _made(self) -> Recorder:
+        from profiler_ext import switch
+        from profiler_ext.recorder import Recorder, Window
 
-def _outcome(request: Request, profiler: profile, steps: int, code: int) -> Outcome:
-    session = profiler.sessions[-1] if profiler.sessions else None
-    remarks = (_failed(code, session, steps),) if code else _remarks(request, session, steps)
-    return Outcome(code or (0 if steps else NEVER_STEPPED), session, remarks)
-
-
-def _profiler(request: Request, progress: Progress, failures: list[Exception]) -> profile:
-    import torch.profiler
-
-    from profiler_ext.profiler import profile
-
-    warmup = min(request.skip, 1)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*warmup.*")  # `--skip 0` asks for none
-        schedule = torch.profiler.schedule(
-            skip_first=request.skip - warmup, wait=0, warmup=warmup, active=request.steps, repeat=1
+        request, capture = self._request, switch.current()
+        if capture is None:
+            raise UsageError("capture was switched off while it was starting; run it again")
+        return Recorder(
+            capture,
+            Window(request.skip, request.steps),
+            self._write,
+            self._step_ended,
+            user_roots=_user_roots(request.program),
+            step_on=request.step_on,
         )
-    return profile(
-        schedule=schedule,
-        acc_events=True,
-        user_roots=_user_roots(request),
-        on_trace_ready=lambda profiler: _try_to_write(
-            profiler.session, request, progress, failures
-        ),
-    )
 
+    def profiled(self) -> Ending:
+        """Run the script under the profiler."""
+        os.register_at_fork(after_in_child=self._signals.leave)
+        self._recorder.start()
+        self._watch_signals()
+        self._progress.say("compile and warm-up")
+        atexit.register(self._finish, Ending(0))
+        ending = run_program(self._request.program)
+        if self._recorder.is_in_child or _threads_go_on():
+            return ending
+        atexit.unregister(self._finish)
+        return self._finish(ending)
 
-def _next_step(profiler: profile, ends: StepEnds, request: Request, progress: Progress) -> None:
-    count = ends.count
-    profiler.step_source = ends.source
-    profiler.step()
-    last = request.skip + request.steps
-    if count < last:
-        progress.say(f"step {count + 1} of {last}" + (" (warm-up)" if count < request.skip else ""))
+    def _finish(self, ending: Ending) -> Ending:
+        """End the recording and tell how it went."""
+        if self._recorder.is_in_child:
+            return ending
+        try:
+            self._recorder.stop()
+        finally:
+            self._signals.leave()
+            self._progress.done()
+        outcome = self._outcome(ending)
+        self._tell(outcome)
+        return outcome.ending
 
+    def _outcome(self, ending: Ending) -> Outcome:
+        steps, session = self._recorder.ends.count, self._recorder.session
+        folder = _of_rank(self._request.folder)
+        if ending.code == 0 and self._recorder.failure is not None:
+            return Outcome(Ending(NOT_KEPT), None, folder, self._failed())
+        if ending.code:
+            kept = _failed_script(ending, session, steps)
+            return Outcome(ending, session, folder, (kept, *self._failed()))
+        code = 0 if steps else NEVER_STEPPED
+        remarks = _remarks(self._request, session, steps, self._recorder.window.was_moved)
+        return Outcome(Ending(code), session, folder, remarks)
 
-def _try_to_write(
-    session: Session, request: Request, progress: Progress, failures: list[Exception]
-) -> None:
-    """Write amid the script, which must not feel a failure: it is told when the script is over."""
-    try:
-        _write(session, request, progress)
-    except Exception as error:
-        failures.append(error)
+    def _failed(self) -> tuple[str, ...]:
+        error = self._recorder.failure
+        if error is None:
+            return ()
+        if isinstance(error, ProfilerExtError):
+            return (str(error),)
+        return (
+            f"the session could not be made ({type(error).__name__}: {error}); the script was not "
+            "affected; please report it",
+        )
 
+    def _step_ended(self) -> None:
+        self._watch_signals()
+        count, request = self._recorder.ends.count, self._request
+        if count < (last := request.skip + request.steps):
+            phase = " (warm-up)" if count < request.skip else ""
+            self._progress.say(f"step {count + 1} of {last}{phase}")
 
-def _write(session: Session, request: Request, progress: Progress) -> None:
-    progress.say("joining launches with lines")
-    _ = session.analysis
-    progress.say("writing files")
-    write_all(session, output_folder(request))
-    progress.done()
+    def _watch_signals(self) -> None:
+        (self._signals.hear if self._recorder.has_something else self._signals.leave)()
+
+    def _ended_by(self, signal: str) -> None:
+        """Keep what was recorded, though the process is about to end."""
+        self._recorder.stop()
+        self._progress.done()
+        kept = "nothing was recorded" if self._recorder.session is None else _KEPT
+        remark = f"the script was ended by {signal} after {self._recorder.ends.count} steps; {kept}"
+        self._tell(Outcome(Ending(0), None, self._folder, (remark, *self._failed())))
+
+    def _write(self, session: Session) -> None:
+        self._progress.say("joining launches with lines")
+        _ = session.analysis
+        self._progress.say("writing files")
+        write_all(session, self._folder)
+        self._progress.done()
 
 
 def output_folder(request: Request) -> Path:
-    """Return the folder of this rank."""
-    ranked = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    return request.folder / f"rank_{os.environ.get('RANK', '0')}" if ranked else request.folder
+    """Return the folder of this rank, from the root: the script may move elsewhere.
 
-
-def _execute(request: Request) -> int:
-    """Run the script as Python would; return its exit code."""
-    arguments, path = sys.argv, list(sys.path)
+    Raises:
+        OutputError: It is meant in a working folder that was removed.
+    """
     try:
-        if request.is_module:
-            sys.argv = [request.target, *request.arguments]
-            sys.path.insert(0, str(Path.cwd()))
-            runpy.run_module(request.target, run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = [request.target, *request.arguments]
-            sys.path.insert(0, str(Path(request.target).resolve().parent))
-            runpy.run_path(request.target, run_name="__main__")
-    except SystemExit as stop:
-        return _exit_code(stop)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except BaseException as error:
-        _print_traceback(error)
-        return 1
-    finally:
-        sys.argv, sys.path[:] = arguments, path
-    return 0
+        folder = request.folder.absolute()
+    except FileNotFoundError:
+        raise OutputError(
+            f"the working folder is gone, and {request.folder} is in it; give a whole path with -o"
+        ) from None
+    return _of_rank(folder)
 
 
-def _exit_code(stop: SystemExit) -> int:
-    if stop.code is None or isinstance(stop.code, int):
-        return stop.code or 0
-    print(stop.code, file=sys.stderr)
-    return 1
+def _of_rank(folder: Path) -> Path:
+    ranked = os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1")
+    return folder / f"rank_{os.environ.get('RANK', '0')}" if ranked else folder
 
 
-def _print_traceback(error: BaseException) -> None:
-    """Print the script's traceback as Python would, without this package's frames."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, _RUNPY):
-        frames = frames.tb_next
-    traceback.print_exception(error.with_traceback(frames))
+def _threads_go_on() -> bool:
+    """Whether Python will wait for a thread of the script's before it ends."""
+    others = (each for each in threading.enumerate() if each is not threading.main_thread())
+    return any(not each.daemon for each in others)
 
 
-_RUNPY = runpy.run_path.__code__.co_filename
-
-
-def _check_target(request: Request) -> None:
-    if not request.is_module and not Path(request.target).is_file():
-        raise UsageError(f"there is no script {request.target}; give a path to a Python file")
+def _check(request: Request) -> None:
+    program = request.program
+    if not (program.is_module or Path(program.target).is_file() or program.holds_main):
+        raise UsageError(f"there is no script {program.target}; give a path to a Python file")
     if request.steps < 1 or request.skip < 0:
         raise UsageError("--steps takes 1 or more, --skip 0 or more")
 
 
-def _user_roots(request: Request) -> tuple[str, ...]:
-    own = Path.cwd() if request.is_module else Path(request.target).resolve().parent
-    return tuple(dict.fromkeys((str(own), str(Path.cwd()))))
+def _user_roots(program: Program) -> tuple[str, ...]:
+    """The script's folder and the working folder, unless that was removed."""
+    folders = [] if program.is_module else [_folder_of(program)]
+    with suppress(OSError):
+        folders.append(str(Path.cwd()))
+    return tuple(dict.fromkeys(folders))
 
 
-def _failed(code: int, session: Session | None, steps: int) -> str:
-    kept = "nothing was recorded" if session is None else "what was recorded until then is kept"
-    return f"the script ended with exit code {code} after {steps} steps; {kept}"
+def _folder_of(program: Program) -> str:
+    place = Path(program.target).resolve()
+    return str(place if program.holds_main else place.parent)
 
 
-def _remarks(request: Request, session: Session | None, steps: int) -> tuple[str, ...]:
+_KEPT = "what was recorded until then is kept"
+
+
+def _failed_script(ending: Ending, session: Session | None, steps: int) -> str:
+    kept = "nothing was recorded" if session is None else _KEPT
+    return f"the script ended with exit code {ending.code} after {steps} steps; {kept}"
+
+
+def _remarks(
+    request: Request, session: Session | None, steps: int, was_moved: bool
+) -> tuple[str, ...]:
     if steps == 0:
         return (
             "the script never stepped: no optimizer's step() and no prof.step() was seen; "
             "for a script that does not train, record it whole with --skip 0",
         )
+    if was_moved:
+        return (_moved(session),)
     if session is None:
         return (
             f"the script ended after {steps} steps, before the {request.skip} skipped were over; "
@@ -254,3 +279,12 @@ def _remarks(request: Request, session: Session | None, steps: int) -> tuple[str
     if not session.recording.graphs:
         return ("the script compiled nothing, so every launch is eager: use torch.compile",)
     return ()
+
+
+def _moved(session: Session | None) -> str:
+    numbers = [step.number for step in session.analysis.steps] if session is not None else []
+    recorded = ", ".join(map(str, numbers)) or "none"
+    return (
+        "the script has a profiler of its own on in the asked steps, and torch's serves one at a "
+        f"time; the steps recorded are {recorded}: choose others with --skip and --steps"
+    )

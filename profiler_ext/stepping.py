@@ -80,10 +80,15 @@ class StepEnds:
 
     def _profiler_step(self, call: Observed) -> Observation:
         """A script's own profiler ends a step."""
-        if call["self"] is self._own:
+        profiler = call["self"]
+        if profiler is self._own:
             return
-        _stop_naming_steps(call["self"])
-        yield
+        asked = profiler.record_steps
+        profiler.record_steps = _Naming(asked, self._own)
+        try:
+            yield
+        finally:
+            profiler.record_steps = asked
         self._end("prof.step", "prof.step")
 
     def _region_edge(self, _: Observed) -> Observation:
@@ -129,9 +134,16 @@ class StepEnds:
             self._on_end()
 
 
-def _stop_naming_steps(profiler: Any) -> None:
-    """A script's own profiler marks its steps, which would be read as ours in the trace."""
-    if profiler.step_rec_fn is not None:
-        profiler.step_rec_fn.__exit__(None, None, None)
-        profiler.step_rec_fn = None
-    profiler.record_steps = False
+class _Naming:
+    """Whether a script's own profiler marks its steps: not where ours would see the marks.
+
+    ``profile.step`` asks when it has begun or ended to record what the step asks for; where it
+    records, ours does not.
+    """
+
+    def __init__(self, asked: bool, own: Any) -> None:
+        self._asked = asked
+        self._own = own
+
+    def __bool__(self) -> bool:
+        return bool(self._asked and not self._own.is_recording)

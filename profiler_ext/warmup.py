@@ -16,7 +16,19 @@ import torch.profiler
 from profiler_ext.attribution.learning import library_counts
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import GraphInstance
-from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.profiler_use import USE
+
+
+class _OwnProfile(torch.profiler.profile):
+    """A profile that is known to be ours, so that nobody steps aside for it."""
+
+    def start(self) -> None:
+        with USE.own():
+            super().start()
+
+    def stop(self) -> None:
+        with USE.own():
+            super().stop()
 
 
 class WarmupProfile:
@@ -25,7 +37,8 @@ class WarmupProfile:
     @staticmethod
     def is_wanted() -> bool:
         """Tell whether a warm-up call may be profiled now."""
-        return os.environ.get("PROFILER_EXT_LEARN", "1") != "0" and not process.profiler_is_on()
+        wanted = os.environ.get("PROFILER_EXT_LEARN", "1") != "0"
+        return wanted and not USE.is_taken
 
     def __init__(self) -> None:
         """Prepare; it records while ``recording`` is entered."""
@@ -33,7 +46,7 @@ class WarmupProfile:
             torch.profiler.ProfilerActivity.CPU,
             torch.profiler.ProfilerActivity.CUDA,
         ]
-        self.recording: Any = torch.profiler.profile(activities=activities)
+        self.recording: Any = _OwnProfile(activities=activities)
 
     def learn(self, graph: GraphInstance) -> tuple[tuple[int, int], ...]:
         """Count what each library call ran."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -32,15 +32,22 @@ from profiler_ext.torch_compat.patches import Patch
 class CalledModules:
     """Marks each call with its graph and the module whose frame calls, and knows their paths."""
 
-    def __init__(self, graph_of: Callable[[Any], int | None], guard: Guard) -> None:
+    def __init__(
+        self,
+        graph_of: Callable[[Any], int | None],
+        guard: Guard,
+        is_recording: Callable[[], bool] = process.profiler_is_on,
+    ) -> None:
         """Note nothing yet.
 
         Args:
             graph_of: tells the index of an artifact's graph, where it is known.
             guard: what keeps failures from the calls.
+            is_recording: tells whether marks are wanted: no other profiler shall see them.
         """
         self._graph_of = graph_of
-        self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
+        self._numbers = Numbers()
+        self._is_recording = is_recording
         self._patch = Patch(points.ARTIFACT_CALL, self._marked, guard)
 
     def watch(self) -> None:
@@ -53,16 +60,17 @@ class CalledModules:
 
     def paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
         """Return the path of each marked module from the outermost module that holds it."""
-        if not self._numbers:
+        marked = self._numbers.modules()
+        if not marked:
             return ()
         holders = _holders()
         return tuple(
             (number, ModuleFrame(_path(module, holders), type(module).__name__))
-            for module, number in sorted(self._numbers.items(), key=lambda item: item[1])
+            for number, module in marked
         )
 
     def _marked(self, call: Observed) -> Observation:
-        mark = self._mark(call["self"]) if process.profiler_is_on() else None
+        mark = self._mark(call["self"]) if self._is_recording() else None
         if mark is not None:
             with process.recording(mark):
                 yield
@@ -75,7 +83,33 @@ class CalledModules:
         module = process.calling_module()
         if module is None:
             return call_mark(graph)
-        return call_mark(graph, self._numbers.setdefault(module, len(self._numbers)))
+        return call_mark(graph, self._numbers.of(module))
+
+
+class Numbers:
+    """A number for each module, found by its identity: how modules compare is the user's."""
+
+    def __init__(self) -> None:
+        """Start with no module."""
+        self._found: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
+        self._next = 0
+
+    def of(self, module: torch.nn.Module) -> int:
+        """Return the number of a module; one that has the place of a dead one has its own."""
+        known = self._found.get(id(module))
+        if known is None or known[0]() is not module:
+            known = (weakref.ref(module), self._next)
+            self._found[id(module)] = known
+            self._next += 1
+        return known[1]
+
+    def modules(self) -> list[tuple[int, torch.nn.Module]]:
+        """Return the modules that are alive, by their numbers."""
+        alive = [(number, found()) for found, number in self._found.values()]
+        return sorted(
+            ((number, module) for number, module in alive if module is not None),
+            key=lambda each: each[0],
+        )
 
 
 _Holders = dict[int, tuple[torch.nn.Module, str]]
@@ -88,13 +122,26 @@ def _holders() -> _Holders:
     no name; it counts only where no module of the user's holds what it wraps.
     """
     found: _Holders = {}
-    # By type: asking an object itself would call into proxies whose referent is gone.
-    alive = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    alive = [thing for thing in gc.get_objects() if process.is_module(thing)]
     for holder in sorted(alive, key=lambda each: type(each).__name__ in WRAPPED_UNDER):
         attribute = WRAPPED_UNDER.get(type(holder).__name__)
-        for name, module in holder.named_children():
+        for name, module in _children(holder):
             found.setdefault(id(module), (holder, "" if name == attribute else name))
     return found
+
+
+def _children(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """The modules that a module holds, without a call of what is the user's own.
+
+    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_modules``, which is not
+    there before it has run, and may be anything in a module that is no ordinary one.
+    """
+    held: Any = process.own_attributes(holder).get("_modules")
+    if not issubclass(type(held), dict):
+        return
+    for name, module in list(dict.items(held)):
+        if type(name) is str and process.is_module(module):
+            yield name, module
 
 
 def _path(module: torch.nn.Module, holders: _Holders) -> str:

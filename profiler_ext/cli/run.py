@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from profiler_ext.cli.printing import console, say, tell, write
 from profiler_ext.errors import OutputError, ReaderGoneError
 
 if TYPE_CHECKING:
+    from profiler_ext.running import Outcome
     from profiler_ext.session import Session
 
 HELP = "profile the steps of an untouched script"
@@ -44,15 +46,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from profiler_ext.running import Request, output_folder, run
+    from profiler_ext.program import Program
+    from profiler_ext.running import Request, run
 
     words = options.module or [options.script, *options.arguments]
     if not words or words[0] is None:
         options.parser.error("name a script, or a module with -m")
     request = Request(
-        target=words[0],
-        arguments=tuple(words[1:]),
-        is_module=options.module is not None,
+        program=Program(words[0], tuple(words[1:]), options.module is not None),
         folder=options.output,
         skip=options.skip,
         steps=options.steps,
@@ -60,10 +61,21 @@ def _run(options: argparse.Namespace) -> int:
         force=options.force,
         recompile=options.recompile,
     )
-    outcome = run(request)
-    for remark in (*_printed(outcome.session, output_folder(request)), *outcome.remarks):
+    ending = run(request, _tell)
+    if ending.was_interrupted:
+        _end_as_interrupted()
+    return ending.code
+
+
+def _tell(outcome: Outcome) -> None:
+    for remark in (*_printed(outcome.session, outcome.folder), *outcome.remarks):
         tell(remark)
-    return outcome.exit_code
+
+
+def _end_as_interrupted() -> None:
+    """End as Python ends a script that Ctrl-C ended, whose traceback is printed already."""
+    sys.excepthook = lambda *_: None
+    raise KeyboardInterrupt
 
 
 def _printed(session: Session | None, folder: Path) -> tuple[str, ...]:

@@ -139,5 +139,6 @@ class GapReason(StrEnum):
     AOT_INDUCTOR = "aot_inductor"
     CALL_SITES_UNVERIFIED = "call_sites_unverified"
     RECORD_UNREADABLE = "record_unreadable"
+    PROFILER_TAKEN = "profiler_taken"
     RECORD_NOT_STORED = "record_not_stored"
     CAPTURE_FAILED = "capture_failed"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -64,7 +64,7 @@ def dynamo_self(output_graph: Any) -> str | None:
     if not isinstance(code, CodeType) or not code.co_varnames:
         return None
     first = dynamo_scope(output_graph).get(code.co_varnames[0])
-    if not isinstance(first, torch.nn.Module) or not _is_method_of(first, code):
+    if not is_module(first) or not _is_method_of(first, code):
         return None
     return f"L['{code.co_varnames[0]}']"
 
@@ -77,12 +77,42 @@ def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:
 def _methods(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
     """The code of a module's method, and of its ``forward``, its own or its class's, unwrapped."""
     for each in (name, "forward"):
-        # Not asked of the module itself: its ``__getattr__`` may be the user's.
-        for method in (vars(module).get(each), getattr(type(module), each, None)):
-            while method is not None:
-                if isinstance(code := getattr(method, "__code__", None), CodeType):
+        for method in (own_attributes(module).get(each), _of_class(type(module), each)):
+            for _ in range(_WRAPPERS):
+                if issubclass(type(code := _asked(method, "__code__")), CodeType):
                     yield code
-                method = getattr(method, "__wrapped__", None)
+                method = _asked(method, "__wrapped__")
+
+
+_WRAPPERS = 100  # decorators around one method; a chain may be a circle
+
+
+def _asked(method: Any, name: str) -> Any:
+    """An attribute of a method; what is in a method's place may be the user's, and refuse."""
+    try:
+        return getattr(method, name, None)
+    except Exception:
+        return None
+
+
+def _of_class(of: type, name: str) -> Any:
+    """What a class has under a name, without a call of its metaclass's."""
+    return next((vars(each)[name] for each in type.mro(of) if name in vars(each)), None)
+
+
+def is_module(thing: object) -> TypeGuard[torch.nn.Module]:
+    """Tell whether something is a module, by its type.
+
+    To ask the thing itself would call what is the user's: a ``__class__`` that is computed, a
+    proxy whose referent is gone.
+    """
+    return issubclass(type(thing), torch.nn.Module)
+
+
+def own_attributes(module: torch.nn.Module) -> dict[str, Any]:
+    """Return the attributes that a module itself holds, whatever its class says of it."""
+    found: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return found
 
 
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
@@ -122,14 +152,14 @@ def _module_of_method(code: CodeType, scope: Mapping[str, object]) -> torch.nn.M
     values of the stack come before ``self``.
     """
     place = (code.co_filename, _RESUMED.sub(r"\1", code.co_name))
-    for module in (each for each in scope.values() if isinstance(each, torch.nn.Module)):
+    for module in (each for each in scope.values() if is_module(each)):
         for method in _methods(module, place[1]):
             first = "".join(method.co_varnames[:1])
             if (method.co_filename, method.co_name) == place and scope.get(first) is module:
                 return module
     # A decorator that does not say what it wraps hides the method; its name for itself is left.
     named = scope.get("self") if code.co_varnames[:1] == ("self",) else None
-    return named if isinstance(named, torch.nn.Module) else None
+    return named if is_module(named) else None
 
 
 def is_machinery(file: str) -> bool:

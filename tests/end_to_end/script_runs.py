@@ -1,5 +1,6 @@
 """Owns how a test runs a script under ``profiler-ext run`` in this process."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -28,6 +29,9 @@ Run = Callable[..., int]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_torch: Path) -> Run:
     """Write a script and run it in this process, into ``out``."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
 
     def run(body: str, *options: str, arguments: tuple[str, ...] = ()) -> int:
         (tmp_path / "script.py").write_text(HEAD + dedent(body))

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from profiler_ext.records import ModuleFrame
+from profiler_ext.torch_compat import process
 
 _VARIABLE = re.compile(r"^(?P<scope>[LG])\['(?P<name>[^']+)'\]")
 _CALLED = re.compile(r"getattr\(([^()]+), '([^']+)'\)")
@@ -44,7 +43,7 @@ def root_modules(
             {
                 match[0]
                 for match in variables
-                if isinstance(scopes[match["scope"]].get(match["name"]), torch.nn.Module)
+                if process.is_module(scopes[match["scope"]].get(match["name"]))
             }
         )
     )

@@ -1,0 +1,167 @@
+"""Owns who uses torch's profiler in this process: Kineto serves one at a time.
+
+A second user is no error to Kineto: it takes over the first one's buffers, and the first
+crashes or is empty. So whoever of ours profiles is told before someone else begins, and can ask
+whether someone else is at it.
+
+Source: ``torch/autograd/profiler.py``: ``profile`` and ``emit_nvtx`` call ``_prepare_profiler``,
+``_enable_profiler`` and ``_disable_profiler`` by these names of the module.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import RLock, get_ident
+from typing import Any
+
+import torch.autograd.profiler
+
+_BEGINS = ("_prepare_profiler", "_enable_profiler")
+_ENDS = "_disable_profiler"
+
+
+class ProfilerUse:
+    """Hears who begins and ends to profile, while one of ours wants to know.
+
+    Attributes:
+        by_us: one of ours prepares to record, or records.
+    """
+
+    def __init__(self) -> None:
+        """Hear nothing yet."""
+        self._listeners: list[Callable[[], None]] = []
+        self._originals: dict[str, Callable[..., Any]] = {}
+        self._own: set[int] = set()
+        self._by_others = self.by_us = False
+        self._lock = RLock()
+
+    @property
+    def by_others(self) -> bool:
+        """Whether someone else prepares to record, or records."""
+        return self._by_others
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether anyone prepares to record, or records."""
+        return self.by_us or self._by_others or enabled_here()
+
+    @contextmanager
+    def own(self) -> Iterator[None]:
+        """What this thread begins or ends meanwhile is ours."""
+        thread = get_ident()
+        nested = thread in self._own
+        self._own.add(thread)
+        try:
+            yield
+        finally:
+            if not nested:
+                self._own.discard(thread)
+
+    def listen(self, on_others: Callable[[], None]) -> None:
+        """Be told before someone else begins.
+
+        Args:
+            on_others: called at each beginning, until :meth:`forget`.
+        """
+        with self._lock:
+            self._listeners.append(on_others)
+            if not self._originals:
+                self._install()
+
+    def forget(self, on_others: Callable[[], None]) -> None:
+        """Be told no more; the last one leaves torch as it was found."""
+        with self._lock:
+            if on_others in self._listeners:
+                self._listeners.remove(on_others)
+            if not self._listeners and not self._by_others:
+                self._remove()
+
+    def _install(self) -> None:
+        self._by_others = enabled_here()
+        names = vars(torch.autograd.profiler)
+        for name in (*_BEGINS, _ENDS):
+            self._originals[name] = names[name]
+            names[name] = self._heard(names[name], ends=name == _ENDS)
+
+    def _remove(self) -> None:
+        names = vars(torch.autograd.profiler)
+        for name, original in self._originals.items():
+            if getattr(names[name], "__wrapped__", None) is original:
+                names[name] = original
+        self._originals.clear()
+
+    def _heard(self, original: Callable[..., Any], *, ends: bool) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def heard(*args: Any, **kwargs: Any) -> Any:
+            if get_ident() in self._own:
+                return original(*args, **kwargs)
+            if ends:
+                return self._end(original, *args, **kwargs)
+            return self._begin(original, *args, **kwargs)
+
+        return heard
+
+    def _begin(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        for tell in tuple(self._listeners):
+            tell()
+        before, self._by_others = self._by_others, True
+        try:
+            return original(*args, **kwargs)
+        except BaseException:
+            self._by_others = before
+            raise
+
+    def _end(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._by_others = False
+            if not self._listeners:
+                self._remove()
+
+
+USE = ProfilerUse()
+"""The one of this process."""
+
+
+def enabled_here() -> bool:
+    """Tell whether torch's profiler records, on this thread or on all."""
+    here: bool = torch._C._autograd._profiler_enabled()
+    return here or torch.autograd.profiler._is_profiler_enabled
+
+
+def leave_to_parent() -> None:
+    """Take a forked child out of the recording of its parent.
+
+    The recording cannot be ended in the child, where Kineto's threads are not; it hears no more
+    of what the child does. A profiler that the child starts itself hears it again.
+    """
+    torch.autograd.profiler._is_profiler_enabled = False
+    torch._C._autograd._enable_record_function(False)
+    USE.listen(_hear_again)
+    _leave_without_kineto()
+
+
+def _hear_again() -> None:
+    torch._C._autograd._enable_record_function(True)
+
+
+def _leave_without_kineto() -> None:
+    """End a forked child's process before the destructors of C++ run.
+
+    Kineto's joins a thread that the child does not have, and aborts it. What C has buffered is
+    written first.
+
+    Source: ``libkineto/src/ConfigLoader.cpp``, ``~ConfigLoader``; ``on_exit`` of the GNU C
+    library calls with the exit status, the last registered first.
+    """
+    import ctypes
+
+    program = ctypes.CDLL(None)
+    if os.name != "posix" or not hasattr(program, "on_exit"):
+        return
+    for function in (program._exit, program.fcloseall):
+        program.on_exit(ctypes.cast(function, ctypes.c_void_p), None)

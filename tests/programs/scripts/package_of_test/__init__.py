@@ -1,0 +1,1 @@
+print("package", __name__, flush=True)

@@ -1,0 +1,242 @@
+"""Owns the list of programs: how each is started, and what a run must have recorded of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+WHOLE = "whole"  # both asked steps
+PART = "part"  # some session
+NONE = "none"  # there was nothing to record
+ANY = "any"
+
+FORK_MODES = ("run", "enabled", "profile")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of ``scripts``.
+
+    Attributes:
+        name: what it is called in the table.
+        words: script and arguments.
+        session: what a run must leave.
+        modes: ways it is run with us: under ``run``, with capture enabled, within a profile.
+        real: it is started as a process of its own, not as a fork of one that has torch.
+        flags: options of the interpreter.
+        environment: more variables; an empty one is taken away.
+        files: more files beside the scripts.
+        stdout: another place for standard output: ``closed`` or ``full``.
+        fast: CI runs it; all are run by ``make programs``.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    session: str = WHOLE
+    modes: tuple[str, ...] = ("run",)
+    real: bool = False
+    flags: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    stdout: str = ""
+    stderr: str = ""
+    fast: bool = False
+
+
+def _of(script: str, *calls: str, fast: str = "", **options) -> list[Program]:
+    return [
+        Program(
+            f"{script}: {call}",
+            (f"{script}.py", *call.split()),
+            fast=call in fast.split(","),
+            **options,
+        )
+        for call in calls
+    ]
+
+
+_WHEN = ("before", "recording", "after")
+_HOW = ("trains", "exits", "leaves", "raises", "profiles", "interrupted", "goes_on")
+FORKS = _of(
+    "forks",
+    *(f"{how} {when}" for how in _HOW for when in _WHEN),
+    modes=FORK_MODES,
+    fast="trains recording,exits recording,raises after",
+)
+WORKERS = _of(
+    "workers",
+    *(f"{what} {how}" for what in ("loader", "processes", "pool") for how in ("fork", "spawn")),
+    "program now",
+)
+THREADS = _of("threads", "at_once", "outlives_main", "daemon", "loop", modes=("run", "enabled"))
+SIGNALS = [
+    *_of(
+        "signals",
+        *(f"recording {name}" for name in ("SIGINT", "SIGTERM", "SIGHUP")),
+        *(f"compiling {name}" for name in ("SIGINT", "SIGTERM")),
+        "unused" and "twice",
+        session=PART,
+    ),
+    *_of("signals", "recording SIGQUIT", "recording SIGKILL", session=ANY),
+    *_of(
+        "signals",
+        *(
+            f"writing {name} {delay}"
+            for name in ("SIGINT", "SIGTERM", "SIGHUP")
+            for delay in (0.05, 0.2, 0.4)
+        ),
+        *(f"caught {delay}" for delay in (0.1, 0.3)),
+        "handled SIGTERM",
+        "handled SIGINT",
+        "counted SIGUSR1",
+        "counted SIGTERM",
+        "alarm",
+        "seen",
+        "ignored",
+        "fault",
+    ),
+]
+ENDINGS = [
+    *_of(
+        "endings",
+        *(
+            f"code {text}"
+            for text in ("None", "0", "1", "256", "-1", "3.5", "'text'", "True", "2**40", "(1,2)")
+        ),
+        "leave_after",
+        "handlers",
+        "hooked",
+        "chained",
+        "group",
+        "interrupted",
+        "syntax",
+        "fails forward on",
+        "fails hook on",
+    ),
+    *_of("endings", "fails forward", "fails hook", "unhandled_exit", session=PART),
+    *_of("endings", "leave", session=NONE),
+]
+PROFILERS = [
+    *_of(
+        "profilers",
+        *("before", "within", "after", "scheduled_later", "exported", "autograd", "nvtx", "itt"),
+        *("named", "in_thread", "nested", "observed"),
+        modes=("run", "enabled", "profile"),
+    ),
+    *_of("profilers", "whole", "scheduled", "low_level", session=ANY, modes=FORK_MODES),
+    *_of("profilers", "unstopped", session=ANY, modes=("run", "enabled")),
+]
+MODULES = _of(
+    "modules",
+    *("made_by_new", "without_super", "odd_named_children", "unhashable", "all_equal"),
+    *("own_getattr", "own_getattribute", "own_class", "with_slots", "proxy", "lazy", "cyclic"),
+    *("other_dict", "deleted", "own_name", "mapping", "plain"),
+)
+_LOCAL = "VALUE = 'mine'\ndef profile(): return 'my own'\n"
+_USES = (
+    "import sys, training\nimport profiler_ext\n"
+    "print(profiler_ext.VALUE, profiler_ext.profile(), profiler_ext.__file__)\n"
+    "training.train(6)\nimport profiler_ext as again\n"
+    "print(again is profiler_ext, sorted(n for n in sys.modules if n.startswith('profiler_ext')))\n"
+)
+_PACKAGE = {
+    "profiler_ext/__init__.py": _LOCAL,
+    "profiler_ext/session.py": "VALUE = 'my session'\n",
+    "uses.py": _USES + "from profiler_ext.session import VALUE\nprint(VALUE)\n",
+}
+_EXPORTERS = {
+    "exporters/__init__.py": _LOCAL,
+    "exporters/tables.py": "",
+    "uses.py": _USES.replace("profiler_ext", "exporters"),
+}
+NAMES = [
+    Program(
+        "a local module profiler_ext",
+        ("uses.py",),
+        real=True,
+        files={"profiler_ext.py": _LOCAL, "uses.py": _USES},
+        modes=("run", "variable"),
+    ),
+    Program(
+        "a local package profiler_ext",
+        ("uses.py",),
+        real=True,
+        files=_PACKAGE,
+        modes=("run", "variable"),
+    ),
+    Program(
+        "a local package exporters",
+        ("uses.py",),
+        real=True,
+        files=_EXPORTERS,
+        modes=("run", "variable"),
+    ),
+]
+MAINS = [
+    Program("what a script sees", ("mains.py", "--lr", "3"), real=True, modes=("run", "variable")),
+    Program("a script in a folder", ("./../scripts/mains.py",), real=True),
+    Program("a module of a package", ("-m", "package_of_test", "a", "-b"), real=True),
+    Program("a module by name", ("-m", "mains", "-x"), real=True),
+    Program(
+        "a folder with a __main__",
+        ("folder", "a"),
+        real=True,
+        files={
+            "folder/__main__.py": "import sys\nprint(sys.argv, sys.path[0], __file__, __name__, "
+            "__package__)\nsys.path.append('.')\nimport training\ntraining.train(5)\n"
+        },
+    ),
+    Program(
+        "a script that cannot be compiled", ("bad.py",), NONE, real=True, files={"bad.py": "x = ="}
+    ),
+    Program("a module that is not there", ("-m", "no_such.module"), NONE, real=True),
+    Program(
+        "a script with an encoding of its own",
+        ("latin.py",),
+        real=True,
+        files={"latin.py": "# coding: utf-8\nimport training\ntraining.train(5)\nprint('\xe4')\n"},
+    ),
+]
+SETTINGS = [
+    *_of(
+        "settings",
+        *("nothing", "closed_stdout", "no_stdout", "replaced_stdout", "closed_stderr", "no_stderr"),
+        *("traced", "profiled", "no_gc", "frozen_gc", "default_device", "default_dtype"),
+        *("recursion", "randomness", "inference", "determinism", "deleted_folder", "moved"),
+        *("no_home", "no_temporary", "cleared_environment", "lost_modules", "replaced_path"),
+        *("umask", "threads_left", "files_left"),
+    ),
+]
+_NOTHING = ("settings.py", "nothing")
+STARTS = [
+    Program("standard output closed", _NOTHING, real=True, stdout="closed"),
+    Program("standard output full", _NOTHING, real=True, stdout="full"),
+    Program("standard output full, silent script", ("quiet.py",), real=True, stdout="full",
+            files={"quiet.py": "import training\nfor _ in range(5): training.step()\n"}),
+    Program("standard error closed", _NOTHING, real=True, stderr="closed"),
+    Program("standard error full", _NOTHING, real=True, stderr="full"),
+    Program("ASCII output", _NOTHING, real=True, environment={"PYTHONIOENCODING": "ascii"}),
+    Program(
+        "the C locale",
+        _NOTHING,
+        real=True,
+        environment={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ),
+    Program("python -O", _NOTHING, real=True, flags=("-OO",)),
+    Program("python -X dev", _NOTHING, real=True, flags=("-X", "dev")),
+    Program("python -W error", _NOTHING, real=True, flags=("-W", "error")),
+    Program("python -P", ("mains.py",), real=True, flags=("-P",), environment={"PYTHONPATH": "+."}),
+    Program("unbuffered", _NOTHING, real=True, flags=("-u",)),
+    Program("no HOME", _NOTHING, real=True, environment={"HOME": ""}),
+    Program(
+        "a cache that cannot be written",
+        _NOTHING,
+        real=True,
+        files={"cache/profiler_ext": "a file in the way"},
+        environment={"TORCHINDUCTOR_CACHE_DIR": "cache"},
+    ),
+    Program("no temporary folder", _NOTHING, real=True, environment={"TMPDIR": "/proc"}),
+]  # fmt: skip
+PROGRAMS = [
+    *FORKS, *WORKERS, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *MODULES, *NAMES, *MAINS,
+    *SETTINGS, *STARTS,
+]  # fmt: skip
