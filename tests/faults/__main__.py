@@ -38,7 +38,9 @@ def main() -> int:
         first = run(script, Fault(), folder / script)
         sound = run(script, Fault(), folder / f"{script}-again", folder / script / "cache")
         if sound.launches != first.launches or not sound.launches:
-            print(f"{script}: two runs without a failure differ\n{sound.stderr[-2000:]}")
+            pairs = zip(first.launches or [], sound.launches or [], strict=False)
+            differing = next(((a, b) for a, b in pairs if a != b), None)
+            print(f"{script}: two runs without a failure differ: {differing} {sound.stderr[-2000:]}")
             return 1
         faults = list(_faults(sound.calls, options, script))
         print(f"{script}: {len(sound.calls)} functions, {len(faults)} runs", flush=True)

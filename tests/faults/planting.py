@@ -7,6 +7,9 @@ each function; nothing else of them changes, line numbers included.
 from __future__ import annotations
 
 import ast
+import collections
+import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import sys
@@ -15,8 +18,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
+from pathlib import Path
 
 PACKAGE = "profiler_ext"
+_ROOT = Path(__file__).parents[2]
+_OWN = tuple(str(_ROOT / folder) for folder in (PACKAGE, "exporters"))
+_BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<string>"}
 THE_DOOR = frozenset(
     f"profiler_ext.guard:{name}"
     for name in (
@@ -41,6 +48,7 @@ class Planted:
         call: the number of the call that raises, from 1.
         is_armed: failures are raised and calls counted.
         calls: how often each function was called.
+        entered: what was called by others than the package: by torch, by Python, by the script.
         fired: the function has raised.
     """
 
@@ -50,15 +58,24 @@ class Planted:
     is_armed: bool = False
     fired: bool = False
     calls: Counter[str] = field(default_factory=Counter)
+    entered: set[str] = field(default_factory=set)
 
     def __call__(self, function: str) -> None:
         """Stand at the head of each function."""
         if not self.is_armed:
             return
+        self._see_caller(function)
         self.calls[function] += 1
         if function == self.function and self.calls[function] == self.call:
             self.fired = True
             raise self.error("planted")
+
+    def _see_caller(self, function: str) -> None:
+        caller = sys._getframe(3)
+        while caller.f_back is not None and caller.f_code.co_filename in _BETWEEN:
+            caller = caller.f_back
+        if not caller.f_code.co_filename.startswith(_OWN):
+            self.entered.add(function)
 
 
 PLANTED = Planted()

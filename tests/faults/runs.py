@@ -43,6 +43,7 @@ class Result:
         digest: of losses and gradients; ``None`` where training did not come to its end.
         fired: the failure was raised.
         calls: how often each function was called.
+        entered: what others than the package called of it.
         launches: name, rows and gap of each launch; ``None`` without a session.
         notes: what the session says is missing.
         stderr: what was written there.
@@ -52,6 +53,7 @@ class Result:
     digest: str | None
     fired: bool
     calls: dict[str, int]
+    entered: list[str]
     launches: list[Any] | None
     notes: list[str]
     stderr: str
@@ -100,6 +102,7 @@ def _result(code: int, folder: Path) -> Result:
         digest=digest.read_text() if digest.exists() else None,
         fired=seen.get("fired", True),
         calls=seen.get("calls", {}),
+        entered=seen.get("entered", []),
         launches=seen.get("launches"),
         notes=seen.get("notes", []),
         stderr=(folder / "stderr").read_text(errors="replace"),
@@ -118,10 +121,14 @@ def _in_child(script: str, fault: Fault, folder: Path) -> None:
         code = _train(script, folder)
     except BaseException:
         traceback.print_exc()
-    told = {"code": code, "fired": PLANTED.fired, "calls": PLANTED.calls, **_session(folder)}
+    told = {"code": code, "fired": PLANTED.fired, **_called(), **_session(folder)}
     (folder / "told.json").write_text(json.dumps(told))
     sys.stderr.flush()
     os._exit(0)
+
+
+def _called() -> dict[str, Any]:
+    return {"calls": PLANTED.calls, "entered": sorted(PLANTED.entered)}
 
 
 def _redirect(folder: Path) -> None:
