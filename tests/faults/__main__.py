@@ -15,9 +15,17 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.faults.planting import THE_DOOR, plant
 
+if TYPE_CHECKING:
+    from tests.faults.runs import Fault, Result
+    from tests.faults.verdicts import Verdict
+
+Counted = tuple[Counter[tuple[str, str]], bool]
+"""Runs by error and outcome, and whether an outcome is forbidden."""
+CALLED_BY_THE_USER = frozenset({"profiler_ext.cli:main"})
 ERRORS = (RuntimeError, MemoryError, RecursionError, KeyboardInterrupt)
 
 
@@ -25,45 +33,55 @@ def main() -> int:
     """Run what the command line asks for; the status is 1 where an outcome is forbidden."""
     options = _options()
     preload()
-    from tests.faults.runs import SCRIPTS, Fault, run
-    from tests.faults.verdicts import ALLOWED, verdict
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        counts = [_of_script(script, options, Path(folder)) for script in _scripts(options)]
+    total = sum((found for found, _ in counts), Counter[tuple[str, str]]())
+    for (error, outcome), runs in sorted(total.items()):
+        print(f"{runs:6} {error:18} {outcome}")
+    return 1 if any(is_bad for _, is_bad in counts) else 0
 
-    folder = Path(tempfile.mkdtemp(prefix="faults-"))
-    counts: dict[str, Counter[str]] = {}
-    bad = 0
-    scripts = options.scripts or sorted(
-        p.stem for p in SCRIPTS.glob("*.py") if p.stem != "training"
+
+def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counted:
+    """Try the failures of one script, and count them by outcome."""
+    from tests.faults.runs import Fault, run
+    from tests.faults.verdicts import FORBIDDEN, verdict
+
+    run(script, Fault(), folder / script)  # it compiles the C++ that the others share
+    sound, again = (
+        run(script, Fault(), folder / f"{script}-{n}", folder / script / "cache") for n in "ab"
     )
-    for script in scripts:
-        first = run(script, Fault(), folder / script)
-        sound = run(script, Fault(), folder / f"{script}-again", folder / script / "cache")
-        if sound.launches != first.launches or not sound.launches:
-            pairs = zip(first.launches or [], sound.launches or [], strict=False)
-            differing = next(((a, b) for a, b in pairs if a != b), None)
-            print(f"{script}: two runs without a failure differ: {differing} {sound.stderr[-2000:]}")
-            return 1
-        faults = list(_faults(sound.calls, options, script))
-        print(f"{script}: {len(sound.calls)} functions, {len(faults)} runs", flush=True)
+    if problem := _problem(sound, again):
+        print(f"{script}: {problem}", flush=True)
+        return Counter({("no failure", problem): 1}), True
 
-        def tried(number: int, fault: Fault, script: str = script, sound=sound):
-            own = folder / f"{script}-{number}"
-            result = run(script, fault, own, folder / script / "cache")
-            shutil.rmtree(own)
-            return fault, result, verdict(result, sound) if result.fired else "not reached"
+    def tried(fault: Fault) -> tuple[Fault, Result, Verdict]:
+        own = Path(tempfile.mkdtemp(dir=folder)) / "run"
+        result = run(script, fault, own, folder / script / "cache")
+        shutil.rmtree(own)
+        return fault, result, verdict(fault, result, sound)
 
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for fault, result, found in pool.map(tried, range(len(faults)), faults):
-                counts.setdefault(fault.error.__name__, Counter())[found] += 1
-                if found not in ALLOWED and found != "not reached":
-                    bad += 1
-                    where = f"{script} {fault.function} #{fault.call} {fault.error.__name__}"
-                    print(f"{found}: {where}", flush=True)
-                    if options.verbose:
-                        print(result.code, result.notes, result.stderr[-1500:], flush=True)
-    shutil.rmtree(folder)
-    for error, found in counts.items():
-        print(error, dict(found))
-    return 1 if bad else 0
+    faults = list(_faults(sound.calls, options, script))
+    print(f"{script}: {len(sound.calls)} functions, {len(faults)} runs", flush=True)
+    counted: Counter[tuple[str, str]] = Counter()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for fault, result, found in pool.map(tried, faults):
+            counted[fault.error.__name__, found] += 1
+            if found in FORBIDDEN:
+                print(f"{found}: {script} {fault}", flush=True)
+                if options.verbose:
+                    print(result.code, result.notes, result.stderr[-1500:], flush=True)
+    return counted, any(found in FORBIDDEN for _, found in counted)
+
+
+def _problem(sound: Result, again: Result) -> str | None:
+    """Say what is wrong without any failure."""
+    if sound.code or not sound.launches or sound.digest is None:
+        return f"it ends with {sound.code}: {sound.stderr[-2000:]}"
+    if sound.launches != again.launches:
+        pairs = zip(sound.launches, again.launches or [], strict=False)
+        return f"two runs differ: {next((pair for pair in pairs if pair[0] != pair[1]), None)}"
+    past = set(sound.entered) - THE_DOOR - CALLED_BY_THE_USER
+    return f"entered past the door: {sorted(past)}" if past else None
 
 
 def _options() -> argparse.Namespace:
@@ -71,6 +89,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("scripts", nargs="*")
     parser.add_argument("--errors", nargs="*", default=[error.__name__ for error in ERRORS])
     parser.add_argument("--sample", type=int, help="so many failures of each script, drawn by name")
+    parser.add_argument("--seed", default="0")
     parser.add_argument("--only", help="functions whose name has this in it")
     parser.add_argument("--later", action="store_true", help="at a later call, drawn by name")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -78,10 +97,17 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _faults(calls: dict[str, int], options: argparse.Namespace, script: str) -> Iterator:
+def _scripts(options: argparse.Namespace) -> list[str]:
+    from tests.faults.runs import SCRIPTS
+
+    found = sorted(path.stem for path in SCRIPTS.glob("*.py") if path.stem != "training")
+    return options.scripts or found
+
+
+def _faults(calls: dict[str, int], options: argparse.Namespace, script: str) -> Iterator[Fault]:
     from tests.faults.runs import Fault
 
-    draw = random.Random(script)
+    draw = random.Random(f"{script} {options.seed}")
     errors = [error for error in ERRORS if error.__name__ in options.errors]
     found = [
         Fault(name, error, draw.randint(1, calls[name]) if options.later else 1)
@@ -89,9 +115,8 @@ def _faults(calls: dict[str, int], options: argparse.Namespace, script: str) -> 
         if options.only is None or options.only in name
         for error in errors
     ]
-    yield from (
-        found if options.sample is None else draw.sample(found, min(options.sample, len(found)))
-    )
+    few = len(found) if options.sample is None else min(options.sample, len(found))
+    yield from draw.sample(found, few)
 
 
 def preload() -> None:

@@ -23,6 +23,7 @@ from tests.faults.planting import PLANTED
 SCRIPTS = Path(__file__).parent / "scripts"
 _KEPT_BY_CACHES = ("fxgraph", "aotautograd", "profiler_ext")
 _LIMIT_S = 120
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -40,21 +41,25 @@ class Result:
 
     Attributes:
         code: the exit status of ``profiler-ext run``; negative where a signal ended it.
+        has_begun: the script was started.
         digest: of losses and gradients; ``None`` where training did not come to its end.
         fired: the failure was raised.
         calls: how often each function was called.
         entered: what others than the package called of it.
+        files: the names of the files that were written.
         launches: name, rows and gap of each launch; ``None`` without a session.
         notes: what the session says is missing.
         stderr: what was written there.
     """
 
     code: int
+    has_begun: bool
     digest: str | None
     fired: bool
     calls: dict[str, int]
     entered: list[str]
     launches: list[Any] | None
+    files: list[str]
     notes: list[str]
     stderr: str
 
@@ -99,11 +104,13 @@ def _result(code: int, folder: Path) -> Result:
     digest = folder / "digest"
     return Result(
         code=seen.get("code", code),
+        has_begun=(folder / "begun").exists(),
         digest=digest.read_text() if digest.exists() else None,
         fired=seen.get("fired", True),
         calls=seen.get("calls", {}),
         entered=seen.get("entered", []),
         launches=seen.get("launches"),
+        files=sorted(path.name for path in (folder / "out").glob("*")),
         notes=seen.get("notes", []),
         stderr=(folder / "stderr").read_text(errors="replace"),
     )
@@ -119,6 +126,8 @@ def _in_child(script: str, fault: Fault, folder: Path) -> None:
     code: Any = 1
     try:
         code = _train(script, folder)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     except BaseException:
         traceback.print_exc()
     told = {"code": code, "fired": PLANTED.fired, **_called(), **_session(folder)}

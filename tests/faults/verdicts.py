@@ -2,7 +2,7 @@
 
 The script's losses, gradients and exit status are those of plain Python, bit for bit. What the
 session says of a launch is what it says without the failure, or nothing; where it says less, a gap
-or an error names the failure.
+or an error names the failure. Where it cannot even begin, one sentence says so, before any step.
 """
 
 from __future__ import annotations
@@ -10,44 +10,58 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from tests.faults.runs import Result
+from tests.faults.runs import INTERRUPTED, Fault, Result
+
+REFUSED = 2
 
 
 class Verdict(StrEnum):
-    """What a failure cost; all but the first three are forbidden."""
+    """What a failure cost."""
 
     HARMLESS = "harmless"
     GAP = "named gap"
-    SAID = "no session, and said so"
+    SAID = "no session or file, and said so"
+    NOT_BEGUN = "one error, and the script was not begun"
+    INTERRUPTED = "the interrupt is the script's"
+    NOT_REACHED = "not reached"
     BROKE = "broke the script"
     LOST = "lost in silence"
     WRONG = "another line, module or link"
     TRACEBACK = "traceback"
 
 
-ALLOWED = {Verdict.HARMLESS, Verdict.GAP, Verdict.SAID}
+FORBIDDEN = (Verdict.BROKE, Verdict.LOST, Verdict.WRONG, Verdict.TRACEBACK)
 
 
-def verdict(result: Result, sound: Result, code: int = 0) -> Verdict:
+def verdict(fault: Fault, result: Result, sound: Result) -> Verdict:
     """Judge a run.
 
     Args:
-        result: the run with the failure.
+        fault: what was planted.
+        result: the run with it.
         sound: the run without.
-        code: the exit status that the script has without us.
     """
-    if result.digest != sound.digest or result.code != code:
+    if not result.fired:
+        return Verdict.NOT_REACHED
+    if _is_wrong(result.launches or [], sound.launches or []):
+        return Verdict.WRONG
+    if fault.error is KeyboardInterrupt and result.code == INTERRUPTED:
+        return Verdict.INTERRUPTED
+    if not result.has_begun and result.code == REFUSED and _says_it(result):
+        return Verdict.NOT_BEGUN
+    if result.digest != sound.digest or result.code != sound.code:
         return Verdict.BROKE
+    return _of_session(result, sound)
+
+
+def _of_session(result: Result, sound: Result) -> Verdict:
     if "Traceback" in result.stderr:
         return Verdict.TRACEBACK
-    if result.launches is None:
-        return Verdict.SAID if "profiler-ext: " in result.stderr else Verdict.LOST
-    assert sound.launches is not None
-    if _is_wrong(result.launches, sound.launches):
-        return Verdict.WRONG
-    if result.launches == sound.launches:
+    if result.launches == sound.launches and result.files == sound.files:
         return Verdict.HARMLESS
-    return Verdict.GAP if _names_it(result) else Verdict.LOST
+    if result.launches is not None and _names_it(result):
+        return Verdict.GAP
+    return Verdict.SAID if _says_it(result) else Verdict.LOST
 
 
 def _is_wrong(launches: list[Any], sound: list[Any]) -> bool:
@@ -70,3 +84,7 @@ def _is_said(launch: Any, expected: list[Any]) -> bool:
 
 def _names_it(result: Result) -> bool:
     return any("capture_failed" in note or "planted" in note for note in result.notes)
+
+
+def _says_it(result: Result) -> bool:
+    return "profiler-ext: " in result.stderr and "Traceback" not in result.stderr

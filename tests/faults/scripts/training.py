@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+Path(os.environ["FAULTS_DIGEST"]).with_name("begun").touch()
+
 
 class Block(nn.Module):
     def __init__(self, width):
