@@ -82,7 +82,8 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
         weakref.finalize(self, _remove_folder, self._folder, os.getpid())
         torch_options.setdefault("experimental_config", process.all_threads_config())
-        super().__init__(on_trace_ready=self._keep_session, **torch_options)
+        kept = _guard().callback("recording", self._keep_session)
+        super().__init__(on_trace_ready=kept, **torch_options)
         self.record_steps = True  # torch marks steps only under a schedule
 
     @property
