@@ -5,8 +5,8 @@ are the caller's, untouched. An observation watches from beside: a generator tha
 the call up to its ``yield``, and after it from there. What goes wrong in it is caught, kept as a
 :class:`Failure`, and warned of once; KeyboardInterrupt and SystemExit are the user's, and pass.
 
-``Guard.run`` and the wrapper that ``Guard.wrap`` makes are all that stands between torch and a
-failure, so they do nothing else.
+The wrappers that :class:`Guard` makes and the methods that catch are all that stands between torch
+and a failure, so they do nothing else.
 """
 
 from __future__ import annotations
@@ -52,19 +52,26 @@ class Failure:
     subject: Callable[[], Any] = _nobody
 
 
-@dataclass(slots=True)
 class Observed:
     """One call of what is observed.
 
     Attributes:
-        arguments: what it was given, by the names of its parameters; defaults are absent.
         result: what it returned, once it has.
         error: what it raised, once it has; an observation is closed then, at its ``yield``.
     """
 
-    arguments: Mapping[str, Any]
-    result: Any = None
-    error: BaseException | None = None
+    __slots__ = ("_args", "_bind", "_kwargs", "error", "result")
+
+    def __init__(self, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take what it was given; it is bound to names when it is asked for."""
+        self._bind, self._args, self._kwargs = bind, args, kwargs
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What it was given, by the names of its parameters; defaults are absent."""
+        return self._bind(self._args, self._kwargs)
 
     def __getitem__(self, name: str) -> Any:
         """Return an argument by its name."""
@@ -134,22 +141,32 @@ class Guard:
         Returns:
             What it returned, or ``None`` where it failed.
         """
-        return self.run_on(None, hook, function, *args, **kwargs)
+        return self.run_on((), hook, function, *args, **kwargs)
 
     def run_on(
-        self, subject: Any, hook: str, function: Callable[..., T], /, *args: Any, **kwargs: Any
+        self,
+        subject: tuple[Any, ...],
+        hook: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        **kwargs: Any,
     ) -> T | None:
-        """Run a part of ours that is about an object; see :meth:`run`."""
+        """Run a part of ours that is about an object, if any; see :meth:`run`."""
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if self.strict:
-                raise
-            try:
-                self.note(hook, error, subject)
-            except Exception:  # no stack or memory is left
-                self._untold += 1
+            self.caught(hook, error, subject)
             return None
+
+    def caught(self, hook: str, error: Exception, subject: tuple[Any, ...]) -> None:
+        """Keep what went wrong; called where an error is handled, which ``strict`` raises on."""
+        if self.strict:
+            raise error
+        try:
+            self.note(hook, error, *subject)
+        except Exception:  # no stack or memory is left
+            self._untold += 1
 
     def wrap(
         self, original: Callable[..., T], hook: str, observe: Observe, switch: Switch
@@ -166,18 +183,23 @@ class Guard:
 
         @functools.wraps(original, updated=())
         def guarded(*args: Any, **kwargs: Any) -> T:
-            if self.is_out or not switch.is_on:
-                return original(*args, **kwargs)
-            subject = args[0] if args else None
-            watch = self.run_on(subject, hook, _begin, observe, bind, args, kwargs)
+            watch = None
+            try:
+                if switch.is_on and not self.is_out:
+                    call = Observed(bind, args, kwargs)
+                    observation = observe(call)
+                    watch = observation if next(observation, _OVER) is None else None
+            except Exception as error:
+                self.caught(hook, error, args[:1])
             if watch is None:
                 return original(*args, **kwargs)
             try:
-                result = original(*args, **kwargs)
+                call.result = result = original(*args, **kwargs)
             except BaseException as error:
-                self.run_on(subject, hook, watch.fail, error)
+                call.error = error
+                self.run_on(args[:1], hook, watch.close)
                 raise
-            self.run_on(subject, hook, watch.end, result)
+            self.run_on(args[:1], hook, _end, watch)
             return result
 
         return guarded
@@ -233,32 +255,13 @@ class Guard:
                 warnings.warn(text, CaptureWarning, stacklevel=3)
 
 
-@dataclass(slots=True)
-class _Watch:
-    """An observation that stands at its ``yield``."""
-
-    call: Observed
-    observation: Observation
-
-    def end(self, result: Any) -> None:
-        self.call.result = result
-        for _ in self.observation:
-            raise RuntimeError("an observation yields once")
-
-    def fail(self, error: BaseException) -> None:
-        self.call.error = error
-        self.observation.close()
+_OVER = object()
 
 
-def _begin(
-    observe: Observe, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _Watch | None:
-    """Begin an observation; one that ends before the call is over."""
-    call = Observed(bind(args, kwargs))
-    observation = observe(call)
-    for _ in observation:
-        return _Watch(call, observation)
-    return None
+def _end(observation: Observation) -> None:
+    """Let an observation see what its call returned."""
+    if next(observation, _OVER) is None:
+        raise RuntimeError("an observation yields once")
 
 
 def _binder(original: Callable[..., Any]) -> Bind:
