@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profiler_ext.attribution.columns import NO_ROW
+from profiler_ext.attribution.columns import NO_ROW, ask
 from profiler_ext.attribution.ledger import Busy
 from profiler_ext.attribution.nesting import Nesting
 from profiler_ext.kineto import classify
@@ -20,7 +20,8 @@ def find_idle(
     events: Events, nesting: Nesting, busy: Sequence[Busy], steps: Sequence[Step]
 ) -> tuple[IdleSpan, ...]:
     """Return the largest idle spans of each step and device, largest first."""
-    cpu = np.flatnonzero(nesting.depth != NO_ROW)
+    is_mark = ask(events.name, classify.is_call_mark)  # this package's own, around a call
+    cpu = np.flatnonzero((nesting.depth != NO_ROW) & ~is_mark)
     spans = [
         _described(events, nesting, cpu, span)
         for step in steps

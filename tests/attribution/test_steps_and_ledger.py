@@ -129,6 +129,16 @@ def test_idle_spans_tell_what_the_cpu_did():
     )
 
 
+def test_an_idle_span_is_not_told_by_a_mark_of_this_package():
+    marks = [
+        Mark("ProfilerStep#1", "user_annotation", MAIN, 0, 200, {}),
+        Mark("aten::outer", "cpu_op", MAIN, 0, 200, {}),
+        Mark("profiler_ext: graph 3", "cpu_op", MAIN, 10, 180, {}),
+        _kernel(100, 100),
+    ]
+    assert attribute(Recording(trace(marks))).idle == (IdleSpan(1, 0, 0, 100, "aten::outer"),)
+
+
 def test_an_idle_span_in_which_no_cpu_event_stands_is_nameless():
     analysis = attribute(Recording(trace([_kernel(0, 10), _kernel(30, 10)])))
     assert analysis.idle == (IdleSpan(0, 0, 10, 20, None),)
