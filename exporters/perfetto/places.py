@@ -52,6 +52,8 @@ def _of(place: Place) -> dict[str, Argument | None]:
         "code": place.code,
         "user_file": place.user_file,
         "user_line": place.user_line,
+        "caller_file": place.caller_file,
+        "caller_line": place.caller_line,
         "module": module_text(place),
         "module_class": place.module_class,
         "gap": place.gap,

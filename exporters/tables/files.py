@@ -24,7 +24,8 @@ from profiler_ext.writing import replacing
 
 _WHOLE_NAMES = (
     *("rank", "launch", "step", "device", "stream", "start_ns", "duration_ns", "correlation"),
-    *("external_id", "seq_nr", "line", "user_line", "launches", "inclusive_ns", "steps"),
+    *("external_id", "seq_nr", "line", "user_line", "caller_line"),
+    *("launches", "inclusive_ns", "steps"),
     *("ranks", "fx_nodes", "call_sites", "compile_ns", "est_bytes", "est_flops"),
     *(phase.value for phase in Phase),
 )

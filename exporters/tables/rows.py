@@ -41,6 +41,8 @@ _PLACE_COLUMNS: dict[str, Dtype] = {
     "code": TEXT,
     "user_file": TEXT,
     "user_line": WHOLE,
+    "caller_file": TEXT,
+    "caller_line": WHOLE,
     "module": TEXT,
     "module_class": TEXT,
     "annotation": TEXT,

@@ -14,6 +14,7 @@ from profiler_ext.attribution.launches import Enqueued, find_launches
 from profiler_ext.attribution.learning import settled_counts
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.attribution.modules import modules_of_joints
+from profiler_ext.attribution.nested_calls import with_callers
 from profiler_ext.attribution.nesting import nest
 from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places import PlaceTable
@@ -44,6 +45,7 @@ def attribute(recording: Recording) -> Analysis:
         (recording.graphs[f.graph], f.call.context.module) for f in found if f.graph is not None
     ]
     places = PlaceTable(recording.graphs, recording.settings, modules_of_joints(called))
+    found = with_callers(found, recording.graphs, places)
     table = _judge(recording, around, enqueued, places, found)
     steps = find_steps(events, nesting, enqueued)
     launches = _launches(around, enqueued, table, places.places, steps_of(enqueued, steps))

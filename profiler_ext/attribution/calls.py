@@ -14,11 +14,9 @@ from profiler_ext.attribution.matching import Unit
 from profiler_ext.attribution.nesting import Nesting
 from profiler_ext.attribution.phases import CallContext
 from profiler_ext.attribution.sequence import ForwardLinks
+from profiler_ext.attribution.units import units_of
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, GapReason, Ints, ModuleFrame
-
-_Order = tuple[int, int]
-"""When the CPU enqueued it, then when the device ran it: a replay enqueues all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,8 @@ class GraphCall:
         place: which call it is within one run of a compiled function, and of how many.
         graph: the index of its graph that the process noted, ``None`` where it noted none.
         run: the run of a compiled frame that it belongs to, a backward to that of its forward.
+        rows: the row of the operator that each unit is, ``NO_ROW`` of a launch without one.
+        caller: the marker of the call that it lies within and the operator there, if it does.
     """
 
     marker: int
@@ -48,6 +48,8 @@ class GraphCall:
     place: tuple[int, int] = (0, 1)
     graph: int | None = None
     run: int | None = None
+    rows: tuple[int, ...] = ()
+    caller: tuple[int, int] | None = None
 
     @property
     def is_replay(self) -> bool:
@@ -78,6 +80,7 @@ class Surroundings:
         is_mark = ask(events.name, classify.is_call_mark)
         self.is_op = ask(events.category, classify.is_op) & ~(self.is_marker | is_mark)
         self.marker = nearest(self.is_marker)
+        self.operator = nesting.outermost(self.is_op, within=self.is_marker)
         self.region = nearest(ask(events.name, classify.is_region))
         self.forward = nearest(ask(events.name, classify.is_compiled_forward))
         self.backward = nearest(ask(events.name, classify.is_compiled_backward))
@@ -105,6 +108,20 @@ class Surroundings:
         inner: Flags = take(depth, compiling, NO_ROW) > take(depth, marker, NO_ROW)
         return inner
 
+    def caller(self, marker: int) -> tuple[int, int] | None:
+        """Return the marker of the call that a call lies within, and the operator there."""
+        parent = int(self.nesting.parent[marker])
+        outer = NO_ROW if parent == NO_ROW else int(self.marker[parent])
+        return None if outer == NO_ROW else (outer, int(self.operator[parent]))
+
+    def own(self, around: Ints, row: int) -> int:
+        """Return what stands around a row, unless that stands around another graph's call too."""
+        found, marker = int(around[row]), int(self.marker[row])
+        caller = None if marker == NO_ROW else self.caller(marker)
+        depth = self.nesting.depth
+        is_outer = caller is not None and found != NO_ROW and depth[found] < depth[caller[0]]
+        return NO_ROW if is_outer else found
+
     def compile_work(self, row: int) -> GapReason:
         """Return what a row of compile work is: a trial that Inductor times, or any other."""
         is_timed = self._benchmarking[self._compiling[row]]
@@ -121,8 +138,8 @@ class Surroundings:
         made = CallContext(
             in_optimizer=bool(self.optimizer[marker] != NO_ROW),
             in_engine=bool(self.engine[marker] != NO_ROW),
-            is_forward=bool(self.forward[marker] != NO_ROW),
-            is_backward=bool(self.backward[marker] != NO_ROW),
+            is_forward=self.own(self.forward, marker) != NO_ROW,
+            is_backward=self.own(self.backward, marker) != NO_ROW,
             module=self._module(forward),
             copied=frozenset(self._copied(marker, links)),
         )
@@ -172,14 +189,13 @@ def find_calls(around: Surroundings, enqueued: Enqueued) -> tuple[GraphCall, ...
 
 def _unit_rows(around: Surroundings, enqueued: Enqueued) -> Ints:
     """Return for each launch the operator called by the marker, or the runtime call itself."""
-    operator = around.nesting.outermost(around.is_op, within=around.is_marker)
-    by_operator = take(operator, enqueued.cpu, NO_ROW)
+    by_operator = take(around.operator, enqueued.cpu, NO_ROW)
     return np.where(by_operator == NO_ROW, enqueued.call, by_operator)
 
 
 def _called_rows(around: Surroundings) -> dict[int, Ints]:
     """Return for each marker the operators that it called itself, trials left out."""
-    operator = around.nesting.outermost(around.is_op, within=around.is_marker)
+    operator = around.operator
     rows = np.flatnonzero((operator == np.arange(len(operator))) & (around.marker != NO_ROW))
     rows = rows[~around.is_trial(rows)]
     return _by_marker(around.marker[rows], rows)
@@ -201,13 +217,13 @@ def _forward_links(around: Surroundings) -> ForwardLinks:
 
 def _forward_row(around: Surroundings, links: ForwardLinks, marker: int) -> int | None:
     """Return the row at which the forward of a call ran: its own, or by sequence number."""
-    backward = int(around.backward[marker])
+    backward = around.own(around.backward, marker)
     return marker if backward == NO_ROW else links.forward_of(backward)
 
 
 def _region(around: Surroundings, forward: int | None) -> int | None:
     """Return the row of a call's region; a backward's is that of its forward."""
-    region = NO_ROW if forward is None else int(around.region[forward])
+    region = NO_ROW if forward is None else around.own(around.region, forward)
     return None if region == NO_ROW else region
 
 
@@ -225,14 +241,14 @@ def _call(
     trial = around.is_trial(enqueued.cpu[launches])
     forward = _forward_row(around, links, marker)
     run = _region(around, forward)
-    units = _units(around.events, enqueued, unit_row, launches[~trial], called.get(marker))
+    units = units_of(around.events, enqueued, unit_row, launches[~trial], called.get(marker))
     return GraphCall(
         marker=marker,
         key=names.graph_key(around.events.name[marker]),
         compile_id=None if run is None else names.region_id(around.events.name[run]),
         context=around.context(marker, forward, links),
-        units=tuple(unit for unit, _ in units),
-        launches=tuple(own for _, own in units),
+        units=tuple(unit for unit, _, _ in units),
+        launches=tuple(own for _, own, _ in units),
         trials=tuple(
             (launch, around.compile_work(int(enqueued.cpu[launch])))
             for launch in launches[trial].tolist()
@@ -240,6 +256,8 @@ def _call(
         place=places[marker],
         graph=around.graph(marker),
         run=run,
+        rows=tuple(row for _, _, row in units),
+        caller=around.caller(marker),
     )
 
 
@@ -249,42 +267,3 @@ def _places(around: Surroundings) -> dict[int, tuple[int, int]]:
     markers = markers[np.argsort(around.events.start_ns[markers], kind="stable")]
     runs = _by_marker(around.run[markers], markers).values()
     return {int(row): (at, len(own)) for own in runs for at, row in enumerate(own)}
-
-
-def _units(
-    events: Events, enqueued: Enqueued, unit_row: Ints, launches: Ints, called: Ints | None
-) -> list[tuple[Unit, tuple[int, ...]]]:
-    """List what a call ran in enqueue order: operators, and launches without an operator.
-
-    A call that replays also shows the operators of the recording, which launched nothing;
-    those are left out, as their work is what the replay runs.
-    """
-    owned: dict[int, list[int]] = {int(r): [] for r in (() if called is None else called)}
-    found = list[tuple[_Order, Unit, tuple[int, ...]]]()
-    for launch in launches.tolist():
-        if unit_row[launch] == enqueued.call[launch]:
-            found.append(_device_unit(events, enqueued, launch))
-        else:
-            owned.setdefault(int(unit_row[launch]), []).append(launch)
-    replays = any(unit.replayed for _, unit, _ in found)
-    for row, own in owned.items():
-        if own or not replays:
-            unit = Unit(names.kernel_name(events.name[row]), launched=bool(own))
-            found.append(((int(events.start_ns[row]), 0), unit, tuple(own)))
-    found.sort(key=lambda item: item[0])
-    return [(unit, own) for _, unit, own in found]
-
-
-def _device_unit(
-    events: Events, enqueued: Enqueued, launch: int
-) -> tuple[_Order, Unit, tuple[int, ...]]:
-    row, call = int(enqueued.event[launch]), int(enqueued.call[launch])
-    category = events.category[row]
-    unit = Unit(
-        name=names.kernel_name(events.name[row]),
-        on_device=True,
-        replayed=names.is_graph_launch(events.name[call]),
-        is_kernel=not (classify.is_copy(category) or classify.is_memset(category)),
-    )
-    order = (int(enqueued.enqueue_ns[launch]), int(events.start_ns[row]))
-    return order, unit, (launch,)

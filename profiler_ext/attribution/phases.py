@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from profiler_ext.records import ForwardEvidence, FxNode, GraphInstance, ModuleFrame, Phase
+from profiler_ext.records import (
+    ForwardEvidence,
+    FxNode,
+    GraphInstance,
+    ModuleFrame,
+    Phase,
+    Place,
+)
 
 _FORWARD_TAGS = frozenset({"is_forward", "must_be_in_forward"})
 _BACKWARD_TAGS = frozenset({"is_backward", "must_be_in_backward"})
@@ -25,6 +32,7 @@ class CallContext:
         module: the module that was compiled by itself and called, if that is known.
         copied: for calls that a graph of compiled autograd copies the module that the forward
             was called on; ``None`` for one of several whose forward the trace does not show.
+        caller: the place of the op in another graph's call that runs it, if one does.
     """
 
     in_optimizer: bool = False
@@ -33,6 +41,7 @@ class CallContext:
     is_backward: bool = False
     module: ModuleFrame | None = None
     copied: frozenset[tuple[str, ModuleFrame | None]] = frozenset()
+    caller: Place | None = None
 
 
 def node_phase(
@@ -46,6 +55,8 @@ def node_phase(
         context: where the graph was called.
         in_torch_optim: the node's stack passes through ``torch.optim``.
     """
+    if context.caller is not None:
+        return context.caller.phase
     if context.in_optimizer or in_torch_optim or (_updates(graph) and not node.stack):
         return Phase.OPTIMIZER
     if node.is_gradient_acc:
@@ -93,6 +104,8 @@ def differentiates(node: FxNode, graph: GraphInstance) -> bool:
 
 def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
     """Return the phase of work in a graph's call that belongs to no node."""
+    if context.caller is not None:
+        return context.caller.phase
     if context.in_optimizer or (graph is not None and _updates(graph)):
         return Phase.OPTIMIZER
     if context.is_backward or (graph is not None and graph.runs_backward):

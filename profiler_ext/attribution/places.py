@@ -15,6 +15,7 @@ from profiler_ext.attribution.phases import (
     node_phase,
 )
 from profiler_ext.records import (
+    ForwardEvidence,
     FxNode,
     GapReason,
     GraphInstance,
@@ -55,14 +56,15 @@ class PlaceTable:
         """Return the index of the place of a graph's node, as the graph was called."""
         key = (graph, node, context)
         if key not in self._of_node:
-            self._of_node[key] = self.add(self._node_place(graph, node, context))
+            self._of_node[key] = self.add(self.of_node(graph, node, context))
         return self._of_node[key]
 
     def add_input(self, graph: int, node: str, context: CallContext, op: str) -> int:
         """Return the index of the place of a graph's input, on which an operator works."""
-        return self.add(dataclasses.replace(self._node_place(graph, node, context), aten_op=op))
+        return self.add(dataclasses.replace(self.of_node(graph, node, context), aten_op=op))
 
-    def _node_place(self, graph: int, name: str, context: CallContext) -> Place:
+    def of_node(self, graph: int, name: str, context: CallContext) -> Place:
+        """Return the place of a graph's node, as the graph was called."""
         if name not in self._nodes[graph]:
             return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
         node, evidence = self._nodes[graph][name]
@@ -74,9 +76,10 @@ class PlaceTable:
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
         has_line = not is_stale and not _is_unlinked_gradient(node)
-        frame = self._roots.model_frame(node.stack) if has_line else None
-        user = self._roots.user_frame(node.stack) if has_line else None
-        return Place(
+        stack = (*(context.caller.stack if context.caller else ()), *node.stack)
+        frame = self._roots.model_frame(stack) if has_line else None
+        user = self._roots.user_frame(stack) if has_line else None
+        place = Place(
             graph=graph,
             node=node.name,
             aten_op=node.original_aten or node.target,
@@ -91,7 +94,7 @@ class PlaceTable:
             code=frame.code if frame else None,
             user_file=user.file if user else None,
             user_line=user.line if user else None,
-            stack=() if is_stale else node.stack,
+            stack=() if is_stale else stack,
             module=module.path if module else None,
             module_class=module.class_name if module else None,
             annotation=annotation_text(node),
@@ -100,6 +103,25 @@ class PlaceTable:
             gap=None if frame else _no_line(node, instance, evidence),
             is_phase_corrected=is_leaked(node, instance),
         )
+        return place if context.caller is None else _run_by(place, context.caller)
+
+
+def _run_by(place: Place, caller: Place) -> Place:
+    """Return the place of a node whose graph an op of another graph's call runs."""
+    linked, evidence = place.forward_node, place.forward_evidence
+    if linked is None and place.phase is not Phase.FORWARD:
+        linked, evidence = caller.forward_node, caller.forward_evidence
+        evidence = evidence if linked is None else ForwardEvidence.OF_CALL
+    return dataclasses.replace(
+        place,
+        forward_node=linked,
+        forward_evidence=evidence,
+        caller_file=caller.file,
+        caller_line=caller.line,
+        module=caller.module,
+        module_class=caller.module_class,
+        annotation=place.annotation or caller.annotation,
+    )
 
 
 def gap_place(

@@ -130,6 +130,8 @@ class Place:
             ``None`` for work that differentiates nothing.
         file, line, function, code: innermost frame of the model.
         user_file, user_line: innermost frame under the user's roots.
+        caller_file, caller_line: of a graph that runs inside an op of another graph's call, the
+            model's frame of that op.
         stack: the whole stack, outermost first.
         module: path from the user's model, ``layers.7.mlp``; ``""`` is the model itself.
         module_class: class of that module.
@@ -154,6 +156,8 @@ class Place:
     code: str | None = None
     user_file: str | None = None
     user_line: int | None = None
+    caller_file: str | None = None
+    caller_line: int | None = None
     stack: tuple[Frame, ...] = ()
     module: str | None = None
     module_class: str | None = None

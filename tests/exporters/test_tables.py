@@ -56,6 +56,8 @@ ATTRIBUTION_COLUMNS = {
     "code": "string",
     "user_file": "string",
     "user_line": "Int64",
+    "caller_file": "string",
+    "caller_line": "Int64",
     "module": "string",
     "module_class": "string",
     "annotation": "string",

@@ -1,0 +1,61 @@
+"""Owns what a call of a compiled graph ran: its operators, and launches without an operator."""
+
+from __future__ import annotations
+
+from profiler_ext.attribution.columns import NO_ROW
+from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.matching import Unit
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import Events, Ints
+
+_Order = tuple[int, int]
+"""When the CPU enqueued it, then when the device ran it: a replay enqueues all at once."""
+
+
+def units_of(
+    events: Events, enqueued: Enqueued, unit_row: Ints, launches: Ints, called: Ints | None
+) -> list[tuple[Unit, tuple[int, ...], int]]:
+    """List what a call ran in enqueue order: operators, and launches without an operator.
+
+    A call that replays also shows the operators of the recording, which launched nothing;
+    those are left out, as their work is what the replay runs.
+
+    Args:
+        events: the trace's events.
+        enqueued: its launches.
+        unit_row: for each launch its operator, or the runtime call itself.
+        launches: the call's own launches.
+        called: the operators that the call called itself.
+
+    Returns:
+        Each unit with its launches, and the row of its operator, ``NO_ROW`` where it is none.
+    """
+    owned: dict[int, list[int]] = {int(r): [] for r in (() if called is None else called)}
+    found = list[tuple[_Order, Unit, tuple[int, ...], int]]()
+    for launch in launches.tolist():
+        if unit_row[launch] == enqueued.call[launch]:
+            found.append(_device_unit(events, enqueued, launch))
+        else:
+            owned.setdefault(int(unit_row[launch]), []).append(launch)
+    replays = any(unit.replayed for _, unit, _, _ in found)
+    for row, own in owned.items():
+        if own or not replays:
+            unit = Unit(names.kernel_name(events.name[row]), launched=bool(own))
+            found.append(((int(events.start_ns[row]), 0), unit, tuple(own), row))
+    found.sort(key=lambda item: item[0])
+    return [(unit, own, row) for _, unit, own, row in found]
+
+
+def _device_unit(
+    events: Events, enqueued: Enqueued, launch: int
+) -> tuple[_Order, Unit, tuple[int, ...], int]:
+    row, call = int(enqueued.event[launch]), int(enqueued.call[launch])
+    category = events.category[row]
+    unit = Unit(
+        name=names.kernel_name(events.name[row]),
+        on_device=True,
+        replayed=names.is_graph_launch(events.name[call]),
+        is_kernel=not (classify.is_copy(category) or classify.is_memset(category)),
+    )
+    order = (int(enqueued.enqueue_ns[launch]), int(events.start_ns[row]))
+    return order, unit, (launch,), NO_ROW
