@@ -72,7 +72,7 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     for key in wanted:
         for record in _records(store, key, gaps) if key not in known else ():
             graphs.append(_instance(len(graphs), key, regions.get(key), record, root))
-    graphs = [_with_counts(graph, store, recording.trace, gaps) for graph in graphs]
+    graphs = [_with_kernels(graph, store, recording.trace, gaps) for graph in graphs]
     found = dataclasses.replace(
         recording,
         graphs=tuple(graphs),
@@ -152,17 +152,17 @@ def _missing(graphs: list[GraphInstance]) -> tuple[str, ...]:
     return tuple(file for file in files if not Path(file).is_file())
 
 
-def _with_counts(
+def _with_kernels(
     graph: GraphInstance, store: Store, trace: Trace, gaps: list[Gap]
 ) -> GraphInstance:
     """Give a graph what a run learnt of its library calls, which a replay alone does not tell."""
-    if graph.provenance is None or graph.library_counts or graph.stored_counts:
+    if graph.provenance is None or graph.library_kernels or graph.stored_kernels:
         return graph
     digest = work_digest(graph.provenance)
     for device in dict.fromkeys(device.name for device in trace.devices):
         try:
-            if counts := store.counts(digest, device):
-                return dataclasses.replace(graph, stored_counts=counts)
+            if kernels := store.kernels(digest, device):
+                return dataclasses.replace(graph, stored_kernels=kernels)
         except StoreError as error:
             gaps.append(Gap(GapReason.RECORD_UNREADABLE, str(error)))
     return graph

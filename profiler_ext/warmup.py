@@ -13,9 +13,9 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.attribution.learning import library_counts
+from profiler_ext.attribution.learning import library_kernels
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.records import GraphInstance
+from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat.profiler_use import USE
 
 
@@ -48,11 +48,11 @@ class WarmupProfile:
         ]
         self.recording: Any = _OwnProfile(activities=activities)
 
-    def learn(self, graph: GraphInstance) -> tuple[tuple[int, int], ...]:
-        """Count what each library call ran."""
+    def learn(self, graph: GraphInstance) -> LibraryKernels:
+        """Tell what each library call ran."""
         with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
             path = Path(folder) / "warmup.json"
             self.recording.export_chrome_trace(str(path))
             events = read_trace(path).events
         sites = graph.provenance.call_sites if graph.provenance else ()
-        return library_counts(events, sites)
+        return library_kernels(events, sites)

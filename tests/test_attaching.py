@@ -85,13 +85,14 @@ def test_the_region_of_a_graph_is_that_of_its_calls(store: Store, tmp_path: Path
 
 
 def test_what_a_run_learnt_of_library_calls_places_them(store: Store, tmp_path: Path) -> None:
-    store.put_counts(work_digest(record()), DEVICE, ((1, 1), (2, 2)))
+    kernels = ((1, ("k1",)), (2, ("k2", "k3")))
+    store.put_kernels(work_digest(record()), DEVICE, kernels)
     found = attach(plain("fkey"), store, tmp_path)
     assert rows(attribute(found.recording), "call_site", "evidence") == [
         (0, "replay_order"),
-        (1, "order_and_counts_of_another_run"),
-        (2, "order_and_counts_of_another_run"),
-        (2, "order_and_counts_of_another_run"),
+        (1, "order_and_kernels_of_another_run"),
+        (2, "order_and_kernels_of_another_run"),
+        (2, "order_and_kernels_of_another_run"),
     ]
 
 

@@ -124,12 +124,16 @@ def _certain_pairs(fits: Flags) -> dict[int, int]:
     table = fits[np.ix_(units, sites)]
     if table.shape[0] == table.shape[1] and table.diagonal().all():
         return dict(zip(units.tolist(), sites.tolist(), strict=True))
-    pairs = _agreed(table)
+    pairs = agreed_pairs(table)
     return {int(units[unit]): int(sites[site]) for unit, site in pairs}
 
 
-def _agreed(table: Flags) -> list[tuple[int, int]]:
-    """Find the pairs that stand in every longest common subsequence."""
+def agreed_pairs(table: Flags) -> list[tuple[int, int]]:
+    """Find the pairs (row, column) that stand in every longest common subsequence.
+
+    Args:
+        table: which row has the name of which column.
+    """
     before = _lengths(table)
     after = _lengths(table[::-1, ::-1])[::-1, ::-1]
     longest = before[-1, -1]

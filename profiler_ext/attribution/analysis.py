@@ -9,16 +9,16 @@ from profiler_ext.attribution.columns import NO_ROW, ask, masked, take
 from profiler_ext.attribution.compiled import CompiledJudge
 from profiler_ext.attribution.eager import EagerJudge
 from profiler_ext.attribution.idle import find_idle
-from profiler_ext.attribution.invocations import Invocation, identify
+from profiler_ext.attribution.invocations import Aligner, Invocation, identify
 from profiler_ext.attribution.launches import Enqueued, find_launches
-from profiler_ext.attribution.learning import settled_counts
+from profiler_ext.attribution.learning import settled_kernels
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.attribution.modules import modules_of_joints
 from profiler_ext.attribution.nested_calls import with_callers
 from profiler_ext.attribution.nesting import nest
 from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places import PlaceTable
-from profiler_ext.attribution.replays import without_disputes
+from profiler_ext.attribution.replays import without_doubts
 from profiler_ext.attribution.steps import find_steps, steps_of
 from profiler_ext.attribution.verdicts import VerdictTable, main_places
 from profiler_ext.kineto import classify
@@ -40,7 +40,8 @@ def attribute(recording: Recording) -> Analysis:
     around = Surroundings(events, nesting, dict(recording.settings.called_modules))
     enqueued = find_launches(events, nesting)
     calls = find_calls(around, enqueued)
-    found = without_disputes(identify(calls, recording.graphs, compiles=around.compiles))
+    aligner = Aligner(recording.graphs, calls, compiles=around.compiles)
+    found = without_doubts(identify(calls, recording.graphs, aligner), aligner)
     called = [
         (recording.graphs[f.graph], f.call.context.module) for f in found if f.graph is not None
     ]
@@ -62,7 +63,7 @@ def attribute(recording: Recording) -> Analysis:
         idle=find_idle(events, nesting, busy, steps),
         ledger=keep_ledger(launches, in_graph, corrected, busy, steps),
         notes=notes_on(recording, launches),
-        library_counts=settled_counts(found, recording.graphs),
+        library_kernels=settled_kernels(found, recording.graphs),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from profiler_ext.attribution.columns import NO_ROW, Flags, ask, take
-from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.launches import Enqueued, work_name
 from profiler_ext.attribution.matching import Unit
 from profiler_ext.attribution.nesting import Nesting
 from profiler_ext.attribution.phases import CallContext
@@ -30,6 +30,7 @@ class GraphCall:
         context: where it was called.
         units: what it ran, in enqueue order.
         launches: for each unit its launches, in enqueue order.
+        ran: for each unit the names of the device events of its launches.
         trials: launches of compile work inside the call, each with what it was.
         place: which call it is within one run of a compiled function, and of how many.
         graph: the index of its graph that the process noted, ``None`` where it noted none.
@@ -50,6 +51,7 @@ class GraphCall:
     run: int | None = None
     rows: tuple[int, ...] = ()
     caller: tuple[int, int] | None = None
+    ran: tuple[tuple[str, ...], ...] = ()
 
     @property
     def is_replay(self) -> bool:
@@ -78,7 +80,8 @@ class Surroundings:
         self.events, self.nesting = events, nesting
         self.is_marker = ask(events.name, names.is_graph_marker) & is_cpu
         is_mark = ask(events.name, classify.is_call_mark)
-        self.is_op = ask(events.category, classify.is_op) & ~(self.is_marker | is_mark)
+        is_around_ops = self.is_marker | is_mark | ask(events.name, names.is_graph_recording)
+        self.is_op = ask(events.category, classify.is_op) & ~is_around_ops
         self.marker = nearest(self.is_marker)
         self.operator = nesting.outermost(self.is_op, within=self.is_marker)
         self.region = nearest(ask(events.name, classify.is_region))
@@ -258,7 +261,12 @@ def _call(
         run=run,
         rows=tuple(row for _, _, row in units),
         caller=around.caller(marker),
+        ran=tuple(_ran(around.events, enqueued, own) for _, own, _ in units),
     )
+
+
+def _ran(events: Events, enqueued: Enqueued, launches: Sequence[int]) -> tuple[str, ...]:
+    return tuple(work_name(events, int(enqueued.event[at])) for at in launches)
 
 
 def _places(around: Surroundings) -> dict[int, tuple[int, int]]:

@@ -15,6 +15,8 @@ from profiler_ext.attribution.runs import Learnt
 from profiler_ext.attribution.verification import is_plausible
 from profiler_ext.records import CallSite, GapReason, GraphInstance, LineEvidence, SiteKind
 
+_Names = tuple[str, ...]
+
 _WITHOUT_LINE = {
     evidence: evidence
     for evidence in (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
@@ -38,13 +40,36 @@ class Invocation:
     gap: GapReason | None = None
 
 
+def _which_ran(call: GraphCall) -> tuple[object, ...]:
+    return call.graph, call.key, call.compile_id, call.context.is_backward
+
+
+def _what_ran(call: GraphCall) -> tuple[object, ...]:
+    return *_which_ran(call), call.units
+
+
+def ran_at_sites(call: GraphCall, matches: Sequence[Match]) -> dict[int, _Names]:
+    """Return the names of what each call site launched in a call, in order."""
+    found: dict[int, _Names] = {}
+    for match, ran in zip(matches, call.ran, strict=True):
+        if match.site is not None:
+            found[match.site] = found.get(match.site, ()) + ran
+    return found
+
+
 class Aligner:
-    """Aligns calls with graphs; equal calls of one graph are aligned once."""
+    """Aligns calls with graphs; equal calls of one graph are aligned once.
+
+    Args:
+        graphs: the graph instances of the process.
+        calls: all calls of a trace.
+        compiles: something was compiled while the calls were recorded.
+    """
 
     def __init__(
         self,
         graphs: Sequence[GraphInstance],
-        calls: Sequence[GraphCall] = (),
+        calls: Sequence[GraphCall],
         *,
         compiles: bool = False,
     ) -> None:
@@ -52,14 +77,28 @@ class Aligner:
         self._uses = Counter(map(_use, calls))
         self._failed = [graph for graph in graphs if graph.is_failed]
         self._known: dict[object, tuple[Match, ...]] = {}
-        self._counts: dict[object, dict[int, int | None]] = {}
+        self._kernels: dict[object, dict[int, _Names | None]] = {}
+        replays = [call for call in calls if call.is_replay]
+        self._ran = Counter(map(_what_ran, replays))
+        self._replays = Counter(map(_which_ran, replays))
         self._alike: dict[tuple[int, ...], bool] = {}
         self.regions = Regions(graphs)
 
-    def align(self, graph: int, call: GraphCall) -> tuple[Match, ...]:
-        """Return the matches of a call's units with a graph's call sites."""
-        learnt = self.learnt(graph)
-        key = (graph, call.units, tuple(sorted(learnt.counts.items())))
+    def align(self, graph: int, call: GraphCall, *, chose_anew: bool = False) -> tuple[Match, ...]:
+        """Return the matches of a call's units with a graph's call sites.
+
+        Args:
+            graph: the graph.
+            call: the call.
+            chose_anew: its libraries may run something else than was learnt.
+        """
+        same, every = self._ran[_what_ran(call)], self._replays[_which_ran(call)]
+        learnt = replace(
+            self.learnt(graph),
+            chose_anew=chose_anew or same > 1,
+            is_contradicted=not chose_anew and same == 1 < every,
+        )
+        key = (graph, call.units, tuple(sorted(learnt.kernels.items())), chose_anew)
         if key not in self._known:
             self._known[key] = align(self.sites(graph), call.units, learnt)
         return self._known[key]
@@ -98,33 +137,28 @@ class Aligner:
         return provenance.call_sites if provenance else ()
 
     def learn(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
-        """Note how many device events each library call launched; a dispute unlearns it."""
-        if any(
-            map(is_in_loop, self.sites(graph))
-        ):  # what a site launches differs from call to call
-            return
-        counts = self._counts.setdefault(self._identity(graph), {})
-        launched = Counter[int]()  # a call without an operator shows each event by itself
-        for match, launches in zip(matches, call.launches, strict=True):
-            if match.site is not None and self._is_library(graph, match.site):
-                launched[match.site] += len(launches)
-        for site, count in launched.items():
-            same = counts.setdefault(site, count) == count
-            counts[site] = count if same else None
+        """Note which device events each library call launched; a dispute unlearns it."""
+        if any(map(is_in_loop, self.sites(graph))):
+            return  # what a site launches differs from call to call
+        known = self._kernels.setdefault(self._identity(graph), {})
+        for site, ran in ran_at_sites(call, matches).items():
+            if self._is_library(graph, site):
+                known[site] = ran if known.setdefault(site, ran) == ran else None
 
     def learnt(self, graph: int) -> Learnt:
         """Return what was learnt of a graph's library calls.
 
-        What this process learnt when the graph was recorded is what its replays run. Of what
-        another run learnt, a site whose count is another one here is not known.
+        What was seen here when the graph was recorded is what its replays run; then come other
+        calls of this process, then another run.
         """
         instance = self._graphs[graph]
-        seen = self._counts.get(self._identity(graph), {})
-        stored = {} if instance.library_counts else dict(instance.stored_counts)
-        known = {**stored, **dict(instance.library_counts), **seen}
-        disputed = {at for at, count in stored.items() if known[at] != count}
-        counts = {at: n for at, n in known.items() if n is not None and at not in disputed}
-        return Learnt(counts, frozenset(stored) - frozenset(seen))
+        here = dict(instance.library_kernels)
+        called = self._kernels.get(self._identity(graph), {})
+        seen = {at: ran for at, ran in called.items() if at not in here}
+        stored = {at: ran for at, ran in instance.stored_kernels if at not in {**seen, **here}}
+        known = {**stored, **seen, **here}
+        kernels = {at: ran for at, ran in known.items() if ran is not None}
+        return Learnt(kernels, frozenset(stored))
 
     def _identity(self, graph: int) -> object:
         provenance = self._graphs[graph].provenance
@@ -135,18 +169,17 @@ class Aligner:
 
 
 def identify(
-    calls: Sequence[GraphCall], graphs: Sequence[GraphInstance], *, compiles: bool = False
+    calls: Sequence[GraphCall], graphs: Sequence[GraphInstance], aligner: Aligner
 ) -> tuple[Invocation, ...]:
     """Find the graph of every call and align it.
 
-    Calls without replay come first: they teach how many kernels a library call launches.
+    Calls without replay come first: they teach which kernels a library call launches.
 
     Args:
         calls: the calls.
         graphs: the graph instances of the process.
-        compiles: something was compiled while the calls were recorded.
+        aligner: aligns the calls with those graphs.
     """
-    aligner = Aligner(graphs, calls, compiles=compiles)
     found: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):
         found[call.marker] = _identify(call, graphs, aligner)

@@ -37,6 +37,11 @@ class Enqueued:
         return len(self.event)
 
 
+def work_name(events: Events, row: int) -> str:
+    """Return the name of what a device event ran."""
+    return classify.work_name(events.name[row], events.category[row])
+
+
 def find_launches(events: Events, nesting: Nesting) -> Enqueued:
     """Find every launch of the trace; no device event is left out."""
     device_rows = np.flatnonzero(ask(events.category, classify.is_device_work))

@@ -24,11 +24,13 @@ _REMEDIES = {
     ),
     GapReason.AMBIGUOUS_EXTERN_RUN: (
         "are library kernels that a CUDA graph replayed side by side; profile one step before "
-        "the replay, or start one run with `profiler-ext run`: that tells how many kernels each "
+        "the replay, or start one run with `profiler-ext run`: that tells which kernels each "
         "call launches, and the store keeps it"
     ),
     GapReason.ALIGNMENT_MISMATCH: (
-        "do not fit the call sites of their graph; please report the recording"
+        "do not fit the call sites of their graph: events were lost, or a CUDA graph replayed "
+        "once what its recording did not run; profile two steps or more, and report the "
+        "recording if it stays"
     ),
     GapReason.CALL_SITES_UNVERIFIED: (
         "do not fit call sites which capture could not check; please report the recording"

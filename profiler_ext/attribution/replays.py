@@ -1,64 +1,138 @@
 """Owns the second rule for replays: what a CUDA graph runs, it runs again, in the same order.
 
-In a replay a library's kernels have no operator, and counts alone place them. Where one replay
-of a graph ran the kernels of another in another order, or lacks some, events were lost or
-changed places, and which of the two is whole nobody can tell.
+In a replay a library's kernels have no operator, so the events that were lost, or that changed
+places, are not missed where they were. A replay is whole when it ran just what its recording
+did, or what another replay did. Of any other only that stays which such a one confirms; unless
+it ran as much between the same generated kernels, so that nothing was lost: a library has other
+kernels for another size.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from profiler_ext.attribution.calls import GraphCall
-from profiler_ext.attribution.invocations import Invocation
-from profiler_ext.attribution.matching import Match
-from profiler_ext.kineto import classify
-from profiler_ext.records import GapReason
+import numpy as np
 
-_Names = tuple[str, ...]
+from profiler_ext.attribution.alignment import agreed_pairs, device_names
+from profiler_ext.attribution.invocations import Aligner, Invocation
+from profiler_ext.attribution.loops import is_in_loop
+from profiler_ext.attribution.matching import Match, Unit
+from profiler_ext.records import CallSite, GapReason, SiteKind
+
+_GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
+_GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
 
 
-def without_disputes(found: Sequence[Invocation]) -> tuple[Invocation, ...]:
-    """Make gaps of the library launches of replays that another replay contradicts.
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a call of a graph runs, in order: names, and the call site of each."""
+
+    names: tuple[str, ...]
+    sites: tuple[int | None, ...]
+
+
+def without_doubts(found: Sequence[Invocation], aligner: Aligner) -> tuple[Invocation, ...]:
+    """Make gaps of what was led in replays that nothing confirms.
 
     Args:
         found: the calls of compiled graphs and their matches.
+        aligner: knows the call sites of each graph, and what was learnt of them.
     """
-    ran: dict[int | None, set[_Names]] = defaultdict(set)
+    replays: dict[int, list[Invocation]] = defaultdict(list)
     for each in found:
-        ran[each.graph].add(_replayed(each.call))
-    disputed = {graph: _disputed(names) for graph, names in ran.items() if len(names) > 1}
-    return tuple(
-        _undecided(each) if _replayed(each.call) in disputed.get(each.graph, ()) else each
-        for each in found
-    )
+        if each.graph is not None and each.call.is_replay:
+            replays[each.graph].append(each)
+    checked: dict[int, Invocation] = {}
+    for calls in replays.values():
+        every = Counter(map(_ran, calls))
+        for each in calls:
+            checked[each.call.marker] = _checked(each, every, aligner)
+    return tuple(checked.get(each.call.marker, each) for each in found)
 
 
-def _replayed(call: GraphCall) -> _Names:
-    return tuple(unit.name for unit in call.units if unit.replayed)
+def _checked(found: Invocation, every: Counter[_Told], aligner: Aligner) -> Invocation:
+    assert found.graph is not None
+    sites, kernels = aligner.sites(found.graph), aligner.learnt(found.graph).kernels
+    ran, recorded = _ran(found), _recorded(found, sites, kernels)
+    others = [recorded] if recorded else [other for other in every if other != ran]
+    if every[ran] > 1 or not others or (recorded and recorded.names == ran.names):
+        return found
+    if recorded and _is_of_another_size(ran, recorded, sites):
+        return replace(found, matches=aligner.align(found.graph, found.call, chose_anew=True))
+    return _confirmed(found, ran, others)
 
 
-def _disputed(every: Iterable[_Names]) -> set[_Names]:
-    known = [names for names in every if names]
-    return {one for one in known if any(_contradict(one, other) for other in known)}
+def _is_of_another_size(ran: _Told, recorded: _Told, sites: Sequence[CallSite]) -> bool:
+    """Tell whether libraries alone chose other kernels, as many, for what was recorded later.
 
-
-def _contradict(one: _Names, other: _Names) -> bool:
-    """Tell whether one has just what the other has, less some, or in another order.
-
-    A graph that was recorded for another size runs other kernels.
+    What changed places within a replay leaves the same kernels in it. What was enqueued by
+    another call ran before the first or after the last of them, and where it is missing all
+    that follows has moved up to the next kernel of the graph.
     """
-    short, long = sorted((one, other), key=len)
-    return one != other and not Counter(short) - Counter(long)
-
-
-def _undecided(found: Invocation) -> Invocation:
-    gap = Match(gap=GapReason.ALIGNMENT_MISMATCH)
-    pairs = zip(found.call.units, found.matches, strict=True)
-    matches = (
-        gap if unit.replayed and not classify.is_generated_kernel(unit.name) else match
-        for unit, match in pairs
+    if len(ran.names) != len(recorded.names) or Counter(ran.names) == Counter(recorded.names):
+        return False
+    is_kernel = [site is not None and sites[site].kind in _GENERATED for site in recorded.sites]
+    if not any(is_kernel):
+        return False
+    first, end = is_kernel.index(True), len(is_kernel) - is_kernel[::-1].index(True)
+    return all(
+        ours == theirs
+        for at, (ours, theirs) in enumerate(zip(ran.names, recorded.names, strict=True))
+        if is_kernel[at] or not first < at < end
     )
-    return replace(found, matches=tuple(matches))
+
+
+def _ran(found: Invocation) -> _Told:
+    """Return what a call ran for its sites without an operator."""
+    led = zip(found.call.units, found.matches, strict=True)
+    pairs = [(unit.name, match.site) for unit, match in led if _is_open(unit, match)]
+    return _Told(tuple(name for name, _ in pairs), tuple(site for _, site in pairs))
+
+
+def _is_open(unit: Unit, match: Match) -> bool:
+    return unit.on_device and match.gap is not GapReason.WRAPPER_GLUE
+
+
+def _recorded(
+    found: Invocation, sites: Sequence[CallSite], kernels: Mapping[int, tuple[str, ...]]
+) -> _Told | None:
+    """Return what a call runs without an operator if it runs what was learnt, if all was."""
+    led = zip(found.call.units, found.matches, strict=True)
+    called = {match.site for unit, match in led if not unit.on_device}
+    pairs = list[tuple[str, int]]()
+    for at, site in enumerate(sites):
+        if at in called or site.kind is SiteKind.CPP:
+            continue
+        if is_in_loop(site) or (site.kind is SiteKind.EXTERN and at not in kernels):
+            return None
+        names = kernels[at] if site.kind is SiteKind.EXTERN else device_names(site)[-1:]
+        pairs += [(name, at) for name in names]
+    return _Told(tuple(name for name, _ in pairs), tuple(at for _, at in pairs))
+
+
+def _confirmed(found: Invocation, ran: _Told, others: Sequence[_Told]) -> Invocation:
+    """Keep of a call what another one confirms: the same name of the same site at that place."""
+    kept = {at for other in others for at in _same(ran, other)}
+    led = zip(found.call.units, found.matches, strict=True)
+    devices = [at for at, (unit, match) in enumerate(led) if _is_open(unit, match)]
+    lost = {at for place, at in enumerate(devices) if place not in kept}
+    matches = tuple(_GAP if at in lost else match for at, match in enumerate(found.matches))
+    return replace(found, matches=matches)
+
+
+def _same(ran: _Told, other: _Told) -> list[int]:
+    """Return the places in a call at which another one ran the same for the same site.
+
+    Where both ran as much, nothing can have moved up.
+    """
+    codes = {name: code for code, name in enumerate(dict.fromkeys(ran.names + other.names))}
+    rows, columns = ([codes[name] for name in told.names] for told in (ran, other))
+    pairs = agreed_pairs(np.equal.outer(np.array(rows), np.array(columns)))
+    as_much = len(rows) == len(columns)
+    return [
+        at
+        for at, place in pairs
+        if ran.sites[at] == other.sites[place] and (at == place or not as_much)
+    ]

@@ -1,24 +1,20 @@
 """Owns what lies open between the anchors of an alignment: sites and units that no name ties.
 
-Replayed library kernels carry no operator and no name that their call site knows, so how
-many of them belong to a site decides; where that is not known, the run is a gap.
+Replayed library kernels carry no operator and no name that their call site has. What each call
+was seen to launch leads them, where a run holds just that; where nothing was seen, a lone call
+between two anchors takes what lies between them, and all else is a gap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise, product
-
-import numpy as np
+from itertools import pairwise
 
 from profiler_ext.attribution.columns import Flags
 from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.kineto import classify
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
-
-_MOST_SITES = 6
-"""In a longer run too many ways would have to be tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +27,24 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """How many device events library calls launch, from calls without replay.
+    """Which device events library calls launch, from other calls of their graph.
 
     Attributes:
-        counts: by index of the call site.
-        elsewhere: those that only another run saw.
+        kernels: their names in order, by index of the call site.
+        elsewhere: the sites of which only another run saw it.
+        chose_anew: where the call ran something else than was learnt, the libraries chose anew,
+            and nothing was lost: another call ran the very same, say.
+        is_contradicted: other calls ran something else, and none the same.
     """
 
-    counts: Mapping[int, int] = field(default_factory=dict)
+    kernels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     elsewhere: frozenset[int] = frozenset()
+    chose_anew: bool = False
+    is_contradicted: bool = False
 
 
 class OpenRuns:
-    """Leads what lies open in one graph call to its call sites, as far as counts decide."""
+    """Leads what lies open in one graph call to its call sites, as far as names decide."""
 
     def __init__(
         self,
@@ -58,11 +59,10 @@ class OpenRuns:
             sites: the call sites.
             units: what ran.
             expected: units that have the name of some site.
-            learnt: what calls without replay taught of library calls.
+            learnt: what other calls taught of library calls.
         """
         self._sites, self._units = sites, units
-        self._expected, self._learnt = expected, learnt.counts
-        self._elsewhere = learnt.elsewhere
+        self._expected, self._learnt = expected, learnt
 
     def resolve(self, anchors: Mapping[int, int]) -> dict[int, Match]:
         """Return the matches of the open units of which something can be said."""
@@ -84,57 +84,57 @@ class OpenRuns:
 
     def _is_starved(self, run: Run) -> bool:
         """Tell whether sites ran less than they must: then the neighbours may have theirs."""
-        return len(run.units) < sum(min(self._options(site), default=1) for site in run.sites)
+        return len(run.units) < sum(self._learnt.kernels.get(site) != () for site in run.sites)
 
     def _on_device(self, run: Run, is_doubted: bool) -> dict[int, Match]:
-        """Give each device event its site where the counts decide, else the reason why not."""
+        """Give each device event its site where names or the anchors decide, else the reason."""
         units = [unit for unit in run.units if self._units[unit].on_device]
         if not run.sites:
             return dict.fromkeys(units, Match(gap=GapReason.WRAPPER_GLUE))
-        counts = self._counts(run, units)
-        fits = counts is None or sum(counts) == len(units)
-        if is_doubted or not fits or not self._are_libraries(run):
+        owners = self._owners_by_name(run, units)
+        if owners is not None:
+            return self._led(units, owners, self._name_evidence(run))
+        if is_doubted or not self._are_libraries(run) or self._contradicts(run):
             return dict.fromkeys(units, Match(gap=GapReason.ALIGNMENT_MISMATCH))
-        if counts is None:
+        owners = self._owners_by_place(run, units)
+        if owners is None:
             return dict.fromkeys(units, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
-        owners = np.repeat(run.sites, counts).tolist()
+        return self._led(units, owners, None)
+
+    def _led(
+        self, units: Sequence[int], owners: Sequence[int], evidence: SiteEvidence | None
+    ) -> dict[int, Match]:
         pairs = zip(units, owners, strict=True)
-        return {unit: Match(site, self._evidence(run, unit)) for unit, site in pairs}
+        return {u: Match(site, evidence or self._units[u].order_evidence) for u, site in pairs}
 
-    def _evidence(self, run: Run, unit: int) -> SiteEvidence:
-        """Where several sites share a run, what is known of their counts placed the unit."""
-        is_stored = len(run.sites) > 1 and not self._elsewhere.isdisjoint(run.sites)
-        return SiteEvidence.STORED_COUNTS if is_stored else self._units[unit].order_evidence
+    def _owners_by_name(self, run: Run, units: Sequence[int]) -> list[int] | None:
+        """Return the site of each unit if the run holds just what its sites were seen to run."""
+        seen = self._learnt.kernels
+        if not all(site in seen for site in run.sites):
+            return None
+        owned = [(site, name) for site in run.sites for name in seen[site]]
+        holds = [name for _, name in owned] == [self._units[unit].name for unit in units]
+        return [site for site, _ in owned] if holds else None
 
-    def _counts(self, run: Run, units: Sequence[int]) -> list[int] | None:
-        """Return how many device events each site launched, ``None`` where that is open."""
-        if all(site in self._learnt for site in run.sites):
-            return self._learnt_counts(run, len(units))
+    def _name_evidence(self, run: Run) -> SiteEvidence | None:
+        """Where several sites share a run, another run's names placed the unit."""
+        if not any(self._units[unit].replayed for unit in run.units):
+            return None
+        is_stored = len(run.sites) > 1 and not self._learnt.elsewhere.isdisjoint(run.sites)
+        return SiteEvidence.STORED_KERNELS if is_stored else SiteEvidence.REPLAY_KERNELS
+
+    def _contradicts(self, run: Run) -> bool:
+        """Tell whether sites of the run were seen to run something else, and nothing says why."""
+        is_seen = any(site in self._learnt.kernels for site in run.sites)
+        return is_seen and not self._learnt.chose_anew
+
+    def _owners_by_place(self, run: Run, units: Sequence[int]) -> list[int] | None:
+        """Return the site of each unit where it cannot be another, as each site runs a kernel."""
         if len(run.sites) == 1:
-            return [len(units)]
+            return [run.sites[0]] * len(units)
         all_kernels = all(self._units[unit].is_kernel for unit in units)
-        return [1] * len(units) if all_kernels and len(units) == len(run.sites) else None
-
-    def _learnt_counts(self, run: Run, units: int) -> list[int]:
-        """Return what was learnt of each site, or the one way in which its operator explains all.
-
-        A library's first call in a process may launch more than its later ones; what other
-        sites of the same operator launched says how many those are. What another run learnt
-        is taken as it is, or not at all.
-        """
-        own = [self._learnt[site] for site in run.sites]
-        is_stored = not self._elsewhere.isdisjoint(run.sites)
-        if sum(own) == units or is_stored or len(run.sites) > _MOST_SITES:
-            return own
-        ways = product(*(sorted(self._options(site)) for site in run.sites))
-        fitting = [way for way in ways if sum(way) == units]
-        return list(fitting[0]) if len(fitting) == 1 else own
-
-    def _options(self, site: int) -> set[int]:
-        """Return how many device events the site's operator launched, here or elsewhere."""
-        op = self._sites[site].op
-        same = {n for at, n in self._learnt.items() if op and self._sites[at].op == op}
-        return same | ({self._learnt[site]} if site in self._learnt else set())
+        is_one_each = all_kernels and len(units) == len(run.sites)
+        return list(run.sites) if is_one_each and not self._learnt.is_contradicted else None
 
     def _are_libraries(self, run: Run) -> bool:
         return all(self._sites[site].kind is SiteKind.EXTERN for site in run.sites)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_ext.attribution.columns import NO_ROW
-from profiler_ext.attribution.launches import Enqueued
+from profiler_ext.attribution.launches import Enqueued, work_name
 from profiler_ext.attribution.matching import Unit
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Ints
@@ -52,7 +52,7 @@ def _device_unit(
     row, call = int(enqueued.event[launch]), int(enqueued.call[launch])
     category = events.category[row]
     unit = Unit(
-        name=names.kernel_name(events.name[row]),
+        name=work_name(events, row),
         on_device=True,
         replayed=names.is_graph_launch(events.name[call]),
         is_kernel=not (classify.is_copy(category) or classify.is_memset(category)),

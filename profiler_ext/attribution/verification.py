@@ -46,7 +46,18 @@ def contradicted(
     for match, launches in zip(matches, call.launches, strict=True):
         if match.site is not None and not enqueued.on_cpu:
             wrong.update(_misnamed(events, enqueued, sites[match.site], launches))
-    return wrong
+    return wrong | _moved_up(call, wrong)
+
+
+def _moved_up(call: GraphCall, wrong: set[int]) -> set[int]:
+    """Find what a replay ran under the name of a launch that is out of its order.
+
+    Which of them ran at its place cannot be told.
+    """
+    pieces = list(zip(call.units, call.launches, strict=True))
+    names_out = {unit.name for unit, own in pieces if unit.replayed and wrong.intersection(own)}
+    moved = (own for unit, own in pieces if unit.replayed and unit.name in names_out)
+    return {launch for own in moved for launch in own}
 
 
 def _misnamed(

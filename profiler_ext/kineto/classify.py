@@ -109,7 +109,7 @@ def is_compiling(name: str) -> bool:
 
     CUDA graphs are warmed up and recorded inside a timed range too; those run the model.
     """
-    timed = name.endswith("(dynamo_timed)") and "cudagraph" not in name
+    timed = name.endswith("(dynamo_timed)") and "cudagraph" not in name.lower()
     return timed or name.startswith("CachingAutotuner.")
 
 
@@ -150,6 +150,16 @@ def is_copy(category: str) -> bool:
 def is_memset(category: str) -> bool:
     """Tell whether the category is that of memsets on a device."""
     return category == Category.GPU_MEMSET
+
+
+def work_name(name: str, category: str) -> str:
+    """Return what a device event ran, whoever looks at it.
+
+    The name of a memset or a copy also tells the kind of memory, as far as that run knew it.
+    """
+    if is_copy(category) or is_memset(category):
+        return name.partition(" (")[0]
+    return names.kernel_name(name)
 
 
 def is_kernel(category: str) -> bool:

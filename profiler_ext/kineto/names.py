@@ -87,6 +87,7 @@ _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
 _ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 _LAUNCH_CALL = re.compile(r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
+_GRAPH_RECORDING = re.compile(r"CUDAGraphNode\.record\b.*")
 _COMMUNICATION = re.compile(
     r"(nccl|gloo|mpi|ucc|xccl):|(nccl|rccl|oneccl)\w*Kernel|(c10d|_?c10d_functional(_autograd)?)::"
     r"|_dtensor::shard_dim_alltoall"
@@ -171,6 +172,11 @@ def is_launch_call(name: str) -> bool:
 def is_graph_launch(name: str) -> bool:
     """Say whether a runtime call replays a CUDA graph, so that it starts many kernels."""
     return _GRAPH_LAUNCH.fullmatch(name) is not None
+
+
+def is_graph_recording(name: str) -> bool:
+    """Say whether torch records a CUDA graph in this range; what it calls is only noted."""
+    return _GRAPH_RECORDING.fullmatch(name) is not None
 
 
 def is_communication(name: str) -> bool:

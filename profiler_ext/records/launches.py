@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, Trace
-from profiler_ext.records.provenance import Frame, Gap, GraphInstance, ModuleFrame
+from profiler_ext.records.provenance import (
+    Frame,
+    Gap,
+    GraphInstance,
+    LibraryKernels,
+    ModuleFrame,
+)
 from profiler_ext.records.vocabulary import Level, Phase
 
 SCHEMA_VERSION = 1
@@ -239,7 +245,7 @@ class Analysis:
         idle: the idle spans, largest first.
         ledger: wall time of each step and device, by category.
         notes: sentences for a person: what was corrected, what is missing and the remedy.
-        library_counts: pairs of graph, and pairs of call site and device events, for the
+        library_kernels: pairs of graph, and of call site and its device events' names, for the
             library calls of graphs whose replays were explained whole.
     """
 
@@ -251,4 +257,4 @@ class Analysis:
     idle: tuple[IdleSpan, ...] = ()
     ledger: tuple[LedgerLine, ...] = ()
     notes: tuple[str, ...] = ()
-    library_counts: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()
+    library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()

@@ -198,6 +198,10 @@ class Provenance:
     is_told: bool = False
 
 
+LibraryKernels = tuple[tuple[int, tuple[str, ...]], ...]
+"""Pairs of call site and the names of the device events that its library call launches."""
+
+
 @dataclass(frozen=True, slots=True)
 class GraphInstance:
     """A provenance as it lives in one process.
@@ -217,9 +221,9 @@ class GraphInstance:
         nodes: the provenance's nodes with the stacks of *this* process, in the same order.
         line_evidence: one for each node: the truth that its stack came from.
         runs_optimizer: a node's stack passes through ``torch.optim``.
-        library_counts: pairs of call site and device events, for library calls, learnt from
-            the warm-up call of a graph that CUDA graphs replay.
-        stored_counts: the same as an earlier run learnt it, where this one did not.
+        library_kernels: pairs of call site and the names of its device events in order, for
+            library calls, learnt from the calls that warm up and record a graph for replay.
+        stored_kernels: the same as an earlier run learnt it, where this one did not.
         copied_inputs: for each CUDA graph that was recorded of it, in order, the inputs that
             are copied before a replay; empty where that is not known.
         copied_otherwise: the same for each later call that recorded it anew, and copies others.
@@ -242,8 +246,8 @@ class GraphInstance:
     nodes: tuple[FxNode, ...] = ()
     line_evidence: tuple[LineEvidence, ...] = ()
     runs_optimizer: bool = False
-    library_counts: tuple[tuple[int, int], ...] = ()
-    stored_counts: tuple[tuple[int, int], ...] = ()
+    library_kernels: LibraryKernels = ()
+    stored_kernels: LibraryKernels = ()
     copied_inputs: tuple[tuple[str, ...], ...] = ()
     copied_otherwise: tuple[tuple[tuple[str, ...], ...], ...] = ()
     autograd_bypass: str | None = None

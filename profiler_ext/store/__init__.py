@@ -1,6 +1,5 @@
 """Owns provenance as bytes, and the files that keep it beside Inductor's cache."""
 
-from profiler_ext.store.counts import work_digest
 from profiler_ext.store.encoding import (
     EntryState,
     from_bytes,
@@ -10,6 +9,7 @@ from profiler_ext.store.encoding import (
     with_digest,
 )
 from profiler_ext.store.folder import Store
+from profiler_ext.store.kernels import work_digest
 from profiler_ext.store.own_files import StoredFile
 
 __all__ = [

@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from profiler_ext.errors import StoreError
-from profiler_ext.records import Provenance
+from profiler_ext.records import LibraryKernels, Provenance
 from profiler_ext.regular import read_regular
-from profiler_ext.store.counts import Counts, counts_from_bytes, counts_to_bytes
 from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
+from profiler_ext.store.kernels import kernels_from_bytes, kernels_to_bytes
 from profiler_ext.store.own_files import (
-    COUNTS_BYTES,
-    COUNTS_SUFFIX,
+    KERNELS_SUFFIX,
+    LEARNT_BYTES,
     SHARD,
     SUFFIX,
     StoredFile,
@@ -84,24 +84,24 @@ class Store:
             os.utime(path)
         return record
 
-    def put_counts(self, digest: str, device: str, counts: Counts) -> None:
-        """Keep how many kernels each library call of a graph launches on a device.
+    def put_kernels(self, digest: str, device: str, kernels: LibraryKernels) -> None:
+        """Keep which kernels each library call of a graph launches on a device.
 
         Raises:
             OutputError: The folder cannot be written.
             StoreError: The limit in the environment is no number.
         """
-        self._write(self._counts_path(digest, device), counts_to_bytes(counts, device))
+        self._write(self._kernels_path(digest, device), kernels_to_bytes(kernels, device))
 
-    def counts(self, digest: str, device: str) -> Counts:
-        """Return what :meth:`put_counts` kept; nothing where nothing is known.
+    def kernels(self, digest: str, device: str) -> LibraryKernels:
+        """Return what :meth:`put_kernels` kept; nothing where nothing is known.
 
         Raises:
             StoreError: It cannot be read; the message names the file.
         """
-        path = self._counts_path(digest, device)
+        path = self._kernels_path(digest, device)
         try:
-            found = counts_from_bytes(read_regular(path, COUNTS_BYTES))
+            found = kernels_from_bytes(read_regular(path, LEARNT_BYTES))
         except FileNotFoundError:
             return ()
         except (OSError, StoreError) as error:
@@ -157,8 +157,8 @@ class Store:
         self._unmeasured_bytes = 0
         self.prune(max_bytes=limit_bytes)
 
-    def _counts_path(self, digest: str, device: str) -> Path:
-        return self.folder / digest[:SHARD] / f"{digest}.{_safe(device)}{COUNTS_SUFFIX}"
+    def _kernels_path(self, digest: str, device: str) -> Path:
+        return self.folder / digest[:SHARD] / f"{digest}.{_safe(device)}{KERNELS_SUFFIX}"
 
     def _path(self, key: str, dynamo_digest: str | None) -> Path:
         name = f"{_safe(key)}.{dynamo_digest or 'none'}{SUFFIX}"

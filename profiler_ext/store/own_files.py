@@ -16,18 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiler_ext.errors import OutputError
-from profiler_ext.store.counts import COUNTS_HEADER, is_counts
 from profiler_ext.store.encoding import MAGIC
+from profiler_ext.store.kernels import KERNELS_HEADER, is_learnt
 
 SUFFIX = ".pxpr"
-COUNTS_SUFFIX = ".counts.json"
+KERNELS_SUFFIX = ".kernels.json"
+_LEARNT_SUFFIXES = (KERNELS_SUFFIX, ".counts.json")
+"""The second is that of an earlier format."""
 SHARD = 2
 """How many characters of a key name the folder of its files."""
-COUNTS_BYTES = 1 << 20
-"""More than any graph's counts of library calls take."""
+LEARNT_BYTES = 16 << 20
+"""More than the kernels of any graph's library calls take."""
 _NAME = re.compile(
     r"(?P<leftover>\.?)(?P<key>[^\W_]+)"
-    r"(?:\.(?:none|[^\W_]+)\.pxpr|\.[^\W_]*\.counts\.json)"
+    r"(?:\.(?:none|[^\W_]+)\.pxpr|\.[^\W_]*\.(?:kernels|counts)\.json)"
     r"(?P<writer>\.[a-z0-9_]{8})?"
 )
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -134,10 +136,10 @@ def _is_ours(handle: int, file: StoredFile) -> bool:
     now = (status.st_size, status.st_mtime_ns)
     if not stat.S_ISREG(status.st_mode) or now != (file.size_bytes, file.used_ns):
         return False
-    if COUNTS_SUFFIX not in file.path.name:
+    if not any(suffix in file.path.name for suffix in _LEARNT_SUFFIXES):
         return os.pread(handle, len(MAGIC), 0) == MAGIC
-    data = os.pread(handle, COUNTS_BYTES, 0)
-    return data.startswith(COUNTS_HEADER) if file.is_leftover else is_counts(data)
+    data = os.pread(handle, LEARNT_BYTES, 0)
+    return data.startswith(KERNELS_HEADER) if file.is_leftover else is_learnt(data)
 
 
 def _stored(entry: os.DirEntry[str], shard: str) -> StoredFile | None:

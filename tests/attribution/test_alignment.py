@@ -91,42 +91,47 @@ def test_in_a_replay_a_memset_leaves_the_boundary_of_a_run_open():
     assert _sites(align(numbered([A, MM, ADDMM, B]), units, Learnt())) == [0, open_run, open_run, 3]
 
 
-def test_in_a_replay_learnt_counts_close_the_boundary():
+def test_in_a_replay_learnt_kernels_close_the_boundary():
     units = _replayed(A.kernel, "k1", "k2", "k3", B.kernel)
     sites = numbered([A, MM, ADDMM, B])
-    open_run = GapReason.AMBIGUOUS_EXTERN_RUN
+    open_run, wrong = GapReason.AMBIGUOUS_EXTERN_RUN, GapReason.ALIGNMENT_MISMATCH
     assert _sites(align(sites, units, Learnt())) == [0, open_run, open_run, open_run, 3]
-    assert _sites(align(sites, units, Learnt({1: 1, 2: 2}))) == [0, 1, 2, 2, 3]
+    seen = {1: ("k1",), 2: ("k2", "k3")}
+    assert _sites(align(sites, units, Learnt(seen))) == [0, 1, 2, 2, 3]
+    seen = {1: ("k1",), 2: ("k3", "k2")}
+    assert _sites(align(sites, units, Learnt(seen))) == [0, wrong, wrong, wrong, 3]
 
 
-def test_in_a_replay_learnt_counts_that_do_not_add_up_are_a_mismatch():
+def test_in_a_replay_what_was_not_learnt_is_a_mismatch_unless_another_replay_ran_it_too():
     units = _replayed(A.kernel, "k1", "k2", B.kernel)
-    wrong = GapReason.ALIGNMENT_MISMATCH
-    assert _sites(align(numbered([A, MM, B]), units, Learnt({1: 1}))) == [0, wrong, wrong, 2]
+    wrong, sites, seen = GapReason.ALIGNMENT_MISMATCH, numbered([A, MM, B]), {1: ("k1",)}
+    assert _sites(align(sites, units, Learnt(seen))) == [0, wrong, wrong, 2]
+    assert _sites(align(sites, units, Learnt(seen, chose_anew=True))) == [0, 1, 1, 2]
 
 
-def test_in_a_replay_counts_of_another_run_say_so_where_they_decide():
+def test_in_a_replay_that_another_contradicts_no_number_of_kernels_decides():
+    units = _replayed(A.kernel, "k1", "k2", B.kernel)
+    sites, open_run = numbered([A, MM, ADDMM, B]), GapReason.AMBIGUOUS_EXTERN_RUN
+    assert _sites(align(sites, units, Learnt())) == [0, 1, 2, 3]
+    contradicted = Learnt(is_contradicted=True)
+    assert _sites(align(sites, units, contradicted)) == [0, open_run, open_run, 3]
+
+
+def test_in_a_replay_kernels_of_another_run_say_so_where_they_decide():
     units = _replayed(A.kernel, "k1", "k2", "k3", B.kernel, "k4")
     sites = numbered([A, MM, ADDMM, B, MM])
-    learnt = Learnt({1: 1, 2: 2, 4: 1}, elsewhere=frozenset({1, 4}))
-    stored, order = SiteEvidence.STORED_COUNTS, SiteEvidence.REPLAY_ORDER
+    kernels = {1: ("k1",), 2: ("k2", "k3"), 4: ("k4",)}
+    stored, here = SiteEvidence.STORED_KERNELS, SiteEvidence.REPLAY_KERNELS
+    order = SiteEvidence.REPLAY_ORDER
+    learnt = Learnt(kernels, elsewhere=frozenset({1, 4}))
     assert [(match.site, match.evidence) for match in align(sites, units, learnt)] == [
         (0, order),
         (1, stored),
         (2, stored),
         (2, stored),
         (3, order),
-        (4, order),
+        (4, here),
     ]
-
-
-def test_in_a_replay_counts_of_another_run_that_do_not_add_up_are_not_mended():
-    units = _replayed(A.kernel, "k1", "k2", "k3", "k4", B.kernel, "k5", "k6")
-    sites = numbered([A, MM, ADDMM, B, MM])
-    counts, wrong = {1: 1, 2: 2, 4: 2}, GapReason.ALIGNMENT_MISMATCH
-    assert _sites(align(sites, units, Learnt(counts))) == [0, 1, 1, 2, 2, 3, 4, 4]
-    elsewhere = Learnt(counts, elsewhere=frozenset(counts))
-    assert _sites(align(sites, units, elsewhere)) == [0, *[wrong] * 4, 3, 4, 4]
 
 
 def test_in_a_replay_a_missing_generated_kernel_opens_its_surroundings():
@@ -145,7 +150,7 @@ def test_in_a_replay_a_site_that_ran_nothing_makes_its_neighbours_doubtful():
     units = _replayed(A.kernel, B.kernel, "k1", "k2", C.kernel)
     wrong = GapReason.ALIGNMENT_MISMATCH
     assert _sites(align(sites, units, Learnt())) == [0, 2, wrong, wrong, 4]
-    assert _sites(align(sites, units, Learnt({1: 0}))) == [0, 2, 3, 3, 4]
+    assert _sites(align(sites, units, Learnt({1: ()}))) == [0, 2, 3, 3, 4]
     sites = numbered([A, MM, MM, B, MM, C])
     units = _replayed(A.kernel, "k1", B.kernel, "k2", "k3", C.kernel)
     assert _sites(align(sites, units, Learnt())) == [0, wrong, 3, wrong, wrong, 5]

@@ -52,3 +52,20 @@ def test_a_dispatched_operator_is_known_by_its_name(name, expected):
 )
 def test_compile_work_is_known_by_its_name(name, expected):
     assert classify.is_compiling(name) is expected
+
+
+def test_what_ran_is_called_alike_whatever_memory_it_was():
+    asked = [
+        ("Memset (Device)", "gpu_memset"),
+        ("Memset (Unknown)", "gpu_memset"),
+        ("Memcpy DtoD (Device -> Device)", "gpu_memcpy"),
+        ("graph_0_triton_poi_fused_add_0", "kernel"),
+        ("void gemm<float>(Params (*)())", "kernel"),
+    ]
+    assert [classify.work_name(*each) for each in asked] == [
+        "Memset",
+        "Memset",
+        "Memcpy DtoD",
+        "triton_poi_fused_add_0",
+        "void gemm<float>(Params (*)())",
+    ]

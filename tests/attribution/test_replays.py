@@ -1,4 +1,4 @@
-"""Replays of CUDA graphs: their launches follow the call sites, with counts learnt elsewhere."""
+"""Replays of CUDA graphs: their launches follow the call sites, with kernels learnt elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.attribution import attribute
-from tests.attribution.graphs import extern, graph
+from tests.attribution.graphs import extern, graph, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.small_graph import NODES, SITES
 from tests.attribution.timeline import Timeline
@@ -36,9 +36,9 @@ def test_the_warm_up_of_a_cuda_graph_runs_the_model_and_teaches_its_replays():
         (3, "call_order", ""),
         (None, "", "wrapper_glue"),
         (0, "replay_order", ""),
-        (1, "replay_order", ""),
-        (1, "replay_order", ""),
-        (2, "replay_order", ""),
+        (1, "replay_order_and_learnt_kernels", ""),
+        (1, "replay_order_and_learnt_kernels", ""),
+        (2, "replay_order_and_learnt_kernels", ""),
         (3, "replay_order", ""),
     ]
     assert_conserves(analysis)
@@ -67,7 +67,7 @@ def test_a_replay_that_nothing_taught_says_so():
     assert analysis.notes == (
         "3 launches (0.3 us) are library kernels that a CUDA graph replayed side by side; "
         "profile one step before the replay, or start one run with `profiler-ext run`: that "
-        "tells how many kernels each call launches, and the store keeps it.",
+        "tells which kernels each call launches, and the store keeps it.",
     )
 
 
@@ -76,48 +76,96 @@ def test_a_replay_that_another_run_taught_says_so_and_a_contradiction_is_a_gap()
     late = Timeline()
     with late.forward("fkey"):
         late.replay("triton_poi_fused_mul_0", "a", "b", "c", "triton_poi_fused_relu_1")
-    taught = replace(graph(NODES, two), stored_counts=((1, 2), (2, 1)))
-    by_counts = "order_and_counts_of_another_run"
+    taught = replace(graph(NODES, two), stored_kernels=((1, ("a", "b")), (2, ("c",))))
+    by_another = "order_and_kernels_of_another_run"
     assert rows(attribute(late.recording(taught)), "call_site", "evidence", "gap")[1:4] == [
-        (1, by_counts, ""),
-        (1, by_counts, ""),
-        (2, by_counts, ""),
+        (1, by_another, ""),
+        (1, by_another, ""),
+        (2, by_another, ""),
     ]
     with late.forward("fkey"):
         late.triton("triton_poi_fused_mul_0")
-        late.op("aten::mm", "cublas")
-        late.op("aten::addmm", "cublas", "splitK")
+        late.op("aten::mm", "a")
+        late.op("aten::addmm", "c", "d", "e")
         late.triton("triton_poi_fused_relu_1")
-    open_run = (None, "", "ambiguous_extern_run")
+    wrong = (None, "", "alignment_mismatch")
     assert rows(attribute(late.recording(taught)), "call_site", "evidence", "gap")[1:4] == (
-        [open_run] * 3
+        [wrong] * 3
     )
-    learnt_here = replace(taught, library_counts=((1, 1), (2, 2)))
+    learnt_here = replace(taught, library_kernels=((1, ("a",)), (2, ("b", "c"))))
     assert rows(attribute(late.recording(learnt_here)), "call_site", "evidence")[1:4] == [
-        (1, "replay_order"),
-        (2, "replay_order"),
-        (2, "replay_order"),
+        (1, "replay_order_and_learnt_kernels"),
+        (2, "replay_order_and_learnt_kernels"),
+        (2, "replay_order_and_learnt_kernels"),
     ]
 
 
+MUL, RELU = "triton_poi_fused_mul_0", "triton_poi_fused_relu_1"
+CUBLAS, SPLIT_K, OTHER = "cublas", "splitK", "cublas of another size"
+
+
+def _library_sites(*replays: tuple[str, ...], **known: object) -> list[list[int | None]]:
+    """Return the call sites of the library kernels between two generated ones, by replay."""
+    timeline = Timeline()
+    for ran in replays:
+        with timeline.forward("fkey"):
+            timeline.replay(MUL, *ran, RELU)
+    analysis = attribute(timeline.recording(replace(graph(NODES, SITES), **known)))
+    assert_conserves(analysis)
+    found = iter(rows(analysis, "call_site", "gap"))
+    sites = [[next(found) for _ in (MUL, *ran, RELU)] for ran in replays]
+    assert [(own[0], own[-1]) for own in sites] == [((0, ""), (2, ""))] * len(replays)
+    gaps = {gap for own in sites for site, gap in own if site is None}
+    assert gaps <= {"alignment_mismatch"}
+    return [[site for site, _ in own[1:-1]] for own in sites]
+
+
 @pytest.mark.parametrize(
-    ("second", "is_disputed"),
+    ("replays", "sites"),
     [
-        (("cublas", "splitK"), False),
-        (("splitK", "cublas"), True),
-        (("cublas",), True),
-        (("cublas of another size", "splitK"), False),
+        ([(CUBLAS, SPLIT_K)], [[1, 1]]),
+        ([(CUBLAS, SPLIT_K), (CUBLAS, SPLIT_K)], [[1, 1], [1, 1]]),
+        ([(CUBLAS, SPLIT_K), (SPLIT_K, CUBLAS)], [[None, None], [None, None]]),
+        ([(CUBLAS, SPLIT_K), (CUBLAS,)], [[1, None], [1]]),
+        ([(CUBLAS, SPLIT_K), (OTHER, SPLIT_K)], [[None, 1], [None, 1]]),
+        ([(CUBLAS, SPLIT_K), (OTHER,), (OTHER,), (CUBLAS, SPLIT_K)], [[1, 1], [1], [1], [1, 1]]),
     ],
 )
-def test_replays_that_contradict_each_other_lead_no_library_kernel(second, is_disputed):
+def test_of_replays_that_differ_only_what_another_one_ran_too_is_led(replays, sites):
+    assert _library_sites(*replays) == sites
+
+
+@pytest.mark.parametrize(
+    ("replays", "sites"),
+    [
+        ([(CUBLAS, SPLIT_K), (CUBLAS,)], [[1, 1], [None]]),
+        ([(SPLIT_K, CUBLAS)], [[None, None]]),
+        ([(OTHER,)], [[None]]),
+        ([(OTHER,), (OTHER,)], [[1], [1]]),
+    ],
+)
+def test_what_a_replay_ran_otherwise_than_its_recording_is_led_if_it_is_repeated(replays, sites):
+    learnt = ((1, (CUBLAS, SPLIT_K)),)
+    assert _library_sites(*replays, library_kernels=learnt) == sites
+
+
+LATER = "triton_poi_fused_later_2"
+AROUND = ((1, (CUBLAS,)), (3, (SPLIT_K,)))
+
+
+@pytest.mark.parametrize(
+    ("ran", "site"),
+    [
+        ((MUL, OTHER, RELU, SPLIT_K, LATER), 1),
+        ((MUL, SPLIT_K, RELU, CUBLAS, LATER), None),
+        ((MUL, RELU, CUBLAS, SPLIT_K, LATER), None),
+        ((MUL, OTHER, RELU, LATER, SPLIT_K), None),
+    ],
+)
+def test_a_replay_of_as_much_between_the_same_kernels_may_be_of_another_size(ran, site):
+    sites = (SITES[0], extern("mm", "mm"), SITES[2], extern("mm", "mm"), triton(LATER, "relu"))
     timeline = Timeline()
-    for ran in (("cublas", "splitK"), second):
-        with timeline.forward("fkey"):
-            timeline.replay("triton_poi_fused_mul_0", *ran, "triton_poi_fused_relu_1")
-    analysis = attribute(timeline.recording(graph(NODES, SITES)))
-    found = rows(analysis, "call_site", "gap")
-    generated = [found[0], found[3], found[4], found[-1]]
-    assert generated == [(0, ""), (2, ""), (0, ""), (2, "")]
-    library = (None, "alignment_mismatch") if is_disputed else (1, "")
-    assert [*found[1:3], *found[5:-1]] == [library] * (2 + len(second))
-    assert_conserves(analysis)
+    with timeline.forward("fkey"):
+        timeline.replay(*ran)
+    recorded = replace(graph(NODES, sites), library_kernels=AROUND)
+    assert rows(attribute(timeline.recording(recorded)), "call_site")[1] == (site,)

@@ -94,6 +94,10 @@ class Timeline:
         self._call("cuLaunchKernel", "cuda_driver")
         self._device_event(kernel, category, stream)
 
+    def noted_call(self) -> None:
+        """Write one call into the driver while a CUDA graph is recorded: it runs nothing."""
+        self._call("cuLaunchKernel", "cuda_driver")
+
     def replay(self, *kernels: str) -> None:
         """Write one replay of a CUDA graph; names that begin with ``Memset`` are memsets."""
         self._call("cudaGraphLaunch", "cuda_runtime")

@@ -170,6 +170,14 @@ FACTS = {
         Fact("aten.gelu.default", "forward", (_GELU,)),
         Fact("aten.gelu_backward.default", "backward", (_GELU,)),
     ),
+    "cudagraphs_cnn": (
+        Fact(
+            "aten.convolution_backward.default",
+            "backward",
+            ("self.conv_1(x)", "self.conv_2(x)", "self.whiten(images)"),
+            ("whiten", *_each(2, "stages.{}.conv_1"), *_each(2, "stages.{}.conv_2")),
+        ),
+    ),
     "fp8": (Fact("aten._scaled_mm.default", "forward", ("torch._scaled_mm(quantised",)),),
     "checkpoint": (
         Fact("aten.gelu.default", "recompute", (_GELU,), _each(2, "blocks.{}.mlp")),

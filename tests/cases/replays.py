@@ -6,6 +6,7 @@ import contextlib
 import os
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from tests.cases import FULL, Case
@@ -90,11 +91,80 @@ def cudagraphs_seen_late(device):
     )
 
 
+class Stage(nn.Module):
+    def __init__(self, before, after):
+        super().__init__()
+        self.conv_1 = nn.Conv2d(before, after, 3, padding="same", bias=False)
+        self.norm_1 = nn.BatchNorm2d(after)
+        self.conv_2 = nn.Conv2d(after, after, 3, padding="same", bias=False)
+        self.norm_2 = nn.BatchNorm2d(after)
+
+    def forward(self, x):
+        x = F.gelu(self.norm_1(F.max_pool2d(self.conv_1(x), 2)))
+        return F.gelu(self.norm_2(self.conv_2(x)))
+
+
+class SpeedRun(nn.Module):
+    """The shape of the nets that are trained on CIFAR for speed: half precision, norms in float."""
+
+    def __init__(self, widths=(24, 64, 256)):
+        super().__init__()
+        self.whiten = nn.Conv2d(3, widths[0], 2)
+        self.stages = nn.Sequential(*(Stage(*widths[at : at + 2]) for at in range(len(widths) - 1)))
+        self.head = nn.Linear(widths[-1], 10, bias=False)
+        self.half()
+        for module in self.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.float()
+
+    def forward(self, images, labels):
+        x = self.stages(F.gelu(self.whiten(images)))
+        return F.cross_entropy(self.head(x.amax((2, 3))).float(), labels)
+
+
+def cudagraphs_cnn(device):
+    """Each convolution launches what its library finds fastest here, with memsets before it."""
+    torch.backends.cudnn.benchmark = True
+    torch._inductor.config.max_autotune_conv_backends = "ATEN"
+    torch._inductor.config.max_autotune_gemm_backends = "ATEN"
+    model = SpeedRun().to(device, memory_format=torch.channels_last)
+    images = torch.randn(512, 3, 32, 32, device=device, dtype=torch.half)
+    images = images.to(memory_format=torch.channels_last)
+    labels = torch.randint(10, (512,), device=device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=True)
+    compiled = torch.compile(model, mode="max-autotune")
+    step = training(model, images, labels, compiled=compiled, optimizer=optimizer)
+    return Case(step, warmup=6, phases=FULL)
+
+
+def cudagraphs_resnet(device):
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    config = ResNetConfig(
+        embedding_size=32, hidden_sizes=[32, 64], depths=[1, 2], layer_type="basic", num_labels=10
+    )
+    model = ResNetForImageClassification(config).to(device).train()
+    compiled = torch.compile(model, mode="reduce-overhead")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    images = torch.randn(32, 3, 64, 64, device=device)
+    labels = torch.randint(10, (32,), device=device)
+
+    def step():
+        torch.compiler.cudagraph_mark_step_begin()
+        compiled(pixel_values=images, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Case(step, warmup=6, phases=FULL, coverage=0.95)
+
+
 CASES = (
     cudagraphs,
     cudagraphs_autocast,
     cudagraphs_in_parts,
     cudagraphs_seen_late,
+    cudagraphs_cnn,
+    cudagraphs_resnet,
     partitioned,
     side_stream,
 )

@@ -70,17 +70,17 @@ def test_every_fixture_is_replayed():
 
 
 @pytest.mark.parametrize("name", ["cudagraphs", "cudagraphs_autocast"])
-def test_a_late_process_is_led_to_the_same_lines_by_the_counts_that_a_run_kept(name):
+def test_a_late_process_is_led_to_the_same_lines_by_the_kernels_that_a_run_kept(name):
     run = replayed(name)
-    kept = dict(run.analysis.library_counts)
+    kept = dict(run.analysis.library_kernels)
     late = [
-        dataclasses.replace(graph, library_counts=(), stored_counts=kept.get(at, ()))
+        dataclasses.replace(graph, library_kernels=(), stored_kernels=kept.get(at, ()))
         for at, graph in enumerate(run.recording.graphs)
     ]
     session = Session(dataclasses.replace(run.recording, graphs=tuple(late)))
     columns = ["launch", "node", "file", "line", "duration_ns", "gap"]
     assert session.attribution()[columns].equals(run.attribution()[columns])
-    assert "order_and_counts_of_another_run" in set(session.launches().evidence.dropna())
+    assert "order_and_kernels_of_another_run" in set(session.launches().evidence.dropna())
 
 
 @each_case

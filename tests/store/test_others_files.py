@@ -11,11 +11,14 @@ import pytest
 
 from profiler_ext.cli import main
 from profiler_ext.store import Store, to_bytes
+from profiler_ext.store.kernels import kernels_to_bytes
 from profiler_ext.store.own_files import has_header
 from tests.store.records import DAY_NS, record
 
 RECORD = to_bytes(record())
+KERNELS = kernels_to_bytes(((1, ("cublas",)),), "H100")
 COUNTS = b'{"format":1,"device":"H100","counts":[[1,2]]}'
+"""What an earlier version learnt of library calls."""
 
 
 def old(path: Path, data: bytes) -> Path:
@@ -35,9 +38,10 @@ def a_package_of_a_project(store: Path, _: Path) -> list[Path]:
 def our_names_without_our_header(store: Path, _: Path) -> list[Path]:
     names = (
         *("ab/abkey.none.pxpr", "ab/.abkey.none.pxpr.abcdefgh"),
-        *("ab/abkey.H100.counts.json", "ab/.abkey.H100.counts.json.abcdefgh"),
+        *("ab/abkey.H100.counts.json", "ab/.abkey.H100.kernels.json.abcdefgh"),
+        *("ab/abkey.H200.kernels.json", "ab/abkey.L40.kernels.json"),
     )
-    contents = (b"PXP", b"theirs", b'{"format": "mine"}', b"{}")
+    contents = (b"PXP", b"theirs", b'{"format": "mine"}', b"{}", b"[]", COUNTS + b"}")
     return [old(store / name, data) for name, data in zip(names, contents, strict=True)]
 
 
@@ -115,10 +119,10 @@ def test_the_limit_on_bytes_leaves_what_is_not_the_store_s(
 
 
 def own_files(store: Path) -> list[Path]:
-    """Write a record, counts and a leftover of each; all are the store's."""
-    names = ("fo/foown.none.pxpr", "fo/foown.H100.counts.json")
-    named = zip(names, (RECORD, COUNTS), strict=True)
-    written = [old(store / name, data) for name, data in named]
+    """Write a record, what was learnt, and a leftover of each; all are the store's."""
+    names = ("none.pxpr", "H100.counts.json", "H100.kernels.json")
+    named = zip(names, (RECORD, COUNTS, KERNELS), strict=True)
+    written = [old(store / "fo" / f"foown.{name}", data) for name, data in named]
     left = [old(p.with_name(f".{p.name}.abcd0123"), p.read_bytes()[:40]) for p in written]
     return [*written, *left]
 

@@ -22,6 +22,7 @@ from profiler_ext.records import (
     Gap,
     GapReason,
     GraphInstance,
+    LibraryKernels,
     Provenance,
     SiteKind,
 )
@@ -30,6 +31,9 @@ from profiler_ext.torch_compat import inductor, process
 
 CopiedInputs = tuple[tuple[str, ...], ...]
 """For each CUDA graph that one call recorded, in order, the inputs that it copies."""
+
+_MOST_PROFILED_CALLS = 4
+"""So many calls of a graph are profiled at most, should it never be recorded."""
 
 
 class Registry:
@@ -75,9 +79,10 @@ class Registry:
         return None if instance is None or instance.index in self._shared else instance.index
 
     def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
-        """Return the instance of an artifact that will be replayed, at its first two calls.
+        """Return the instance of an artifact that will be replayed, until it was recorded.
 
-        The first warms up, where libraries may still set themselves up; the second records.
+        Calls before that warm up, where libraries may still set themselves up or try out what
+        is fastest; the one that records tells what the replays run.
         """
         instance = self.instance_of(artifact) if self._to_learn else None
         if instance is None or not self._to_learn.get(instance.index):
@@ -85,15 +90,16 @@ class Registry:
         self._to_learn[instance.index] -= 1
         return instance
 
-    def learn(self, graph: int, counts: tuple[tuple[int, int], ...]) -> None:
+    def learn(self, graph: int, kernels: LibraryKernels) -> None:
         """Keep what calls of a graph taught, here and in the store; the later one knows better."""
-        if not counts:
+        if not kernels:
             return
         with self._lock:
             known = self._graphs[graph]
-            self._graphs[graph] = dataclasses.replace(known, library_counts=counts)
+            merged = tuple(sorted((dict(known.library_kernels) | dict(kernels)).items()))
+            self._graphs[graph] = dataclasses.replace(known, library_kernels=merged)
         if known.provenance is not None:
-            _store().put_counts(work_digest(known.provenance), process.device_name(), counts)
+            _store().put_kernels(work_digest(known.provenance), process.device_name(), merged)
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
@@ -104,6 +110,7 @@ class Registry:
         instance = self.instance_of(artifact)
         if instance is None:
             return
+        self._to_learn.pop(instance.index, None)
         with self._lock:
             kept = self._copied.setdefault(instance.index, [])
             if copied not in kept:
@@ -128,7 +135,7 @@ class Registry:
         if known.provenance is not None:
             is_backward = is_backward or known.provenance.is_backward
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
-        stored_counts, gaps = _stored_counts(known.provenance) if is_replayed else ((), ())
+        stored, gaps = _stored_kernels(known.provenance) if is_replayed else ((), ())
         with self._lock:
             instance = GraphInstance(
                 index=len(self._graphs),
@@ -145,14 +152,14 @@ class Registry:
                 nodes=tuple(instances.expanded(node) for node, _ in known.nodes),
                 line_evidence=tuple(evidence for _, evidence in known.nodes),
                 runs_optimizer=any(_is_optimizer(node) for node, _ in known.nodes),
-                stored_counts=stored_counts,
+                stored_kernels=stored,
                 gaps=(*known.gaps, *gaps),
                 cut_from=region.half.number if region else None,
             )
             self._graphs.append(instance)
             self._bind(artifact, instance)
             if is_replayed and _calls_libraries(instance.provenance):
-                self._to_learn[instance.index] = 2
+                self._to_learn[instance.index] = _MOST_PROFILED_CALLS
         return instance
 
     def _bind(self, artifact: Any, instance: GraphInstance) -> None:
@@ -161,14 +168,14 @@ class Registry:
         self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
 
 
-def _stored_counts(
+def _stored_kernels(
     provenance: Provenance | None,
-) -> tuple[tuple[tuple[int, int], ...], tuple[Gap, ...]]:
+) -> tuple[LibraryKernels, tuple[Gap, ...]]:
     """Return what an earlier run learnt of a graph's library calls, or why it cannot be read."""
     if provenance is None or not _calls_libraries(provenance):
         return (), ()
     try:
-        return _store().counts(work_digest(provenance), process.device_name()), ()
+        return _store().kernels(work_digest(provenance), process.device_name()), ()
     except StoreError as error:
         return (), (Gap(GapReason.RECORD_UNREADABLE, str(error)),)
 

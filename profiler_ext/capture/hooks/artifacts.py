@@ -12,7 +12,7 @@ from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile, Sealed
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.capture.graphs.sealing import seal
 from profiler_ext.guard import Guard, Observation, Observed
-from profiler_ext.records import GraphInstance
+from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.store import to_bytes
 from profiler_ext.torch_compat import inputs, points, process
 from profiler_ext.torch_compat.patches import Hook
@@ -33,8 +33,8 @@ class Warmup(Protocol):
 
     def __init__(self) -> None: ...
 
-    def learn(self, graph: GraphInstance) -> tuple[tuple[int, int], ...]:
-        """Count the device events of each library call in what was recorded."""
+    def learn(self, graph: GraphInstance) -> LibraryKernels:
+        """Tell the device events of each library call in what was recorded."""
 
 
 class _Calls(threading.local):

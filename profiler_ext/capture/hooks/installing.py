@@ -104,8 +104,8 @@ class Capture:
 
     def learn(self, analysis: Analysis) -> None:
         """Keep what replays showed of library calls, for a process that comes late."""
-        for graph, counts in analysis.library_counts:
-            self.guard.run("learn", self._registry.learn, graph, counts)
+        for graph, kernels in analysis.library_kernels:
+            self.guard.run("learn", self._registry.learn, graph, kernels)
 
     def install(self) -> None:
         """Put all hooks in place, or none.

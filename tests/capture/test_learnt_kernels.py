@@ -16,7 +16,7 @@ from tests.store.records import record
 
 __all__ = ["fresh_torch"]
 
-COUNTS = ((1, 3),)
+KERNELS = ((1, ("cublas", "splitK", "cublas")),)
 MM = CallSite(1, "1", SiteKind.EXTERN, "extern_kernels.mm", "aten::mm", ("mul_0",), (1,))
 WHOLE = record()
 WHOLE = with_digest(dataclasses.replace(WHOLE, call_sites=(*WHOLE.call_sites, MM)))
@@ -37,20 +37,39 @@ def ready(artifact: Any, *, is_replayed: bool = True) -> tuple[Registry, GraphIn
     return registry, registry.register(artifact, False, is_replayed, 0)
 
 
-def test_counts_are_kept_for_another_process_and_damage_is_told_by_name(fresh_torch: Path) -> None:
+def test_kernels_are_kept_for_another_process_and_damage_is_told_by_name(fresh_torch: Path) -> None:
     artifact = Artifact(WHOLE)
     registry, first = ready(artifact)
-    assert (first.library_counts, first.stored_counts) == ((), ())
-    registry.learn(first.index, COUNTS)
-    assert registry.graphs[0].library_counts == COUNTS
+    assert (first.library_kernels, first.stored_kernels) == ((), ())
+    registry.learn(first.index, KERNELS)
+    assert registry.graphs[0].library_kernels == KERNELS
     _, again = ready(artifact)
-    assert (again.library_counts, again.stored_counts, again.gaps) == ((), COUNTS, ())
-    assert ready(artifact, is_replayed=False)[1].stored_counts == ()
-    (kept,) = fresh_torch.rglob("*.counts.json")
+    assert (again.library_kernels, again.stored_kernels, again.gaps) == ((), KERNELS, ())
+    assert ready(artifact, is_replayed=False)[1].stored_kernels == ()
+    (kept,) = fresh_torch.rglob("*.kernels.json")
     kept.write_bytes(b"{")
     _, forward = ready(artifact)
     assert [gap.reason for gap in forward.gaps] == [GapReason.RECORD_UNREADABLE]
-    assert (forward.stored_counts, forward.gaps[0].detail.split(":")[0]) == ((), kept.name)
+    assert (forward.stored_kernels, forward.gaps[0].detail.split(":")[0]) == ((), kept.name)
+
+
+def test_what_a_later_call_does_not_tell_stays_as_an_earlier_one_told_it(
+    fresh_torch: Path,
+) -> None:
+    registry, graph = ready(Artifact(WHOLE))
+    for kernels in (((1, ("tried out",)), (4, ("cublas",))), KERNELS, ()):
+        registry.learn(graph.index, kernels)
+    assert registry.graphs[0].library_kernels == (*KERNELS, (4, ("cublas",)))
+
+
+def test_calls_teach_until_one_records_the_graph(fresh_torch: Path) -> None:
+    artifact = Artifact(WHOLE)
+    registry, graph = ready(artifact)
+    assert [registry.take_unlearnt(artifact) for _ in range(5)] == [graph] * 4 + [None]
+    registry, graph = ready(artifact)
+    assert registry.take_unlearnt(artifact) == graph
+    registry.keep_copies(artifact, ((),))
+    assert registry.take_unlearnt(artifact) is None
 
 
 def test_equal_work_on_other_lines_is_equal_and_other_shapes_are_not() -> None:

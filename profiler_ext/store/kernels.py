@@ -1,0 +1,85 @@
+"""Owns what was learnt of library calls: which kernels each one launches, kept for others.
+
+A file for each graph's work and device: JSON with the names, and pairs of call site and names.
+The work is the call sites and the shapes that they compute, whatever source lines they came from.
+
+History: format 1, ``.counts.json``, held how many kernels a call launches. A number cannot tell
+that one is missing, so such a file is no longer read; pruning still knows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from profiler_ext.errors import StoreError
+from profiler_ext.records import LibraryKernels, Provenance
+
+KERNELS_FORMAT = 2
+KERNELS_HEADER = b'{"format":'
+"""How the file of any format begins."""
+
+
+class _Learnt(msgspec.Struct):
+    format: int
+    device: str
+    names: tuple[str, ...]
+    kernels: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class _Counted(msgspec.Struct):
+    """What format 1 was."""
+
+    format: int
+    device: str
+    counts: tuple[tuple[int, int], ...]
+
+
+def work_digest(provenance: Provenance) -> str:
+    """Return what names the work of a graph: equal work runs equal library kernels."""
+    computed = [(node.name, node.target, node.outputs) for node in provenance.nodes]
+    content = msgspec.json.encode((provenance.torch_version, provenance.call_sites, computed))
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def kernels_to_bytes(kernels: LibraryKernels, device: str) -> bytes:
+    """Return the kernels of library calls as bytes that any process can read."""
+    names = {
+        name: at for at, name in enumerate(dict.fromkeys(n for _, own in kernels for n in own))
+    }
+    numbered = tuple((site, tuple(names[name] for name in own)) for site, own in kernels)
+    return msgspec.json.encode(_Learnt(KERNELS_FORMAT, device, tuple(names), numbered))
+
+
+def kernels_from_bytes(data: bytes) -> LibraryKernels:
+    """Read the kernels of library calls.
+
+    Raises:
+        StoreError: The bytes are something else, damaged, or of another format.
+    """
+    try:
+        learnt = msgspec.json.decode(data, type=_Learnt)
+    except msgspec.DecodeError as error:
+        raise StoreError(f"found damaged kernels of library calls ({error})") from error
+    if learnt.format != KERNELS_FORMAT:
+        raise StoreError(f"found format {learnt.format} of kernels, expected {KERNELS_FORMAT}")
+    if not all(0 <= at < len(learnt.names) for _, own in learnt.kernels for at in own):
+        raise StoreError("found damaged kernels of library calls (a name is missing)")
+    return tuple((site, tuple(learnt.names[at] for at in own)) for site, own in learnt.kernels)
+
+
+def is_learnt(data: bytes) -> bool:
+    """Tell whether bytes are what this version or an earlier one learnt of library calls."""
+    try:
+        if msgspec.json.decode(data, type=_Format).format == 1:
+            msgspec.json.decode(data, type=_Counted)
+        else:
+            kernels_from_bytes(data)
+    except (StoreError, msgspec.DecodeError):
+        return False
+    return data.startswith(KERNELS_HEADER)
+
+
+class _Format(msgspec.Struct):
+    format: int
