@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
+
+from profiler_ext import renaming
 
 VARIABLE = "PROFILER_EXT"
 
@@ -21,6 +24,13 @@ def is_asked_for() -> bool:
     """Tell whether the environment asks for early capture in this process."""
     worker = any("compile_worker" in word for word in sys.orig_argv)
     return os.environ.get(VARIABLE, "0") not in ("", "0") and not worker
+
+
+def at_start() -> None:
+    """Begin in a process that has imported nothing yet, and leave our name to the program."""
+    start()
+    for name in (__name__, renaming.__name__, renaming.NAME):
+        sys.modules.pop(name, None)
 
 
 def start() -> None:
@@ -63,6 +73,5 @@ class _ThenEnable(Loader):
 
 
 def _enable() -> None:
-    from profiler_ext.switch import enable
-
-    enable()
+    name = renaming.load_under_other_name() if renaming.is_taken([]) else renaming.NAME
+    import_module(f"{name}.switch").enable()

@@ -37,7 +37,8 @@ ALLOWED = {
     "program": "paths",
     "turns": "torch_compat undisturbed",
     "switch": "capture warmup",
-    "autostart": "switch",
+    "autostart": "renaming switch",
+    "renaming": "",
     "stepping": "capture guard records torch_compat",
     "tabled": "exporters",
     "merging": "attribution errors exporters records session tabled",
@@ -50,8 +51,8 @@ ALLOWED = {
     "running": "ending_signals errors output program progress recorder session switch",
     "doctor": "torch_compat",
     "joint_table": "attribution capture errors exporters paths records torch_compat",
-    "cli": "attaching doctor errors exporters joint_table kineto merging output program running "
-    "session printable store torch_compat",
+    "cli": "attaching doctor errors exporters joint_table kineto merging output program renaming "
+    "running session printable store torch_compat",
     "__main__": "cli",
     "__init__": "autostart joint_table merging profiler session switch",
     "exporters": "errors kineto paths peaks printable records regular writing",

@@ -117,4 +117,4 @@ def _policy(scripts: Iterable[str]) -> str:
 
 
 def _resource(name: str) -> str:
-    return files("profiler_ext.exporters.html").joinpath("static", name).read_text(encoding="utf-8")
+    return files(__name__.rpartition(".")[0]).joinpath("static", name).read_text(encoding="utf-8")

@@ -12,6 +12,4 @@ def queries() -> str:
     from ``launch``, ``launch_share``, ``place``, ``time_by_line``, ``time_by_module``,
     ``time_by_phase`` and ``time_by_kernel``.
     """
-    return (
-        files("profiler_ext.exporters.perfetto").joinpath("queries.sql").read_text(encoding="utf-8")
-    )
+    return files(__name__.rpartition(".")[0]).joinpath("queries.sql").read_text(encoding="utf-8")

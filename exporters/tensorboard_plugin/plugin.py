@@ -82,9 +82,7 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 def _static(name: str, kind: str) -> Application:
     @wrappers.Request.application
     def serve(request: wrappers.Request) -> wrappers.Response:
-        content = (
-            files("profiler_ext.exporters.tensorboard_plugin").joinpath("static", name).read_bytes()
-        )
+        content = files(__name__.rpartition(".")[0]).joinpath("static", name).read_bytes()
         return _answer(request, content, kind, 200)
 
     return serve

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from profiler_ext.cli import annotate, attach, cache, doctor, export, merge, report, run, seq_table
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         options = _parser().parse_args(arguments)
+        if options.command is run.command and (name := run.other_name(options)) is not None:
+            return int(import_module(f"{name}.cli").main(arguments))
         code: int = options.command(options)
     except ReaderGoneError:
         return READER_GONE

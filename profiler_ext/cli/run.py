@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from profiler_ext import renaming
 from profiler_ext.cli.printing import console, say, tell, write
 from profiler_ext.errors import OutputError, ReaderGoneError
+from profiler_ext.program import Program
 
 if TYPE_CHECKING:
     from profiler_ext.running import Outcome
@@ -42,18 +44,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER)
     parser.add_argument("script", nargs="?", help="the script, with its own arguments after it")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.set_defaults(command=_run, parser=parser)
+    parser.set_defaults(command=command, parser=parser)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from profiler_ext.program import Program
-    from profiler_ext.running import Request, run
+def other_name(options: argparse.Namespace) -> str | None:
+    """Return the name that this package has in this run, where the program has its own."""
+    if __name__.split(".")[0] != renaming.NAME:
+        return None
+    folder = _program(options).folder
+    taken = renaming.is_taken([] if folder is None else [folder])
+    return renaming.load_under_other_name() if taken else None
 
+
+def _program(options: argparse.Namespace) -> Program:
     words = options.module or [options.script, *options.arguments]
     if not words or words[0] is None:
         options.parser.error("name a script, or a module with -m")
+    return Program(words[0], tuple(words[1:]), options.module is not None)
+
+
+def command(options: argparse.Namespace) -> int:
+    """Run the program; returns its exit code."""
+    from profiler_ext.running import Request, run
+
     request = Request(
-        program=Program(words[0], tuple(words[1:]), options.module is not None),
+        program=_program(options),
         folder=options.output,
         skip=options.skip,
         steps=options.steps,

@@ -1,0 +1,90 @@
+"""Owns that a program's own module called ``profiler_ext`` is what the program imports.
+
+Where the program would find another module by our name, this package is loaded under another
+one, and the name is left to the program. The source is the same; only the names in its import
+statements are read as the other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+NAME = "profiler_ext"
+OTHER = "_profiler_ext_of_run"
+_FOLDER = Path(__file__).parent
+
+
+def is_taken(folders: Sequence[str]) -> bool:
+    """Tell whether another module is called as we are, for a program with these folders first."""
+    here = sys.modules.get(NAME)
+    if here is not None and not _is_ours(getattr(here, "__spec__", None)):
+        return True
+    found = PathFinder.find_spec(NAME, [*folders, *sys.path])
+    return found is not None and not _is_ours(found)
+
+
+def load_under_other_name() -> str:
+    """Leave the name to the program.
+
+    Returns:
+        The name under which this package can be imported from now on.
+    """
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    for name in [each for each in sys.modules if each.split(".")[0] == NAME]:
+        if _is_ours(sys.modules[name].__spec__):
+            del sys.modules[name]
+    return OTHER
+
+
+def _is_ours(spec: ModuleSpec | None) -> bool:
+    """Whether what was found lies in this package."""
+    if spec is None or spec.origin is None:
+        return False
+    return _FOLDER in Path(spec.origin).resolve().parents
+
+
+class _Finder(MetaPathFinder):
+    """Finds this package and its modules by the other name."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name.split(".")[0] != OTHER:
+            return None
+        places = path if path is not None else [str(_FOLDER.parent)]
+        found = PathFinder.find_spec(NAME if name == OTHER else name, places, target)
+        if found is None or found.origin is None:
+            return found
+        spec = ModuleSpec(
+            name,
+            _Loader(name, found.origin),
+            origin=found.origin,
+            is_package=found.submodule_search_locations is not None,
+        )
+        spec.submodule_search_locations = found.submodule_search_locations
+        spec.has_location = True
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Compiles a module with the other name; what Python has cached of it has the first."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        tree = ast.parse(self.get_data(path), path)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and _is_own(node.module):
+                node.module = OTHER + node.module[len(NAME) :]
+        code: CodeType = compile(tree, path, "exec", dont_inherit=True)
+        return code
+
+
+def _is_own(name: str) -> bool:
+    return name.split(".")[0] == NAME
