@@ -42,12 +42,12 @@ class Program:
     fast: bool = False
 
 
-def _of(script: str, *calls: str, fast: str = "", **options) -> list[Program]:
+def _of(script: str, *calls: str, fast: tuple[str, ...] = (), **options) -> list[Program]:
     return [
         Program(
             f"{script}: {call}",
             (f"{script}.py", *call.split()),
-            fast=call in fast.split(","),
+            fast=call in fast,
             **options,
         )
         for call in calls
@@ -60,12 +60,13 @@ FORKS = _of(
     "forks",
     *(f"{how} {when}" for how in _HOW for when in _WHEN),
     modes=FORK_MODES,
-    fast="trains recording,exits recording,raises after",
+    fast=("trains recording", "raises after"),
 )
 WORKERS = _of(
     "workers",
     *(f"{what} {how}" for what in ("loader", "processes", "pool") for how in ("fork", "spawn")),
     "program now",
+    real=True,
 )
 THREADS = _of("threads", "at_once", "outlives_main", "daemon", "loop", modes=("run", "enabled"))
 SIGNALS = [
@@ -73,7 +74,7 @@ SIGNALS = [
         "signals",
         *(f"recording {name}" for name in ("SIGINT", "SIGTERM", "SIGHUP")),
         *(f"compiling {name}" for name in ("SIGINT", "SIGTERM")),
-        "unused" and "twice",
+        "twice",
         session=PART,
     ),
     *_of("signals", "recording SIGQUIT", "recording SIGKILL", session=ANY),
@@ -203,7 +204,7 @@ SETTINGS = [
         *("traced", "profiled", "no_gc", "frozen_gc", "default_device", "default_dtype"),
         *("recursion", "randomness", "inference", "determinism", "deleted_folder", "moved"),
         *("no_home", "no_temporary", "cleared_environment", "lost_modules", "replaced_path"),
-        *("umask", "threads_left", "files_left"),
+        *("umask", "threads_left", "files_left", "warnings_as_errors"),
     ),
 ]
 _NOTHING = ("settings.py", "nothing")
@@ -219,11 +220,11 @@ STARTS = [
         "the C locale",
         _NOTHING,
         real=True,
-        environment={"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        environment={"LC_ALL": "C"},
     ),
-    Program("python -O", _NOTHING, real=True, flags=("-OO",)),
+    Program("python -O", _NOTHING, real=True, flags=("-O",)),
     Program("python -X dev", _NOTHING, real=True, flags=("-X", "dev")),
-    Program("python -W error", _NOTHING, real=True, flags=("-W", "error")),
+    Program("python -W error", _NOTHING, real=True, flags=("-W", "error::UserWarning")),
     Program("python -P", ("mains.py",), real=True, flags=("-P",), environment={"PYTHONPATH": "+."}),
     Program("unbuffered", _NOTHING, real=True, flags=("-u",)),
     Program("no HOME", _NOTHING, real=True, environment={"HOME": ""}),

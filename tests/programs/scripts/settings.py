@@ -190,6 +190,15 @@ def threads_left():
     print(threading.active_count())
 
 
+def warnings_as_errors():
+    import warnings
+
+    train(1)
+    warnings.simplefilter("error")
+    train(4)
+    print(len(warnings.filters))
+
+
 def files_left():
     train(5)
     print(sorted(os.listdir("/proc/self/fd"), key=int)[:3])
