@@ -6,6 +6,7 @@
 # make gpu-check [CASE="cnn cond"]    profile the cases of tests/cases on this machine's GPU and
 #              print what was led to lines; again goes on where it stopped, named cases run anew
 # make gpu-record [CASE="cnn cond"]   the same, and renew the recordings that CI replays
+# make programs [WORDS="forks signals"]   run programs without us and with us, and compare
 # make clean   remove what the others made
 #
 # Each sets up a virtual environment in $(VENV) first. `VENV=` uses $(PYTHON) as it is, without
@@ -36,7 +37,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch lint gpu-check gpu-record clean
+.PHONY: demo test test-torch lint gpu-check gpu-record programs clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -66,6 +67,9 @@ gpu-check:
 gpu-record:
 	-$(PYTHON) -m tests.cases --device cuda --minutes $(GPU_MINUTES) --jobs $(GPU_JOBS) --out $(GPU_OUT) $(CASE)
 	$(PYTHON) -m tests.cases.neutral $(GPU_OUT) $(CASE)
+
+programs: $(TEST_READY)
+	$(RUN) -m tests.programs $(WORDS)
 
 $(VENV)/demo.stamp: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)

@@ -3,7 +3,8 @@
 What is wrapped is called exactly once, with what it was given, and its result and its errors
 are the caller's, untouched. An observation watches from beside: a generator that runs before
 the call up to its ``yield``, and after it from there. What goes wrong in it is caught, kept as a
-:class:`Failure`, and warned of once; KeyboardInterrupt and SystemExit are the user's, and pass.
+:class:`Failure`, and warned of once; KeyboardInterrupt, SystemExit and what a
+signal handler of the program raises are the user's, and pass.
 
 The wrappers that :class:`Guard` makes and the methods that catch are all that stands between torch
 and a failure, so they do nothing else.
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from profiler_ext.answers import is_answer
 from profiler_ext.errors import CaptureWarning
 
 _MOST_FAILURES = 16
@@ -161,7 +163,7 @@ class Guard:
 
     def caught(self, hook: str, error: Exception, subject: tuple[Any, ...]) -> None:
         """Keep what went wrong; called where an error is handled, which ``strict`` raises on."""
-        if self.strict:
+        if self.strict or is_answer(error):
             raise error
         try:
             self.note(hook, error, *subject)

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch.profiler import ProfilerAction
 
+from profiler_ext.answers import is_answer
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.profiler import profile
 from profiler_ext.session import Session
@@ -146,6 +147,8 @@ class Recorder:
         try:
             work()
         except Exception as error:
+            if is_answer(error):
+                raise
             self.failure = self.failure or error
 
 

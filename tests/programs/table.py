@@ -26,7 +26,6 @@ class Program:
         environment: more variables; an empty one is taken away.
         files: more files beside the scripts.
         stdout: another place for standard output: ``closed`` or ``full``.
-        fast: CI runs it; all are run by ``make programs``.
     """
 
     name: str
@@ -39,15 +38,13 @@ class Program:
     files: dict[str, str] = field(default_factory=dict)
     stdout: str = ""
     stderr: str = ""
-    fast: bool = False
 
 
-def _of(script: str, *calls: str, fast: tuple[str, ...] = (), **options) -> list[Program]:
+def _of(script: str, *calls: str, **options) -> list[Program]:
     return [
         Program(
             f"{script}: {call}",
             (f"{script}.py", *call.split()),
-            fast=call in fast,
             **options,
         )
         for call in calls
@@ -60,7 +57,6 @@ FORKS = _of(
     "forks",
     *(f"{how} {when}" for how in _HOW for when in _WHEN),
     modes=FORK_MODES,
-    fast=("trains recording", "raises after"),
 )
 WORKERS = _of(
     "workers",
@@ -241,3 +237,32 @@ PROGRAMS = [
     *FORKS, *WORKERS, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *MODULES, *NAMES, *MAINS,
     *SETTINGS, *STARTS,
 ]  # fmt: skip
+FAST = frozenset(
+    {
+        "forks: trains recording",
+        "forks: raises after",
+        "signals: recording SIGTERM",
+        "signals: writing SIGINT 0.2",
+        "signals: caught 0.3",
+        "signals: twice",
+        "signals: alarm",
+        "endings: hooked",
+        "endings: interrupted",
+        "endings: fails hook",
+        "profilers: within",
+        "profilers: exported",
+        "profilers: scheduled",
+        "modules: made_by_new",
+        "modules: unhashable",
+        "modules: other_dict",
+        "threads: outlives_main",
+        "settings: recursion",
+        "settings: deleted_folder",
+        "settings: warnings_as_errors",
+        "standard output full, silent script",
+        "what a script sees",
+        "a local package profiler_ext",
+        "workers: processes spawn",
+    }
+)
+"""What CI runs; ``make programs`` runs all."""

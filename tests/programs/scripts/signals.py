@@ -35,7 +35,7 @@ def writing(name, delay):
     """By default, after the last recorded step, while the session is made."""
     train(RECORDED - 1)
     send(getattr(signal, name), float(delay))
-    train(1)
+    step()
     time.sleep(6)
     print("not reached")
 
@@ -45,7 +45,7 @@ def caught(delay):
     train(RECORDED - 1)
     try:
         send(signal.SIGINT, float(delay))
-        train(1)
+        step()
         time.sleep(6)
     except KeyboardInterrupt:
         print("caught", flush=True)
@@ -58,7 +58,7 @@ def twice():
     train(RECORDED - 1)
     send(signal.SIGINT, 0.3)
     send(signal.SIGINT, 0.35)
-    train(1)
+    step()
     time.sleep(6)
 
 
@@ -72,7 +72,7 @@ def handled(name):
     print(signal.signal(getattr(signal, name), handler), flush=True)
     train(RECORDED - 1)
     send(getattr(signal, name), 0.2)
-    train(1)
+    step()
     time.sleep(6)
 
 
@@ -95,18 +95,17 @@ def alarm():
     def handler(number, frame):
         raise Late
 
+    train(RECORDED - 1)
     signal.signal(signal.SIGALRM, handler)
     found = 0
-    for number in range(12):
-        signal.setitimer(signal.ITIMER_REAL, 0.003 * (number + 1))
+    for number in range(8):
+        signal.setitimer(signal.ITIMER_REAL, 0.02 + 0.03 * number)
         try:
-            if number % 4 == 3:
-                torch._dynamo.reset()
             step()
-            time.sleep(1)
+            time.sleep(2)
         except Late:
             found += 1
-    print(found)
+    print(found, digest())
 
 
 def compiling(name):
