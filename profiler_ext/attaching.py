@@ -13,7 +13,7 @@ from pathlib import Path
 from profiler_ext.attribution.calls import Surroundings, find_calls
 from profiler_ext.attribution.launches import find_launches
 from profiler_ext.attribution.nesting import nest
-from profiler_ext.errors import StoreError
+from profiler_ext.errors import StoreError, UsageError
 from profiler_ext.kineto import names
 from profiler_ext.paths import expand, library_roots, stands
 from profiler_ext.records import (
@@ -61,8 +61,14 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
 
     Returns:
         The recording with more graphs, and what is not known.
+
+    Raises:
+        UsageError: ``source_root`` is in a working folder that was removed.
     """
-    root = str(source_root.resolve())
+    try:
+        root = str(source_root.resolve())
+    except FileNotFoundError as error:
+        raise UsageError("the working folder was removed; give --root DIR") from error
     keys = dict.fromkeys(map(names.graph_key, recording.trace.events.name.strings))
     wanted = [key for key in keys if key is not None]
     known = {graph.key for graph in recording.graphs if graph.provenance is not None}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 from profiler_ext.errors import OutputError, UsageError
@@ -34,13 +36,39 @@ def check_folder(folder: Path, *, force: bool) -> None:
         raise OutputError(f"cannot write into {folder}; choose another with -o")
 
 
-def write_all(session: Session, folder: Path) -> None:
+def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
     """Write a session, its Perfetto trace, its tables and its report.
 
+    Args:
+        session: what to write.
+        folder: where.
+        keep: where the session cannot be written there, keep it in the temporary folder.
+
     Raises:
-        OutputError: The folder cannot be written.
+        OutputError: Something cannot be written; the message says where the session is.
     """
-    session.save(folder)  # first: from it all else can be made again
-    export_as(session, "perfetto", folder / "trace.pftrace")
-    export_as(session, "csv", folder)
-    export_as(session, "html", folder / "report.html")
+    try:
+        session.save(folder)  # first: from it all else can be made again
+    except OutputError as error:
+        raise OutputError(f"{error}; {_kept(session)}" if keep else str(error)) from error
+    try:
+        export_as(session, "perfetto", folder / "trace.pftrace")
+        export_as(session, "csv", folder)
+        export_as(session, "html", folder / "report.html")
+    except OutputError as error:
+        remedy = "`profiler-ext export` writes the rest from it"
+        raise OutputError(f"{error}; the session itself is in {folder}: {remedy}") from error
+
+
+def _kept(session: Session) -> str:
+    """Write a session that nobody can record again into the temporary folder."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="profiler_ext-session-"))
+    except OSError:
+        return "there is no temporary folder either, so what was recorded is lost"
+    try:
+        session.save(folder)
+    except OutputError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return "the temporary folder cannot be written either, so what was recorded is lost"
+    return f"what was recorded is in {folder} instead"

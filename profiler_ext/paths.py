@@ -120,11 +120,11 @@ def reading_roots(given: Iterable[str | Path] = ()) -> tuple[Path, ...]:
     Returns:
         These first, then the working folder, unless it was removed, and the interpreter's library.
     """
-    folders = [Path(folder) for folder in given]
-    with suppress(OSError):  # it was removed
-        folders.append(Path.cwd())
-    library = map(Path, library_roots())
-    return tuple(dict.fromkeys(folder.resolve() for folder in (*folders, *library)))
+    found = dict[Path, None]()
+    for folder in (*given, ".", *library_roots()):
+        with suppress(OSError, RuntimeError):  # it was removed, or is a link to itself
+            found[Path(folder).resolve()] = None
+    return tuple(found)
 
 
 def user_roots() -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from profiler_ext.exporters.generated_code import kernel_sources
 from profiler_ext.exporters.html.sites import Site, sites
 from profiler_ext.exporters.sources import SourceFile, is_users_own, recorded_lines, source_files
 from profiler_ext.exporters.wording import gap_text, records, short_path
-from profiler_ext.printable import printable
+from profiler_ext.printable import printable, printable_lines
 from profiler_ext.records import Analysis, Frame, Phase, Place
 
 ABSENT = -1
@@ -84,7 +84,7 @@ def _place(place: Place, pools: Mapping[str, Pool], paths: Mapping[str, int]) ->
         list(Phase).index(place.phase),
         pools["gaps"].code(place.gap),
         pools["stacks"].code(callers),
-        place.node or "",
+        printable(place.node or ""),
     ]
 
 
@@ -120,15 +120,24 @@ def _file(file: SourceFile, analysis: Analysis) -> dict[str, Any]:
         "own": is_users_own(file.path, settings),
         "missing": file.missing,
         "numbers": list(file.lines) if file.missing else [],
-        "lines": list(file.lines.values()),
+        "lines": [printable(line.expandtabs()) for line in file.lines.values()],
     }
 
 
 def _graphs(analysis: Analysis, texts: Mapping[str, str]) -> list[dict[str, Any]]:
     graphs = analysis.recording.graphs
-    rows = records(tables.graphs(analysis))
+    rows = map(_printable_texts, records(tables.graphs(analysis)))
     found = [texts.get(graph.output_module or "") for graph in graphs]
     return [
-        row | {"kernels": kernel_sources(text or ""), "module_is_here": text is not None}
+        row | {"kernels": _kernels(text or ""), "module_is_here": text is not None}
         for row, text in zip(rows, found, strict=True)
     ]
+
+
+def _kernels(module_text: str) -> dict[str, str]:
+    sources = kernel_sources(module_text)
+    return {printable(name): printable_lines(text) for name, text in sources.items()}
+
+
+def _printable_texts(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: printable(each) if isinstance(each, str) else each for name, each in row.items()}

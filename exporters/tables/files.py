@@ -9,9 +9,11 @@ an apostrophe: :func:`read_csv` takes one away from each text that has one, and 
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -58,7 +60,12 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 def csv_text(table: pd.DataFrame) -> str:
     """Return a table as CSV text, as :func:`write_csv` writes it."""
-    return _over_strings(table, _guarded).to_csv(index=False, lineterminator="\n")
+    guarded = _over_strings(table, _guarded)
+    # Most readers take a carriage return for a line's end, and the writer does not quote it.
+    distinct = (text for name in _text_names(table) for text in guarded[name].dropna().unique())
+    returns = any("\r" in text for text in distinct)
+    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+    return guarded.to_csv(index=False, lineterminator="\n", quoting=quoting)
 
 
 def printed_csv(table: pd.DataFrame) -> str:
@@ -167,8 +174,12 @@ def _read_as(name: str) -> Dtype:
 
 
 def _over_strings(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
-    names = [name for name in table.columns if table[name].dtype == TEXT]
+    names = _text_names(table)
     return table.assign(**{name: _over_distinct(table[name], change) for name in names})
+
+
+def _text_names(table: pd.DataFrame) -> list[str]:
+    return [name for name in table.columns if table[name].dtype == TEXT]
 
 
 def _over_distinct(column: pd.Series[str], change: Callable[[str], str]) -> pd.Series[str]:

@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         tell(f"cannot go on: {error}")
         return FAILED
+    except UnicodeDecodeError as error:
+        tell(f"cannot go on: text is read as {error.encoding} here ({error}); set PYTHONUTF8=1")
+        return FAILED
     return code
 
 

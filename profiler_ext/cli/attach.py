@@ -40,7 +40,7 @@ def _attach(options: argparse.Namespace) -> int:
     store = open_store(options.cache_dir)
     attached = attach(read_recording(options.trace), store, options.root)
     session = Session(attached.recording, roots=[options.root])
-    write_all(session, options.output)
+    write_all(session, options.output, keep=False)  # the trace is still there
     print_session(session, options.output)
     for file in attached.missing:
         tell(f"there is no {file}; give its folder with --root")

@@ -1,0 +1,172 @@
+"""What commands do where standard output is closed, full, without a reader, or ASCII only."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiler_ext import cli, doctor, joint_table
+from profiler_ext.cli import printing
+from profiler_ext.exporters.tables import SequenceRow, seq_table
+from profiler_ext.store import Store
+from tests.store.records import keep
+from tests.test_merging import two_ranks
+
+SESSION = Path(__file__).parent / "fixtures" / "h200" / "mlp.session.pt.trace.json.gz"
+ROOT = Path(__file__).parents[1]
+
+REPORTS = {
+    **{f"report {form}": f"report S --format {form}" for form in ("text", "csv", "json", "md")},
+    **{f"annotate {form}": f"annotate S --format {form}" for form in ("text", "json")},
+    **{
+        f"export {form}": f"export S --to {form} -o {form}.out"
+        for form in ("perfetto", "chrome", "tensorboard", "csv", "parquet", "html")
+    },
+    "report ranks": "report R",
+    "merge": "merge R -o M",
+    "attach": "attach S -o A --cache-dir C",
+    "cache list": "cache list --dir C",
+    "cache list json": "cache list --json --dir C",
+    "cache prune": "cache prune --older-than 9 --dir C",
+    "seq-table": "seq-table example:function",
+    "doctor": "doctor",
+}
+every_command = pytest.mark.parametrize("command", REPORTS.values(), ids=REPORTS)
+
+
+class Failing(io.TextIOWrapper):
+    """A stream whose file cannot be written."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(io.BytesIO(), "utf-8", write_through=True)
+        self.code = code
+
+    def write(self, text: str) -> int:
+        raise OSError(self.code, os.strerror(self.code))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the commands are asked for; nothing here needs torch."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "S").symlink_to(SESSION)
+    two_ranks().save(tmp_path / "R")
+    keep(Store(tmp_path / "C" / "profiler_ext"), "fkey")
+    row = SequenceRow(1, "aten.mm", None, "forward", "é", 3, None, "mm", "a.py", None, None)
+    monkeypatch.setattr(joint_table, "load_example", lambda _: (None, None))
+    monkeypatch.setattr(joint_table, "seq_table", lambda *_: seq_table([row]))
+    finding = doctor.Finding("device", "ok", "H200 · é")
+    monkeypatch.setattr(doctor, "examine", lambda: (finding,))
+    return tmp_path
+
+
+def ended(
+    command: str, out: io.TextIOBase | None, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, str]:
+    """Run a command with another standard output; return its exit code, and what it told."""
+    told = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", told)
+        return cli.main(command.split()), told.getvalue()
+
+
+@every_command
+def test_a_closed_or_full_output_is_one_sentence_and_leaves_no_temporary_file(
+    command: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    full = Failing(errno.ENOSPC)
+    for out, reason in (None, "it is closed"), (closed, "it is closed"), (full, "No space left"):
+        code, told = ended(command.replace("-o A", "--force -o A"), out, monkeypatch)
+        assert code == 2
+        (sentence,) = [line for line in told.splitlines() if "cannot write to standard" in line]
+        assert sentence.startswith("profiler-ext: ") and reason in sentence
+        assert "Traceback" not in told
+    assert list(place.rglob(".*")) == []
+
+
+@every_command
+def test_a_reader_that_has_gone_is_told_nothing(
+    command: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, told = ended(command, Failing(errno.EPIPE), monkeypatch)
+    assert code == 141
+    assert [line for line in told.splitlines() if "standard output" in line] == []
+
+
+@every_command
+def test_what_ascii_lacks_is_escaped(
+    command: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = io.BytesIO()
+    out = io.TextIOWrapper(data, "ascii")
+    assert ended(command, out, monkeypatch)[0] == 0
+    assert data.getvalue().decode("ascii").strip() != ""
+    assert out.errors == "strict"  # the stream is as it was
+
+
+def test_nobody_to_tell_is_no_failure(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (None, Failing(errno.ENOSPC)):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", stream)
+            patch.setattr(sys, "stdout", out := io.StringIO())
+            assert cli.main(["report", "nowhere"]) == 2
+            assert out.getvalue() == ""  # an error is never taken for output
+
+
+def test_a_terminal_gets_a_path_without_controls_and_a_program_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printing.say("a\x1b[31m")
+    assert capsys.readouterr().out == "a\x1b[31m\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    printing.say("a\x1b[31m")
+    assert capsys.readouterr().out == "a\N{REPLACEMENT CHARACTER}[31m\n"
+
+
+REDIRECTED = {
+    ">&-": (2, "profiler-ext: cannot write to standard output: it is closed\n"),
+    "2>&-": (0, ""),
+    ">/dev/full": (
+        2,
+        "profiler-ext: cannot write to standard output: No space left on device\n",
+    ),
+    ">/dev/full 2>/dev/full": (2, ""),
+    ">&- 2>&-": (2, ""),
+    "| true": (141, ""),
+}
+
+
+@pytest.mark.parametrize("redirection", REDIRECTED)
+def test_python_itself_has_nothing_left_to_complain_of_at_the_end(
+    redirection: str, tmp_path: Path
+) -> None:
+    finished = in_shell(f"-m profiler_ext cache list --dir {tmp_path}", redirection)
+    assert (finished.returncode, finished.stderr) == REDIRECTED[redirection]
+
+
+def test_help_without_a_reader_is_quiet() -> None:
+    finished = in_shell("-m profiler_ext --help", "| true")
+    assert (finished.returncode, finished.stderr) == (141, "")
+
+
+def in_shell(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with its streams redirected; a reader has gone before it begins."""
+    command = f"{sys.executable} {words} {redirection}"
+    if redirection == "| true":
+        command = f"( sleep 0.2; {sys.executable} {words} ) | true; exit ${{PIPESTATUS[0]}}"
+    return subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
