@@ -72,6 +72,7 @@ _REASONS: Mapping[str, str] = {
     GapReason.PROFILER_TAKEN: "another profiler began",
     GapReason.RECORD_NOT_STORED: "record was not stored",
     GapReason.CAPTURE_FAILED: "a capture hook failed",
+    GapReason.PRIVATE_NAME: "this torch lacks a private name that is read",
 }
 
 

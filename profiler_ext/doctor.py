@@ -67,7 +67,7 @@ def _device() -> Finding:
 
 
 def _capabilities() -> Iterator[Finding]:
-    from profiler_ext.torch_compat import points
+    from profiler_ext.torch_compat import names, points
 
     for point in points.ALL:
         problem = point.problem()
@@ -75,6 +75,12 @@ def _capabilities() -> Iterator[Finding]:
         yield Finding(
             point.path, "ok" if problem is None else "missing", detail, problem is not None
         )
+    gone = [name for name in names.ALL if not name.is_there()]
+    for name in gone:
+        detail = f"{name.lack()}: lost is {name.serves}"
+        yield Finding(name.path, "missing", detail, name.is_vital)
+    there = len(names.ALL) - len(gone)
+    yield Finding("private names", "missing" if gone else "ok", f"{there} of {len(names.ALL)}")
 
 
 def _settings() -> Iterator[Finding]:

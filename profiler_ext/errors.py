@@ -36,6 +36,12 @@ class TorchCapabilityError(ProfilerExtError):
     slug = "torch_capability"
 
 
+class PrivateNameError(TorchCapabilityError):
+    """A private name of torch's that is read is not there; what is lost is named."""
+
+    slug = "private_name"
+
+
 class MissingExtraError(ProfilerExtError):
     """An optional package is needed; the message names the pip command."""
 

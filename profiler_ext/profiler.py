@@ -23,7 +23,7 @@ from profiler_ext.paths import library_roots, user_roots
 from profiler_ext.records import Gap, GapReason, Recording, Settings
 from profiler_ext.session import Session
 from profiler_ext.tabled import Tabled
-from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat import process, profilers
 from profiler_ext.turns import TakesTurns
 from profiler_ext.undisturbed import disturbed
 
@@ -84,7 +84,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         torch_options.setdefault("experimental_config", process.all_threads_config())
         kept = _guard().callback("recording", self._keep_session)
         super().__init__(on_trace_ready=kept, **torch_options)
-        self.record_steps = True  # torch marks steps only under a schedule
+        profilers.mark_steps(self)
 
     @property
     def session(self) -> Session:
@@ -104,8 +104,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         """End a step."""
         if self.step_source == "none":
             self.step_source = "prof.step"
-        starts = self.schedule(self.step_num + 1) in _RECORDING
-        if starts and self.current_action not in _RECORDING:
+        if profilers.begins_recording(self):
             process.finish_device_work()  # else it would run into the first recorded step
         super().step()
 
@@ -218,12 +217,6 @@ def _remove_folder(folder: Path, process_id: int) -> None:
     """Remove a folder in the process that made it; a forked child ends with the same finalizer."""
     if os.getpid() == process_id:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-_RECORDING = (
-    torch.profiler.ProfilerAction.RECORD,
-    torch.profiler.ProfilerAction.RECORD_AND_SAVE,
-)
 
 
 def _source_roots(recording: Recording) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.profiler import profile
 from profiler_ext.session import Session
 from profiler_ext.stepping import StepEnds
+from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import USE
 from profiler_ext.undisturbed import undisturbed
 
@@ -166,7 +167,7 @@ class _ProfilerOfRun(profile):
 
     def _mark_steps(self, step: int) -> None:
         """Mark recorded steps only: a profiler of the program's would see the others' marks."""
-        self.record_steps = self.schedule(step) is not ProfilerAction.NONE
+        profilers.mark_steps(self, self.schedule(step) is not ProfilerAction.NONE)
 
     def step_aside(self) -> None:
         if self.is_prepared:

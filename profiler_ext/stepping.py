@@ -16,8 +16,8 @@ import torch.compiler
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.guard import Observation, Observed
 from profiler_ext.records import GraphInstance
-from profiler_ext.torch_compat import points, process
-from profiler_ext.torch_compat.patches import installed
+from profiler_ext.torch_compat import points, process, profilers
+from profiler_ext.torch_compat.patches import Hook, installed
 
 
 class _PerThread(threading.local):
@@ -45,7 +45,11 @@ class StepEnds:
             on_end: called at the end of each step.
             own: the profiler whose ``step`` is not the script's.
             step_on: class name of the optimizer that ends a step; by default the first.
+
+        Raises:
+            PrivateNameError: This torch does not tell when an optimizer has stepped.
         """
+        process.check_optimizer_steps()
         self.source = "none"
         self.count = 0
         self._capture = capture
@@ -62,10 +66,9 @@ class StepEnds:
     def watch(self) -> None:
         """Begin to watch."""
         guard = self._capture.guard
-        hooks = [
-            (points.REGION_EDGE, self._region_edge),
-            (points.PROFILER_STEP, self._profiler_step),
-        ]
+        hooks: list[Hook] = [(points.PROFILER_STEP, self._profiler_step)]
+        if process.can_tell_regions():
+            hooks.append((points.REGION_EDGE, self._region_edge))
         with ExitStack() as stack:
             stack.enter_context(installed(hooks, guard))
             watched = guard.callback("Optimizer.step", self._eager_optimizer)
@@ -83,12 +86,12 @@ class StepEnds:
         profiler = call["self"]
         if profiler is self._own:
             return
-        asked = profiler.record_steps
-        profiler.record_steps = _Naming(asked, self._own)
+        asked = profilers.marks_steps(profiler)
+        profilers.mark_steps(profiler, _Naming(asked, self._own))
         try:
             yield
         finally:
-            profiler.record_steps = asked
+            profilers.mark_steps(profiler, asked)
         self._end("prof.step", "prof.step")
 
     def _region_edge(self, _: Observed) -> Observation:

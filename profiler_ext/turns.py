@@ -11,6 +11,7 @@ from typing import Any
 
 import torch.profiler
 
+from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import USE, leave_to_parent
 from profiler_ext.undisturbed import undisturbed
 
@@ -76,9 +77,7 @@ class TakesTurns(torch.profiler.profile):
 
     def _begin_anew(self) -> None:
         """Be as before the first cycle, so that the next step may begin one."""
-        for state in ("current_action", "_prev_schedule_action"):
-            if state in vars(self):  # the second is not in torch 2.11
-                setattr(self, state, torch.profiler.ProfilerAction.NONE)
+        profilers.begin_anew(self)
 
     def prepare_trace(self) -> None:
         """Prepare to record, unless another profiler is on."""

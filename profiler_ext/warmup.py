@@ -16,6 +16,7 @@ import torch.profiler
 from profiler_ext.attribution.learning import library_kernels
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import GraphInstance, LibraryKernels
+from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.profiler_use import USE
 
 
@@ -38,7 +39,7 @@ class WarmupProfile:
     def is_wanted() -> bool:
         """Tell whether a warm-up call may be profiled now."""
         wanted = os.environ.get("PROFILER_EXT_LEARN", "1") != "0"
-        return wanted and not USE.is_taken
+        return wanted and process.can_record() and not USE.is_taken
 
     def __init__(self) -> None:
         """Prepare; it records while ``recording`` is entered."""

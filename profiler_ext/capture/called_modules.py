@@ -51,8 +51,9 @@ class CalledModules:
         self._patch = Patch(points.ARTIFACT_CALL, self._marked, guard)
 
     def watch(self) -> None:
-        """Begin to mark calls."""
-        self._patch.install()
+        """Begin to mark calls, in a torch that has what a mark stands on."""
+        if process.can_mark_calls():
+            self._patch.install()
 
     def leave(self) -> None:
         """Leave torch as it was found."""

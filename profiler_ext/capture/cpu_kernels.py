@@ -33,6 +33,8 @@ class CpuKernels:
 
     def rebind(self, module: ModuleType) -> None:
         """Give each C++ kernel of a generated module an event."""
+        if not process.can_record():
+            return
         names = [
             n for n, value in vars(module).items() if n.startswith(_PREFIX) and callable(value)
         ]

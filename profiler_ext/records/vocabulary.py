@@ -143,3 +143,4 @@ class GapReason(StrEnum):
     PROFILER_TAKEN = "profiler_taken"
     RECORD_NOT_STORED = "record_not_stored"
     CAPTURE_FAILED = "capture_failed"
+    PRIVATE_NAME = "private_name"

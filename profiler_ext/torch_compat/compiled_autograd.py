@@ -17,6 +17,7 @@ import torch
 import torch.fx
 
 from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.names import fx_names, running_names
 
 COPIED_FROM = "profiler_ext_copied_from"
 """Key in ``node.meta``: the node of compiled autograd's graph that a traced node stems from."""
@@ -67,23 +68,26 @@ def running_calls() -> tuple[tuple[str, int], ...] | None:
         frame = frame.f_back
     uses: Counter[int] = Counter()
     found = []
-    for aot_id, number in _compiled_nodes(() if frame is None else frame.f_locals.get("hooks", ())):
+    hooks = () if frame is None else running_names.RUNTIME_WRAPPER.given(frame)
+    for aot_id, number in _compiled_nodes(hooks):
         found.append((f"aot{aot_id}_{uses[aot_id]}" if uses[aot_id] else f"aot{aot_id}", number))
         uses[aot_id] += 1
     return tuple(found)
 
 
 def _runs_graphs(code: CodeType) -> bool:
-    return code.co_name == "runtime_wrapper" and code.co_filename.endswith(_COMPILER)
+    return code.co_filename.endswith(_COMPILER) and running_names.RUNTIME_WRAPPER.is_called(
+        code.co_name
+    )
 
 
 def _compiled_nodes(hooks: Any) -> Iterator[tuple[int, int]]:
     """List the autograd nodes of compiled forwards, by their compile and their own number."""
     for each in hooks:
-        if issubclass(type(each), torch.autograd.function.BackwardCFunction):
-            aot_id = getattr(type(each)._forward_cls, "_aot_id", None)
+        if issubclass(type(each), running_names.COMPILED_BACKWARD.get()):
+            aot_id = running_names.AOT_ID.of(running_names.FORWARD_CLASS.of(type(each)))
             if aot_id is not None:
-                yield aot_id, each._sequence_nr()
+                yield aot_id, running_names.NODE_SEQUENCE_NR.of(each)()
 
 
 def summed_gradients(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
@@ -122,15 +126,17 @@ def backward_of(given: Mapping[str, Any]) -> Backward:
 
     Until torch 2.12 they are its parts one by one, later a ``spec`` that holds them.
     """
-    spec = given.get("spec")
-    if spec is None:
-        return Backward(given["aot_config"].aot_id, given["lazy_backward_info"])
-    return Backward(spec.aot_config.aot_id, spec.lazy_backward_info)
+    if running_names.SPEC.is_expected():
+        spec = next(value for value in given.values() if running_names.SPEC.is_type_of(value))
+        config, info = running_names.SPEC_CONFIG.of(spec), running_names.SPEC_BACKWARD.of(spec)
+    else:
+        config, info = given["aot_config"], given["lazy_backward_info"]
+    return Backward(running_names.CONFIG_AOT_ID.of(config), info)
 
 
 def traced_graph(info: Any) -> torch.fx.GraphModule | None:
     """Return the backward graph that this process traced; torch may have wiped its metadata."""
-    gm = getattr(info, "bw_module", None)
+    gm = running_names.TRACED_BACKWARD.maybe(info)
     return gm if isinstance(gm, torch.fx.GraphModule) else None
 
 
@@ -139,12 +145,10 @@ def cached_graph(info: Any) -> torch.fx.GraphModule | None:
 
     It is traced from its own code: the nodes come in their old order, under new names.
     """
-    make = getattr(info, "bw_module_fn", None)
+    make = running_names.CACHED_BACKWARD.maybe(info)
     if make is None:
         return None
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
-    with unset_fake_temporarily():
+    with running_names.UNSET_FAKE.get()():
         gm = make()
     return gm if isinstance(gm, torch.fx.GraphModule) else None
 
@@ -156,8 +160,9 @@ def name_origins(gm: torch.fx.GraphModule) -> None:
     interpreter of its own: ``from_node`` leads to Dynamo's node.
     """
     for node in gm.graph.nodes:
-        if COPIED_FROM not in node.meta and node.meta.get("from_node"):
-            node.meta[COPIED_FROM] = node.meta["from_node"][0].name
+        sources = fx_names.FROM_NODE.of(node.meta)
+        if COPIED_FROM not in node.meta and sources:
+            node.meta[COPIED_FROM] = fx_names.FROM_NAME.of(sources[0])
 
 
 class Naming:
@@ -172,9 +177,10 @@ class Naming:
 
     def __init__(self, wrapper: Any) -> None:
         """Read the code of the graph that a ``GmWrapper`` holds."""
+        gm: torch.fx.GraphModule = running_names.WRAPPED_GRAPH.of(wrapper)
         self._graph = _traced_graph()
-        self._names = _names_of_lines(wrapper.gm)  # first: it makes the code where that is lazy
-        self._code = type(wrapper.gm).forward.__code__
+        self._names = _names_of_lines(gm)  # first: it makes the code where that is lazy
+        self._code = type(gm).forward.__code__
 
     def name(self, node: torch.fx.Node) -> None:
         """Name on a node that was just traced what it stems from."""
@@ -203,8 +209,8 @@ def _names_of_lines(gm: torch.fx.GraphModule) -> dict[int, str]:
 
 
 def _traced_graph() -> torch.fx.Graph | None:
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode
-
-    mode = get_proxy_mode()
-    graph = None if mode is None else getattr(mode.tracer, "graph", None)
-    return graph if isinstance(graph, torch.fx.Graph) else None
+    mode = fx_names.GET_PROXY_MODE.get()()
+    if mode is None:
+        return None
+    tracer: torch.fx.Tracer = fx_names.MODE_TRACER.of(mode)
+    return tracer.graph

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from profiler_ext.torch_compat.names import fx_names, kernel_names
+
 
 def copied_input(graph: Any, buffer: Any, op: torch.fx.Node | None) -> torch.fx.Node | None:
     """Return the input of an op that a buffer holds.
@@ -26,33 +28,39 @@ def copied_input(graph: Any, buffer: Any, op: torch.fx.Node | None) -> torch.fx.
     Returns:
         The input, ``None`` where the buffer is no copy or the input cannot be told.
     """
-    from torch._inductor.ir import ComputedBuffer, Pointwise
-
-    if op is None or not isinstance(buffer, ComputedBuffer) or buffer.get_origin_node() is not None:
+    if op is None or not _is_plain_copy(buffer):
         return None
-    if not isinstance(buffer.data, Pointwise):
-        return None
-    given = list(_tensors((op.args, op.kwargs)))
+    given, own = list(_tensors((op.args, op.kwargs))), kernel_names.GET_NAME.of(buffer)()
     for kernel in _kernels(graph, op):
-        names = [_name(value) for value in _flat(kernel.inputs)]
-        if buffer.get_name() in names and len(names) == len(given):
-            return given[names.index(buffer.get_name())]
+        names = [_name(value) for value in _flat(kernel_names.KERNEL_INPUTS.of(kernel))]
+        if own in names and len(names) == len(given):
+            return given[names.index(own)]
     return None
+
+
+def _is_plain_copy(buffer: Any) -> bool:
+    if not kernel_names.COMPUTED_BUFFER.is_type_of(buffer):
+        return False
+    if kernel_names.GET_ORIGIN_NODE.of(buffer)() is not None:
+        return False
+    return kernel_names.POINTWISE.is_type_of(kernel_names.BUFFER_DATA.of(buffer))
 
 
 def _kernels(graph: Any, op: torch.fx.Node) -> Iterator[Any]:
     """The kernels without code of Inductor's that compute an op."""
-    from torch._inductor.ir import InputsKernel
-
-    for kernel in graph.operations:
-        if isinstance(kernel, InputsKernel) and op in kernel.get_origins():
-            exact = kernel.get_origin_node()
+    for kernel in kernel_names.OPERATIONS.of(graph):
+        if (
+            kernel_names.INPUTS_KERNEL.is_type_of(kernel)
+            and op in kernel_names.GET_ORIGINS.of(kernel)()
+        ):
+            exact = kernel_names.GET_ORIGIN_NODE.of(kernel)()
             if exact is op or exact is None:
                 yield kernel
 
 
 def _name(value: Any) -> str | None:
-    return str(value.get_name()) if hasattr(value, "get_name") else None
+    get_name = kernel_names.GET_NAME.maybe(value)
+    return None if get_name is None else str(get_name())
 
 
 def _flat(value: Any) -> Iterator[Any]:
@@ -70,5 +78,7 @@ def _tensors(value: Any) -> Iterator[torch.fx.Node]:
     for item in _flat(value):
         if isinstance(item, dict):
             yield from _tensors(item)
-        elif isinstance(item, torch.fx.Node) and isinstance(item.meta.get("val"), torch.Tensor):
+        elif isinstance(item, torch.fx.Node) and isinstance(
+            fx_names.VAL.of(item.meta), torch.Tensor
+        ):
             yield item

@@ -6,7 +6,7 @@ Source: keys as set in ``torch/fx/proxy.py``, ``torch/_functorch/_aot_autograd``
 
 from __future__ import annotations
 
-import functools
+import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,20 +14,21 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.fx
-import torch.fx.traceback
+
+from profiler_ext.torch_compat.names import fx_names
+from profiler_ext.torch_compat.private import Key
 
 Meta = Mapping[str, Any]
-_SHARED_TAG = "autograd_backward"
 _ORIGIN = (
-    "seq_nr",
-    "partitioner_tag",
-    "original_aten",
-    "stack_trace",
-    "nn_module_stack",
-    "fwd_nn_module_stack",
-    "source_fn_stack",
-    "fwd_source_fn_stack",
-    "is_gradient_acc",
+    fx_names.SEQ_NR,
+    fx_names.PARTITIONER_TAG,
+    fx_names.ORIGINAL_ATEN,
+    fx_names.STACK_TRACE,
+    fx_names.NN_MODULE_STACK,
+    fx_names.FWD_NN_MODULE_STACK,
+    fx_names.SOURCE_FN_STACK,
+    fx_names.FWD_SOURCE_FN_STACK,
+    fx_names.IS_GRADIENT_ACC,
 )
 
 
@@ -35,14 +36,14 @@ def target_name(target: Any) -> str:
     """Return a target in FX spelling: ``aten.addmm.default``, ``getitem``."""
     if isinstance(target, str):
         return target
-    if isinstance(target, torch._ops.OpOverload):
+    if fx_names.OP_OVERLOAD.is_type_of(target):
         return str(target)
     return str(getattr(target, "__name__", target))
 
 
 def is_tracing() -> bool:
     """Tell whether a graph is traced whose nodes keep what torch knows of their origin."""
-    return torch.fx.traceback.has_preserved_node_meta()
+    return bool(fx_names.HAS_PRESERVED_META.get()())
 
 
 def call_text(node: torch.fx.Node) -> str:
@@ -86,7 +87,7 @@ def op_name(node: torch.fx.Node) -> str:
 
 def original_aten(meta: Meta) -> str | None:
     """Return the op before decomposition."""
-    op = meta.get("original_aten")
+    op = fx_names.ORIGINAL_ATEN.of(meta)
     return None if op is None else str(op)
 
 
@@ -95,22 +96,24 @@ def commented_op(node: torch.fx.Node) -> str | None:
 
     Source: ``torch/_inductor/utils.py``, ``get_kernel_metadata``.
     """
-    op = node.meta.get("original_aten")
-    if isinstance(op, torch._ops.OpOverload):
-        return str(op.overloadpacket)
-    return op.__name__ if isinstance(op, torch._ops.HigherOrderOperator) else None
+    op = fx_names.ORIGINAL_ATEN.of(node.meta)
+    if fx_names.OP_OVERLOAD.is_type_of(op):
+        return str(fx_names.OVERLOADPACKET.of(op))
+    return str(op.__name__) if fx_names.HIGHER_ORDER_OP.is_type_of(op) else None
 
 
-def integer(meta: Meta, key: str) -> int | None:
+def integer(meta: Meta, key: Key) -> int | None:
     """Return an integer entry, or ``None``."""
-    value = meta.get(key)
+    value = key.of(meta)
     return value if isinstance(value, int) else None
 
 
-def text(meta: Meta, key: str) -> str | None:
+def text(meta: Meta, key: Key) -> str | None:
     """Return an entry as text, or ``None``; enums give their name."""
-    value = meta.get(key)
-    return None if value is None else str(getattr(value, "name", value))
+    value = key.of(meta)
+    if value is None:
+        return None
+    return str(value.name if isinstance(value, enum.Enum) else value)
 
 
 def autograd_backward(meta: Meta) -> bool | None:
@@ -118,28 +121,26 @@ def autograd_backward(meta: Meta) -> bool | None:
 
     Builds before 2.12 kept it among the labels that nodes share: then it is there or absent.
     """
-    if (shared := _custom(meta).get(_SHARED_TAG)) is not None:
+    tag = fx_names.AUTOGRAD_BACKWARD
+    if (shared := tag.of(_custom(meta))) is not None:
         return bool(shared)
-    return bool(meta.get("autograd_backward", False)) if has_autograd_backward() else None
+    return bool(tag.of(meta)) if has_autograd_backward() else None
 
 
-@functools.cache
 def has_autograd_backward() -> bool:
     """Tell whether this torch tags nodes with ``autograd_backward`` (2.12 and later)."""
-    import inspect
-
-    return "autograd_backward" in inspect.getsource(torch.fx.traceback)
+    return fx_names.AUTOGRAD_BACKWARD.is_expected()
 
 
 def source_fns(meta: Meta) -> tuple[str, ...]:
     """Return the names in the node's own, else its forward's, ``source_fn_stack``."""
-    stack = meta.get("source_fn_stack") or meta.get("fwd_source_fn_stack") or ()
+    stack = fx_names.SOURCE_FN_STACK.of(meta) or fx_names.FWD_SOURCE_FN_STACK.of(meta) or ()
     return tuple(str(entry[0]) for entry in stack)
 
 
 def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
     """Return ``(path, class name)`` from the root inwards, own or the forward's."""
-    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+    stack = fx_names.NN_MODULE_STACK.of(meta) or fx_names.FWD_NN_MODULE_STACK.of(meta) or {}
     return tuple((str(path), _class_name(kind)) for path, kind in stack.values())
 
 
@@ -149,7 +150,7 @@ def _class_name(kind: Any) -> str:
 
 def origin(meta: Meta) -> Meta:
     """Return what a node says of where it comes from; what it does not say is ``None``."""
-    return {key: meta.get(key) for key in _ORIGIN}
+    return {key.text: key.of(meta) for key in _ORIGIN}
 
 
 def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
@@ -158,7 +159,7 @@ def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
     A value that is an object gives its class: its text may hold an address of this process.
     """
     labels = ((str(key), _label(value)) for key, value in _custom(meta).items())
-    return tuple(sorted(label for label in labels if label[0] != _SHARED_TAG))
+    return tuple(sorted(label for label in labels if label[0] != fx_names.AUTOGRAD_BACKWARD.name))
 
 
 def _label(value: Any) -> str:
@@ -167,22 +168,22 @@ def _label(value: Any) -> str:
 
 
 def _custom(meta: Meta) -> Mapping[Any, Any]:
-    custom = meta.get("custom")
+    custom = fx_names.CUSTOM.of(meta)
     return custom if isinstance(custom, Mapping) else {}
 
 
 def tensors(meta: Meta) -> tuple[torch.Tensor, ...]:
     """Return the fake tensors that a node yields."""
-    value = meta.get("val", meta.get("example_value"))
+    value = fx_names.VAL.of(meta) if fx_names.VAL.text in meta else fx_names.EXAMPLE_VALUE.of(meta)
     entries = value if isinstance(value, list | tuple) else (value,)
     return tuple(entry for entry in entries if isinstance(entry, torch.Tensor))
 
 
 def size_hint(size: Any) -> int | None:
     """Return a size as an integer, its hint where it is symbolic, ``None`` where it has none."""
-    if isinstance(size, int):
-        return size
-    hint = getattr(getattr(size, "node", None), "hint", None)
+    if isinstance(size, int) or not isinstance(size, torch.SymInt):
+        return size if isinstance(size, int) else None
+    hint = fx_names.SYM_HINT.of(fx_names.SYM_NODE.of(size))
     return hint if isinstance(hint, int) else None
 
 
@@ -199,16 +200,17 @@ def watching_replacements(
 
     Source: ``torch/fx/graph_module.py``, ``GraphModule._register_replace_node_hook``.
     """
-    gm._register_replace_node_hook(on_replace)
+    forget = fx_names.UNREGISTER_REPLACE.of(gm)
+    fx_names.REGISTER_REPLACE.of(gm)(on_replace)
     try:
         yield
     finally:
-        gm._unregister_replace_node_hook(on_replace)
+        forget(on_replace)
 
 
-def node_name(node: Any) -> str:
+def node_name(node: torch.fx.Node | str) -> str:
     """Return the name of a node, or what is given in its place."""
-    return str(getattr(node, "name", node))
+    return node.name if isinstance(node, torch.fx.Node) else str(node)
 
 
 _POSITIONS: WeakKeyDictionary[torch.fx.Graph, tuple[int, dict[torch.fx.Node, int]]] = (
@@ -227,15 +229,14 @@ def position(node: torch.fx.Node) -> int:
 
 def carried_op(node: torch.fx.Node) -> Any:
     """Return the operator that a higher-order op's node carries, or ``None``."""
-    if not isinstance(node.target, torch._ops.HigherOrderOperator):
+    if not fx_names.HIGHER_ORDER_OP.is_type_of(node.target):
         return None
-    return next((v for v in node.args if isinstance(v, torch._ops.OpOverload)), None)
+    return next((v for v in node.args if fx_names.OP_OVERLOAD.is_type_of(v)), None)
 
 
 def is_random(node: torch.fx.Node) -> bool:
     """Tell whether a node draws random numbers."""
-    tags = node.target.tags if isinstance(node.target, torch._ops.OpOverload) else ()
-    return torch.Tag.nondeterministic_seeded in tags
+    return torch.Tag.nondeterministic_seeded in (fx_names.TAGS.maybe(node.target) or ())
 
 
 def draws(node: torch.fx.Node) -> bool:
@@ -244,8 +245,10 @@ def draws(node: torch.fx.Node) -> bool:
         return True
     if not is_random(node) or drawn_for(node) != (node,):
         return False
-    schema = node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else ()
-    given: dict[str, Any] = {argument.name: argument.default_value for argument in schema}
+    schema = fx_names.SCHEMA.maybe(node.target)
+    arguments = fx_names.ARGUMENTS.of(schema) if schema is not None else ()
+    name, default = fx_names.ARGUMENT_NAME, fx_names.ARGUMENT_DEFAULT
+    given: dict[str, Any] = {name.of(each): default.of(each) for each in arguments}
     given.update(zip(given, node.args, strict=False))
     return bool({**given, **node.kwargs}.get("dropout_p", 1.0) != 0.0)
 

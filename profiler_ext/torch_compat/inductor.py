@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.fx
+
+from profiler_ext.torch_compat.names import artifact_names, fx_names, kernel_names
 
 RIDING = "_profiler_ext_v1"
 
 
 def current_graph() -> Any:
     """Return the ``GraphLowering`` that code is being generated for (the innermost one)."""
-    from torch._inductor.virtualized import V
-
-    return V.graph
+    return kernel_names.V_GRAPH.of(kernel_names.V.get())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +44,33 @@ def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
     2.14), ``WhileLoop`` hold ``Subgraph`` objects; ``SubgraphBuffer`` (a matmul that autotuning
     splits along K) holds the graph itself.
     """
-    from torch._inductor.ir import Subgraph, SubgraphBuffer
-
-    if isinstance(kernel, SubgraphBuffer):
-        name = str(kernel.subgraph.name)
-        return (NestedGraph(name, kernel.subgraph, name, stands_for_caller=True),)
-    values = [(at, v) for at, value in vars(kernel).items() for v in _items(value)]
-    found = [(at, value) for at, value in values if isinstance(value, Subgraph)]
-    is_choice = len(found) > 1
+    if kernel_names.SUBGRAPH_BUFFER.is_type_of(kernel):
+        graph = kernel_names.BUFFER_SUBGRAPH.of(kernel)
+        name = str(kernel_names.GRAPH_NAME.of(graph))
+        return (NestedGraph(name, graph, name, stands_for_caller=True),)
+    held = [value for own in vars(kernel).values() for value in _items(own)]
+    found = [value for value in held if kernel_names.SUBGRAPH.is_type_of(value)]
+    parts = _parts(kernel, found)
     return tuple(
-        NestedGraph(str(s.name), graph, str(graph.name), part=_part(at, number, is_choice))
-        for number, (at, s) in enumerate(found)
-        if (graph := s.graph) is not None
+        NestedGraph(str(kernel_names.SUBGRAPH_NAME.of(subgraph)), graph, function, part=part)
+        for subgraph, part in zip(found, parts, strict=True)
+        if (graph := kernel_names.SUBGRAPH_GRAPH.of(subgraph)) is not None
+        for function in [str(kernel_names.GRAPH_NAME.of(graph))]
     )
 
 
-def _part(attribute: str, number: int, is_choice: bool) -> str:
-    """Return what a nested graph is to its caller, by the attribute that holds it."""
-    loop = {"cond_subgraph": "condition", "body_subgraph": "body"}
-    return loop.get(attribute) or (f"branch {number}" if is_choice else "graph")
+def _parts(kernel: Any, found: list[Any]) -> list[str]:
+    """Return what each nested graph is to its caller."""
+    if kernel_names.LOOP.is_type_of(kernel):
+        condition, body = kernel_names.LOOP_CONDITION.of(kernel), kernel_names.LOOP_BODY.of(kernel)
+        loop = {id(condition): "condition", id(body): "body"}
+        return [loop.get(id(subgraph), "graph") for subgraph in found]
+    return [f"branch {number}" if len(found) > 1 else "graph" for number in range(len(found))]
 
 
 def current_fx_graph() -> torch.fx.Graph:
     """Return the FX graph that code is being generated for (the innermost one)."""
-    graph: torch.fx.Graph = current_graph().graph
+    graph: torch.fx.Graph = kernel_names.FX_GRAPH.of(current_graph())
     return graph
 
 
@@ -82,35 +84,38 @@ def extern_origin(kernel: Any) -> torch.fx.Node | None:
     An op that returns its input's buffer (a collective in place, its wait) puts itself in the
     place of the node that filled it, but is not among the origins.
     """
-    node: torch.fx.Node | None = kernel.origin_node
-    return node if node in kernel.origins or not kernel.origins else None
+    node: torch.fx.Node | None = kernel_names.ORIGIN_NODE.of(kernel)
+    origins = kernel_names.ORIGINS.of(kernel)
+    return node if node in origins or not origins else None
 
 
 def extern_origins(kernel: Any) -> frozenset[torch.fx.Node]:
     """Return all FX nodes that Inductor lists for an extern kernel."""
-    return frozenset(kernel.origins)
+    return frozenset(kernel_names.ORIGINS.of(kernel))
 
 
 def extern_reads(kernel: Any) -> tuple[str, ...]:
     """Return the names of the buffers that an extern kernel reads."""
     if is_user_triton(kernel):  # it has no buffer of its own, and asserts when asked for one
-        return tuple(sorted({str(value.get_name()) for value in kernel.inputs}))
-    return tuple(sorted(dep.name for dep in kernel.get_read_writes().reads))
+        inputs = kernel_names.KERNEL_INPUTS.of(kernel)
+        return tuple(sorted({str(kernel_names.GET_NAME.of(value)()) for value in inputs}))
+    reads = kernel_names.READS.of(kernel_names.GET_READ_WRITES.of(kernel)())
+    return tuple(sorted(kernel_names.DEP_NAME.of(dep) for dep in reads))
 
 
 def extern_writes(kernel: Any) -> tuple[str, ...]:
     """Return the names of the buffers that an extern kernel writes."""
     if is_user_triton(kernel):
-        return tuple(sorted(str(name) for name in kernel.get_mutation_names()))
-    own = kernel.maybe_get_name() if hasattr(kernel, "maybe_get_name") else None
-    outputs = [output.maybe_get_name() for output in kernel.get_outputs()]
-    return tuple(sorted({str(name) for name in (own, *outputs) if name is not None}))
+        return tuple(sorted(str(name) for name in kernel_names.GET_MUTATION_NAMES.of(kernel)()))
+    made = (kernel, *kernel_names.GET_OUTPUTS.of(kernel)())
+    names = [kernel_names.MAYBE_GET_NAME.of(buffer)() for buffer in made]
+    return tuple(sorted({str(name) for name in names if name is not None}))
 
 
 def extern_name(kernel: Any) -> str:
     """Return the name by which the wrapper calls it: ``extern_kernels.mm``, ``aten.sort``."""
-    name = kernel.try_get_kernel_name() if hasattr(kernel, "try_get_kernel_name") else None
-    return str(name or getattr(kernel, "python_kernel_name", None) or type(kernel).__name__)
+    name = kernel_names.KERNEL_NAME.of(kernel)() or kernel_names.PYTHON_KERNEL_NAME.of(kernel)
+    return str(name or type(kernel).__name__)
 
 
 def extern_op(kernel: Any, node: torch.fx.Node | None) -> str | None:
@@ -119,32 +124,18 @@ def extern_op(kernel: Any, node: torch.fx.Node | None) -> str | None:
     A higher-order op is no operator at run time; the one that its node carries is. The copy of
     a value to another device knows no operator: the wrapper writes ``buf1.copy_(buf0, ...)``.
     """
-    if type(kernel).__name__ == "DeviceCopy":
+    if kernel_names.DEVICE_COPY.is_type_of(kernel):
         return "aten::copy_"
     carried = node.args if node is not None else ()
-    for overload in (getattr(kernel, "op_overload", None), *carried):
-        if isinstance(overload, torch._ops.OpOverload):
-            return str(overload._schema.name)
+    for overload in (kernel_names.OP_OVERLOAD.maybe(kernel), *carried):
+        if fx_names.OP_OVERLOAD.is_type_of(overload):
+            return str(fx_names.SCHEMA_NAME.of(fx_names.SCHEMA.of(overload)))
     return None
 
 
 def is_extern(node: Any) -> bool:
     """Tell whether an IR node is an extern kernel."""
-    from torch._inductor.ir import ExternKernel
-
-    return isinstance(node, ExternKernel)
-
-
-_SILENT_LAUNCHES = frozenset(
-    {
-        "DeviceCopy",
-        "IndexPutFallback",
-        "InplaceBernoulliFallback",
-        "InplaceCopyFallback",
-        "MutatingFirstArgExternKernel",
-        "ScatterFallback",
-    }
-)
+    return kernel_names.EXTERN_KERNEL.is_type_of(node)
 
 
 def launches_silently(node: Any) -> bool:
@@ -153,25 +144,49 @@ def launches_silently(node: Any) -> bool:
     Source: ``torch/_inductor/ir.py``: the classes whose ``codegen`` calls no
     ``codegen_comment``.
     """
-    return type(node).__name__ in _SILENT_LAUNCHES
+    return any(type(node) is kind.get() for kind in kernel_names.SILENT)
 
 
 def is_user_triton(node: Any) -> bool:
     """Tell whether an extern kernel is a Triton kernel that the user wrote."""
-    from torch._inductor.ir import UserDefinedTritonKernel
-
-    return isinstance(node, UserDefinedTritonKernel)
+    return kernel_names.USER_TRITON.is_type_of(node)
 
 
 def graph_is_inference(graph: Any) -> bool:
     """Tell whether a graph was compiled with no gradient asked for."""
-    return bool(getattr(graph, "is_inference", False))
+    return bool(kernel_names.IS_INFERENCE.of(graph))
+
+
+def graph_is_backward(graph: Any) -> bool:
+    """Return whether a graph that is being generated is a backward half."""
+    return bool(kernel_names.IS_BACKWARD.of(graph))
+
+
+def is_backward(graph_kwargs: Mapping[str, Any]) -> bool:
+    """Return whether an artifact is the backward half, from what it is made ready with."""
+    return bool(artifact_names.IS_BACKWARD.of(graph_kwargs))
+
+
+def is_replayed(graph_kwargs: Mapping[str, Any]) -> bool:
+    """Return whether an artifact will be replayed as a CUDA graph, from the same."""
+    return bool(artifact_names.CUDA_GRAPHS.of(graph_kwargs))
+
+
+def kernel_of(scheduler_node: Any) -> Any:
+    """Return the IR node that a node of a schedule stands for."""
+    return kernel_names.IR_NODE.of(scheduler_node)
 
 
 def cache_key(artifact: Any) -> str | None:
     """Return the FX graph cache key of an artifact, as its marker in the trace prints it."""
-    key = getattr(artifact, "_fx_graph_cache_key", None)
+    key = artifact_names.FX_CACHE_KEY.of(artifact)
     return None if key is None else str(key)
+
+
+def known_key(artifact: Any) -> str | None:
+    """Return the same of an artifact that may be gone, in a torch that may not tell it."""
+    is_told = artifact is not None and artifact_names.FX_CACHE_KEY.is_there()
+    return cache_key(artifact) if is_told else None
 
 
 def cached_artifacts(entry: Any) -> tuple[Any, ...]:
@@ -180,21 +195,15 @@ def cached_artifacts(entry: Any) -> tuple[Any, ...]:
     Source: ``torch/_functorch/_aot_autograd/aot_autograd_result.py``: a bundled result has
     them, any other names entries of the FX graph cache.
     """
-    from torch._inductor.output_code import CompiledFxGraph
-
-    halves = (getattr(entry, name, None) for name in ("compiled_fw", "compiled_bw"))
-    held = (entry, *(getattr(half, "result", None) for half in halves))
-    return tuple(each for each in held if isinstance(each, CompiledFxGraph))
+    halves = (artifact_names.FORWARD_HALF.maybe(entry), artifact_names.BACKWARD_HALF.maybe(entry))
+    held = (entry, *(artifact_names.BUNDLED_RESULT.maybe(half) for half in halves))
+    return tuple(each for each in held if artifact_names.ARTIFACT.is_type_of(each))
 
 
 def misses_are_errors() -> bool:
     """Tell whether the user has asked torch to raise where a cache entry is missing."""
-    from torch._dynamo import config as dynamo
-    from torch._functorch import config as functorch
-
     return bool(
-        getattr(functorch, "strict_autograd_cache", False)
-        or getattr(dynamo, "strict_precompile", False)
+        artifact_names.STRICT_AUTOGRAD_CACHE.get() or artifact_names.STRICT_PRECOMPILE.get()
     )
 
 
@@ -205,32 +214,23 @@ def bypass_reason(prepared: Any) -> str | None:
     a ``cache_info`` with torch's reason.
     """
     info = prepared[1] if isinstance(prepared, tuple) and len(prepared) == 2 else None
-    reason = info.get("cache_bypass_reason") if isinstance(info, dict) else None
+    reason = artifact_names.BYPASS_REASON.of(info) if isinstance(info, dict) else None
     return None if reason is None else str(reason)
 
 
 def caches_enabled() -> bool:
     """Tell whether the FX graph cache is on."""
-    from torch._inductor import config
-
-    on: Any = config.fx_graph_cache
-    return bool(on) and not config.force_disable_caches
+    return bool(artifact_names.CACHE_ON.get()) and not artifact_names.CACHES_OFF.get()
 
 
 def autograd_cache_enabled() -> bool:
     """Tell whether AOTAutograd's cache is on."""
-    from torch._functorch import config
-    from torch._inductor import config as inductor_config
-
-    on: Any = config.enable_autograd_cache
-    return bool(on) and not inductor_config.force_disable_caches
+    return bool(artifact_names.AUTOGRAD_CACHE_ON.get()) and not artifact_names.CACHES_OFF.get()
 
 
 def cache_misses() -> int:
     """Return how often the FX graph cache of this process has missed."""
-    from torch._dynamo.utils import counters
-
-    return int(counters["inductor"]["fxgraph_cache_miss"])
+    return int(artifact_names.MISSES.of(artifact_names.COUNTERS.get()["inductor"]) or 0)
 
 
 def compiles_in_child() -> bool:
@@ -238,29 +238,23 @@ def compiles_in_child() -> bool:
 
     Source: ``torch/_inductor/compile_fx.py``, ``FxCompileMode``.
     """
-    from torch._inductor import compile_fx
-
-    return str(compile_fx.fx_compile_mode.name) == "SUBPROCESS"
+    return artifact_names.COMPILE_MODE.get() is artifact_names.MODE_SUBPROCESS.get()
 
 
 def cache_dir() -> str:
     """Return Inductor's cache folder."""
-    from torch._inductor.runtime.cache_dir_utils import cache_dir as inductor_cache_dir
-
-    return str(inductor_cache_dir())
+    return str(artifact_names.CACHE_DIR.get()())
 
 
 def output_module(artifact: Any) -> str | None:
     """Return the path of the generated module that holds a graph's wrapper."""
-    from torch._inductor.codecache import get_path
-
-    key = getattr(artifact, "cache_key", None)
-    return None if not key else str(get_path(key, "py")[2])
+    key = artifact_names.CODE_KEY.of(artifact)
+    return None if not key else str(artifact_names.GET_PATH.get()(key, "py")[2])
 
 
 def wrapper_source(artifact: Any) -> str | None:
     """Return the text of the generated module."""
-    text = getattr(artifact, "source_code", None)
+    text = artifact_names.SOURCE_CODE.of(artifact)
     return text if isinstance(text, str) else None
 
 
@@ -269,18 +263,16 @@ def printed_graph(artifact: Any) -> str | None:
 
     Source: ``torch/_inductor/compile_fx.py``, ``print_readable`` after the post-grad passes.
     """
-    text = getattr(artifact, "inductor_post_grad_graph_str", None)
+    text = artifact_names.PRINTED_GRAPH.of(artifact)
     return text if isinstance(text, str) else None
 
 
 def artifact_is_inference(artifact: Any) -> bool:
     """Tell whether an artifact was compiled with no gradient asked for."""
-    arguments = getattr(artifact, "fx_kwargs", None) or {}
-    return bool(arguments.get("is_inference", False))
+    return bool(artifact_names.IS_INFERENCE.of(artifact_names.FX_KWARGS.of(artifact)))
 
 
 def loaded_modules() -> tuple[Any, ...]:
-    """Return the generated modules that this process has loaded."""
-    from torch._inductor.codecache import PyCodeCache
-
-    return tuple(PyCodeCache.modules)
+    """Return the generated modules that this process has loaded; none where torch keeps no list."""
+    modules = artifact_names.GENERATED_MODULES
+    return tuple(modules.get()) if modules.is_there() else ()

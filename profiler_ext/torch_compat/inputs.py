@@ -12,6 +12,9 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.names import artifact_names, fx_names, running_names
+
 _RESUMED = "torch_dynamo_resume_in_"
 
 
@@ -22,13 +25,13 @@ def changing_inputs(artifact: Any, gm: torch.fx.GraphModule) -> tuple[torch.fx.N
     """
     if not wants_cuda_graphs(artifact):
         return ()
-    fixed = frozenset(artifact.fx_kwargs.get("static_input_idxs") or ())
+    fixed = frozenset(artifact_names.STATIC_INPUTS.of(artifact_names.FX_KWARGS.of(artifact)) or ())
     return tuple(node for at, node in enumerate(all_inputs(gm)) if at not in fixed)
 
 
 def wants_cuda_graphs(artifact: Any) -> bool:
     """Tell whether a graph was compiled to be replayed."""
-    return bool(artifact.fx_kwargs.get("cudagraphs"))
+    return bool(artifact_names.CUDA_GRAPHS.of(artifact_names.FX_KWARGS.of(artifact)))
 
 
 def all_inputs(gm: torch.fx.GraphModule) -> tuple[torch.fx.Node, ...]:
@@ -38,21 +41,19 @@ def all_inputs(gm: torch.fx.GraphModule) -> tuple[torch.fx.Node, ...]:
 
 def argument_of(node: torch.fx.Node) -> int | None:
     """Return which input of Dynamo's graph an input is, ``None`` where it is none of them."""
-    described: Any = node.meta.get("desc")
-    return described.idx if type(described).__name__ == "PlainAOTInput" else None
+    index: int | None = fx_names.INPUT_INDEX.maybe(fx_names.DESC.of(node.meta))
+    return index
 
 
 def output_of_gradient(node: torch.fx.Node) -> int | None:
     """Return of which output of Dynamo's graph an input is the gradient, if it is one."""
-    described: Any = node.meta.get("desc")
-    is_gradient = type(described).__name__ == "TangentAOTInput"
-    return _output(described.output) if is_gradient else None
+    return _output(fx_names.TANGENT_OUTPUT.maybe(fx_names.DESC.of(node.meta)))
 
 
 def outputs(graph: torch.fx.Graph) -> dict[int, torch.fx.Node]:
     """Return the nodes that yield the outputs of Dynamo's graph, in AOTAutograd's graph."""
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
-    values, described = output.args[0], output.meta.get("desc") or ()
+    values, described = output.args[0], fx_names.DESC.of(output.meta) or ()
     if not isinstance(values, list | tuple) or len(values) != len(described):
         return {}
     pairs = zip(map(_output, described), values, strict=True)
@@ -60,7 +61,8 @@ def outputs(graph: torch.fx.Graph) -> dict[int, torch.fx.Node]:
 
 
 def _output(described: Any) -> int | None:
-    return described.idx if type(described).__name__ == "PlainAOTOutput" else None
+    index: int | None = fx_names.OUTPUT_INDEX.maybe(described)
+    return index
 
 
 def is_passed_in(node: torch.fx.Node) -> bool:
@@ -68,23 +70,20 @@ def is_passed_in(node: torch.fx.Node) -> bool:
 
     What it reads from an argument counts; a global, or an attribute of a module, does not.
     """
-    given = node.meta.get("grapharg")
-    source = getattr(given, "source", None)
-    while source is not None and type(source).__name__ != "LocalSource":
-        if "NNModule" in type(source).__name__:
+    source = running_names.GRAPHARG_SOURCE.maybe(fx_names.GRAPHARG.of(node.meta))
+    while source is not None and not running_names.LOCAL_SOURCE.is_type_of(source):
+        if running_names.MODULE_SOURCE.is_type_of(source):
             return False
-        source = getattr(source, "base", None)
-    return bool(getattr(source, "is_input", False))
+        source = running_names.SOURCE_BASE.maybe(source)
+    return source is not None and bool(running_names.IS_INPUT.of(source))
 
 
-def definition(output_graph: Any) -> str | None:
+def definition(output_graph: Any) -> str:
     """Return the line that names the compiled function's arguments, as a frame's text.
 
     A function that Dynamo resumes after a graph break takes its values where it goes on.
     """
-    code = getattr(getattr(output_graph, "root_tx", None), "f_code", None)
-    if not isinstance(code, CodeType):
-        return None
+    code = process.dynamo_code(output_graph)
     line = _definition_line(code)
     text = linecache.getline(code.co_filename, line).strip()
     return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'
@@ -105,6 +104,8 @@ def copied_inputs(cuda_graph: Any) -> tuple[str, ...]:
 
     A size is an input too, which torch does not copy: there is a CUDA graph for each.
     """
-    given, own = cuda_graph.wrapped_function.placeholders, cuda_graph.reconstructed_inputs
-    changing = (at for at in cuda_graph.non_static_input_idx if isinstance(own[at], torch.Tensor))
-    return tuple(str(given[at].name) for at in changing)
+    given = artifact_names.PLACEHOLDERS.of(artifact_names.WRAPPED_FUNCTION.of(cuda_graph))
+    own = artifact_names.RECONSTRUCTED.of(cuda_graph)
+    changing = artifact_names.NON_STATIC.of(cuda_graph)
+    copied = (given[at] for at in changing if isinstance(own[at], torch.Tensor))
+    return tuple(str(artifact_names.PLACEHOLDER_NAME.of(each)) for each in copied)

@@ -14,20 +14,12 @@ from typing import Any
 
 import torch
 import torch.fx
-import torch.fx.traceback
 
-from profiler_ext.errors import TorchCapabilityError, UsageError
-from profiler_ext.torch_compat.patches import Point
+from profiler_ext.errors import UsageError
+from profiler_ext.torch_compat.names import fx_names, running_names
 
 MODEL = "L['model']"
 """How Dynamo spells the model that is traced."""
-
-_EXPORT = Point(
-    "torch._functorch.aot_autograd",
-    "_aot_export_function",
-    ("func", "args"),
-    "the joint graph of a model",
-)
 
 
 class _TracedError(Exception):
@@ -62,13 +54,13 @@ def trace_joint(
         TorchCapabilityError: This torch lacks what tracing stands on.
         UsageError: The model does not return one loss, or cannot be traced as one graph.
     """
-    if problem := _EXPORT.problem():
-        raise TorchCapabilityError(problem)
+    for name in (running_names.EXPORT_JOINT, fx_names.PRESERVE_META, fx_names.CURRENT_META):
+        name.check()
     backend = _Backend()
     compiled = torch.compile(_fresh_call(), backend=backend, fullgraph=True, dynamic=False)
     try:
         with torch.enable_grad():
-            compiled(getattr(model, "_orig_mod", model), *inputs, **named_inputs)
+            compiled(_original(model), *inputs, **named_inputs)
     except _TracedError:
         pass
     except Exception as error:
@@ -76,6 +68,12 @@ def trace_joint(
     if backend.joint is None:
         raise UsageError("the model computes nothing that can be traced; give it a loss")
     return backend.joint
+
+
+def _original(model: Any) -> Any:
+    """Return the module that ``torch.compile`` wrapped, of any other model itself."""
+    is_wrapped = running_names.OPTIMIZED_MODULE.is_type_of(model)
+    return running_names.ORIGINAL_MODULE.of(model) if is_wrapped else model
 
 
 def _fresh_call() -> types.FunctionType:
@@ -92,15 +90,13 @@ def _stop(*_: Any) -> None:
 
 
 def _joint_of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.GraphModule:
-    from torch._functorch.aot_autograd import _aot_export_function
-
     index = _loss_index(gm)
 
     def forward(*values: Any) -> tuple[Any, ...]:
         return (torch.fx.Interpreter(gm).run(*values)[index],)
 
     with torch.enable_grad(), _own_meta():
-        joint = _aot_export_function(forward, tuple(inputs), no_tangents=True)[0]
+        joint = running_names.EXPORT_JOINT.get()(forward, tuple(inputs), no_tangents=True)[0]
     assert isinstance(joint, torch.fx.GraphModule)
     return joint
 
@@ -108,8 +104,8 @@ def _joint_of(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.Graph
 @contextmanager
 def _own_meta() -> Iterator[None]:
     """Let nodes keep metadata, and nothing of what an earlier trace left behind."""
-    with torch.fx.traceback.preserve_node_meta():
-        torch.fx.traceback.current_meta = {}
+    with fx_names.PRESERVE_META.get()():
+        fx_names.CURRENT_META.set({})
         yield
 
 
@@ -126,13 +122,13 @@ def _loss_index(gm: torch.fx.GraphModule) -> int:
 
 
 def _is_loss(node: Any) -> bool:
-    value = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+    value = fx_names.EXAMPLE_VALUE.of(node.meta) if isinstance(node, torch.fx.Node) else None
     return isinstance(value, torch.Tensor) and value.requires_grad and value.numel() == 1
 
 
 def _usage_error(error: Exception) -> UsageError:
     """Return the sentence behind what a backend's failure is wrapped into."""
-    inner = getattr(error, "inner_exception", None) or error
+    inner = running_names.INNER_EXCEPTION.maybe(error) or error
     if isinstance(inner, UsageError):
         return UsageError(str(inner))
     text = str(inner).strip().partition("\n")[0]

@@ -169,12 +169,6 @@ PROFILER_STEP = Point(
     ("self",),
     "the end of a step where the script calls its own profiler",
 )
-SKIPPED_CODE = Point(
-    "torch._dynamo.trace_rules",
-    "add",
-    ("import_name",),
-    "that Dynamo leaves the hooks alone",
-)
 
 ALL = (
     *CALL_SITES,
@@ -203,5 +197,4 @@ ALL = (
     BACKWARD_MADE,
     REGION_EDGE,
     PROFILER_STEP,
-    SKIPPED_CODE,
 )

@@ -11,6 +11,9 @@ from typing import Any, TypeGuard
 
 import torch
 
+from profiler_ext.torch_compat import private
+from profiler_ext.torch_compat.names import artifact_names, running_names
+
 
 def version() -> str:
     """Return torch's version."""
@@ -32,9 +35,7 @@ def current_compile_id() -> str | None:
     Source: ``torch/_guards.py``, ``CompileContext.current_compile_id``; restored by
     AOTAutograd when it compiles a backward graph lazily.
     """
-    from torch._guards import CompileContext
-
-    found = CompileContext.current_compile_id()
+    found = running_names.CURRENT_COMPILE_ID.get()()
     return None if found is None else str(found)
 
 
@@ -48,20 +49,26 @@ def in_compiled_autograd() -> bool:
 
 def dynamo_scope(output_graph: Any) -> Mapping[str, Any]:
     """Return the local variables of the frame that Dynamo compiled."""
-    scope = getattr(output_graph, "local_scope", None)
-    return scope if isinstance(scope, Mapping) else {}
+    scope: Mapping[str, Any] = running_names.LOCAL_SCOPE.of(output_graph)
+    return scope
 
 
 def dynamo_globals(output_graph: Any) -> Mapping[str, Any]:
     """Return the global variables of the frame that Dynamo compiled."""
-    scope = getattr(output_graph, "global_scope", None)
-    return scope if isinstance(scope, Mapping) else {}
+    scope: Mapping[str, Any] = running_names.GLOBAL_SCOPE.of(output_graph)
+    return scope
+
+
+def dynamo_code(output_graph: Any) -> CodeType:
+    """Return the code of the frame that Dynamo compiled."""
+    code: CodeType = running_names.FRAME_CODE.of(running_names.ROOT_TX.of(output_graph))
+    return code
 
 
 def dynamo_self(output_graph: Any) -> str | None:
     """Return the variable of the module whose own method is compiled, ``L['self']``."""
-    code = getattr(getattr(output_graph, "root_tx", None), "f_code", None)
-    if not isinstance(code, CodeType) or not code.co_varnames:
+    code = dynamo_code(output_graph)
+    if not code.co_varnames:
         return None
     first = dynamo_scope(output_graph).get(code.co_varnames[0])
     if not is_module(first) or not _is_method_of(first, code):
@@ -169,11 +176,35 @@ def is_machinery(file: str) -> bool:
 
 def anything_compiled() -> bool:
     """Tell whether Inductor compiled or loaded a graph in this process already."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return utils is not None and bool(utils.counters["stats"].get("unique_graphs"))
+    known = (artifact_names.COUNTERS, artifact_names.UNIQUE_GRAPHS)
+    if artifact_names.COUNTERS.module not in sys.modules or private.lacking(known):
+        return False
+    return bool(artifact_names.UNIQUE_GRAPHS.of(artifact_names.COUNTERS.get()["stats"]))
 
 
 _RECORDED_NAMES: dict[str, str] = {}
+
+
+_RECORDING = (running_names.PROFILER_ENABLED, running_names.RECORD_FUNCTION)
+_CALLS = (
+    *_RECORDING,
+    running_names.CURRENT_COMPILE_ID,
+    running_names.COMPILED_BACKWARD,
+    running_names.FORWARD_CLASS,
+    running_names.AOT_ID,
+    running_names.RUNTIME_WRAPPER,
+    running_names.NODE_SEQUENCE_NR,
+)
+
+
+def can_record() -> bool:
+    """Tell whether this torch has what :func:`recording` and :func:`profiler_is_on` stand on."""
+    return not private.lacking(_RECORDING)
+
+
+def can_mark_calls() -> bool:
+    """Tell whether this torch has all that a mark of a compiled graph's call stands on."""
+    return not private.lacking(_CALLS)
 
 
 def recording(name: str) -> Any:
@@ -182,16 +213,12 @@ def recording(name: str) -> Any:
     The profiler keeps a pointer to the name, not a copy, until its trace is written
     (``torch/csrc/autograd/init.cpp``, ``_RecordFunctionFast``): names live for ever.
     """
-    from torch._C._profiler import _RecordFunctionFast
-
-    return _RecordFunctionFast(_RECORDED_NAMES.setdefault(name, name))
+    return running_names.RECORD_FUNCTION.get()(_RECORDED_NAMES.setdefault(name, name))
 
 
 def profiler_is_on() -> bool:
     """Tell whether a profiler is recording."""
-    import torch.autograd.profiler
-
-    return bool(torch.autograd.profiler._is_profiler_enabled)
+    return bool(running_names.PROFILER_ENABLED.get())
 
 
 def finish_device_work() -> None:
@@ -204,18 +231,31 @@ def all_threads_config() -> Any:
     """Return the profiler configuration that records the operators of every thread.
 
     By default only the thread that started the profiler and autograd's are recorded, and a
-    training loop in a thread of its own would leave no operators.
+    training loop in a thread of its own would leave no operators. ``None`` where this torch
+    has no such thing.
     """
-    from torch._C._profiler import _ExperimentalConfig
+    if not running_names.PROFILER_CONFIG.is_there():
+        return None
+    return running_names.PROFILER_CONFIG.get()(profile_all_threads=True)
 
-    return _ExperimentalConfig(profile_all_threads=True)
+
+def check_optimizer_steps() -> None:
+    """Look whether this torch calls back after a step.
+
+    Raises:
+        PrivateNameError: It does not.
+    """
+    running_names.AFTER_OPTIMIZER.check()
 
 
 def on_optimizer_step(callback: Callable[..., None]) -> Any:
     """Call back after each eager optimizer step; returns a handle with ``remove()``."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
+    return running_names.AFTER_OPTIMIZER.get()(callback)
 
-    return register_optimizer_step_post_hook(callback)
+
+def can_tell_regions() -> bool:
+    """Tell whether this torch has what :func:`region_edge` stands on."""
+    return running_names.COMPILE_WRAPPER.is_there()
 
 
 def region_edge() -> int | None:
@@ -228,4 +268,5 @@ def region_edge() -> int | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
-    return id(frame) if frame is not None and frame.f_code.co_name == "compile_wrapper" else None
+    entry = running_names.COMPILE_WRAPPER
+    return id(frame) if frame is not None and entry.is_called(frame.f_code.co_name) else None

@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from threading import RLock, get_ident
 from typing import Any
 
-import torch.autograd.profiler
+from profiler_ext.torch_compat import private
+from profiler_ext.torch_compat.names import running_names
+from profiler_ext.torch_compat.private import Member
 
-_BEGINS = ("_prepare_profiler", "_enable_profiler")
-_ENDS = "_disable_profiler"
+_ENDS = running_names.DISABLE_PROFILER
+_HEARD = (running_names.PREPARE_PROFILER, running_names.ENABLE_PROFILER, _ENDS)
 
 
 class ProfilerUse:
@@ -33,7 +35,7 @@ class ProfilerUse:
     def __init__(self) -> None:
         """Hear nothing yet."""
         self._listeners: list[Callable[[], None]] = []
-        self._originals: dict[str, Callable[..., Any]] = {}
+        self._originals: dict[Member, Callable[..., Any]] = {}
         self._own: set[int] = set()
         self._by_others = self.by_us = False
         self._lock = RLock()
@@ -80,17 +82,16 @@ class ProfilerUse:
                 self._remove()
 
     def _install(self) -> None:
+        """Hear it all, or nothing in a torch that lacks a name."""
         self._by_others = enabled_here()
-        names = vars(torch.autograd.profiler)
-        for name in (*_BEGINS, _ENDS):
-            self._originals[name] = names[name]
-            names[name] = self._heard(names[name], ends=name == _ENDS)
+        for name in () if private.lacking(_HEARD) else _HEARD:
+            self._originals[name] = original = name.get()
+            name.set(self._heard(original, ends=name is _ENDS))
 
     def _remove(self) -> None:
-        names = vars(torch.autograd.profiler)
         for name, original in self._originals.items():
-            if getattr(names[name], "__wrapped__", None) is original:
-                names[name] = original
+            if getattr(name.get(), "__wrapped__", None) is original:
+                name.set(original)
         self._originals.clear()
 
     def _heard(self, original: Callable[..., Any], *, ends: bool) -> Callable[..., Any]:
@@ -128,9 +129,10 @@ USE = ProfilerUse()
 
 
 def enabled_here() -> bool:
-    """Tell whether torch's profiler records, on this thread or on all."""
-    here: bool = torch._C._autograd._profiler_enabled()
-    return here or torch.autograd.profiler._is_profiler_enabled
+    """Tell whether torch's profiler records, on this thread or on all, as far as torch tells."""
+    here, anywhere = running_names.PROFILER_HERE, running_names.PROFILER_ENABLED
+    is_on = here.is_there() and bool(here.get()())
+    return is_on or (anywhere.is_there() and bool(anywhere.get()))
 
 
 def leave_to_parent() -> None:
@@ -139,14 +141,20 @@ def leave_to_parent() -> None:
     The recording cannot be ended in the child, where Kineto's threads are not; it hears no more
     of what the child does. A profiler that the child starts itself hears it again.
     """
-    torch.autograd.profiler._is_profiler_enabled = False
-    torch._C._autograd._enable_record_function(False)
+    if running_names.PROFILER_ENABLED.is_there():
+        running_names.PROFILER_ENABLED.set(False)
+    _hear_operators(False)
     USE.listen(_hear_again)
     _leave_without_kineto()
 
 
 def _hear_again() -> None:
-    torch._C._autograd._enable_record_function(True)
+    _hear_operators(True)
+
+
+def _hear_operators(is_on: bool) -> None:
+    if running_names.HEAR_OPERATORS.is_there():
+        running_names.HEAR_OPERATORS.get()(is_on)
 
 
 def _leave_without_kineto() -> None:

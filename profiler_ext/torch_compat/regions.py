@@ -9,15 +9,14 @@ from __future__ import annotations
 import torch.fx
 
 from profiler_ext.torch_compat import fx
-
-_MARK = "compile_with_inductor"
-_SCOOPED = "__marked_inductor_submod"
+from profiler_ext.torch_compat.names import fx_names
 
 
 def has_marks(gm: torch.fx.GraphModule) -> bool:
     """Tell whether a graph, or one nested in it, has nodes that are marked as a region's."""
-    marked = (n.meta.get("custom") or {} for g in fx.graph_modules(gm) for n in g.graph.nodes)
-    return any(_MARK in labels for labels in marked)
+    every = (node for graph in fx.graph_modules(gm) for node in graph.graph.nodes)
+    mark = fx_names.REGION_MARK.text
+    return any(mark in (fx_names.CUSTOM.of(node.meta) or {}) for node in every)
 
 
 def is_flat(gm: torch.fx.GraphModule) -> bool:
@@ -27,7 +26,7 @@ def is_flat(gm: torch.fx.GraphModule) -> bool:
 
 
 def _calls_region(node: torch.fx.Node) -> bool:
-    return node.op == "call_module" and str(node.target).startswith(_SCOOPED)
+    return node.op == "call_module" and str(node.target).startswith(fx_names.SCOOPED.text)
 
 
 def has_tangents(graph: torch.fx.Graph) -> bool:
@@ -43,5 +42,5 @@ def traced_from(node: torch.fx.Node) -> str | None:
 
     Source: ``torch/fx/traceback.py``, ``set_current_meta``, which starts the list anew.
     """
-    sources = node.meta.get("from_node") or ()
-    return str(sources[-1].name) if sources else None
+    sources = fx_names.FROM_NODE.of(node.meta) or ()
+    return str(fx_names.FROM_NAME.of(sources[-1])) if sources else None

@@ -11,6 +11,7 @@ import torch.fx
 from profiler_ext.torch_compat.copies import copied_input
 from profiler_ext.torch_compat.fx import COLLECTIVES, position, target_name
 from profiler_ext.torch_compat.inductor import current_fx_graph, current_graph, is_extern
+from profiler_ext.torch_compat.names import kernel_names
 from profiler_ext.torch_compat.traffic import Traffic, traffic
 
 
@@ -55,10 +56,15 @@ def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
     """
     seen: set[int] = set()
     for entry in node_schedule:
-        for leaf in entry.get_nodes() if hasattr(entry, "get_nodes") else ():
-            if getattr(leaf, "node", None) is not None and id(leaf) not in seen:
+        for leaf in _leaves(entry):
+            if kernel_names.IR_NODE.of(leaf) is not None and id(leaf) not in seen:
                 seen.add(id(leaf))
                 yield _describe(leaf)
+
+
+def _leaves(entry: Any) -> Iterable[Any]:
+    get_nodes = kernel_names.GET_NODES.maybe(entry)
+    return () if get_nodes is None else get_nodes()
 
 
 def is_commented(node_schedule: Iterable[Any]) -> bool:
@@ -67,55 +73,58 @@ def is_commented(node_schedule: Iterable[Any]) -> bool:
     Source: ``torch/_inductor/utils.py``, ``aggregate_origins`` looks into no fused node, as
     foreach and combo kernels have them.
     """
-    entries = [entry for entry in node_schedule if hasattr(entry, "get_nodes")]
-    return all(getattr(entry, "node", None) is not None for entry in entries)
+    entries = [each for each in node_schedule if kernel_names.SCHEDULER_NODE.is_type_of(each)]
+    return all(kernel_names.IR_NODE.of(entry) is not None for entry in entries)
 
 
 def _describe(leaf: Any) -> ScheduledNode:
-    graph = current_graph()
-    buffers = [dep for dep in leaf.read_writes.reads if _moves_data(dep)]
-    written, partial = _value(graph, leaf.node)
-    read = {_value(graph, _buffer(graph, dep.name))[0] for dep in buffers}
-    owner = leaf.node.get_origin_node()
-    if leaf.is_template():
-        written = _template_node(leaf.node)
+    graph, buffer = current_graph(), kernel_names.IR_NODE.of(leaf)
+    touched = kernel_names.READ_WRITES.of(leaf)
+    reads = {_name(dep) for dep in kernel_names.READS.of(touched) if _moves_data(dep)}
+    written, partial = _value(graph, buffer)
+    read = {_value(graph, _buffer(graph, name))[0] for name in reads}
+    owner: torch.fx.Node | None = kernel_names.GET_ORIGIN_NODE.of(buffer)()
+    if kernel_names.IS_TEMPLATE.of(leaf)():
+        written = _template_node(buffer)
         read = set(written.all_input_nodes) if written is not None else set()
     elif owner is not None and owner is not written and written in read:
         # A plain copy, made so that ``owner`` can write into it: ``owner`` and nothing else.
         written, read = owner, read | set(owner.all_input_nodes)
     return ScheduledNode(
-        origins=frozenset(leaf.node.origins),
+        origins=frozenset(kernel_names.ORIGINS.of(buffer)),
         written=written,
         read=frozenset(node for node in read if node is not None),
         partial=partial,
-        reads=tuple(sorted({dep.name for dep in buffers})),
-        writes=tuple(sorted(dep.name for dep in leaf.read_writes.writes)),
+        reads=tuple(sorted(reads)),
+        writes=tuple(sorted(_name(dep) for dep in kernel_names.WRITES.of(touched))),
         traffic=traffic(leaf),
-        copied=copied_input(graph, leaf.node, written),
-        asked_by=_readers(graph, leaf) if _copies_input(leaf, written) else frozenset(),
+        copied=copied_input(graph, buffer, written),
+        asked_by=_readers(graph, leaf) if _copies_input(buffer, written) else frozenset(),
     )
 
 
-def _copies_input(leaf: Any, written: torch.fx.Node | None) -> bool:
-    """Tell whether a leaf only gives an input of the graph another layout.
+def _copies_input(buffer: Any, written: torch.fx.Node | None) -> bool:
+    """Tell whether a buffer only gives an input of the graph another layout.
 
     Source: ``torch/_inductor/ir.py``, ``ExternKernel.require_strides`` and ``copy_input``.
     """
-    called = any(node.op == "call_function" for node in leaf.node.origins)
+    origins: Iterable[torch.fx.Node] = kernel_names.ORIGINS.of(buffer)
+    called = any(node.op == "call_function" for node in origins)
     return not called and (written is None or written.op != "call_function")
 
 
 def _readers(graph: Any, leaf: Any) -> frozenset[torch.fx.Node]:
     """Return the ops whose kernels read what a leaf writes, also through another such copy."""
     found: set[torch.fx.Node] = set()
-    for output in leaf.get_outputs():
-        for user in output.users:
-            read = getattr(user.node, "node", None)
+    for output in kernel_names.SCHEDULER_OUTPUTS.of(leaf)():
+        for user in kernel_names.BUFFER_USERS.of(output):
+            reader = kernel_names.USER_NODE.of(user)
+            read = kernel_names.IR_NODE.maybe(reader)
             value = None if read is None else _value(graph, read)[0]
             if value is not None and value.op == "call_function":
                 found.add(value)
             elif read is not None:
-                found |= _readers(graph, user.node)
+                found |= _readers(graph, reader)
     return frozenset(found)
 
 
@@ -125,27 +134,33 @@ def _template_node(buffer: Any) -> torch.fx.Node | None:
     A template with several outputs has a ``getitem`` as its origin node, which computes
     nothing and is not among them.
     """
-    own = {node for node in buffer.origins if node.op == "call_function"}
-    exact = buffer.get_origin_node()
+    origins: Iterable[torch.fx.Node] = kernel_names.ORIGINS.of(buffer)
+    own = {node for node in origins if node.op == "call_function"}
+    exact = kernel_names.GET_ORIGIN_NODE.of(buffer)()
     yields = (node for node in own if not set(node.users) & own)
     return exact if exact in own else max(yields, key=position, default=None)
 
 
 def _moves_data(dep: Any) -> bool:
     """Whether a dependency reads a buffer; a ``WeakDep`` only asks to run after another."""
-    return type(dep).__name__ != "WeakDep"
+    return not kernel_names.WEAK_DEP.is_type_of(dep)
+
+
+def _name(dep: Any) -> str:
+    return str(kernel_names.DEP_NAME.of(dep))
 
 
 def _buffer(graph: Any, name: str) -> Any:
-    found = graph.name_to_buffer.get(name)
-    return graph.graph_inputs.get(name) if found is None else found
+    found = kernel_names.NAME_TO_BUFFER.of(graph).get(name)
+    return kernel_names.GRAPH_INPUTS.of(graph).get(name) if found is None else found
 
 
 def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:
     """The FX node whose value a buffer holds, and whether it is only a part of that value."""
     if buffer is None:
         return None, False
-    exact = buffer.get_origin_node() if hasattr(buffer, "get_origin_node") else None
+    get_origin_node = kernel_names.GET_ORIGIN_NODE.maybe(buffer)
+    exact = None if get_origin_node is None else get_origin_node()
     if exact is not None:
         return _before_writers(exact, _writers(graph, buffer)), False
     last = _last_origin(buffer)
@@ -157,7 +172,7 @@ def _own_output(graph: Any, buffer: Any, writer: torch.fx.Node | None) -> torch.
 
     Torch names the op as the origin of each of them; the outputs are its ``getitem`` nodes.
     """
-    real = _real_names(graph).get(buffer.get_name())
+    real = _real_names(graph).get(kernel_names.GET_NAME.of(buffer)())
     if writer is None or real is None or not _is_foreach_in_place(writer):
         return writer
     base = _value(graph, _buffer(graph, real))[0]
@@ -166,10 +181,10 @@ def _own_output(graph: Any, buffer: Any, writer: torch.fx.Node | None) -> torch.
     return next(of_base, writer)
 
 
-def _base(written: Any, index: Any) -> Any:
+def _base(written: Any, index: Any) -> torch.fx.Node:
     """What the memory of an element held before any foreach op wrote into it."""
-    node = written[index]
-    source = node.args[0] if target_name(node.target) == "getitem" else None
+    node: torch.fx.Node = written[index]
+    source = node.all_input_nodes[0] if target_name(node.target) == "getitem" else None
     if source is None or not _is_foreach_in_place(source):
         return node
     return _base(source.args[0], node.args[1])
@@ -181,7 +196,7 @@ def _is_foreach_in_place(node: torch.fx.Node) -> bool:
 
 
 def _last_origin(buffer: Any) -> torch.fx.Node | None:
-    own = set(getattr(buffer, "origins", ()) or ())
+    own = set(kernel_names.ORIGINS.maybe(buffer) or ())
     if not is_extern(buffer):  # a generated kernel makes a collective's input, no more
         own = {node for node in own if not target_name(node.target).startswith(COLLECTIVES)}
     # In the body of a branch, what the graph around lists for the call is no part of the body.
@@ -192,14 +207,16 @@ def _last_origin(buffer: Any) -> torch.fx.Node | None:
 
 def _writers(graph: Any, buffer: Any) -> set[torch.fx.Node | None]:
     """The FX nodes that write into a buffer after it was made."""
-    names = [name for name, made in _real_names(graph).items() if made == buffer.get_name()]
+    own = kernel_names.GET_NAME.of(buffer)()
+    names = [name for name, made in _real_names(graph).items() if made == own]
     return {_last_origin(_buffer(graph, name)) for name in names}
 
 
 def _real_names(graph: Any) -> dict[str, str]:
     """The buffer whose memory each buffer stands in that was written in place."""
-    names: dict[str, str] = getattr(getattr(graph, "scheduler", None), "mutation_real_name", {})
-    return names
+    scheduler = kernel_names.SCHEDULER.of(graph)
+    names: dict[str, str] = {}
+    return names if scheduler is None else kernel_names.MUTATION_REAL_NAME.of(scheduler)
 
 
 def _before_writers(

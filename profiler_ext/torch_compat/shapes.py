@@ -1,10 +1,21 @@
-"""Owns the shape of torch's names in this process: which are there, and what they take."""
+"""Owns the shape of torch's names in this process: which are there, and what they take.
+
+A dotted name is what a module holds: ``CompiledFxGraph.post_compile``. What instances hold
+counts where their class declares it or one of its methods assigns it. ``'seq_nr'`` in quotes
+stands for a text that the module's code knows, as the key of a dictionary; ``runtime_wrapper()``
+for a function within one of its functions, with its parameters, and ``Made().kind`` for what the
+body of a class there assigns.
+"""
 
 from __future__ import annotations
 
+import dis
+import functools
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
+from types import CodeType
 from typing import Any
 
 Shape = tuple[str, ...] | None
@@ -27,11 +38,15 @@ def live_shape(module: str, path: str) -> Shape:
 
     Args:
         module: module that holds the name.
-        path: dotted name in it, ``CompiledFxGraph.post_compile``.
+        path: dotted name in it, a text in quotes, or a function within its functions.
 
     Raises:
         LookupError: It is not there.
     """
+    if path.startswith("'"):
+        return _text_shape(module, path)
+    if "()" in path:
+        return _inner_shape(module, *path.split("()"))
     name = path.rpartition(".")[2]
     try:
         owner = owner_of(module, path)
@@ -47,6 +62,81 @@ def live_shape(module: str, path: str) -> Shape:
 
 
 def _is_declared(owner: Any, name: str) -> bool:
-    """Whether a class declares an attribute that only its instances have."""
+    """Whether a class declares an attribute that only its instances have, or assigns it."""
     classes = owner.__mro__ if isinstance(owner, type) else ()
-    return any(name in inspect.get_annotations(kind) for kind in classes)
+    return any(
+        name in inspect.get_annotations(kind) or _is_assigned(kind, name) for kind in classes
+    )
+
+
+def _is_assigned(kind: type, name: str) -> bool:
+    """Whether a method of a class assigns an attribute."""
+    methods = (inspect.unwrap(m) for m in vars(kind).values() if inspect.isfunction(m))
+    codes = (method.__code__ for method in methods if inspect.isfunction(method))
+    return any(_stores(code, "STORE_ATTR", name) for code in codes)
+
+
+def _text_shape(module: str, path: str) -> Shape:
+    if path.strip("'") not in _texts(module):
+        raise LookupError(f"no code of {module} has {path}")
+    return None
+
+
+def _inner_shape(module: str, name: str, member: str) -> Shape:
+    for code in _codes(module):
+        if code.co_name == name and (not member or _stores(code, "STORE_NAME", member[1:])):
+            return None if member else _arguments(code)
+    raise LookupError(f"no code of {module} is called {name}{member}")
+
+
+def _arguments(code: CodeType) -> tuple[str, ...]:
+    """The names of all arguments, in the order in which a signature has them."""
+    first, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    stars = list(code.co_varnames[last:])
+    one = [stars.pop(0)] if code.co_flags & inspect.CO_VARARGS else []
+    two = [stars.pop(0)] if code.co_flags & inspect.CO_VARKEYWORDS else []
+    return (*code.co_varnames[:first], *one, *code.co_varnames[first:last], *two)
+
+
+def _stores(code: CodeType, operation: str, name: str) -> bool:
+    if name not in code.co_names:
+        return False
+    steps = dis.get_instructions(code)
+    return any(step.opname == operation and step.argval == name for step in steps)
+
+
+@functools.cache
+def _texts(module: str) -> frozenset[str]:
+    return frozenset(text for code in _codes(module) for text in _flat(code.co_consts))
+
+
+def _flat(constants: Any) -> Iterator[str]:
+    for each in constants:
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, tuple | frozenset):
+            yield from _flat(each)
+
+
+@functools.cache
+def _codes(module: str) -> tuple[CodeType, ...]:
+    """All code of a module, read from where it was loaded from, that of its functions included."""
+    try:
+        spec = importlib.import_module(module).__spec__
+    except ImportError as error:
+        raise LookupError(f"{module} is not there") from error
+    outermost = _code_of(spec)
+    return () if outermost is None else tuple(_within(outermost))
+
+
+def _code_of(spec: ModuleSpec | None) -> CodeType | None:
+    get_code: Any = getattr(spec.loader, "get_code", None) if spec else None
+    code = get_code(spec.name) if get_code is not None and spec is not None else None
+    return code if isinstance(code, CodeType) else None
+
+
+def _within(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _within(constant)

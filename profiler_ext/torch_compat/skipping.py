@@ -9,24 +9,22 @@ Source: ``torch/_dynamo/trace_rules.py``, ``add`` and ``SKIP_DIRS``.
 
 from __future__ import annotations
 
+from profiler_ext.torch_compat.names import running_names
+
 _PACKAGE = __name__.partition(".")[0]
 
 
 def skip_own_code() -> None:
     """Tell Dynamo not to compile this package's frames."""
-    from torch._dynamo import trace_rules
-
-    trace_rules.add(_PACKAGE)
+    running_names.ADD_RULE.get()(_PACKAGE)
 
 
 def forget_own_code() -> None:
     """Leave Dynamo's rules as they were found."""
     from importlib.util import find_spec
 
-    from torch._dynamo import trace_rules
-
-    spec = find_spec(_PACKAGE)
-    folder = trace_rules._strip_init_py(spec.origin) if spec and spec.origin else None
-    if folder in trace_rules.SKIP_DIRS:
-        trace_rules.SKIP_DIRS.remove(folder)
-        trace_rules._recompile_re()
+    spec, skipped = find_spec(_PACKAGE), running_names.SKIP_DIRS.get()
+    folder = running_names.STRIP_INIT.get()(spec.origin) if spec and spec.origin else None
+    if folder in skipped:
+        skipped.remove(folder)
+        running_names.RECOMPILE_RULES.get()()

@@ -11,7 +11,10 @@ from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from profiler_ext.torch_compat.inductor import current_graph
+from profiler_ext.torch_compat.names import kernel_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,17 @@ def traffic(leaf: Any) -> Traffic:
     Args:
         leaf: a ``SchedulerNode``.
     """
-    reads, writes = _touched(leaf.read_writes.reads), _touched(leaf.read_writes.writes)
+    touched = kernel_names.READ_WRITES.of(leaf)
+    reads, writes = (
+        _touched(kernel_names.READS.of(touched)),
+        _touched(kernel_names.WRITES.of(touched)),
+    )
     every = (*reads, *writes)
-    direct = (moved // _element_bytes(dep) for dep, moved in every if not dep.is_indirect())
+    direct = (moved // _element_bytes(dep) for dep, moved in every if not _is_indirect(dep))
     iterations = max(direct, default=0)
     read = [_access(dep, moved, iterations) for dep, moved in reads]
-    written = [_access(dep, moved, iterations, _users(leaf, dep.name)) for dep, moved in writes]
-    return Traffic(str(leaf.get_name()), iterations, (*read, *written))
+    written = [_access(dep, moved, iterations, _users(leaf, _name(dep))) for dep, moved in writes]
+    return Traffic(str(kernel_names.LEAF_NAME.of(leaf)()), iterations, (*read, *written))
 
 
 def moved_bytes(leaves: Iterable[Traffic]) -> int:
@@ -89,28 +96,37 @@ def _passes_memory(access: Access, written: Set[str], inside: Set[str]) -> bool:
 
 def _touched(dependencies: Iterable[Any]) -> list[tuple[Any, int]]:
     """Return what touches data, with its bytes; a ``WeakDep`` only asks to run after another."""
-    moving = (dep for dep in dependencies if type(dep).__name__ != "WeakDep")
-    every = ((dep, int(dep.numbytes_hint())) for dep in moving)
+    weak = kernel_names.WEAK_DEP.get()
+    moving = (dep for dep in dependencies if not isinstance(dep, weak))
+    every = ((dep, int(kernel_names.NUMBYTES_HINT.of(dep)())) for dep in moving)
     return [(dep, moved) for dep, moved in every if moved]
 
 
 def _access(dep: Any, moved: int, iterations: int, users: frozenset[str] | None = None) -> Access:
-    from torch._inductor.dependencies import StarDep
+    name = _name(dep)
+    if _is_indirect(dep):  # it knows no more than its whole buffer
+        return Access(name, dep, min(moved, iterations * _element_bytes(dep)), moved, users)
+    whole = int(kernel_names.NUMBYTES_HINT.of(kernel_names.STAR_DEP.get()(name))())
+    return Access(name, dep, moved, whole or moved, users)
 
-    if dep.is_indirect():  # it knows no more than its whole buffer
-        return Access(
-            str(dep.name), dep, min(moved, iterations * _element_bytes(dep)), moved, users
-        )
-    whole = int(StarDep(dep.name).numbytes_hint())
-    return Access(str(dep.name), dep, moved, whole or moved, users)
+
+def _name(dep: Any) -> str:
+    return str(kernel_names.DEP_NAME.of(dep))
+
+
+def _is_indirect(dep: Any) -> bool:
+    return bool(kernel_names.IS_INDIRECT.of(dep)())
 
 
 def _element_bytes(dep: Any) -> int:
-    return int(current_graph().get_dtype(dep.name).itemsize)
+    dtype: torch.dtype = kernel_names.GET_DTYPE.of(current_graph())(_name(dep))
+    return dtype.itemsize
 
 
 def _users(leaf: Any, name: str) -> frozenset[str]:
     """Who uses what a leaf writes; ``OUTPUT`` stands for whoever holds the memory afterwards."""
-    users = {str(user.get_name()) for user in leaf.scheduler.name_to_buf[name].users}
-    mutates = name in getattr(leaf.scheduler, "mutation_real_name", {})
+    scheduler = kernel_names.LEAF_SCHEDULER.of(leaf)
+    every = kernel_names.BUFFER_USERS.of(kernel_names.NAME_TO_BUF.of(scheduler)[name])
+    users = {str(kernel_names.USER_NAME.of(user)()) for user in every}
+    mutates = name in kernel_names.MUTATION_REAL_NAME.of(scheduler)
     return frozenset(users | ({"OUTPUT"} if mutates or not users else set()))

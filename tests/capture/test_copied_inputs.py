@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from typing import ClassVar
 
 import pytest
 import torch
@@ -18,6 +19,10 @@ PARTS = (("ids",), ())
 
 class Artifact:
     """Of an artifact the registry asks who it is, no more."""
+
+    _fx_graph_cache_key = None
+    cache_key = source_code = inductor_post_grad_graph_str = ""
+    fx_kwargs: ClassVar = {}
 
 
 @pytest.mark.usefixtures("fresh_torch")

@@ -16,7 +16,8 @@ def source(name: str, line: int, **meta: Any) -> dict[str, Any]:
 
 
 def scope(**local: Any) -> SimpleNamespace:
-    return SimpleNamespace(local_scope=local, global_scope={}, root_tx=None)
+    frame = SimpleNamespace(f_code=compile("", "<frame>", "exec"))
+    return SimpleNamespace(local_scope=local, global_scope={}, root_tx=frame)
 
 
 def tripled(lines: tuple[int, int], detach_first: bool = False) -> DynamoGraph:

@@ -9,6 +9,7 @@ import torch
 
 import profiler_ext
 from profiler_ext import switch
+from profiler_ext.errors import PrivateNameError
 from profiler_ext.records import CacheState, FxNode, LineEvidence
 from profiler_ext.torch_compat import inputs
 
@@ -113,7 +114,8 @@ def test_a_lambda_and_what_resumes_stand_where_they_are_written():
         f"{line + 4}, in <lambda>",
         f"{line + 1}, in inner",
     ]
-    assert inputs.definition(types.SimpleNamespace()) is None
+    with pytest.raises(PrivateNameError, match="has no root_tx; lost is the module of a node"):
+        inputs.definition(types.SimpleNamespace())
 
 
 def _compiling(function):

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pytest
 import torch.fx
 
 from profiler_ext.capture.nodes.joint import JointGraph, describe_joint, filled_meta
 from profiler_ext.capture.nodes.links import Link
+from profiler_ext.errors import PrivateNameError
 from tests.capture.fx_graphs import Graph, aten
 
 FORWARD: dict[str, Any] = {"partitioner_tag": "is_forward"}
@@ -112,3 +114,20 @@ def test_what_a_pattern_lost_comes_from_the_last_node_it_replaced() -> None:
 def test_a_node_that_lost_nothing_is_left_as_it_is() -> None:
     whole = {"stack_trace": "own", "seq_nr": 9}
     assert filled_meta(whole, (("mm", {"stack_trace": "old", "seq_nr": 1}),)) == whole
+
+
+@pytest.mark.parametrize("gone", ["partitioner_tag", "original_aten", "val"])
+def test_a_joint_graph_none_of_whose_nodes_says_what_torch_says_is_refused(gone: str) -> None:
+    graph = Graph()
+    given = graph.given("tangents_1", 4)
+    told = {**BACKWARD, "original_aten": aten.cos.default}
+    first = graph.call(aten.cos.default, [given], name="cos", **told)
+    graph.call(aten.sin.default, [given], name="sin", **told)
+    assert joint_of(graph, first).names == {"cos", "sin"}
+    del first.meta[gone]
+    joint_of_again = describe_joint(torch.fx.GraphModule(torch.nn.Module(), graph.graph), {})
+    assert joint_of_again.names == {"cos", "sin"}
+    for node in graph.graph.nodes:
+        node.meta.pop(gone, None)
+    with pytest.raises(PrivateNameError, match=f"none of 2 traced nodes has '{gone}'"):
+        describe_joint(torch.fx.GraphModule(torch.nn.Module(), graph.graph), {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.registry import Registry
@@ -26,6 +26,10 @@ class Artifact:
     """A cached artifact that carries a record."""
 
     _fx_graph_cache_key = "fkey"
+    cache_key = ""
+    source_code = ""
+    inductor_post_grad_graph_str = ""
+    fx_kwargs: ClassVar = {}
 
     def __init__(self, provenance: Provenance) -> None:
         self._profiler_ext_v1 = to_bytes(provenance)

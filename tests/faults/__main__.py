@@ -138,9 +138,9 @@ def preload() -> None:
     import profiler_ext.cli.run
     import profiler_ext.running
     import profiler_ext.switch  # noqa: F401
-    from profiler_ext.capture.hooks.installing import torch_problems
+    from profiler_ext.capture import lacking
 
-    torch_problems()
+    lacking.problems()
 
 
 if __name__ == "__main__":

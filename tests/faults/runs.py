@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.faults.planting import PLANTED
 
@@ -33,6 +33,17 @@ class Fault:
     function: str = ""
     error: type[BaseException] = RuntimeError
     call: int = 1
+
+    def begin(self) -> None:
+        """Have it wait in this process for its function."""
+        PLANTED.function, PLANTED.error, PLANTED.call = self.function, self.error, self.call
+
+
+class Begins(Protocol):
+    """What is wrong in a run."""
+
+    def begin(self) -> None:
+        """Make it so in this process."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +75,12 @@ class Result:
     stderr: str
 
 
-def run(script: str, fault: Fault, folder: Path, compiled: Path | None = None) -> Result:
+def run(script: str, fault: Begins, folder: Path, compiled: Path | None = None) -> Result:
     """Run a script under ``profiler-ext run`` with a failure planted.
 
     Args:
         script: its name in ``scripts``.
-        fault: the failure; an empty function plants none.
+        fault: what is wrong; a failure of an empty function is nothing.
         folder: an empty folder for what it writes.
         compiled: the cache of an earlier run, for its compiled C++.
     """
@@ -116,15 +127,15 @@ def _result(code: int, folder: Path) -> Result:
     )
 
 
-def _in_child(script: str, fault: Fault, folder: Path) -> None:
+def _in_child(script: str, fault: Begins, folder: Path) -> None:
     signal.alarm(_LIMIT_S)
     _redirect(folder)
     os.chdir(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")
     os.environ["FAULTS_DIGEST"] = str(folder / "digest")
-    PLANTED.function, PLANTED.error, PLANTED.call = fault.function, fault.error, fault.call
     code: Any = 1
     try:
+        fault.begin()
         code = _train(script, folder)
     except KeyboardInterrupt:
         code = INTERRUPTED

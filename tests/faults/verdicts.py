@@ -43,7 +43,7 @@ def verdict(fault: Fault, result: Result, sound: Result) -> Verdict:
     """
     if not result.fired:
         return Verdict.NOT_REACHED
-    if _is_wrong(result.launches or [], sound.launches or []):
+    if is_wrong(result.launches or [], sound.launches or []):
         return Verdict.WRONG
     if fault.error is KeyboardInterrupt and result.code == INTERRUPTED:
         return Verdict.INTERRUPTED
@@ -64,7 +64,7 @@ def _of_session(result: Result, sound: Result) -> Verdict:
     return Verdict.SAID if _says_it(result) else Verdict.LOST
 
 
-def _is_wrong(launches: list[Any], sound: list[Any]) -> bool:
+def is_wrong(launches: list[Any], sound: list[Any]) -> bool:
     """Tell whether any launch has a line, module or link that it has not without the failure."""
     if len(launches) == len(sound):
         pairs = zip(launches, sound, strict=True)

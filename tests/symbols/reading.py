@@ -23,8 +23,28 @@ class Sources:
 
     def shape(self, module: str, path: str) -> Shape:
         """Return what a name is, as ``live_shape`` does in a process that has it."""
-        found = functools.reduce(self._member, path.split("."), (module, self.module(module)))[1]
-        return _parameters(found) if isinstance(found, ast.FunctionDef) else None
+        if path.startswith("'"):
+            return self._text_shape(module, path)
+        if "()" in path:
+            return self._inner_shape(module, *path.split("()"))
+        start = (module, self.module(module))
+        place, found = functools.reduce(self._member, path.split("."), start)
+        return _parameters(found) if _is_function(found) and not self._is_stub(place) else None
+
+    def _text_shape(self, module: str, path: str) -> Shape:
+        texts = (n.value for n in ast.walk(self.module(module)) if isinstance(n, ast.Constant))
+        if path.strip("'") not in {*texts, *_keywords(self.module(module))}:
+            raise LookupError(f"no code of {module} has {path}")
+        return None
+
+    def _inner_shape(self, module: str, name: str, member: str) -> Shape:
+        for node in ast.walk(self.module(module)):
+            if isinstance(node, ast.FunctionDef) and node.name == name and not member:
+                return _parameters(node)
+            is_class = isinstance(node, ast.ClassDef) and node.name == name
+            if is_class and any(member[1:] in _bound(each) for each in _statements(node)):
+                return None
+        raise LookupError(f"no code of {module} is called {name}{member}")
 
     def version(self) -> str:
         """Return torch's version without what its build adds: ``2.14.1``."""
@@ -34,17 +54,32 @@ class Sources:
         return ast.literal_eval(found.value).partition("+")[0]
 
     def _module(self, name: str) -> ast.Module:
+        return ast.parse(self._file(name).read_text(encoding="utf-8"))
+
+    def _file(self, name: str) -> Path | zipfile.Path:
         place = name.replace(".", "/")
         for tail in (".py", "/__init__.py", ".pyi", "/__init__.pyi"):
             file = self._root / (place + tail)
             if file.is_file():
-                return ast.parse(file.read_text(encoding="utf-8"))
+                return file
         raise LookupError(f"{name} is not there")
+
+    def _absolute(self, node: ast.ImportFrom, module: str) -> str:
+        is_package = self._file(module).name.startswith("__init__.")
+        inside = [*module.split("."), "__init__"] if is_package else module.split(".")
+        package = inside[: -node.level] if node.level else []
+        return ".".join([*package, *([node.module] if node.module else [])])
+
+    def _is_stub(self, module: str) -> bool:
+        """Whether a module is written in C: its functions tell no parameters."""
+        return self._file(module).name.endswith(".pyi")
 
     def _member(self, holder: tuple[str, ast.AST], name: str) -> tuple[str, ast.AST]:
         """Find a name in a module or a class, in what it is imported from, or in a base."""
         module, body = holder
         own = [node for node in _statements(body) if name in _bound(node)]
+        if not own and isinstance(body, ast.ClassDef) and name in _assigned(body):
+            return module, body
         if not own and isinstance(body, ast.ClassDef):
             return self._inherited(holder, name)
         if not own:
@@ -53,7 +88,7 @@ class Sources:
         found = next((node for node in own if isinstance(node, ast.Assign)), own[-1])
         if not isinstance(found, ast.ImportFrom):
             return module, found
-        source = _absolute(found, module)
+        source = self._absolute(found, module)
         original = next(a.name for a in found.names if (a.asname or a.name) == name)
         return self._member((source, self.module(source)), original)
 
@@ -77,6 +112,27 @@ def _statements(body: ast.AST) -> Iterator[ast.stmt]:
             yield node
 
 
+def _assigned(kind: ast.ClassDef) -> set[str]:
+    """The attributes that a class's methods assign."""
+    every = (node for method in kind.body for node in ast.walk(method))
+    stored = (node for node in every if isinstance(node, ast.Attribute))
+    return {node.attr for node in stored if isinstance(node.ctx, ast.Store)}
+
+
+def _keywords(tree: ast.Module) -> set[str]:
+    """The names of keyword arguments, which are texts of a module's code as well."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return {keyword.arg for call in calls for keyword in call.keywords if keyword.arg}
+
+
+def _is_function(node: ast.AST) -> bool:
+    """Whether it is called with its parameters: a property is not."""
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    decorators = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+    return decorators.isdisjoint({"property", "cached_property"})
+
+
 def _bound(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return {node.name}
@@ -84,11 +140,6 @@ def _bound(node: ast.stmt) -> set[str]:
         return {alias.asname or alias.name for alias in node.names}
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return {target.id for target in targets if isinstance(target, ast.Name)}
-
-
-def _absolute(node: ast.ImportFrom, module: str) -> str:
-    package = module.split(".")[: -node.level] if node.level else []
-    return ".".join([*package, *([node.module] if node.module else [])])
 
 
 def _parameters(function: ast.FunctionDef) -> Shape:

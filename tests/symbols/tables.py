@@ -6,21 +6,23 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from profiler_ext.torch_compat import points, reads
+from profiler_ext.torch_compat import names, points
 from profiler_ext.torch_compat.patches import Point
+from profiler_ext.torch_compat.private import Name, Version
 from profiler_ext.torch_compat.shapes import Shape, ShapeOf
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "symbols"
 COMMAND = "python -m tests.symbols"
-EVERY = (*points.ALL, *reads.ALL)
+EVERY: tuple[Point | Name, ...] = (*points.ALL, *names.ALL)
 """Every name that torch_compat wraps, reads or calls."""
 
 
 class Table:
     """What one torch has of the names that torch_compat stands on."""
 
-    def __init__(self, shapes: Mapping[str, Shape]):
+    def __init__(self, shapes: Mapping[str, Shape], version: Version):
         self.shapes = shapes
+        self.version = version
 
     def shape(self, module: str, path: str) -> Shape:
         """Return a name's shape; a ``LookupError`` says that this torch has it not."""
@@ -28,16 +30,24 @@ class Table:
 
     def problems(self) -> list[str]:
         """Return what the checks that run at install say of this torch."""
-        found = (point.problem(self.shape) for point in EVERY)
-        return [problem for problem in found if problem is not None]
+        wrapped = (point.problem(self.shape) for point in points.ALL)
+        read = (name.problem(self.shape, self.version) for name in names.ALL)
+        return [problem for problem in (*wrapped, *read) if problem is not None]
 
 
-def table_of(shape_of: ShapeOf) -> Table:
+def table_of(shape_of: ShapeOf, version: Version) -> Table:
     """Return the table that shapes make; what is not there is left out."""
-    return Table({key: shape for point in EVERY for key, shape in _entry(point, shape_of)})
+    every = {key: shape for point in EVERY for key, shape in _entry(point, shape_of)}
+    return Table(every, version)
 
 
-def _entry(point: Point, shape_of: ShapeOf) -> list[tuple[str, Shape]]:
+def numbers(version: str) -> Version:
+    """Return the first two numbers of a version."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _entry(point: Point | Name, shape_of: ShapeOf) -> list[tuple[str, Shape]]:
     try:
         return [(f"{point.module}:{point.path}", shape_of(point.module, point.path))]
     except LookupError:
@@ -46,8 +56,9 @@ def _entry(point: Point, shape_of: ShapeOf) -> list[tuple[str, Shape]]:
 
 def read_table(version: str) -> Table:
     """Return a recorded table."""
-    names = json.loads((FOLDER / f"torch-{version}.json").read_text())["names"]
-    return Table({key: None if found is None else tuple(found) for key, found in names.items()})
+    recorded = json.loads((FOLDER / f"torch-{version}.json").read_text())["names"]
+    shapes = {key: None if found is None else tuple(found) for key, found in recorded.items()}
+    return Table(shapes, numbers(version))
 
 
 def table_text(version: str, table: Table) -> str:

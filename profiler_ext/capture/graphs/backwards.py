@@ -25,6 +25,7 @@ from profiler_ext.guard import Guard
 from profiler_ext.paths import shorten
 from profiler_ext.records import FxNode, GraphInstance, LineEvidence
 from profiler_ext.torch_compat import compiled_autograd, fx, process
+from profiler_ext.torch_compat.names import fx_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Backwards:
         gm = compiled_autograd.traced_graph(info)
         if gm is None:
             return _renamed(self._cached(made), compiled_autograd.cached_graph(info))
-        if any("seq_nr" in node.meta for node in gm.graph.nodes):
+        if any(fx_names.SEQ_NR.text in node.meta for node in gm.graph.nodes):
             return dict(_described(gm, made))
         return _recorded(self._compiled(made))
 
@@ -176,7 +177,7 @@ def _of_results(node: torch.fx.Node, known: Mapping[int, Mapping[str, Sourced]])
 
 def _own(node: torch.fx.Node, found: Origins) -> Sourced:
     """Return what Dynamo saw of a node that is no copy: a hook's work, or autograd's own."""
-    frames = parse_stack(fx.text(node.meta, "stack_trace"))
+    frames = parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
     users = tuple(frame for frame in frames if not compiled_autograd.is_machinery(frame.file))
     own = FxNode(
         name=node.name,

@@ -82,7 +82,7 @@ def _unregistered(count: int, told: Sequence[_Touched]) -> Iterator[GraphInstanc
     for index, each in enumerate(lost, count):
         yield GraphInstance(
             index=index,
-            key=None if each.artifact is None else inductor.cache_key(each.artifact),
+            key=inductor.known_key(each.artifact),
             compile_id=each.failure.scope,
             is_backward=False,
             cache_state=CacheState.MISS,

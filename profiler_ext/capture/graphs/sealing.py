@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch.fx
@@ -53,13 +53,13 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
-        is_backward=bool(graph.is_backward) or bool(region and region.half.is_backward),
+        is_backward=inductor.graph_is_backward(graph) or bool(region and region.half.is_backward),
         is_inference=inductor.graph_is_inference(graph)
         and not (region and region.is_differentiated),
         joint=joint.id or None if (joint := around.joint_of(gm.graph)) else None,
         dynamo_digest=None,
         nodes=(*describe_nodes(gm.graph.nodes, around), *inner, *given, *parts),
-        entered=_entered(compiles) if graph.is_backward else (),
+        entered=_entered(compiles) if inductor.graph_is_backward(graph) else (),
         call_sites=opened,
         gaps=doubts,
     )
@@ -136,7 +136,7 @@ def _renumbered(sites: list[PlacedSite]) -> list[PlacedSite]:
     ]
 
 
-def _up_to(waiting: Any, callee: str) -> list[PlacedSite]:
+def _up_to(waiting: Iterator[PlacedSite], callee: str) -> list[PlacedSite]:
     taken = []
     for placed in waiting:
         taken.append(placed)

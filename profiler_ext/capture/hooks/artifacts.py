@@ -14,7 +14,7 @@ from profiler_ext.capture.graphs.sealing import seal
 from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.store import to_bytes
-from profiler_ext.torch_compat import inputs, points, process
+from profiler_ext.torch_compat import inductor, inputs, points, process
 from profiler_ext.torch_compat.patches import Hook
 
 
@@ -89,7 +89,7 @@ class ArtifactHooks:
         started_ns = time.perf_counter_ns()
         yield
         told: dict[str, Any] = call["graph_kwargs"]
-        is_backward, is_replayed = bool(told.get("is_backward")), bool(told.get("cudagraphs"))
+        is_backward, is_replayed = inductor.is_backward(told), inductor.is_replayed(told)
         self._registry.register(call["self"], is_backward, is_replayed, started_ns)
 
     def _artifact_call(self, call: Observed) -> Observation:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+from profiler_ext.capture import lacking
 from profiler_ext.capture.cpu_kernels import CpuKernels
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
@@ -49,6 +50,7 @@ class Capture:
         self._artifacts = ArtifactHooks(self.guard, self._compiles, self._registry, warmup)
         self._caches = CacheHooks(self._registry)
         self._hooks = ExitStack()
+        self._lacking: tuple[Gap, ...] = ()
 
     def _observations(self) -> Iterator[Hook]:
         backwards = Backwards(self._compiles, lambda: self._registry.graphs, self.guard)
@@ -99,7 +101,8 @@ class Capture:
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """What the hooks could not see."""
-        found = tuple(failure_gap(failure) for failure in self.guard.failures)
+        failed = map(failure_gap, self.guard.failures)
+        found = (*self._lacking, *failed)
         return (*found, OUT) if self.guard.is_out else found
 
     def learn(self, analysis: Analysis) -> None:
@@ -113,10 +116,11 @@ class Capture:
         Raises:
             TorchCapabilityError: This torch lacks a place that capture stands on.
         """
-        if problems := torch_problems():
+        if problems := lacking.problems():
             raise TorchCapabilityError(
                 f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
             )
+        self._lacking = lacking.gaps()
         with ExitStack() as hooks:
             skipping.skip_own_code()
             hooks.callback(skipping.forget_own_code)
@@ -134,16 +138,6 @@ class Capture:
     def _module_load(self, call: Observed) -> Observation:
         yield
         self._cpu_kernels.rebind(call.result)
-
-
-def torch_problems() -> tuple[str, ...]:
-    """Return what this torch lacks for capture; empty when it has all.
-
-    Looking imports every module that holds a place, so a name that one module binds from
-    another is bound before any of them is wrapped.
-    """
-    found = (point.problem() for point in points.ALL)
-    return tuple(problem for problem in found if problem is not None)
 
 
 def torch_version() -> str:

@@ -46,7 +46,7 @@ class SiteHooks:
 
     def _add_unreported(self, scheduler_node: Any) -> None:
         """Add what torch reports no call site of: some library calls, and nested graphs."""
-        kernel = scheduler_node.node
+        kernel = inductor.kernel_of(scheduler_node)
         if (call := call_sites.nested_call(kernel)) is not None:
             if len(call.graphs) > 1 and call.node is not None:
                 self._compiles.add_site(call_sites.predicate_site(call.node))

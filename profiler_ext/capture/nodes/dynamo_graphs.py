@@ -19,6 +19,7 @@ from profiler_ext.capture.nodes.origins import Origins
 from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.records import Frame, ModuleFrame
 from profiler_ext.torch_compat import fx, inputs, process
+from profiler_ext.torch_compat.names import fx_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _sources(
 
 def _source(node: torch.fx.Node, roots: tuple[str, ...], own: ModuleFrame | None) -> Source:
     return Source(
-        parse_stack(fx.text(node.meta, "stack_trace")),
+        parse_stack(fx.text(node.meta, fx_names.STACK_TRACE)),
         module_frames(fx.module_stack(node.meta), roots, own),
         fx.annotation(node.meta),
     )

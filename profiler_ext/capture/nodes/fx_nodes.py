@@ -18,6 +18,7 @@ from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.records import Frame, FxNode, ModuleFrame, TensorSpec
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
+from profiler_ext.torch_compat.names import fx_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Surroundings:
         """Return a node's metadata; a bucket's node has another one's, so its collective's."""
         members = self.members(node)
         if len(members) == 1:
-            return {**members[0][1], "val": node.meta.get("val")}
+            return {**members[0][1], fx_names.VAL.text: fx_names.VAL.of(node.meta)}
         return filled_meta(node.meta, self.rows(node))
 
     def joint_name(self, node: torch.fx.Node) -> str | None:
@@ -115,7 +116,7 @@ def describe_nodes(nodes: Iterable[torch.fx.Node], around: Surroundings) -> tupl
 
 def printed_frames(nodes: Iterable[torch.fx.Node]) -> dict[str, tuple[Frame, ...]]:
     """Return the frame that torch prints above each node, if its own metadata has one."""
-    return {node.name: parse_stack(fx.text(node.meta, "stack_trace"))[-1:] for node in nodes}
+    return {node.name: parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))[-1:] for node in nodes}
 
 
 def modules_of(meta: fx.Meta, dynamo: DynamoGraph | None) -> tuple[ModuleFrame, ...]:
@@ -134,14 +135,14 @@ def describe_node(node: torch.fx.Node, around: Surroundings) -> FxNode:
         name=node.name,
         target=fx.target_name(node.target),
         original_aten=fx.original_aten(meta),
-        seq_nr=fx.integer(meta, "seq_nr"),
-        stack=parse_stack(fx.text(meta, "stack_trace")),
+        seq_nr=fx.integer(meta, fx_names.SEQ_NR),
+        stack=parse_stack(fx.text(meta, fx_names.STACK_TRACE)),
         modules=modules_of(meta, dynamo),
         source_fns=fx.source_fns(meta),
-        partitioner_tag=fx.text(meta, "partitioner_tag"),
+        partitioner_tag=fx.text(meta, fx_names.PARTITIONER_TAG),
         autograd_backward=fx.autograd_backward(meta),
-        is_gradient_acc=bool(meta.get("is_gradient_acc", False)),
-        recompute=fx.text(meta, "recompute"),
+        is_gradient_acc=bool(fx_names.IS_GRADIENT_ACC.of(meta)),
+        recompute=fx.text(meta, fx_names.RECOMPUTE),
         annotation=fx.annotation(meta),
         inputs=tuple(value.name for value in node.all_input_nodes),
         entry_name=node.name if node.name in around.entered else None,

@@ -14,14 +14,19 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from profiler_ext.capture.nodes.births import Birth, Births
 from profiler_ext.capture.nodes.links import HAND_ON, Link
 from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import Running
+from profiler_ext.torch_compat.names import fx_names
 
-_SOURCE = ("stack_trace", "nn_module_stack", "source_fn_stack", "custom")
+_STACKS = (
+    (fx_names.NN_MODULE_STACK, fx_names.FWD_NN_MODULE_STACK),
+    (fx_names.SOURCE_FN_STACK, fx_names.FWD_SOURCE_FN_STACK),
+)
 _ASKS = re.compile(r"(_autograd_grad|grad)(_\d+)?")
 _BUILTIN = re.compile(r"(?P<op>\w+)Backward\d+")
 _COPY_SLICES = "torch::autograd::CopySlices"
@@ -68,7 +73,10 @@ def made_by(births: Births) -> dict[str, str]:
 
 def _is_traced(birth: Birth) -> bool:
     """The joint graph's own backward is tagged, and has torch's links."""
-    return birth.running is not None and birth.meta.get("partitioner_tag") != "is_backward"
+    return (
+        birth.running is not None
+        and fx_names.PARTITIONER_TAG.of(birth.meta) != fx_names.TAG_BACKWARD.text
+    )
 
 
 def asks(source_fns: Sequence[str]) -> bool:
@@ -191,7 +199,7 @@ def _seeds(births: Births, links: Mapping[str, Link]) -> dict[str, Link]:
 
 def _sums(births: Births) -> Iterator[str]:
     """Find the sums of gradients of one value: autograd makes them when a node has run."""
-    yield from (name for name, birth in births.items() if birth.meta.get("is_gradient_acc"))
+    yield from (name for name, birth in births.items() if fx_names.IS_GRADIENT_ACC.of(birth.meta))
     for running, group in groupby(births, key=lambda name: births[name].running):
         if running is None:
             continue
@@ -225,13 +233,14 @@ def _sources(births: Births, links: Mapping[str, Link], sums: frozenset[str]) ->
         meta = births[name].meta
         forward = {**births[link.forward_node].meta, **found.get(link.forward_node, {})}
         source = forward_source(forward) if _asks(meta) or name in sums else {}
-        found[name] = {**source, "is_gradient_acc": True} if name in sums else source
+        found[name] = {**source, fx_names.IS_GRADIENT_ACC.text: True} if name in sums else source
     return found
 
 
 def forward_source(forward: fx.Meta) -> fx.Meta:
     """Return a forward node's source under the names that torch has for its backward nodes."""
-    own = {key: forward[key] for key in _SOURCE if key in forward}
-    for key in ("nn_module_stack", "source_fn_stack"):
-        own["fwd_" + key] = own.pop(key, None) or forward.get("fwd_" + key)
-    return {**own, "nn_module_stack": None, "source_fn_stack": None}
+    kept = (fx_names.STACK_TRACE.text, fx_names.CUSTOM.text)
+    own: dict[str, Any] = {key: forward[key] for key in kept if key in forward}
+    for key, of_forward in _STACKS:
+        own[of_forward.text] = key.of(forward) or of_forward.of(forward)
+    return {**own, **{key.text: None for key, _ in _STACKS}}

@@ -17,6 +17,7 @@ from profiler_ext.capture.nodes.module_paths import module_frames
 from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.records import ForwardEvidence, FxNode
 from profiler_ext.torch_compat import fx, inputs
+from profiler_ext.torch_compat.names import fx_names
 
 INPUT = "placeholder"
 """The target of an input's record."""
@@ -59,7 +60,7 @@ def _gradient(own: FxNode, output: int, node: torch.fx.Node, around: Surrounding
     dynamo = around.dynamo
     return dataclasses.replace(
         own,
-        stack=parse_stack(fx.text(meta, "stack_trace")),
+        stack=parse_stack(fx.text(meta, fx_names.STACK_TRACE)),
         modules=module_frames(
             fx.module_stack(meta), dynamo.roots if dynamo else (), dynamo.own if dynamo else None
         ),

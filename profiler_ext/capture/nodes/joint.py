@@ -13,7 +13,8 @@ from profiler_ext.capture.nodes.bodies import Bodies, is_traced_again
 from profiler_ext.capture.nodes.gradients import asks, find_gradients
 from profiler_ext.capture.nodes.links import Link, find_links, is_forward
 from profiler_ext.capture.nodes.mutations import Mutations
-from profiler_ext.torch_compat import fx, inputs
+from profiler_ext.torch_compat import fx, inputs, plausible
+from profiler_ext.torch_compat.names import fx_names
 
 Marks = frozenset[tuple[str, int | None]]
 """A graph's nodes by their names and numbers; names alone are those of many graphs."""
@@ -70,7 +71,7 @@ class JointGraph:
     def source_of(self, name: str | None) -> fx.Meta:
         """Return what a node's own metadata does not say, or says of something else."""
         # The number that a region's node was traced anew with is of no joint graph.
-        unknown: fx.Meta = {} if self.traced_from is None else {"seq_nr": None}
+        unknown: fx.Meta = {} if self.traced_from is None else {fx_names.SEQ_NR.text: None}
         return self.sources.get(name or "", unknown)
 
     def holds(self, marks: Marks) -> bool:
@@ -119,6 +120,7 @@ def describe_joint(
         births: how its nodes were made.
         overwritten: what nodes said of their origin before a pass overwrote it.
     """
+    plausible.check_told(gm.graph)
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
     was = overwritten or {}
     metas: dict[str, fx.Meta] = {n.name: {**n.meta, **was.get(n.name, {})} for n in nodes}
@@ -146,7 +148,7 @@ def describe_joint(
 def marks_of(graph: torch.fx.Graph) -> Marks:
     """Return what tells which joint graph a graph was cut from."""
     nodes = (node for node in graph.nodes if node.op == "call_function")
-    return frozenset((node.name, fx.integer(node.meta, "seq_nr")) for node in nodes)
+    return frozenset((node.name, fx.integer(node.meta, fx_names.SEQ_NR)) for node in nodes)
 
 
 def wrapped_call(node: torch.fx.Node) -> Call | None:
@@ -173,7 +175,7 @@ def filled_meta(meta: fx.Meta, replaced: Iterable[tuple[str, fx.Meta]]) -> fx.Me
     node yields.
     """
     row = main_row(replaced)
-    if row is None or ("seq_nr" in meta and meta.get("stack_trace")):
+    if row is None or (fx_names.SEQ_NR.text in meta and fx_names.STACK_TRACE.of(meta)):
         return meta
     return {**row[1], **{key: value for key, value in meta.items() if value is not None}}
 
@@ -184,8 +186,10 @@ def main_row(replaced: Iterable[tuple[str, fx.Meta]]) -> tuple[str, fx.Meta] | N
     A product that a pattern merged with a sum of gradients stands for the product, and so does
     an op of a gradient that it merged with what the same graph does with that gradient.
     """
-    rows = [row for row in replaced if row[1].get("stack_trace") or "seq_nr" in row[1]]
-    work = [row for row in rows if not row[1].get("is_gradient_acc")]
+    rows = [
+        row for row in replaced if fx_names.STACK_TRACE.of(row[1]) or fx_names.SEQ_NR.text in row[1]
+    ]
+    work = [row for row in rows if not fx_names.IS_GRADIENT_ACC.of(row[1])]
     gradient = [row for row in work if asks(fx.source_fns(row[1]))]
     return next(reversed(gradient or work or rows), None)
 

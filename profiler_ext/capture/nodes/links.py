@@ -16,8 +16,8 @@ import torch.fx
 
 from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.names import fx_names
 
-_FORWARD = ("is_forward", "must_be_in_forward")
 HAND_ON = ("getitem", "aten.detach.default", "aten.alias.default")
 
 
@@ -31,7 +31,8 @@ class Link:
 
 def is_forward(meta: fx.Meta) -> bool:
     """Tell whether a node was there when the forward ended."""
-    return meta.get("partitioner_tag") in _FORWARD
+    tag = fx_names.PARTITIONER_TAG.of(meta)
+    return tag in (fx_names.TAG_FORWARD.text, fx_names.TAG_MUST_BE_FORWARD.text)
 
 
 def find_links(nodes: Iterable[torch.fx.Node], metas: Mapping[str, fx.Meta]) -> dict[str, Link]:
@@ -54,7 +55,7 @@ def differentiates(node: torch.fx.Node, meta: fx.Meta) -> bool:
     A gradient sum's and an epilogue copy's number and stack tell of some other node.
     """
     is_copy = fx.target_name(node.target).startswith("aten.copy_")
-    return not is_forward(meta) and not meta.get("is_gradient_acc") and not is_copy
+    return not is_forward(meta) and not fx_names.IS_GRADIENT_ACC.of(meta) and not is_copy
 
 
 class _Forward:
@@ -70,9 +71,9 @@ class _Forward:
                 self._add(node.name, metas[node.name])
 
     def _add(self, name: str, meta: fx.Meta) -> None:
-        if (number := fx.integer(meta, "seq_nr")) is not None:
+        if (number := fx.integer(meta, fx_names.SEQ_NR)) is not None:
             self._by_number[number].append(name)
-        if (stack := fx.text(meta, "stack_trace")) is not None:
+        if (stack := fx.text(meta, fx_names.STACK_TRACE)) is not None:
             self._by_stack[stack].append(name)
 
     def link(self, meta: fx.Meta) -> Link | None:
@@ -81,12 +82,12 @@ class _Forward:
         What autograd made outside a node of its own (the Python backward of an
         ``autograd.Function``) has no tag, and the number of the last forward node.
         """
-        if meta.get("partitioner_tag") is None:
+        if fx_names.PARTITIONER_TAG.of(meta) is None:
             return None
         return self._of_number(meta) or self._of_line(meta)
 
     def _of_number(self, meta: fx.Meta) -> Link | None:
-        number = fx.integer(meta, "seq_nr")
+        number = fx.integer(meta, fx_names.SEQ_NR)
         candidates = [] if number is None else self._by_number.get(number, [])
         if len(candidates) <= 1:
             return Link(candidates[0], ForwardEvidence.SEQ_NR) if candidates else None
@@ -101,7 +102,7 @@ class _Forward:
 
     def _of_line(self, meta: fx.Meta) -> Link | None:
         """A view that autograd makes anew has a number of its own, and the mutation's line."""
-        candidates = self._by_stack.get(fx.text(meta, "stack_trace") or "", [])
+        candidates = self._by_stack.get(fx.text(meta, fx_names.STACK_TRACE) or "", [])
         return Link(candidates[-1], ForwardEvidence.STACK) if candidates else None
 
 
@@ -114,4 +115,5 @@ def _same_modules(backward: fx.Meta, forward: fx.Meta) -> bool:
 
 
 def _same_stack(backward: fx.Meta, forward: fx.Meta) -> bool:
-    return backward.get("stack_trace") == forward.get("stack_trace")
+    stack = fx_names.STACK_TRACE
+    return fx.text(backward, stack) == fx.text(forward, stack)

@@ -8,17 +8,18 @@ from typing import Any
 
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.names import running_names
 
 _VARIABLE = re.compile(r"^(?P<scope>[LG])\['(?P<name>[^']+)'\]")
 _CALLED = re.compile(r"getattr\(([^()]+), '([^']+)'\)")
 _ITEM = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]")
 
 WRAPPED_UNDER = {
-    "CheckpointWrapper": "_checkpoint_wrapped_module",
+    running_names.CHECKPOINT_WRAPPER.name: running_names.CHECKPOINT_MODULE.name,
     "DataParallel": "module",
     "DistributedDataParallel": "module",
-    "FullyShardedDataParallel": "_fsdp_wrapped_module",
-    "OptimizedModule": "_orig_mod",
+    running_names.FSDP_WRAPPER.name: running_names.FSDP_MODULE.name,
+    running_names.OPTIMIZED_MODULE.name: running_names.ORIGINAL_MODULE.name,
 }
 """Modules that torch puts around the user's, each with the attribute that holds it."""
 

@@ -13,18 +13,18 @@ import torch.fx
 
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM
+from profiler_ext.torch_compat.names import fx_names
 
 Mutations = Mapping[str, fx.Meta]
 
 _SOURCE = (
-    "stack_trace",
-    "nn_module_stack",
-    "fwd_nn_module_stack",
-    "source_fn_stack",
-    "fwd_source_fn_stack",
-    "seq_nr",
-    "custom",
-    COPIED_FROM,
+    fx_names.STACK_TRACE,
+    fx_names.NN_MODULE_STACK,
+    fx_names.FWD_NN_MODULE_STACK,
+    fx_names.SOURCE_FN_STACK,
+    fx_names.FWD_SOURCE_FN_STACK,
+    fx_names.SEQ_NR,
+    fx_names.CUSTOM,
 )
 
 
@@ -58,8 +58,9 @@ def _source(value: torch.fx.Node, found: Callable[[torch.fx.Node], fx.Meta]) -> 
     while not _is_known(found(value)) and value.all_input_nodes:
         value = value.all_input_nodes[0]
     meta = found(value)
-    return {key: meta[key] for key in _SOURCE if key in meta}
+    keys = (*(key.text for key in _SOURCE), COPIED_FROM)
+    return {key: meta[key] for key in keys if key in meta}
 
 
 def _is_known(meta: fx.Meta) -> bool:
-    return bool(meta.get("stack_trace")) or COPIED_FROM in meta
+    return bool(fx_names.STACK_TRACE.of(meta)) or COPIED_FROM in meta

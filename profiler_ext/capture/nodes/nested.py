@@ -20,6 +20,7 @@ from profiler_ext.capture.nodes.links import differentiates
 from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.records import ForwardEvidence, FxNode, ModuleFrame
 from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.names import fx_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _in_body(prefix: str, nested: Nested, around: Surroundings, names: _JointNam
         return _with_link(own, prefix, nested, around, names)
     return dataclasses.replace(
         own,
-        stack=parse_stack(fx.text(led.meta, "stack_trace")),
+        stack=parse_stack(fx.text(led.meta, fx_names.STACK_TRACE)),
         source_fns=fx.source_fns(led.meta),
         modules=modules_of(led.meta, around.dynamo),
         forward_node=led.link.forward_node if led.link else None,

@@ -19,6 +19,7 @@ from profiler_ext.capture.nodes.links import Link
 from profiler_ext.capture.nodes.replacements import Replaced
 from profiler_ext.records import FxNode
 from profiler_ext.torch_compat import fx, regions
+from profiler_ext.torch_compat.names import fx_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Region:
 
     def _is_same(self, node: torch.fx.Node, name: str) -> bool:
         """The second rule: what was traced keeps the stack of what ran."""
-        return name in self.metas and self.stacks[name] == fx.text(node.meta, "stack_trace")
+        return name in self.metas and self.stacks[name] == fx.text(node.meta, fx_names.STACK_TRACE)
 
     def keep(
         self, gm: torch.fx.GraphModule, origins: Mapping[str, str], replaced: Replaced
@@ -133,5 +134,5 @@ def describe_region(half: Half, gm: torch.fx.GraphModule, dynamo: DynamoGraph | 
         nodes=describe_nodes(calls, around),
         metas={node.name: around.found_meta(node) for node in calls},
         links={name: link for name, link in links.items() if link is not None},
-        stacks={node.name: fx.text(node.meta, "stack_trace") for node in calls},
+        stacks={node.name: fx.text(node.meta, fx_names.STACK_TRACE) for node in calls},
     )

@@ -18,6 +18,7 @@ from profiler_ext.capture.nodes.joint import filled_meta
 from profiler_ext.capture.nodes.views import is_view_op
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.effects import functional_call, writing_call
+from profiler_ext.torch_compat.names import fx_names
 
 Replaced = Mapping[str, tuple[tuple[str, fx.Meta], ...]]
 
@@ -140,8 +141,8 @@ class Watch:
         seeds = _nearest([node], old, lambda new: new.users)
         read = _nearest(node.all_input_nodes, old, lambda new: new.all_input_nodes)
         erased = self._erased(seeds, live | read)
-        tag = node.meta.get("partitioner_tag")
-        tags = {name: self._before[name].meta.get("partitioner_tag") for name in erased}
+        tag = fx_names.PARTITIONER_TAG.of(node.meta)
+        tags = {name: fx_names.PARTITIONER_TAG.of(self._before[name].meta) for name in erased}
         # A node without a tag, as of a hook's sum, is in no half: it stands for all of them.
         same = [name for name in erased if tag in (None, tags[name])]
         order = {name: index for index, name in enumerate(self._before)}

@@ -12,10 +12,10 @@ from collections.abc import Sequence, Set
 
 import torch
 import torch.fx
-from torch.utils.flop_counter import flop_registry
 
 from profiler_ext.capture.nodes.views import is_view_op
-from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat import flops, fx
+from profiler_ext.torch_compat.names import fx_names
 
 OPERATIONS_PER_BYTE = 16
 
@@ -113,13 +113,14 @@ def _gathers(node: torch.fx.Node) -> bool:
 
 
 def _counted(node: torch.fx.Node) -> int | None:
-    packet = getattr(node.target, "overloadpacket", None)
-    formula = flop_registry.get(packet)
+    formula = flops.formula_of(node)
     if formula is None or not fx.tensors(node.meta):
         return None
-    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda given: given.meta.get("val"))
+    args, kwargs = torch.fx.map_arg(
+        (node.args, node.kwargs), lambda given: fx_names.VAL.of(given.meta)
+    )
     try:
-        return fx.size_hint(formula(*args, **kwargs, out_val=node.meta["val"]))
+        return fx.size_hint(formula(*args, **kwargs, out_val=fx_names.VAL.of(node.meta)))
     except (AssertionError, TypeError, ValueError, IndexError):
         return None  # a formula refuses shapes that it was not written for
 

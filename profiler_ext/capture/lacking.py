@@ -1,0 +1,22 @@
+"""Owns what capture says at its start of the private names that this torch lacks."""
+
+from __future__ import annotations
+
+from profiler_ext.records import Gap, GapReason
+from profiler_ext.torch_compat import names, points
+
+
+def problems() -> tuple[str, ...]:
+    """Return what this torch lacks that nothing can be captured without; empty when it has all.
+
+    Looking imports every module that holds a place, so a name that one module binds from
+    another is bound before any of them is wrapped.
+    """
+    wrapped = (point.problem() for point in points.ALL)
+    read = (name.problem() for name in names.ALL if name.is_vital)
+    return tuple(problem for problem in (*wrapped, *read) if problem is not None)
+
+
+def gaps() -> tuple[Gap, ...]:
+    """Return a gap for each other name that this torch lacks, with what is lost without it."""
+    return tuple(Gap(GapReason.PRIVATE_NAME, lacks) for lacks in names.lacks())

@@ -1,0 +1,26 @@
+"""Owns the list of torch's private names that are read or called, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from profiler_ext.torch_compat.names import artifact_names, fx_names, kernel_names, running_names
+from profiler_ext.torch_compat.private import Name
+
+
+def _declared(module: ModuleType) -> Iterator[Name]:
+    for value in vars(module).values():
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, Name):
+                yield each
+
+
+_MODULES = (kernel_names, fx_names, artifact_names, running_names)
+ALL = tuple(dict.fromkeys(name for module in _MODULES for name in _declared(module)))
+
+
+def lacks() -> tuple[str, ...]:
+    """Return what this torch is to have and has not: the name, and what is lost without it."""
+    found = ((name.lack(), name.serves) for name in ALL)
+    return tuple(f"{lack}; lost is {serves}" for lack, serves in found if lack is not None)

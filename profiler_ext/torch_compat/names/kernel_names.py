@@ -1,0 +1,93 @@
+"""Owns the declared names of what Inductor has while it generates code: graphs, schedules, IR."""
+
+from __future__ import annotations
+
+from profiler_ext.torch_compat.private import Attribute, Member
+
+_SITES = "the call sites of a graph"
+_EXACT = "the exact FX nodes of a kernel"
+_MOVED = "estimates of bytes moved"
+_CALLS = "what a library call reads, writes and is"
+_NESTED = "what a nested graph launches"
+_COPIES = "which input of an op a copy for its layout holds"
+
+_VIRTUALIZED = "torch._inductor.virtualized"
+_GRAPH = "torch._inductor.graph"
+_SCHEDULER = "torch._inductor.scheduler"
+_DEPENDENCIES = "torch._inductor.dependencies"
+_IR = "torch._inductor.ir"
+
+V = Member(_VIRTUALIZED, "V", _SITES, is_vital=True)
+V_GRAPH = Attribute(_VIRTUALIZED, "_V.graph", _SITES, is_vital=True)
+
+FX_GRAPH = Attribute("torch.fx.interpreter", "Interpreter.graph", _SITES, is_vital=True)
+GRAPH_NAME = Attribute(_GRAPH, "GraphLowering.name", _NESTED)
+SCHEDULER = Attribute(_GRAPH, "GraphLowering.scheduler", _EXACT)
+NAME_TO_BUFFER = Attribute(_GRAPH, "GraphLowering.name_to_buffer", _EXACT)
+GRAPH_INPUTS = Attribute(_GRAPH, "GraphLowering.graph_inputs", _EXACT)
+OPERATIONS = Attribute(_GRAPH, "GraphLowering.operations", _COPIES)
+GET_DTYPE = Attribute(_GRAPH, "GraphLowering.get_dtype", _MOVED)
+IS_INFERENCE = Attribute(_GRAPH, "GraphLowering.is_inference", "the phase of a graph")
+IS_BACKWARD = Attribute(_GRAPH, "GraphLowering.is_backward", "the phase of a graph")
+
+SCHEDULER_NODE = Member(_SCHEDULER, "BaseSchedulerNode", _EXACT)
+GET_NODES = Attribute(_SCHEDULER, "BaseSchedulerNode.get_nodes", _EXACT)
+IR_NODE = Attribute(_SCHEDULER, "BaseSchedulerNode.node", _EXACT)
+READ_WRITES = Attribute(_SCHEDULER, "BaseSchedulerNode.read_writes", _EXACT)
+IS_TEMPLATE = Attribute(_SCHEDULER, "BaseSchedulerNode.is_template", _EXACT)
+LEAF_NAME = Attribute(_SCHEDULER, "BaseSchedulerNode.get_name", _MOVED)
+LEAF_SCHEDULER = Attribute(_SCHEDULER, "BaseSchedulerNode.scheduler", _MOVED)
+MUTATION_REAL_NAME = Attribute(_SCHEDULER, "Scheduler.mutation_real_name", _EXACT)
+SCHEDULER_OUTPUTS = Attribute(_SCHEDULER, "BaseSchedulerNode.get_outputs", _COPIES)
+USER_NODE = Attribute(_SCHEDULER, "NodeUser.node", _COPIES)
+NAME_TO_BUF = Attribute(_SCHEDULER, "Scheduler.name_to_buf", _MOVED)
+BUFFER_USERS = Attribute(_SCHEDULER, "SchedulerBuffer.users", _MOVED)
+USER_NAME = Attribute(_SCHEDULER, "NodeUser.get_name", _MOVED)
+
+READS = Attribute(_DEPENDENCIES, "ReadWrites.reads", _EXACT)
+WRITES = Attribute(_DEPENDENCIES, "ReadWrites.writes", _EXACT)
+DEP_NAME = Attribute(_DEPENDENCIES, "Dep.name", _EXACT)
+WEAK_DEP = Member(_DEPENDENCIES, "WeakDep", _EXACT)
+STAR_DEP = Member(_DEPENDENCIES, "StarDep", _MOVED)
+NUMBYTES_HINT = Attribute(_DEPENDENCIES, "Dep.numbytes_hint", _MOVED)
+IS_INDIRECT = Attribute(_DEPENDENCIES, "MemoryDep.is_indirect", _MOVED)
+
+ORIGINS = Attribute(_IR, "IRNode.origins", _EXACT)
+ORIGIN_NODE = Attribute(_IR, "IRNode.origin_node", _EXACT)
+GET_ORIGIN_NODE = Attribute(_IR, "IRNode.get_origin_node", _EXACT)
+GET_NAME = Attribute(_IR, "IRNode.get_name", _EXACT)
+MAYBE_GET_NAME = Attribute(_IR, "IRNode.maybe_get_name", _CALLS)
+GET_ORIGINS = Attribute(_IR, "Operation.get_origins", _COPIES)
+COMPUTED_BUFFER = Member(_IR, "ComputedBuffer", _COPIES)
+BUFFER_DATA = Attribute(_IR, "ComputedBuffer.data", _COPIES)
+POINTWISE = Member(_IR, "Pointwise", _COPIES)
+INPUTS_KERNEL = Member(_IR, "InputsKernel", _COPIES)
+KERNEL_INPUTS = Attribute(_IR, "InputsKernel.inputs", _CALLS)
+
+EXTERN_KERNEL = Member(_IR, "ExternKernel", _CALLS)
+GET_READ_WRITES = Attribute(_IR, "ExternKernel.get_read_writes", _CALLS)
+GET_MUTATION_NAMES = Attribute(_IR, "ExternKernel.get_mutation_names", _CALLS)
+GET_OUTPUTS = Attribute(_IR, "ExternKernel.get_outputs", _CALLS)
+KERNEL_NAME = Attribute(_IR, "ExternKernel.try_get_kernel_name", _CALLS)
+PYTHON_KERNEL_NAME = Attribute(_IR, "ExternKernel.python_kernel_name", _CALLS)
+OP_OVERLOAD = Attribute(_IR, "ExternKernel.op_overload", _CALLS)
+USER_TRITON = Member(_IR, "UserDefinedTritonKernel", _CALLS)
+DEVICE_COPY = Member(_IR, "DeviceCopy", _CALLS)
+SILENT = (
+    DEVICE_COPY,
+    Member(_IR, "IndexPutFallback", _SITES),
+    Member(_IR, "InplaceBernoulliFallback", _SITES),
+    Member(_IR, "InplaceCopyFallback", _SITES),
+    Member(_IR, "MutatingFirstArgExternKernel", _SITES),
+    Member(_IR, "ScatterFallback", _SITES),
+)
+"""The classes whose ``codegen`` calls no ``codegen_comment``."""
+
+SUBGRAPH = Member(_IR, "Subgraph", _NESTED)
+SUBGRAPH_NAME = Attribute(_IR, "Subgraph.name", _NESTED)
+SUBGRAPH_GRAPH = Attribute(_IR, "Subgraph.graph", _NESTED)
+SUBGRAPH_BUFFER = Member(_IR, "SubgraphBuffer", _NESTED)
+BUFFER_SUBGRAPH = Attribute(_IR, "SubgraphBuffer.subgraph", _NESTED)
+LOOP = Member(_IR, "WhileLoop", _NESTED)
+LOOP_CONDITION = Attribute(_IR, "WhileLoop.cond_subgraph", _NESTED)
+LOOP_BODY = Attribute(_IR, "WhileLoop.body_subgraph", _NESTED)

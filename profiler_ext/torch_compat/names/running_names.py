@@ -1,0 +1,105 @@
+"""Owns the declared names of what runs: Dynamo, autograd, compiled autograd, the profiler."""
+
+from __future__ import annotations
+
+from profiler_ext.torch_compat.private import Attribute, Inner, Mark, Member
+
+_KEYS = "the link from a launch to its graph"
+_MODULES = "the module of a node"
+_INPUTS = "what the inputs of a graph are"
+_GRADIENTS = "which forward op each op of a gradient taken inside the function differentiates"
+_COPIED = "what each node of compiled autograd's graph was copied from"
+_RUNNING = "which backwards a call of compiled autograd's graph runs"
+_EVENTS = "events for C++ kernels, and the module that a compiled region was called on"
+_STEPS = "the end of a step whose optimizer is compiled"
+_SKIPPED = "that Dynamo leaves the hooks alone"
+_JOINT = "seq_table"
+
+CURRENT_COMPILE_ID = Member("torch._guards", "CompileContext.current_compile_id", _KEYS)
+
+_DYNAMO = "torch._dynamo.output_graph"
+LOCAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.local_scope", _MODULES)
+GLOBAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.global_scope", _MODULES)
+ROOT_TX = Attribute(_DYNAMO, "OutputGraph.root_tx", _MODULES)
+FRAME_CODE = Attribute(
+    "torch._dynamo.symbolic_convert", "InstructionTranslatorBase.f_code", _MODULES
+)
+GRAPHARG_SOURCE = Attribute("torch._dynamo.variables.builder", "GraphArg.source", _INPUTS)
+LOCAL_SOURCE = Member("torch._dynamo.source", "LocalSource", _INPUTS)
+IS_INPUT = Attribute("torch._dynamo.source", "LocalSource.is_input", _INPUTS)
+MODULE_SOURCE = Member("torch._dynamo.source", "NNModuleSource", _INPUTS)
+SOURCE_BASE = Attribute("torch._guards", "ChainedSource.base", _INPUTS)
+STRIP_INIT = Member("torch._dynamo.trace_rules", "_strip_init_py", _SKIPPED, is_vital=True)
+SKIP_DIRS = Member("torch._dynamo.trace_rules", "SKIP_DIRS", _SKIPPED, is_vital=True)
+RECOMPILE_RULES = Member("torch._dynamo.trace_rules", "_recompile_re", _SKIPPED, is_vital=True)
+ADD_RULE = Member(
+    "torch._dynamo.trace_rules", "add", _SKIPPED, takes=("import_name",), is_vital=True
+)
+
+_EVAL_FRAME = "torch._dynamo.eval_frame"
+COMPILE_WRAPPER = Inner(_EVAL_FRAME, "compile_wrapper()", _STEPS)
+OPTIMIZED_MODULE = Member(_EVAL_FRAME, "OptimizedModule", _JOINT)
+ORIGINAL_MODULE = Mark(_EVAL_FRAME, "'_orig_mod'", _JOINT)
+_CHECKPOINT = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
+CHECKPOINT_WRAPPER = Member(_CHECKPOINT, "CheckpointWrapper", _MODULES, is_lazy=True)
+CHECKPOINT_MODULE = Mark(_CHECKPOINT, "'_checkpoint_wrapped_module'", _MODULES, is_lazy=True)
+_FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
+FSDP_WRAPPER = Member(_FSDP, "FullyShardedDataParallel", _MODULES, is_lazy=True)
+FSDP_MODULE = Mark(
+    "torch.distributed.fsdp._common_utils", "'_fsdp_wrapped_module'", _MODULES, is_lazy=True
+)
+BACKEND_FAILED = Member("torch._dynamo.exc", "BackendCompilerFailed", _JOINT)
+INNER_EXCEPTION = Attribute("torch._dynamo.exc", "BackendCompilerFailed.inner_exception", _JOINT)
+
+CURRENT_NODE = Member("torch._C", "_current_autograd_node", _GRADIENTS)
+LAST_SEQUENCE_NR = Member("torch._C._autograd", "_get_sequence_nr", _GRADIENTS)
+NODE_SEQUENCE_NR = Attribute("torch.autograd.graph", "Node._sequence_nr", _GRADIENTS)
+
+_WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
+COMPILED_BACKWARD = Member("torch.autograd.function", "BackwardCFunction", _RUNNING)
+FORWARD_CLASS = Mark("torch.autograd.function", "'_forward_cls'", _RUNNING)
+AOT_ID = Mark(_WRAPPERS, "CompiledFunction()._aot_id", _RUNNING)
+RUNTIME_WRAPPER = Inner(
+    "torch._dynamo.compiled_autograd", "runtime_wrapper()", _RUNNING, takes=("hooks",)
+)
+SPEC = Member(_WRAPPERS, "AOTDispatchAutogradCompileSpec", _COPIED, since=(2, 12))
+SPEC_CONFIG = Attribute(
+    _WRAPPERS, "AOTDispatchAutogradCompileSpec.aot_config", _COPIED, since=(2, 12)
+)
+SPEC_BACKWARD = Attribute(
+    _WRAPPERS, "AOTDispatchAutogradCompileSpec.lazy_backward_info", _COPIED, since=(2, 12)
+)
+CONFIG_AOT_ID = Attribute("torch._functorch._aot_autograd.schemas", "AOTConfig.aot_id", _COPIED)
+TRACED_INFO = Member(_WRAPPERS, "AutogradLazyBackwardCompileInfo", _COPIED)
+TRACED_BACKWARD = Attribute(_WRAPPERS, "AutogradLazyBackwardCompileInfo.bw_module", _COPIED)
+CACHED_INFO = Member(_WRAPPERS, "CachedAutogradLazyBackwardCompileInfo", _COPIED)
+CACHED_BACKWARD = Attribute(
+    _WRAPPERS, "CachedAutogradLazyBackwardCompileInfo.bw_module_fn", _COPIED
+)
+WRAPPED_GRAPH = Attribute("torch._dynamo.utils", "GmWrapper.gm", _COPIED)
+UNSET_FAKE = Member("torch._subclasses.fake_tensor", "unset_fake_temporarily", _COPIED)
+
+EXPORT_JOINT = Member(
+    "torch._functorch.aot_autograd", "_aot_export_function", _JOINT, takes=("func", "args")
+)
+
+PROFILER_ENABLED = Member("torch.autograd.profiler", "_is_profiler_enabled", _EVENTS)
+_TURNS = "that a profiler of the program's own is heard"
+PROFILER_HERE = Member("torch._C._autograd", "_profiler_enabled", _TURNS)
+HEAR_OPERATORS = Member("torch._C._autograd", "_enable_record_function", _TURNS)
+PREPARE_PROFILER = Member("torch.autograd.profiler", "_prepare_profiler", _TURNS)
+ENABLE_PROFILER = Member("torch.autograd.profiler", "_enable_profiler", _TURNS)
+DISABLE_PROFILER = Member("torch.autograd.profiler", "_disable_profiler", _TURNS)
+RECORD_FUNCTION = Member("torch._C._profiler", "_RecordFunctionFast", _EVENTS)
+PROFILER_CONFIG = Member("torch._C._profiler", "_ExperimentalConfig", "operators of every thread")
+AFTER_OPTIMIZER = Member(
+    "torch.optim.optimizer",
+    "register_optimizer_step_post_hook",
+    "the end of a step",
+    takes=("hook",),
+)
+_PROFILER = "torch.profiler.profiler"
+RECORD_STEPS = Attribute(_PROFILER, "profile.record_steps", "the steps of a script's own profiler")
+STEP_NUM = Attribute(_PROFILER, "profile.step_num", "a clean begin of the first step")
+PREVIOUS_ACTION = Attribute(_PROFILER, "profile._prev_schedule_action", _TURNS, since=(2, 13))
+CURRENT_ACTION = Attribute(_PROFILER, "profile.current_action", "a clean begin of the first step")

@@ -1,0 +1,84 @@
+"""Owns the runs in which each declared private name of torch is gone in turn.
+
+    python -m tests.faults.names [SCRIPT ...] [--sample N] [--jobs N]
+
+Of each script those names are taken that it reads; that a name which is not read is named as
+well, is asked of each in ``tests/test_private_names.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.faults.__main__ import preload
+
+SCRIPTS = ("plain", "checkpointed", "compiled_autograd")
+
+
+def main() -> int:
+    """Run what the command line asks for; the status is 1 where an outcome is forbidden."""
+    options = _options()
+    preload()
+    folder = Path(tempfile.mkdtemp(prefix="names-"))
+    try:
+        bad = sum(_tried(script, options, folder) for script in options.scripts or SCRIPTS)
+    finally:
+        shutil.rmtree(folder)
+    return 1 if bad else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.names")
+    parser.add_argument("scripts", nargs="*")
+    parser.add_argument("--sample", type=int, help="so many names of each script")
+    parser.add_argument("--seed", default="")
+    parser.add_argument("--only", help="names that have this in them")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--verbose", action="store_true")
+    return parser.parse_args()
+
+
+def _tried(script: str, options: argparse.Namespace, folder: Path) -> int:
+    """Run a script without each of the names that it reads; return how many runs are forbidden."""
+    from tests.faults.renaming import ALLOWED, READ, Renamed, verdict
+    from tests.faults.runs import run
+
+    sound = run(script, Renamed(), folder / script)
+    assert sound.launches, sound.stderr
+    compiled = folder / script / "cache"
+    again = run(script, Renamed(), folder / f"{script}-again", compiled)
+    assert again.launches == sound.launches, "two runs with all names differ"
+    read = [int(each.removeprefix(READ)) for each in sound.calls if each.startswith(READ)]
+    faults = [Renamed(at) for at in sorted(read) if (options.only or "") in Renamed(at).label()]
+    if options.sample is not None:
+        draw = random.Random(f"{script} {options.seed}")
+        faults = draw.sample(faults, min(options.sample, len(faults)))
+    found: Counter[str] = Counter()
+
+    def tried(fault: Renamed):
+        own = folder / f"{script}-{fault.name}"
+        result = run(script, fault, own, compiled)
+        shutil.rmtree(own)
+        return fault, result, verdict(result, sound, fault.label())
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for fault, result, outcome in pool.map(tried, faults):
+            found[outcome] += 1
+            if outcome not in ALLOWED or options.verbose:
+                print(f"{outcome}: {script} without {fault.label()}", flush=True)
+                if options.verbose:
+                    print(result.code, result.notes, result.stderr[-1500:], flush=True)
+    print(f"{script}: {len(read)} names read, {len(faults)} runs: {dict(found)}", flush=True)
+    return sum(count for outcome, count in found.items() if outcome not in ALLOWED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
