@@ -1,5 +1,6 @@
 """Which truth a node's line comes from, in each state of the caches."""
 
+import dataclasses
 from pathlib import Path
 
 from profiler_ext.capture.graphs import instances
@@ -145,6 +146,50 @@ def test_on_an_fx_hit_a_node_without_a_fresh_one_shares_the_line_of_its_neighbou
     assert [(node.stack, evidence) for node, evidence in found] == [
         (NEW, LineEvidence.FRESH_GRAPH)
     ] * 2
+
+
+LAYERS = tuple((ModuleFrame(f"layers.{at}", "Layer"),) for at in range(3))
+
+
+def made_beside(*recorded: FxNode, fresh: tuple[FxNode, ...]) -> tuple[ModuleFrame, ...]:
+    """Return the modules of a node of layer 0 that a pass made, of which nothing fresh tells."""
+    made = FxNode("made", "aten.full.default", stack=OLD, modules=LAYERS[0])
+    return instances.from_fresh_graph((*recorded, made), fresh)[-1][0].modules
+
+
+def of_layer(at: int, name: str = "mul") -> FxNode:
+    return FxNode(name, "", stack=OLD, modules=LAYERS[at], entry_name=name)
+
+
+def test_on_an_fx_hit_a_node_without_a_fresh_one_has_the_layer_of_its_neighbours() -> None:
+    assert made_beside(of_layer(0), fresh=(of_layer(0),)) == LAYERS[0]
+    assert made_beside(of_layer(0), fresh=(of_layer(1),)) == LAYERS[1]
+
+
+def test_a_layer_that_no_neighbour_leads_is_kept_only_where_all_others_are_the_same() -> None:
+    """Equal buckets share a cached artifact, whose record names the layers of the first."""
+    assert made_beside(of_layer(1), fresh=(of_layer(1),)) == LAYERS[0]
+    assert made_beside(of_layer(1), fresh=(of_layer(2),)) == ()
+    both = (of_layer(0), of_layer(0, "add"))
+    assert made_beside(*both, fresh=(of_layer(1), of_layer(2, "add"))) == ()
+
+
+def test_what_a_pass_merged_of_two_layers_says_nothing_of_the_others() -> None:
+    merged = FxNode("merged", "", stack=OLD, modules=LAYERS[1], replaced=("mul", "add"))
+    fresh = (of_layer(1), of_layer(2, "add"))
+    assert made_beside(merged, of_layer(1), fresh=fresh) == LAYERS[0]
+
+
+def test_on_an_aot_hit_a_node_has_the_layer_that_stands_in_its_place() -> None:
+    node = FxNode("add", "aten.add.Tensor", stack=OLD, modules=LAYERS[0])
+    for places, expected in ((LAYERS[1:2], LAYERS[1]), (LAYERS[:1], LAYERS[0]), (LAYERS[:2], ())):
+        record = dataclasses.replace(
+            recorded_with(node, stacks=(0,) * len(places)), dynamo_modules=(0,) * len(places)
+        )
+        sources = tuple(Source(OLD, modules) for modules in places)
+        graph = DynamoGraph("d", (), None, {}, sources)
+        [(found, evidence)] = instances.from_dynamo(record, graph)
+        assert (found.modules, evidence) == (expected, LineEvidence.FRESH_DYNAMO)
 
 
 def test_a_recorded_line_counts_while_its_text_stands_in_the_file(tmp_path: Path) -> None:

@@ -47,10 +47,10 @@ def _positions(values: Sequence[Value], among: Sequence[Value]) -> tuple[int | N
     return tuple(first.get(value) for value in values)
 
 
-def led_here(
+def corresponding(
     recorded: Sequence[Value], at: Sequence[int | None], here: Sequence[Value]
-) -> Mapping[Value, Value]:
-    """Return what each recorded value is in this process.
+) -> list[tuple[Value, Value]]:
+    """Return the recorded values beside those that stand in their places in this process.
 
     Args:
         recorded: the values of the recorded nodes.
@@ -58,12 +58,12 @@ def led_here(
         here: the values of the equal graph of this process.
 
     Returns:
-        Only what all positions agree on; empty where the graphs are not equally long.
+        A pair for each place; empty where the graphs are not equally long.
     """
     if len(at) != len(here):
-        return {}
+        return []
     pairs = zip(at, here, strict=True)
-    return agreed((recorded[index], value) for index, value in pairs if index is not None)
+    return [(recorded[index], value) for index, value in pairs if index is not None]
 
 
 def relabelled(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...]:

@@ -12,23 +12,45 @@ process's stacks are known, a recorded stack counts only if it is one of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
 
-from profiler_ext.capture.graphs.correspondence import agreed, led_here, relabelled
+from profiler_ext.capture.graphs.correspondence import agreed, corresponding, relabelled
 from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.nodes.origins import Sourced
 from profiler_ext.paths import expand, stands
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
 
+_Stack = tuple[Frame, ...]
+_Modules = tuple[ModuleFrame, ...]
 
-@dataclass(frozen=True, slots=True)
+
 class _Here:
-    """What recorded stacks and modules are in this process, and the stacks that it has."""
+    """Leads recorded stacks and modules to those of this process, by nodes that correspond.
 
-    stacks: Mapping[tuple[Frame, ...], tuple[Frame, ...]]
-    modules: Mapping[tuple[ModuleFrame, ...], tuple[ModuleFrame, ...]]
-    known: Set[tuple[Frame, ...]]
+    Attributes:
+        stacks: recorded stacks to those of this process.
+        known: the stacks that this process has.
+    """
+
+    def __init__(
+        self,
+        stacks: Iterable[tuple[_Stack, _Stack]],
+        modules: Iterable[tuple[_Modules, _Modules]],
+        known: Set[_Stack],
+    ) -> None:
+        """Take what corresponding nodes have, recorded and here."""
+        pairs = tuple(modules)
+        self.stacks, self.known = agreed(stacks), known
+        self._modules = agreed(pairs)
+        self._are_other_modules = any(recorded != here for recorded, here in pairs)
+
+    def modules_of(self, node: FxNode) -> _Modules:
+        """Return a recorded node's modules in this process.
+
+        Modules that nothing leads are those of this process where all others are, too. An equal
+        graph of other layers, as each of DDP's buckets is, has others.
+        """
+        return self._modules.get(node.modules, () if self._are_other_modules else node.modules)
 
 
 def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
@@ -71,9 +93,10 @@ def _joined(
 ) -> tuple[Sourced, ...]:
     """Return recorded nodes, each with its fresh node, or led by what those that have one say."""
     joined = [(node, other) for node, other in found if other is not None]
+    same = ((node, other) for node, other in joined if not node.replaced)
     here = _Here(
-        agreed((node.stack, other.stack) for node, other in joined if node.stack),
-        agreed((node.modules, other.modules) for node, other in joined if node.modules),
+        ((node.stack, other.stack) for node, other in joined if node.stack),
+        ((node.modules, other.modules) for node, other in same if node.modules),
         {node.stack for node in fresh},
     )
     return tuple(
@@ -107,8 +130,8 @@ def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, .
     nodes, places = provenance.nodes, dynamo.places
     stacks, modules = [n.stack for n in nodes], [n.modules for n in nodes]
     here = _Here(
-        led_here(stacks, provenance.dynamo_stacks, [place.stack for place in places]),
-        led_here(modules, provenance.dynamo_modules, [place.modules for place in places]),
+        corresponding(stacks, provenance.dynamo_stacks, [place.stack for place in places]),
+        corresponding(modules, provenance.dynamo_modules, [place.modules for place in places]),
         {place.stack for place in places},
     )
     labelled = relabelled(provenance, dynamo)
@@ -145,14 +168,13 @@ def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> Sourced:
 
 def _led(node: FxNode, here: _Here, evidence: LineEvidence) -> Sourced:
     """Lead a recorded stack to this process's; one that is not among its stacks is stale."""
-    modules = here.modules.get(node.modules, node.modules)
-    moved = dataclasses.replace(node, stack=here.stacks.get(node.stack, ()), modules=modules)
-    if moved.stack:
-        return moved, evidence
+    moved = dataclasses.replace(node, modules=here.modules_of(node))
+    if stack := here.stacks.get(node.stack):
+        return dataclasses.replace(moved, stack=stack), evidence
     return (
-        _recorded(node)
+        _recorded(moved)
         if node.stack in here.known
-        else (node, _or_absent(node, LineEvidence.STALE))
+        else (moved, _or_absent(node, LineEvidence.STALE))
     )
 
 
