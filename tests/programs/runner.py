@@ -192,7 +192,7 @@ def compared(program: Program, mode: str, plain: Ended, ours: Ended) -> list[str
         found.append(f"stdout: {first_difference(plain.stdout, shown)}")
     shown, wanted = errors(ours.stderr), errors(plain.stderr)
     if program.words[0] == "signals.py":  # where a signal comes in is never the same
-        shown, wanted = shown.rpartition("\n")[2], wanted.rpartition("\n")[2]
+        shown, wanted = (text.rpartition("\n")[2].rstrip(": ") for text in (shown, wanted))
     if shown != wanted:
         found.append(f"stderr: {first_difference(wanted, shown)}")
     if mode == "run":

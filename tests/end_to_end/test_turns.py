@@ -1,0 +1,59 @@
+"""Profilers take turns: the program's own gets what it asked for, and ours keeps what it had."""
+
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity
+
+import profiler_ext
+from profiler_ext.torch_compat.profiler_use import USE
+from tests.compiling import train_once
+
+CPU = [ProfilerActivity.CPU]
+
+
+def products(profiler) -> int:
+    return sum(event.name == "aten::mm" for event in profiler.events())
+
+
+def test_ours_steps_aside_and_has_a_session_before_and_after(fresh_torch: Path) -> None:
+    with profiler_ext.profile(activities=CPU, acc_events=True) as ours:
+        train_once()
+        ours.step()
+        with torch.profiler.profile(activities=CPU) as theirs:
+            train_once(anew=False)
+        ours.step()
+        train_once(anew=False)
+    assert products(theirs) == 4
+    before, after = ours.sessions
+    assert [gap.reason for gap in before.recording.gaps] == ["profiler_taken"]
+    assert after.recording.gaps == ()
+    counts = [list(each.attribution().aten_op).count("aten.mm.default") for each in (before, after)]
+    assert counts == [4, 4]
+
+
+def test_while_theirs_is_on_ours_records_nothing(fresh_torch: Path) -> None:
+    train_once()
+    with torch.profiler.profile(activities=CPU) as theirs:
+        with profiler_ext.profile(activities=CPU) as ours:
+            train_once(anew=False)
+        assert ours.sessions == []
+    assert products(theirs) == 4
+
+
+def test_the_later_of_two_of_ours_records(fresh_torch: Path) -> None:
+    with profiler_ext.profile(activities=CPU) as outer:
+        train_once()
+        with profiler_ext.profile(activities=CPU) as inner:
+            train_once(anew=False)
+    assert len(outer.sessions) == len(inner.sessions) == 1
+    assert [gap.reason for gap in outer.session.recording.gaps] == ["profiler_taken"]
+
+
+def test_torch_is_left_as_it_was_found(fresh_torch: Path) -> None:
+    names = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
+    before = [vars(torch.autograd.profiler)[name] for name in names]
+    with profiler_ext.profile(activities=CPU), torch.profiler.profile(activities=CPU):
+        assert USE.by_others
+    assert not USE.is_taken
+    assert [vars(torch.autograd.profiler)[name] for name in names] == before

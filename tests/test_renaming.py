@@ -1,0 +1,45 @@
+"""A program's own module of our name is the program's; ours is there under another name."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from profiler_ext import renaming
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_another_module_of_our_name_is_seen_in_the_program_s_folder(tmp_path: Path) -> None:
+    assert not renaming.is_taken([str(tmp_path)])
+    (tmp_path / "profiler_ext.py").write_text("")
+    assert renaming.is_taken([str(tmp_path)])
+    assert not renaming.is_taken([str(ROOT)])
+
+
+def test_both_are_there_each_under_its_name(tmp_path: Path) -> None:
+    (tmp_path / "profiler_ext.py").write_text("__version__ = 'theirs'")
+    code = f"""
+import sys
+from importlib import import_module
+from profiler_ext import renaming
+assert renaming.is_taken([{str(tmp_path)!r}])
+name = renaming.load_under_other_name()
+sys.path.insert(0, {str(tmp_path)!r})
+session = import_module(name + ".session")
+errors = import_module(name + ".errors")
+try:
+    session.load("no such place")
+except errors.TraceError as error:
+    print(type(error).__module__, session.Session.__module__)
+import profiler_ext
+print(profiler_ext.__version__, import_module(name).__version__)
+print([each for each in sys.modules if each.startswith("profiler_ext")])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.stdout.splitlines() == [
+        "_profiler_ext_of_run.errors _profiler_ext_of_run.session",
+        "theirs 0.1.0",
+        "['profiler_ext']",
+    ], done.stderr
