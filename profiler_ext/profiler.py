@@ -194,8 +194,8 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             library_roots=library_roots(),
             command=tuple(sys.argv),
             torch_version=process.version(),
-            rank=int(os.environ.get("RANK", "0")),
-            world_size=int(os.environ.get("WORLD_SIZE", "1")),
+            rank=_number("RANK", 0),
+            world_size=_number("WORLD_SIZE", 1),
             step_source=self.step_source,
             called_modules=_guard().run("called modules", self._called_modules.paths) or (),
         )
@@ -211,6 +211,12 @@ _TAKEN = Gap(
     "the program began a profiler of its own, and torch's serves one at a time: what was recorded "
     "until then is here",
 )
+
+
+def _number(variable: str, otherwise: int) -> int:
+    """Return what a launcher set; these names are the program's too, and may hold anything."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else otherwise
 
 
 def _remove_folder(folder: Path, process_id: int) -> None:

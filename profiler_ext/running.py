@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from profiler_ext.ending_signals import EndingSignals
 from profiler_ext.errors import OutputError, ProfilerExtError, UsageError
 from profiler_ext.output import check_folder, write_all
-from profiler_ext.program import Ending, Program, run_program
+from profiler_ext.program import INTERRUPTED, Ending, Program, run_program
 from profiler_ext.progress import Progress
 from profiler_ext.session import Session
 
@@ -145,6 +145,9 @@ class _Run:
             return ending
         try:
             self._recorder.stop()
+        except KeyboardInterrupt:  # the script was over; only the writing may have ended by it
+            if self._recorder.session is None:
+                ending = Ending(INTERRUPTED, was_interrupted=True)
         finally:
             self._signals.leave()
             self._progress.done()

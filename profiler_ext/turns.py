@@ -48,7 +48,7 @@ class TakesTurns(torch.profiler.profile):
 
     def stop(self) -> None:
         """End; what ``on_trace_ready`` makes of the trace is there when this returns."""
-        if self._process != os.getpid():
+        if self not in _STARTED:  # it is over, or a forked child's copy
             return
         with undisturbed():
             try:

@@ -1,4 +1,4 @@
-"""Work of ours amid the program: signals wait for its end, the program's settings are not in force."""
+"""Work of ours amid the program: signals wait for its end, the program's settings are aside."""
 
 import signal
 import sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from profiler_ext import renaming
 from profiler_ext.cli.printing import console, say, tell, write
@@ -76,7 +76,10 @@ def command(options: argparse.Namespace) -> int:
         force=options.force,
         recompile=options.recompile,
     )
-    ending = run(request, _tell)
+    try:
+        ending = run(request, _tell)
+    except KeyboardInterrupt:  # before the script began, or while its report is printed
+        _end_as_interrupted()
     if ending.was_interrupted:
         _end_as_interrupted()
     return ending.code
@@ -87,10 +90,10 @@ def _tell(outcome: Outcome) -> None:
         tell(remark)
 
 
-def _end_as_interrupted() -> None:
+def _end_as_interrupted() -> NoReturn:
     """End as Python ends a script that Ctrl-C ended, whose traceback is printed already."""
     sys.excepthook = lambda *_: None
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt from None
 
 
 def _printed(session: Session | None, folder: Path) -> tuple[str, ...]:

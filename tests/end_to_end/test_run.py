@@ -63,6 +63,20 @@ def test_skip_and_steps_choose_what_is_recorded(
     assert steps(out()) == found
 
 
+def test_the_folder_is_where_it_was_though_the_script_goes_elsewhere(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = """
+        import os
+        os.mkdir("elsewhere"); os.chdir("elsewhere")
+        for _ in range(6): step()
+    """
+    assert run(body) == 0
+    monkeypatch.chdir(tmp_path)
+    assert steps(out()) == [3, 4]
+    assert list(Path("elsewhere").iterdir()) == []
+
+
 def test_torch_is_left_as_it_was_found(run: Run) -> None:
     step, hooks = torch.profiler.profile.step, dict(_global_optimizer_post_hooks)
     evaluator = vars(torch._dynamo.eval_frame)["_maybe_set_eval_frame"]

@@ -33,6 +33,7 @@ def test_ours_steps_aside_and_has_a_session_before_and_after(fresh_torch: Path) 
 
 
 def test_while_theirs_is_on_ours_records_nothing(fresh_torch: Path) -> None:
+    profiler_ext.enable()
     train_once()
     with torch.profiler.profile(activities=CPU) as theirs:
         with profiler_ext.profile(activities=CPU) as ours:

@@ -56,6 +56,7 @@ _HOW = ("trains", "exits", "leaves", "raises", "profiles", "interrupted", "goes_
 FORKS = _of(
     "forks",
     *(f"{how} {when}" for how in _HOW for when in _WHEN),
+    *(f"{how} compiling" for how in ("trains", "exits")),
     modes=FORK_MODES,
 )
 WORKERS = _of(
@@ -71,6 +72,8 @@ SIGNALS = [
         *(f"recording {name}" for name in ("SIGINT", "SIGTERM", "SIGHUP")),
         *(f"compiling {name}" for name in ("SIGINT", "SIGTERM")),
         "twice",
+        "finishing SIGINT 0.2",
+        "finishing SIGTERM 0.2",
         session=PART,
     ),
     *_of("signals", "recording SIGQUIT", "recording SIGKILL", session=ANY),

@@ -8,7 +8,7 @@ import torch
 
 if len(sys.argv) > 2 and sys.argv[2] == "before":
     FIRST, LAST = 0, 6
-elif sys.argv[2] == "recording":
+elif sys.argv[2] in ("recording", "compiling"):
     FIRST, LAST = 2, 4
 else:
     FIRST, LAST = 5, 1
@@ -52,8 +52,22 @@ def finished(pid):
     return "hung"
 
 
+def fork_compiling():
+    """Fork amid a compile, from a backend of the script's."""
+    from torch._inductor.compile_fx import compile_fx
+
+    found = []
+
+    def backend(gm, inputs):
+        found.append(os.fork())
+        return compile_fx(gm, inputs)
+
+    torch.compile(lambda x: x @ x, backend=backend)(torch.ones(4, 4))
+    return found[0]
+
+
 train(FIRST)
-forked = os.fork()
+forked = fork_compiling() if sys.argv[2] == "compiling" else os.fork()
 if forked == 0:
     child(sys.argv[1])
     train(1, "child at the end")  # "goes on" to the end of the script

@@ -1,5 +1,6 @@
 """Signals: by default, handled by the script, amid a compile, and while a session is made."""
 
+import atexit
 import faulthandler
 import os
 import signal
@@ -38,6 +39,13 @@ def writing(name, delay):
     step()
     time.sleep(6)
     print("not reached")
+
+
+def finishing(name, delay):
+    """The script is over, and the session is made only then."""
+    train(2)
+    send(getattr(signal, name), float(delay))
+    atexit.register(time.sleep, float(delay) + 0.5)
 
 
 def caught(delay):
