@@ -95,15 +95,64 @@ def several_uses(x: Any) -> Any:
     return (a * b).sum()
 
 
-def test_the_sum_of_two_gradients_leads_nowhere_and_moves_no_link() -> None:
+def sums(function: Callable[..., Any], *inputs: Any) -> list[tuple[str | None, int | None]]:
+    table = profiler_ext.seq_table(function, (given(), *inputs))
+    found = links(function, *inputs)
+    return [found[n] for n in table.query("phase == 'gradient_accumulation'")["node"]]
+
+
+def test_the_sum_of_two_gradients_is_of_the_value_that_is_used_twice_and_moves_no_link() -> None:
     found = links(several_uses)
-    sums = profiler_ext.seq_table(several_uses, given()).query("phase == 'gradient_accumulation'")
-    assert [found[name] for name in sums["node"]] == [
-        (None, _line(several_uses, sums["line"].iloc[0]))
-    ]
+    assert sums(several_uses) == [("sin", 1)]
     assert found["cos_1"] == ("sin", 1)
     assert found["sin_1"] == ("cos", 2)
     assert "tan" in {forward for forward, _ in found.values()}
+
+
+def residuals(x: Any) -> Any:
+    h = x.sin()
+    g = h.exp()
+    y = h + g
+    z = (y * h).cos() + g
+    return (z + y).sum()
+
+
+def test_each_sum_is_of_its_own_value_where_additions_hand_gradients_on_as_they_are() -> None:
+    assert sums(residuals) == [("add", 3), ("sin", 1), ("exp", 2), ("sin", 1)]
+
+
+def split_apart(x: Any) -> Any:
+    a, b, _ = x.sin().unbind(0)
+    c = a.exp()
+    return (a * b + c + b).sum()
+
+
+def test_the_sums_of_several_results_of_one_op_are_of_that_op() -> None:
+    assert set(
+        sums(
+            split_apart,
+        )
+    ) == {("unbind", 1)}
+
+
+def twice_by_one(x: Any) -> Any:
+    h = x.sin()
+    return (h * h).sum()
+
+
+def test_both_gradients_of_one_op_are_summed_for_the_value_that_it_takes_twice() -> None:
+    assert sums(twice_by_one) == [("sin", 1)]
+
+
+def used_parameter(x: Any, w: Any) -> Any:
+    first = x @ w
+    second = first.sin() @ w
+    return second.sum()
+
+
+def test_a_sum_for_an_input_which_no_op_makes_is_on_the_line_of_its_first_use() -> None:
+    w = torch.rand(3, 3, requires_grad=True)
+    assert sums(used_parameter, w) == [(None, 1)]
 
 
 def one_function_twice(x: Any) -> Any:
@@ -210,7 +259,7 @@ TRACED_GRADIENT = {
     "expand": ("sum_1", 4),
     "cos": ("sin", 3),
     "mul": ("sin", 3),
-    "add_1": (None, 3),
+    "add_1": ("mm", 2),
     "t": ("mm", 2),
     "mm_1": ("mm", 2),
 }

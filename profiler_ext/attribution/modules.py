@@ -59,17 +59,17 @@ def module_of(
 
 
 def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
-    """Give each sum of gradients the modules that hold all that it sums.
+    """Give each sum of gradients of a value that no op made the modules that hold all it sums.
 
     Torch keeps none, so that a sum has only the module that was compiled: a tensor is used more
-    than once in the innermost module around its uses.
+    than once in the innermost module around its uses. Where an op made it, the sum has the op's.
 
     Args:
         nodes: the nodes of a graph, in graph order.
     """
     known: dict[str, tuple[ModuleFrame, ...]] = {}
     for node in nodes:
-        if node.is_gradient_acc and len(node.modules) <= 1:
+        if node.is_gradient_acc and node.forward_node is None and len(node.modules) <= 1:
             around = _common([known.get(name, ()) for name in node.inputs])
             node = replace(node, modules=around or node.modules)
         known[node.name] = node.modules

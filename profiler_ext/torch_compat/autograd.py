@@ -6,7 +6,8 @@ Source: ``torch/csrc/autograd/function.h`` (``Node``), ``torch/csrc/autograd/ini
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch.autograd.graph
 
@@ -20,11 +21,26 @@ class Running(NamedTuple):
     number: int
 
 
+class Edge(NamedTuple):
+    """Where an autograd node hands a gradient: another node, and which of its inputs.
+
+    Of a parameter or an input, which share one name and number, also which, and its shape.
+    """
+
+    to: Running
+    input: int
+    leaf: int | None = None
+    shape: tuple[str, ...] | None = None
+
+
+Edges = Mapping[Running, tuple[Edge, ...]]
+"""Where each autograd node hands its gradients, in the order in which it does."""
+
+
 def running() -> Running | None:
     """Return the autograd node that runs in this thread."""
     node = _current()
-    number = running_names.NODE_SEQUENCE_NR
-    return None if node is None else Running(node.name(), number.of(node)())
+    return None if node is None else _named(node)
 
 
 def feeds_twice() -> bool:
@@ -32,6 +48,34 @@ def feeds_twice() -> bool:
     node = _current()
     edges = Counter(node.next_functions) if node is not None else Counter()
     return any(count > 1 for (to, _), count in edges.items() if to is not None)
+
+
+def note_edges(known: dict[Running, tuple[Edge, ...]]) -> None:
+    """Add the edges of the node that runs, and of all that it leads to, to those known."""
+    todo: list[Any] = [_current()]
+    while todo:
+        node = todo.pop()
+        if node is None or (key := _named(node)) in known or hasattr(node, "variable"):
+            continue
+        found = [(to, at) for to, at in node.next_functions if _is_run(to)]
+        known[key] = tuple(_edge(to, at) for to, at in found)
+        todo += [to for to, _ in found]
+
+
+def _is_run(node: Any) -> bool:
+    """Tell whether gradients can be handed to a node: torch puts one there that would raise."""
+    return node is not None and node.name() != "torch::autograd::Error"
+
+
+def _named(node: Any) -> Running:
+    return Running(node.name(), int(running_names.NODE_SEQUENCE_NR.of(node)()))
+
+
+def _edge(to: Any, at: int) -> Edge:
+    variable = getattr(to, "variable", None)
+    if variable is None:
+        return Edge(_named(to), at)
+    return Edge(_named(to), at, id(variable), tuple(str(size) for size in variable.shape))
 
 
 def last_number() -> int:

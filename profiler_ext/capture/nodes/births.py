@@ -12,14 +12,22 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import torch.fx
 
 from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import fx, points
-from profiler_ext.torch_compat.autograd import Running, feeds_twice, last_number, running
+from profiler_ext.torch_compat.autograd import (
+    Edge,
+    Edges,
+    Running,
+    feeds_twice,
+    last_number,
+    note_edges,
+    running,
+)
 from profiler_ext.torch_compat.patches import Hook, installed
 
 
@@ -33,6 +41,7 @@ class Birth:
         meta: its metadata, which outlives the node where a pass erases it.
         running: the autograd node that ran, if one did.
         feeds_twice: that node hands two gradients to one other node, which are summed.
+        edges: where autograd's nodes hand their gradients, as far as that one leads.
         thread: where it was made; each thread has numbers of its own.
         since: the last number given before the node that was made before it.
         until: the last number given before it was made.
@@ -46,6 +55,7 @@ class Birth:
     thread: int
     since: int
     until: int
+    edges: Edges = field(default_factory=dict)
 
 
 Births = Mapping[str, Birth]
@@ -66,6 +76,9 @@ class BirthHooks:
     def __init__(self) -> None:
         """Begin with no graph."""
         self._births: WeakKeyDictionary[torch.fx.Graph, dict[str, Birth]] = WeakKeyDictionary()
+        self._edges: WeakKeyDictionary[torch.fx.Graph, dict[Running, tuple[Edge, ...]]] = (
+            WeakKeyDictionary()
+        )
         self._traced: deque[dict[str, Birth]] = deque(maxlen=_KEPT_TRACES)
         self._last: dict[int, int] = {}
 
@@ -96,6 +109,12 @@ class BirthHooks:
         if node.op == "call_function" and fx.is_tracing():
             self._keep(node, thread, since, until)
 
+    def _edges_of(self, graph: torch.fx.Graph, by: Running | None) -> Edges:
+        known = self._edges.setdefault(graph, {})
+        if by is not None and by not in known:
+            note_edges(known)
+        return known
+
     def _keep(self, node: torch.fx.Node, thread: int, since: int, until: int) -> None:
         by = running()
         target = fx.target_name(node.target)
@@ -108,6 +127,7 @@ class BirthHooks:
             thread=thread,
             since=since,
             until=until,
+            edges=self._edges_of(node.graph, by),
         )
         if node.graph not in self._births:
             self._births[node.graph] = {}

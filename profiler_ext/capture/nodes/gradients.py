@@ -18,6 +18,7 @@ from typing import Any
 
 from profiler_ext.capture.nodes.births import Birth, Births
 from profiler_ext.capture.nodes.links import HAND_ON, Link
+from profiler_ext.capture.nodes.sums import summed_values
 from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import Running
@@ -61,7 +62,10 @@ def find_gradients(births: Births) -> Gradients:
     links |= outer
     sums = frozenset(_sums(births))
     sources = _sources(births, links, sums)
-    return Gradients({n: link for n, link in links.items() if n not in sums}, sources)
+    links = {n: link for n, link in links.items() if n not in sums}
+    values = dict(summed_values(births, sums, _Made(births).by))
+    of_sums = {n: Link(value, ForwardEvidence.GRADIENT_SUM) for n, value in values.items()}
+    return Gradients(links | of_sums, {**sources, **_sources(births, of_sums, sums)})
 
 
 def made_by(births: Births) -> dict[str, str]:

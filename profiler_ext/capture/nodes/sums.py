@@ -1,0 +1,76 @@
+"""Owns which forward value a sum of gradients is of: one that several ops use.
+
+Autograd adds up what an autograd node is handed before it runs, and it was made with the value
+whose gradient that is. The sum stands where that value is made. When a node has run, those of what
+it hands on are added up that others handed on before: every node with a higher number has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from itertools import groupby
+
+from profiler_ext.capture.nodes.births import Birth, Births
+from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.autograd import Edge
+
+MadeWith = Callable[[Birth], str | None]
+
+
+def summed_values(
+    births: Births, sums: Collection[str], made_with: MadeWith
+) -> Iterator[tuple[str, str]]:
+    """Pair sums of gradients with the forward node whose value's gradients they add up.
+
+    A parameter or an input of the graph is made by no node, so its sums have none.
+    Source: ``torch/csrc/autograd/engine.cpp``, ``evaluate_function`` and ``ReadyQueue``.
+
+    Args:
+        births: how the nodes of a graph were made, in order.
+        sums: the sums of gradients among them.
+        made_with: the node with which the autograd node was made that ran for a birth.
+    """
+    for (running, _), group in groupby(births, key=lambda n: (births[n].running, births[n].thread)):
+        own = [name for name in group if running is not None and name in sums]
+        if own:
+            yield from _of_one(births, own, made_with)
+
+
+def _of_one(births: Births, sums: list[str], made_with: MadeWith) -> Iterator[tuple[str, str]]:
+    """Pair the sums that were made when one node had run, in the order of its edges.
+
+    They must be as many as the edges that were handed a gradient before, or as all that fit.
+    """
+    birth = births[sums[0]]
+    assert birth.running is not None
+    shapes = {_shape(births[name], 0) for name in sums}
+    edges = birth.edges.get(birth.running, ())
+    values = [None if e.leaf else made_with(replace(birth, running=e.to)) for e in edges]
+    given = [_given(births, e, value) for e, value in zip(edges, values, strict=True)]
+    fitting = [at for at in range(len(edges)) if given[at] is None or given[at] in shapes]
+    again = [at for at in fitting if _was_handed(birth, edges[at]) or edges[at] in edges[:at]]
+    chosen = next((each for each in (again, fitting) if len(each) == len(sums)), [])
+    for name, at in zip(sums, chosen, strict=False):
+        value = values[at]
+        if value is not None:
+            yield name, value
+
+
+def _was_handed(birth: Birth, edge: Edge) -> bool:
+    """Tell whether a node that ran before hands a gradient where another does."""
+    now = birth.running.number if birth.running else 0
+    return any(edge in edges for node, edges in birth.edges.items() if node.number > now)
+
+
+def _given(births: Births, edge: Edge, value: str | None) -> tuple[str, ...] | None:
+    """Return the shape of the gradient that an edge is handed; ``None`` where it is not known."""
+    return edge.shape if value is None else _shape(births[value], edge.input)
+
+
+def _shape(birth: Birth, output: int) -> tuple[str, ...] | None:
+    tensors = fx.tensors(birth.meta)
+    if not tensors:
+        return None
+    tensor = tensors[output] if output < len(tensors) else tensors[0]
+    return tuple(str(size) for size in tensor.shape)
