@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.attribution.columns import NO_ROW, ask
+from profiler_ext.attribution.columns import NO_ROW, ask, take
 from profiler_ext.attribution.ledger import Busy
 from profiler_ext.attribution.nesting import Nesting
+from profiler_ext.attribution.timelines import timeline
 from profiler_ext.kineto import classify
 from profiler_ext.records import Events, IdleSpan, Ints, Step
 
@@ -20,19 +22,13 @@ def find_idle(
     events: Events, nesting: Nesting, busy: Sequence[Busy], steps: Sequence[Step]
 ) -> tuple[IdleSpan, ...]:
     """Return the largest idle spans of each step and device, largest first."""
-    is_mark = ask(events.name, classify.is_call_mark)  # this package's own, around a call
-    cpu = np.flatnonzero((nesting.depth != NO_ROW) & ~is_mark)
-    spans = [
-        _described(events, nesting, cpu, span)
-        for step in steps
-        for device in busy
-        for span in _largest(device, step)
-    ]
-    return tuple(sorted(spans, key=lambda span: (-span.duration_ns, span.start_ns, span.device)))
+    spans = [span for step in steps for device in busy for span in _largest(device, step)]
+    named = _described(events, nesting, spans)
+    return tuple(sorted(named, key=lambda span: (-span.duration_ns, span.start_ns, span.device)))
 
 
 def _largest(busy: Busy, step: Step) -> list[IdleSpan]:
-    start, end = busy.clipped(step)
+    _, start, end = busy.within(step)
     opens = np.concatenate([[step.start_ns], end])
     closes = np.concatenate([start, [step.end_ns]])
     opens = np.maximum.accumulate(opens)
@@ -44,19 +40,60 @@ def _largest(busy: Busy, step: Step) -> list[IdleSpan]:
     ]
 
 
-def _described(events: Events, nesting: Nesting, cpu: Ints, span: IdleSpan) -> IdleSpan:
-    """Name the innermost CPU event that covers more than half of the span.
+def _described(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> list[IdleSpan]:
+    """Name the innermost CPU event that covers more than half of each span.
 
     A step's own range says nothing: within it and outside all else the CPU was in Python.
     """
-    end_ns = span.start_ns + span.duration_ns
-    covered = np.minimum(events.end_ns[cpu], end_ns) - np.maximum(
-        events.start_ns[cpu], span.start_ns
-    )
-    rows = cpu[2 * covered > span.duration_ns]
-    if not len(rows):
-        return span
-    deepest = int(rows[np.argmax(nesting.depth[rows])])
-    if classify.is_step(events.name[deepest]):
-        return span
-    return IdleSpan(span.step, span.device, span.start_ns, span.duration_ns, events.name[deepest])
+    named = list[IdleSpan]()
+    for span, row in zip(spans, _covering(events, nesting, spans).tolist(), strict=True):
+        name = None if row == NO_ROW else events.name[row]
+        activity = None if name is None or classify.is_step(name) else name
+        named.append(replace(span, cpu_activity=activity))
+    return named
+
+
+def _covering(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> Ints:
+    """Return for each span the innermost CPU event that covers more than half of it."""
+    start = np.array([span.start_ns for span in spans], dtype=np.int64)
+    end = start + np.array([span.duration_ns for span in spans], dtype=np.int64)
+    middle = start + (end - start) // 2
+    starts, ends = events.start_ns, events.end_ns
+    # This package's own marks around a call are no work of the CPU.
+    own = nesting.nearest(~ask(events.name, classify.is_call_mark))
+    around = take(own, nesting.parent, NO_ROW)
+    in_order = np.argsort(middle, kind="stable")
+    found = np.full(len(spans), NO_ROW, dtype=np.int64)
+    for rows in _by_thread(events, nesting):
+        # What covers more than half of a span is open in its middle.
+        reach = (starts[rows[0]], ends[rows].max())
+        first, last = np.searchsorted(middle[in_order], reach)
+        some = in_order[first:last]
+        opened = take(rows, timeline(starts[rows], ends[rows]).at(middle[some]), NO_ROW)
+        opened = take(own, opened, NO_ROW)
+        inner = _wide_enough((starts, ends), around, opened, start[some], end[some])
+        depth, known = (take(nesting.depth, each, NO_ROW) for each in (inner, found[some]))
+        found[some] = np.where(depth > known, inner, found[some])
+    return found
+
+
+def _by_thread(events: Events, nesting: Nesting) -> Iterator[Ints]:
+    """Yield the CPU events of each thread in order of start, the outer ones first."""
+    cpu = np.flatnonzero(nesting.depth != NO_ROW)
+    order = cpu[np.lexsort((nesting.depth[cpu], events.start_ns[cpu], events.thread[cpu]))]
+    bounds = np.flatnonzero(np.diff(events.thread[order])) + 1
+    yield from (rows for rows in np.split(order, bounds) if len(rows))
+
+
+def _wide_enough(
+    times: tuple[Ints, Ints], around: Ints, rows: Ints, start: Ints, end: Ints
+) -> Ints:
+    """Climb from each row to the first event around it that covers more than half of a span."""
+    starts, ends = times
+    rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
+    while len(at):
+        begun, over = np.maximum(starts[rows[at]], start[at]), np.minimum(ends[rows[at]], end[at])
+        at = at[2 * (over - begun) <= end[at] - start[at]]
+        rows[at] = around[rows[at]]
+        at = at[rows[at] != NO_ROW]
+    return rows

@@ -32,10 +32,12 @@ class Busy:
     start_ns: Ints
     end_ns: Ints
 
-    def clipped(self, step: Step) -> tuple[Ints, Ints]:
-        """Return the starts and ends within a step; what lies outside has no length."""
-        start = np.clip(self.start_ns, step.start_ns, step.end_ns)
-        return start, np.clip(self.end_ns, step.start_ns, step.end_ns)
+    def within(self, step: Step) -> tuple[Ints, Ints, Ints]:
+        """Return the launches that ran within a step, and the parts of their spans there."""
+        first = int(np.searchsorted(self.end_ns, step.start_ns, side="right"))
+        last = max(first, int(np.searchsorted(self.start_ns, step.end_ns, side="left")))
+        start = np.maximum(self.start_ns[first:last], step.start_ns)
+        return self.launch[first:last], start, np.minimum(self.end_ns[first:last], step.end_ns)
 
 
 def busy_spans(launches: Launches) -> tuple[Busy, ...]:
@@ -79,12 +81,13 @@ def _busy(launches: Launches, device: int) -> Busy:
 
 
 def _step_lines(categories: Sequence[tuple[str, str]], busy: Busy, step: Step) -> list[LedgerLine]:
-    start, end = busy.clipped(step)
+    launches, start, end = busy.within(step)
     length = end - start
     by_category: dict[tuple[str, str], int] = {}
-    for at in np.flatnonzero(length).tolist():
-        key = categories[int(busy.launch[at])]
-        by_category[key] = by_category.get(key, 0) + int(length[at])
+    for launch, part_ns in zip(launches.tolist(), length.tolist(), strict=True):
+        if part_ns:
+            key = categories[launch]
+            by_category[key] = by_category.get(key, 0) + part_ns
     by_category["idle", "idle"] = step.wall_ns - int(length.sum())
     return [
         LedgerLine(step.number, busy.device, scope, category, duration_ns)

@@ -18,20 +18,16 @@ class Nesting:
     Attributes:
         parent: row of the innermost enclosing event, or ``NO_ROW``.
         depth: number of enclosing events; ``NO_ROW`` for rows that are no CPU event.
-        levels: rows by depth, outermost first.
     """
 
     parent: Ints
     depth: Ints
-    levels: tuple[Ints, ...]
 
     def nearest(self, wanted: Flags) -> Ints:
         """Return for each row the innermost wanted event that is it or encloses it."""
-        found = np.full(len(self.parent), NO_ROW, dtype=np.int64)
-        for rows in self.levels:
-            inherited = take(found, self.parent[rows], NO_ROW)
-            found[rows] = np.where(wanted[rows], rows, inherited)
-        return found
+        rows = np.arange(len(self.parent))
+        steps = np.where(wanted, rows, self.parent)
+        return _at_the_end(np.where(self.depth == NO_ROW, NO_ROW, steps))
 
     def outermost(self, wanted: Flags, within: Flags) -> Ints:
         """Return for each row the outermost wanted event that is it or encloses it.
@@ -40,22 +36,38 @@ class Nesting:
             wanted: events to find.
             within: events at which the search starts anew; they are not found themselves.
         """
-        found = np.full(len(self.parent), NO_ROW, dtype=np.int64)
-        for rows in self.levels:
-            inherited = take(found, self.parent[rows], NO_ROW)
-            own = np.where(wanted[rows], rows, NO_ROW)
-            found[rows] = np.where(inherited != NO_ROW, inherited, own)
-            found[rows[within[rows]]] = NO_ROW
-        return found
+        rows = np.arange(len(self.parent))
+        stop = self.nearest(wanted | within)
+        stop = np.where(_told(within, stop), NO_ROW, stop)
+        above = take(stop, self.parent, NO_ROW)
+        return take(_at_the_end(np.where(above == NO_ROW, rows, above)), stop, NO_ROW)
 
     def holds(self, wanted: Flags) -> Flags:
         """Tell of each row whether a wanted event stands inside it."""
-        found = np.zeros(len(self.parent), dtype=np.bool_)
-        for rows in reversed(self.levels):
-            inner = rows[(wanted | found)[rows]]
-            parents = self.parent[inner]
-            found[parents[parents != NO_ROW]] = True
-        return found
+        parent = self.parent.tolist()
+        found = [False] * len(parent)
+        for row in np.flatnonzero(wanted).tolist():
+            above = parent[row]
+            while above != NO_ROW and not found[above]:
+                found[above] = True
+                above = parent[above]
+        return np.array(found, dtype=np.bool_)
+
+
+def _at_the_end(steps: Ints) -> Ints:
+    """Follow steps from row to row until they lead to themselves or nowhere.
+
+    Each turn doubles the steps, so that the deepest nesting takes few.
+    """
+    steps = np.append(steps, NO_ROW)
+    while not np.array_equal(further := steps[steps], steps):
+        steps = further
+    return steps[:-1]
+
+
+def _told(flags: Flags, rows: Ints) -> Flags:
+    """Return the flag of each row, ``False`` where there is none."""
+    return np.append(flags, False)[rows]  # NO_ROW is the last
 
 
 def nest(events: Events) -> Nesting:
@@ -67,8 +79,7 @@ def nest(events: Events) -> Nesting:
     leaf = ask(events.category, classify.is_runtime_call)
     holder = ask(events.category, classify.is_op) | ask(events.category, classify.is_annotation)
     order = _outer_first(events, leaf, np.flatnonzero(leaf | holder))
-    parent, depth = _parents(events, leaf, order)
-    return Nesting(parent, depth, _levels(depth))
+    return Nesting(*_parents(events, leaf, order))
 
 
 def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
@@ -84,7 +95,11 @@ def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
 
 
 def _parents(events: Events, leaf: Flags, order: Ints) -> tuple[Ints, Ints]:
-    """Walk the sorted rows once with a stack of the events that are still open."""
+    """Walk the sorted rows once with a stack of the events that are still open.
+
+    What ends before an event that opened after it can enclose nothing more, and leaves the stack:
+    so the ends on the stack only shrink, and its top is the innermost.
+    """
     parent = np.full(len(events), NO_ROW, dtype=np.int64)
     depth = np.full(len(events), NO_ROW, dtype=np.int64)
     sorted_columns = zip(
@@ -101,16 +116,10 @@ def _parents(events: Events, leaf: Flags, order: Ints) -> tuple[Ints, Ints]:
             thread, open_events = row_thread, []
         while open_events and open_events[-1][1] <= start:
             open_events.pop()
-        needed_end = start if is_leaf else end
-        above = next((e for e in reversed(open_events) if e[1] >= needed_end), None)
-        level = above[2] + 1 if above else 0
-        parent[row], depth[row] = above[0] if above else NO_ROW, level
+        while open_events and open_events[-1][1] < end and not is_leaf:
+            open_events.pop()
+        above, level = (open_events[-1][0], open_events[-1][2] + 1) if open_events else (NO_ROW, 0)
+        parent[row], depth[row] = above, level
         if not is_leaf:
             open_events.append((row, end, level))
     return parent, depth
-
-
-def _levels(depth: Ints) -> tuple[Ints, ...]:
-    order = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[order], np.arange(depth.max(initial=NO_ROW) + 2))
-    return tuple(np.split(order, bounds)[1:-1])

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profiler_ext.attribution.columns import NO_ROW, Flags, ask
+from profiler_ext.attribution.columns import NO_ROW, Flags, ask, take
 from profiler_ext.attribution.launches import Enqueued
 from profiler_ext.attribution.nesting import Nesting
+from profiler_ext.attribution.timelines import timeline
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Ints, Step
 
@@ -28,10 +29,11 @@ def find_steps(events: Events, nesting: Nesting, enqueued: Enqueued) -> tuple[St
 
 def steps_of(enqueued: Enqueued, steps: Sequence[Step]) -> Ints:
     """Return the number of the step in which each launch was enqueued, or ``NO_ROW``."""
-    numbers = np.full(len(enqueued), NO_ROW, dtype=np.int64)
-    for step in steps:
-        numbers[_is_inside(enqueued, step)] = step.number
-    return numbers
+    starts, ends, numbers = (
+        np.array([getattr(step, name) for step in steps], dtype=np.int64)
+        for name in ("start_ns", "end_ns", "number")
+    )
+    return take(numbers, timeline(starts, ends).at(enqueued.enqueue_ns), NO_ROW)
 
 
 def _is_inside(enqueued: Enqueued, step: Step) -> Flags:

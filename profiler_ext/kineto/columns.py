@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
+from profiler_ext.kineto.checking import check_names
 from profiler_ext.kineto.names import DEVICE_CATEGORIES
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
 
@@ -19,7 +20,11 @@ Key = TypeVar("Key")
 _COMPLETE = "X"
 _BATCH_EVENTS = 50_000
 _INT64 = range(-(2**63), 2**63)
-_THREE_DECIMALS = re.compile(rb"(?:-?\d+\.\d{3},)*")
+_TIMES = range(-(2**61), 2**61)
+"""What two of fit a column together; in nanoseconds, 73 years."""
+_SHOWN_BYTES = 40
+_THREE_DECIMALS = re.compile(rb"(?:-?\d{1,15}\.\d{3},)*+")
+_NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 _ABSENT = msgspec.Raw(b"")
 _Id = int | str | None
 
@@ -79,24 +84,28 @@ class _Batch(NamedTuple):
     bytes_moved: MaskedInts
 
 
-def columns_of(raws: Sequence[msgspec.Raw]) -> Events:
+def columns_of(raws: Sequence[msgspec.Raw]) -> tuple[Events, int]:
     """Turn the events of a file into columns.
 
     Args:
         raws: the JSON of every event, in the order of the file.
 
     Returns:
-        The complete events.
+        The complete events, and how many of them have a duration below zero, which counts as 0.
 
     Raises:
         msgspec.DecodeError: An event has another shape than Kineto's.
         ValueError: A time is missing or no number; the message names the event.
+        OverLimitError: A name is too long.
     """
     tables = _Tables()
     # Decoded in batches: a million decoded events at once would take half a gigabyte.
     batches = [_batch(first, raws, tables) for first in _firsts(len(raws))]
     whole = _Batch(*map(_joined, zip(*batches, strict=True)))
-    return Events(
+    clamped = int((whole.duration_ns < 0).sum())
+    whole = whole._replace(duration_ns=np.maximum(whole.duration_ns, 0))
+    _check(whole, tables)
+    events = Events(
         position=whole.position,
         name=Interned(whole.name, tuple(tables.names)),
         category=Interned(whole.category, tuple(tables.categories)),
@@ -112,6 +121,18 @@ def columns_of(raws: Sequence[msgspec.Raw]) -> Events:
         stream=whole.stream,
         bytes_moved=whole.bytes_moved,
     )
+    return events, clamped
+
+
+def _check(whole: _Batch, tables: _Tables) -> None:
+    """Raise unless names are of a bearable length, and sums of times fit a column."""
+    ids = [str(one) for ids in tables.threads for one in ids]
+    check_names([*tables.names, *tables.categories, *ids])
+    if not len(whole.start_ns):
+        return
+    first, last = int(whole.start_ns.min()), int((whole.start_ns + whole.duration_ns).max())
+    if last - first not in _TIMES or float(whole.duration_ns.sum(dtype=np.float64)) >= _TIMES.stop:
+        raise ValueError("its times span more than 73 years")
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -128,8 +149,7 @@ def _firsts(events: int) -> Iterator[int]:
 
 
 def _batch(first: int, raws: Sequence[msgspec.Raw], tables: _Tables) -> _Batch:
-    decode = msgspec.json.Decoder(_Event).decode
-    decoded = enumerate(map(decode, raws[first : first + _BATCH_EVENTS]), first)
+    decoded = enumerate(_decoded(first, raws), first)
     numbered = [(position, event) for position, event in decoded if event.ph == _COMPLETE]
     position = np.array([position for position, _ in numbered], dtype=np.int64)
     events = [event for _, event in numbered]
@@ -156,6 +176,41 @@ def _batch(first: int, raws: Sequence[msgspec.Raw], tables: _Tables) -> _Batch:
     )
 
 
+def _decoded(first: int, raws: Sequence[msgspec.Raw]) -> list[_Event]:
+    decode = msgspec.json.Decoder(_Event).decode
+    some = raws[first : first + _BATCH_EVENTS]
+    try:
+        return [decode(raw) for raw in some]
+    except msgspec.DecodeError:
+        return [_decoded_one(decode, at, raw) for at, raw in enumerate(some, first)]
+
+
+def _decoded_one(decode: Callable[[bytes], _Event], at: int, raw: msgspec.Raw) -> _Event:
+    """Decode an event; an id that is of no known type is none."""
+    try:
+        return decode(raw)
+    except msgspec.DecodeError as error:
+        try:
+            return decode(_with_known_ids(raw))
+        except msgspec.DecodeError:
+            raise ValueError(f"event {at}: {error}") from error
+
+
+def _with_known_ids(raw: msgspec.Raw) -> bytes:
+    event = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    args = msgspec.json.decode(event.get("args", b"{}"), type=dict[str, msgspec.Raw])
+    known = {key: value for key, value in args.items() if _is_id(value)}
+    return msgspec.json.encode({**event, "args": known})
+
+
+def _is_id(value: msgspec.Raw) -> bool:
+    try:
+        msgspec.json.decode(value, type=_Id)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
 def _codes(values: list[Key], table: dict[Key, int]) -> Codes:
     for value in dict.fromkeys(values):
         table.setdefault(value, len(table))
@@ -177,7 +232,7 @@ def _masked(values: Sequence[_Id]) -> MaskedInts:
 
 def _integer(value: _Id) -> int | None:
     """Return what fits a column; unsigned 64-bit -1 and words mean that there is no id."""
-    if isinstance(value, str) and not value.lstrip("-").isdecimal():
+    if isinstance(value, str) and _NUMBER.fullmatch(value) is None:
         return None
     number = None if value is None else int(value)
     return number if number in _INT64 else None
@@ -192,8 +247,13 @@ def _nanoseconds(key: str, texts: list[bytes], positions: Ints) -> Ints:
 
 
 def _exact(key: str, text: bytes, position: int) -> int:
+    shown = text[:_SHOWN_BYTES].decode()
     try:
-        return round(Decimal(text.decode()) * 1000)
-    except (InvalidOperation, ValueError, OverflowError) as error:
-        found = f'{key} "{text.decode()}"' if text else f"no {key}"
+        number = Decimal(text.decode()) * 1000
+        # The exponent of a decimal may ask for more digits than there is memory.
+        if abs(number) < _TIMES.stop:
+            return round(number)
+    except (ArithmeticError, ValueError) as error:
+        found = f'{key} "{shown}"' if text else f"no {key}"
         raise ValueError(f"event {position} has {found}, not a number of microseconds") from error
+    raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")

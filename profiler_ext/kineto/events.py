@@ -5,26 +5,25 @@ What is added stands last in the arguments, behind a key that says so, and can b
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from profiler_ext.kineto import source
+from profiler_ext.kineto.strictness import strict
 
 ADDED_KEY = "compile.added"
 
 _ADDED = f'"{ADDED_KEY}"'.encode()
-_ADDED_KEYS = re.compile(rb'(?:,\s*)?"compile\.added"\s*:\s*"keys"')
-_ADDED_ARGS = re.compile(rb',\s*"args"\s*:\s*\{\s*"compile\.added"\s*:\s*"args"')
-
-
-class _Args(msgspec.Struct, gc=False):
-    args: dict[str, Any] = {}
+_KEYS, _ARGS = b'"keys"', b'"args"'
 
 
 class _RawArgs(msgspec.Struct, gc=False):
+    args: dict[str, msgspec.Raw] = {}
+
+
+class _RawSpan(msgspec.Struct, gc=False):
     args: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -35,9 +34,10 @@ def event_arguments(raw: bytes) -> dict[str, Any]:
         raw: the event's JSON, as ``Trace.raw`` gives it.
 
     Returns:
-        Its ``args``; empty where it has none.
+        Its ``args``; empty where it has none. A number that no type holds is its text.
     """
-    return msgspec.json.decode(source.strict(raw), type=_Args).args
+    args = msgspec.json.decode(strict(raw), type=_RawArgs).args
+    return {key: _value(value) for key, value in args.items()}
 
 
 def with_arguments(raw: bytes, added: Mapping[str, object]) -> bytes:
@@ -73,11 +73,20 @@ def original(raw: bytes) -> bytes:
     """
     if _ADDED not in raw:
         return raw
-    span, keys = _args_span(raw), _ADDED_KEYS.search(raw)
-    if span is not None and keys is not None:
-        return raw[: keys.start()] + raw[span[1] :]
-    member = _ADDED_ARGS.search(raw)
-    return raw if span is None or member is None else raw[: member.start()] + raw[span[1] + 1 :]
+    text = strict(raw)
+    event = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    args = event.get("args")
+    if args is None:
+        return raw
+    begin = offset_of(args, text)
+    members = msgspec.json.decode(args, type=dict[str, msgspec.Raw])
+    marked = members.get(ADDED_KEY)
+    if marked is None or bytes(marked) not in (_KEYS, _ARGS):
+        return raw
+    if bytes(marked) == _ARGS:
+        return raw[: _end_before(event, begin, text, 0)] + raw[begin + len(args) :]
+    at = offset_of(marked, text)
+    return raw[: _end_before(members, at, text, begin)] + raw[begin + len(args) - 1 :]
 
 
 def edited(
@@ -107,15 +116,38 @@ def microseconds(time_ns: int) -> msgspec.Raw:
     return msgspec.Raw(f"{whole}.{rest:03d}".encode())
 
 
+def offset_of(part: msgspec.Raw, whole: bytes) -> int:
+    """Return where in a text a value lies that was decoded from it without a copy."""
+    begin, inside = (np.frombuffer(each, np.uint8).ctypes.data for each in (whole, part))
+    return inside - begin
+
+
 def _members(raw: bytes) -> dict[str, msgspec.Raw]:
-    return msgspec.json.decode(source.strict(raw), type=dict[str, msgspec.Raw])
+    return msgspec.json.decode(strict(raw), type=dict[str, msgspec.Raw])
+
+
+def _value(raw: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return bytes(raw).decode()
 
 
 def _args_span(raw: bytes) -> tuple[int, int] | None:
     """Return where the braces of ``args`` stand."""
-    strict = source.strict(raw)
-    args = msgspec.json.decode(strict, type=_RawArgs).args
+    text = strict(raw)
+    args = msgspec.json.decode(text, type=_RawSpan).args
     if args is msgspec.UNSET:
         return None
-    begin = strict.index(bytes(args), strict.index(b'"args"'))
+    begin = offset_of(args, text)
     return begin, begin + len(args) - 1
+
+
+def _end_before(members: Mapping[str, msgspec.Raw], at: int, text: bytes, begin: int) -> int:
+    """Return where the members end that stand before a place: at a comma, or at the first key."""
+    ends = [
+        end
+        for value in members.values()
+        if (end := offset_of(value, text) + len(value)) <= at
+    ]
+    return text.index(b"," if ends else b'"', max(ends, default=begin))

@@ -82,7 +82,7 @@ ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 _GRAPH_MARKER = re.compile(r"## Call CompiledFxGraph (\S+) ##")
 _REGION = re.compile(r"Torch-Compiled Region: (\S+)")
 _EVALUATED = re.compile(r"autograd::engine::evaluate_function: (.+)")
-_STEP = re.compile(r"ProfilerStep#(\d+)")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})", re.ASCII)
 _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
 _ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 _LAUNCH_CALL = re.compile(r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*")
@@ -100,8 +100,9 @@ _SHARDING = re.compile(
     r"(?: \((?P<module>.*)\)| for (?P<prefetched>.*))?"
 )
 _CALL_MARK = re.compile(
-    r"profiler_ext:(?= )(?: graph (?P<graph>\d+))?(?: module (?P<module>\d+))?"
-    r"(?: copies (?P<copies>\w+=\d+(?: \w+=\d+)*))?"
+    r"profiler_ext:(?= )(?: graph (?P<graph>\d{1,18}))?(?: module (?P<module>\d{1,18}))?"
+    r"(?: copies (?P<copies>\w+=\d{1,18}(?: \w+=\d{1,18})*))?",
+    re.ASCII,
 )
 
 

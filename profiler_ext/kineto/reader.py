@@ -11,11 +11,22 @@ import msgspec
 import numpy as np
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import source
+from profiler_ext.kineto import source, strictness
+from profiler_ext.kineto.checking import (
+    OverLimitError,
+    check_amount,
+    check_events,
+    check_records,
+    check_value,
+)
 from profiler_ext.kineto.columns import columns_of
+from profiler_ext.kineto.events import offset_of
+from profiler_ext.kineto.limits import Limit
+from profiler_ext.kineto.writers import other_writer, writer_of_text
 from profiler_ext.records import Device, Ints, Trace
 
 EVENTS_KEY = "traceEvents"
+EXTENSION_KEY = "profilerExt"
 BASE_KEY = "baseTimeNanoseconds"
 DEVICES_KEY = "deviceProperties"
 SCHEMA_KEY = "schemaVersion"
@@ -52,6 +63,10 @@ class Document(NamedTuple):
     strict: Sequence[msgspec.Raw]
 
 
+class _NotKinetoError(ValueError):
+    """The file is JSON of something else; the message says what was found."""
+
+
 class _Properties(msgspec.Struct, gc=False):
     id: int
     name: str
@@ -82,21 +97,21 @@ def read_document(path: Path) -> Document:
         Its header and its events.
 
     Raises:
-        TraceError: The file cannot be read, or is no Kineto trace.
+        TraceError: The file cannot be read, is no Kineto trace, or goes past a limit.
     """
     text = source.read_bytes(path)
     try:
         return _document(text)
-    except msgspec.ValidationError as error:
+    except OverLimitError as error:
+        raise TraceError(f"{source.shown(path)} {error}") from error
+    except RecursionError as error:
+        raise TraceError(
+            f"{source.shown(path)} {Limit.DEPTH.told('is nested too deep')}"
+        ) from error
+    except _NotKinetoError as error:
         raise shape_error(path, str(error)) from error
     except msgspec.DecodeError as error:
-        raise TraceError(
-            f"{path} is not valid JSON ({error}); it may be cut short: export it again"
-        ) from error
-    except KeyError as error:
-        raise shape_error(path, f'no "{EVENTS_KEY}" in it') from error
-    except ValueError as error:
-        raise shape_error(path, f'"{EVENTS_KEY}" holds what is no object') from error
+        raise _json_error(path, text, error) from error
 
 
 def trace_of(path: Path, document: Document) -> Trace:
@@ -113,13 +128,17 @@ def trace_of(path: Path, document: Document) -> Trace:
         TraceError: An event or a header value is not what Kineto writes.
     """
     try:
+        events, clamped = columns_of(document.strict)
         return Trace(
-            events=columns_of(document.strict),
+            events=events,
             raw=document.raw,
             header=tuple((key, bytes(value)) for key, value in document.header.items()),
             base_ns=_base_ns(document),
             devices=_devices(document),
+            clamped=clamped,
         )
+    except OverLimitError as error:
+        raise TraceError(f"{source.shown(path)} {error}") from error
     except (msgspec.DecodeError, ValueError) as error:
         raise shape_error(path, str(error)) from error
 
@@ -135,29 +154,46 @@ def shape_error(path: Path, found: str) -> TraceError:
         The error to raise.
     """
     return TraceError(
-        f"{path} is no Kineto trace: {found}; expected what torch.profiler's "
-        "export_chrome_trace writes"
+        f"{source.shown(path)} is no Kineto trace: {source.shown(found)}; expected what "
+        "torch.profiler's export_chrome_trace writes"
+    )
+
+
+def _json_error(path: Path, text: bytes, error: msgspec.DecodeError) -> TraceError:
+    if told := writer_of_text(text):
+        return shape_error(path, told)
+    if isinstance(error, msgspec.ValidationError):
+        return shape_error(path, str(error))
+    return TraceError(
+        f"{source.shown(path)} is not valid JSON ({error}); it may be cut short: export it again"
     )
 
 
 def _document(text: bytes) -> Document:
-    strict = source.readable(text)
+    strict = strictness.readable(text)
+    check_amount(strict)
     try:
         return _taken_apart(text, strict)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
-        if not source.has_odd_values(strict):
+        if not strictness.is_odd(strict):
             raise
-        return _taken_apart(text, source.without_odd_values(strict))
+        return _taken_apart(text, strictness.repaired(strict))
 
 
 def _taken_apart(text: bytes, strict: bytes) -> Document:
     header = msgspec.json.decode(strict, type=dict[str, msgspec.Raw])
+    if EVENTS_KEY not in header:
+        raise _NotKinetoError(other_writer(header) or f'no "{EVENTS_KEY}" in it')
     listed = header.pop(EVENTS_KEY)
     events = msgspec.json.decode(listed, type=list[msgspec.Raw])
-    first = strict.index(bytes(memoryview(listed)[:4096]))
-    return Document(header, _located(text, strict, first, events), events)
+    raw = _located(text, strict, offset_of(listed, strict), events)
+    check_events(strict, raw.starts, raw.ends)
+    for key, value in header.items():
+        check = check_records if key == EXTENSION_KEY else check_value
+        check(bytes(value))
+    return Document(header, raw, events)
 
 
 def _located(text: bytes, strict: bytes, first: int, events: Sequence[msgspec.Raw]) -> FileEvents:
@@ -165,7 +201,9 @@ def _located(text: bytes, strict: bytes, first: int, events: Sequence[msgspec.Ra
     starts, end = [], first
     # Between two events stand only blanks and a comma, so the next brace begins an event.
     for length in lengths.tolist():
-        start = strict.index(b"{", end)
+        start = strict.find(b"{", end)
+        if start < 0:
+            raise _NotKinetoError(f'"{EVENTS_KEY}" holds what is no object')
         starts.append(start)
         end = start + length
     begins = np.array(starts, dtype=np.int64)

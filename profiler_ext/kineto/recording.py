@@ -17,14 +17,18 @@ from typing import IO
 import msgspec
 
 from profiler_ext.errors import TraceError
+from profiler_ext.kineto import source
 from profiler_ext.kineto.events import original, with_arguments
+from profiler_ext.kineto.limits import Limit
 from profiler_ext.kineto.reader import (
     EVENTS_KEY,
+    EXTENSION_KEY,
     SCHEMA_KEY,
     read_document,
     shape_error,
     trace_of,
 )
+from profiler_ext.kineto.writers import RECORD, other_writer
 from profiler_ext.records import (
     SCHEMA_VERSION,
     Gap,
@@ -35,8 +39,6 @@ from profiler_ext.records import (
     Trace,
 )
 from profiler_ext.writing import replacing
-
-EXTENSION_KEY = "profilerExt"
 
 Arguments = Mapping[int, Mapping[str, object]]
 Header = Iterable[tuple[str, bytes]]
@@ -120,7 +122,8 @@ def read_recording(path: Path) -> Recording:
     document = read_document(path)
     extension = document.header.pop(EXTENSION_KEY, None)
     if extension is None and SCHEMA_KEY not in document.header:
-        raise shape_error(path, f'no "{SCHEMA_KEY}" in it, so another tool wrote it')
+        told = other_writer(document.header) or f"another tool wrote it; {RECORD}"
+        raise shape_error(path, f'no "{SCHEMA_KEY}" in it: {told}')
     trace = trace_of(path, document)
     if extension is None:
         return Recording(trace)
@@ -166,9 +169,11 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
         schema = msgspec.json.decode(raw, type=_Schema).schema
         if schema > SCHEMA_VERSION:
             raise TraceError(
-                f"{path} was written by a newer profiler-ext (schema {schema}; this one reads up "
+                f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this one reads up "
                 f"to {SCHEMA_VERSION}); update profiler-ext to read it"
             )
         return msgspec.json.decode(raw, type=_Extension)
+    except RecursionError as error:
+        raise TraceError(f"{source.shown(path)} {Limit.DEPTH.told('is nested too deep')}") from error
     except msgspec.DecodeError as error:
         raise shape_error(path, f"{EXTENSION_KEY}: {error}") from error

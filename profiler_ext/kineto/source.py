@@ -1,20 +1,40 @@
-"""Owns the way from a file to JSON bytes: gzip, and the words in them that are no JSON."""
+"""Owns the way from a file to its bytes: what may be opened, gzip, and whose file it is."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import re
+import stat
 import zlib
 from pathlib import Path
 
 from profiler_ext.errors import TraceError
+from profiler_ext.kineto.limits import Limit, unpacked_limit
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_PROTOBUF_PACKET = b"\n"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_BLANK = re.compile(rb"\S")
-_NUMBER_WORD = rb"-?(?:NaN|nan|Infinity|inf)|N/A"
-_ODD_VALUE = re.compile(rb"[:,\[]\s*(?:" + _NUMBER_WORD + rb")\s*[,\]}]")
-_STRING_OR_WORD = re.compile(rb'"(?:[^"\\]|\\.)*"|' + _NUMBER_WORD, re.DOTALL)
+_EXPECTED = "expected the JSON that torch.profiler exports"
+_PFTRACE = (
+    "a Perfetto protobuf trace, which is for the Perfetto UI; of a session give its folder or the "
+    "session.pt.trace.json.gz beside it, and torch's Cuspy writes JSON when the path that is "
+    "exported to ends with .json"
+)
+_UNPACK = "{} data; unpack it, and give what is inside"
+_KINDS = (
+    (b"\n", _PFTRACE),
+    (b"BZh", _UNPACK.format("bzip2")),
+    (b"\xfd7zXZ", _UNPACK.format("xz")),
+    (b"\x28\xb5\x2f\xfd", _UNPACK.format("Zstandard")),
+    (_GZIP_MAGIC, _UNPACK.format("gzip within gzip")),
+    (b"PK\x03\x04", "a zip archive, as torch.save writes; unpack it, and give the trace in it"),
+    (b"SQLite format 3", "a SQLite database, as Nsight Systems exports; record with torch.profiler"),
+    (b"NSYS", "a report of Nsight Systems and not JSON; record with torch.profiler"),
+    (b"\x80", "a pickle, as torch's memory snapshots are, and not read; record with torch.profiler"),
+    (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
+    (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
+)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -27,86 +47,83 @@ def read_bytes(path: Path) -> bytes:
         The uncompressed bytes, which begin like a JSON value.
 
     Raises:
-        TraceError: There is no such file, the gzip is damaged, or it holds something else.
+        TraceError: There is no such file, it is no regular file, the gzip is damaged, it
+            unpacks to more than is read, or it holds something else.
     """
-    try:
-        content = path.read_bytes()
-    except IsADirectoryError as error:
-        raise TraceError(f"{path} is a folder; give the .pt.trace.json.gz file in it") from error
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror}; check the path") from error
-    text = _inflated(path, content) if content.startswith(_GZIP_MAGIC) else content
+    text = unpacked(path).removeprefix(_BYTE_ORDER_MARK)
     _check_looks_like_json(path, text)
     return text
 
 
-def _inflated(path: Path, content: bytes) -> bytes:
+def unpacked(path: Path) -> bytes:
+    """Read a file, and unpack it where it is gzip.
+
+    Args:
+        path: the file, which anyone may have written.
+
+    Returns:
+        Its bytes.
+
+    Raises:
+        TraceError: It cannot be read, is cut short or damaged, or unpacks to more than is read.
+    """
+    content = _content(path)
+    return _inflated(path, content) if content.startswith(_GZIP_MAGIC) else content
+
+
+def _content(path: Path) -> bytes:
     try:
-        return gzip.decompress(content)
+        _check_regular(path)
+        with path.open("rb") as file:
+            content = file.read(Limit.BYTES.count + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TraceError(f"cannot read {shown(path)}: {reason}; check the path") from error
+    if len(content) > Limit.BYTES.count:
+        raise TraceError(f"{shown(path)} {Limit.BYTES.told('has too many bytes')}")
+    return content
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse what would block or never end when it is read."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise TraceError(f"{shown(path)} is a folder; give the .pt.trace.json.gz file in it")
+    if not stat.S_ISREG(mode):
+        raise TraceError(f"{shown(path)} is no regular file; give the .pt.trace.json.gz file")
+
+
+def _inflated(path: Path, content: bytes) -> bytes:
+    limit = unpacked_limit(len(content))
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            text = file.read(limit + 1)
     except EOFError as error:
-        raise TraceError(f"{path} is cut short inside its gzip data; record it again") from error
+        raise TraceError(
+            f"{shown(path)} is cut short inside its gzip data; reload when it is written, or "
+            "record it again"
+        ) from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(f"{path} is damaged gzip data ({error}); record it again") from error
+        raise TraceError(
+            f"{shown(path)} is damaged gzip data ({error}); record it again"
+        ) from error
+    if len(text) > limit:
+        raise TraceError(f"{shown(path)} {Limit.BYTES.told('unpacks to too many bytes', limit)}")
+    return text
+
+
+def shown(thing: object, most: int = 400) -> str:
+    """Return a path or a text of a file as one printable line, cut where it is long."""
+    text = str(thing)
+    if len(text) > most:
+        text = f"{text[:most]}..."
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def _check_looks_like_json(path: Path, text: bytes) -> None:
     first = _NOT_BLANK.search(text)
     if first is None:
-        raise TraceError(f"{path} is empty; expected the JSON that torch.profiler exports")
-    if first[0] in b"{[":
-        return
-    guess = "a Perfetto protobuf trace" if text.startswith(_PROTOBUF_PACKET) else "not JSON"
-    raise TraceError(f"{path} is {guess}; expected the JSON that torch.profiler exports")
-
-
-def readable(text: bytes) -> bytes:
-    """Return the text as valid UTF-8 of the same length.
-
-    Args:
-        text: the file.
-
-    Returns:
-        The text itself; where it is not UTF-8, with ``?`` for each byte outside ASCII.
-    """
-    if text.isascii():
-        return text
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError:
-        return text.decode("ascii", "replace").encode("ascii", "replace")
-    return text
-
-
-def has_odd_values(text: bytes) -> bool:
-    """Say whether bare words stand in the text that JSON does not know (``NaN``, ``inf``)."""
-    return _ODD_VALUE.search(text) is not None
-
-
-def without_odd_values(text: bytes) -> bytes:
-    """Make strict JSON of a trace in which Kineto wrote ``NaN``, ``inf`` or ``N/A`` bare.
-
-    Args:
-        text: the file.
-
-    Returns:
-        The text with each bare word an empty string of the same length.
-    """
-    return _STRING_OR_WORD.sub(_without_word, text)
-
-
-def _without_word(found: re.Match[bytes]) -> bytes:
-    token = found[0]
-    return token if token.startswith(b'"') else b'""'.ljust(len(token))
-
-
-def strict(text: bytes) -> bytes:
-    """Return strict JSON of the same length, whatever Kineto wrote.
-
-    Args:
-        text: one event; for a whole file, first try whether it is strict as it stands.
-
-    Returns:
-        The text, changed only where it was not strict.
-    """
-    utf8 = readable(text)
-    return without_odd_values(utf8) if has_odd_values(utf8) else utf8
+        raise TraceError(f"{shown(path)} is empty; {_EXPECTED}")
+    if first[0] not in b"{[":
+        kind = next((kind for magic, kind in _KINDS if text.startswith(magic)), "not JSON")
+        raise TraceError(f"{shown(path)} is {kind}; {_EXPECTED}")

@@ -122,6 +122,7 @@ class Trace:
         header: the file's other top-level keys, key to its JSON bytes, in order.
         base_ns: wall-clock nanoseconds of the trace's time zero.
         devices: from ``deviceProperties``.
+        clamped: how many events have a duration below zero, which counts as zero.
     """
 
     events: Events
@@ -129,3 +130,4 @@ class Trace:
     header: tuple[tuple[str, bytes], ...]
     base_ns: int
     devices: Sequence[Device] = ()
+    clamped: int = 0

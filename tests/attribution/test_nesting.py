@@ -83,4 +83,4 @@ def test_questions_up_and_down_the_chain():
 
 def test_a_trace_without_events_nests():
     found = _nest()
-    assert (found.parent.tolist(), found.levels) == ([], ())
+    assert (found.parent.tolist(), found.depth.tolist()) == ([], [])

@@ -169,7 +169,7 @@ BAD = {
     "protobuf": (b"\n\x17\x08\x01", "Perfetto protobuf"),
     "text": (b"hello", "is not JSON"),
     "cut short": (text_of()[:-40], "is not valid JSON"),
-    "list": (b"[" + EVENTS[2] + b"]", "no Kineto trace: Expected `object`"),
+    "list": (b"[" + EVENTS[2] + b"]", "no Kineto trace: it is a list"),
     "no events": (b'{"a": 1}', 'no "traceEvents"'),
     "events no list": (b'{"traceEvents": {}}', "Expected `array`"),
     "event no object": (b'{"traceEvents": [1]}', "no Kineto trace"),

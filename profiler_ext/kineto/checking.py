@@ -1,0 +1,122 @@
+"""Owns the checks of JSON text against the limits, before anything is made of it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from profiler_ext.kineto.limits import Limit
+from profiler_ext.records import Ints
+
+_OBJECTS_AN_EVENT = 2
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_ZERO, _TEN = 48, 10
+
+
+class OverLimitError(ValueError):
+    """Text goes past a limit; the message says which, and what raises it."""
+
+
+def check_amount(text: bytes) -> None:
+    """Raise unless the text has so few objects that it can be taken apart.
+
+    Raises:
+        OverLimitError: It holds more than the limit of events allows.
+    """
+    if text.count(b"{") > _OBJECTS_AN_EVENT * Limit.EVENTS.count:
+        raise OverLimitError(Limit.EVENTS.told("holds too many events"))
+
+
+def check_events(text: bytes, starts: Ints, ends: Ints) -> None:
+    """Raise unless every event keeps within the limits of depth and digits.
+
+    Args:
+        text: the file.
+        starts: where each event begins.
+        ends: where each one ends.
+
+    Raises:
+        OverLimitError: One does not.
+    """
+    if len(starts) > Limit.EVENTS.count:
+        raise OverLimitError(Limit.EVENTS.told("holds too many events"))
+    odd = _long_numbers(text, Limit.DIGITS.count)
+    suspects = set((np.searchsorted(starts, odd, side="right") - 1).tolist())
+    deepest = Limit.DEPTH.count
+    # A value needs two brackets for each level, and few events are as long as that.
+    for at in np.flatnonzero(ends - starts > 2 * deepest).tolist():
+        event = text[starts[at] : ends[at]]
+        if event.count(b"[") + event.count(b"{") > deepest:
+            suspects.add(at)
+    for at in suspects - {-1}:
+        check_value(text[starts[at] : ends[at]])
+
+
+def check_value(text: bytes) -> None:
+    """Raise unless a JSON value keeps within the limits of depth and digits.
+
+    Raises:
+        OverLimitError: It does not.
+    """
+    deepest, depth = Limit.DEPTH.count, 0
+    for token in _tokens(Limit.DIGITS.count).finditer(text):
+        kind = token[0][:1]
+        if kind in b"[{":
+            depth += 1
+            if depth > deepest:
+                raise OverLimitError(Limit.DEPTH.told("is nested too deep"))
+        elif kind in b"]}":
+            depth -= 1
+        elif kind != b'"':
+            raise OverLimitError(Limit.DIGITS.told("has a number of too many digits"))
+
+
+def check_records(text: bytes) -> None:
+    """Raise unless what we added keeps within the limits on texts, and its numbers fit a column.
+
+    Raises:
+        OverLimitError: It does not.
+    """
+    most = Limit.NAME_BYTES.count
+    sound = _sound(most).match(text)
+    if sound is not None and sound.end() < len(text):
+        if text[sound.end() : sound.end() + 1] == b'"':
+            raise OverLimitError(Limit.NAME_BYTES.told("has a text that is too long"))
+        raise OverLimitError("has a number of more than 18 digits")
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise unless names of events keep within the limit.
+
+    Raises:
+        OverLimitError: One is longer.
+    """
+    if max(map(len, names), default=0) > Limit.NAME_BYTES.count:
+        raise OverLimitError(Limit.NAME_BYTES.told("has a name that is too long"))
+
+
+def _long_numbers(text: bytes, most: int) -> Ints:
+    """Return places inside runs of more digits than that, and inside some shorter ones.
+
+    Such a run covers two neighbouring multiples of half its length, so few bytes are looked at.
+    """
+    stride = max(1, most // 2)
+    sampled = np.frombuffer(text, np.uint8)[::stride] - np.uint8(_ZERO)
+    is_digit = sampled < _TEN
+    places = np.flatnonzero(is_digit[:-1] & is_digit[1:]) * stride
+    runs = [at for at in places.tolist() if text[at : at + stride].isdigit()]
+    return np.array(runs, dtype=np.int64)
+
+
+@functools.lru_cache(maxsize=4)
+def _tokens(digits: int) -> re.Pattern[bytes]:
+    return re.compile(_STRING + rb"|[\[{]|[\]}]|\d{%d,}+" % (digits + 1), re.DOTALL)
+
+
+@functools.lru_cache(maxsize=4)
+def _sound(characters: int) -> re.Pattern[bytes]:
+    text = rb'"(?:[^"\\]|\\.){0,%d}+"' % characters
+    return re.compile(rb'(?:[^"\d]++|' + text + rb"|\d{1,18}+(?!\d))*+", re.DOTALL)

@@ -1,0 +1,51 @@
+"""Owns the processes that run cases side by side; each holds the libraries already."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.hostile import table
+from tests.hostile.making import content, text
+from tests.hostile.mutating import Mutation
+from tests.hostile.running import Run, run_case
+from tests.hostile.ways import WAYS, walk
+
+_ALL = tuple(WAYS)
+
+
+def run_named(name: str) -> list[Run]:
+    """Run one case of the table."""
+    return run_case(name, table.CASES[name].make, _ALL)
+
+
+def run_mutation(seed: int) -> list[Run]:
+    """Run one mutation; every third one of a session of any size."""
+    return run_case(f"mutation {seed}", Mutation(seed, small_only=seed % 3 != 0), _ALL)
+
+
+def mapped(jobs: int, function: Callable[[Any], list[Run]], items: Iterable[Any]) -> Iterator[list[Run]]:
+    """Run in processes that hold the libraries already; each case is a child of one of them."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, context, initializer=warm) as pool:
+        waiting = []
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            while len(waiting) > 4 * jobs:
+                yield waiting.pop(0).result()
+        for future in waiting:
+            yield future.result()
+
+
+def warm() -> None:
+    """Import what a run imports, so that a child need not."""
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        path = content(text())(Path(folder))
+        for _, go in walk(path, Path(folder), _ALL):
+            go()

@@ -1,0 +1,121 @@
+"""Owns what a user does with a file: each way from reading it to a table, a report or an export."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+import profiler_ext
+from profiler_ext.attaching import attach
+from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, read_checked
+from profiler_ext.kineto.recording import read_recording
+from profiler_ext.merging import MergedSession
+from profiler_ext.records import Analysis
+from profiler_ext.session import FORMATS, Session, export_as
+from profiler_ext.store import Store
+from tests.hostile.making import BASE, FOLDER
+from tests.hostile.making import SUFFIX as RECORDED
+
+Way = Callable[[Session, Path, Path], None]
+
+_NAMES = {"chrome": "x.json.gz", "perfetto": "x.pftrace", "html": "x.html"}
+
+
+def read(path: Path) -> Session:
+    """Read a file and attribute it; the shares and the ledger must add up."""
+    found = profiler_ext.load(path)
+    for analysis in found.analyses if isinstance(found, MergedSession) else (found.analysis,):
+        check_conservation(analysis)
+    return found.sessions[0] if isinstance(found, MergedSession) else found
+
+
+def check_conservation(analysis: Analysis) -> None:
+    """Raise unless the shares of each launch, and the ledger of each step, add up."""
+    launches, shares = analysis.launches, analysis.shares
+    summed = np.zeros(len(launches), np.int64)
+    np.add.at(summed, shares.launch, shares.duration_ns)
+    assert (summed == launches.duration_ns).all(), "shares do not add up to their launches"
+    walls: dict[tuple[int, int], int] = {}
+    for line in analysis.ledger:
+        assert line.duration_ns >= 0, "a line of the ledger is below zero"
+        key = (line.step, line.device)
+        walls[key] = walls.get(key, 0) + line.duration_ns
+    by_number: dict[int, int] = {}
+    for step in analysis.steps:
+        by_number[step.number] = by_number.get(step.number, 0) + step.wall_ns
+    wrong = {key for key, wall in walls.items() if wall != by_number[key[0]]}
+    assert not wrong, "the ledger does not add up to its steps"
+
+
+def _report(session: Session, path: Path, out: Path) -> None:
+    for by in ("line", "module", "op", "phase", "link", "kernel"):
+        assert session.report(by, top=5).encode()
+    assert json.loads(session.report(format="json")) is not None
+    assert "".join(session.notes) is not None
+    session._repr_html_().encode()
+
+
+def _tables(session: Session, path: Path, out: Path) -> None:
+    frames = [session.launches(), session.attribution(), session.graphs(), session.coverage()]
+    summed = (session.by_line, session.by_module, session.by_op, session.by_phase, session.by_link)
+    frames += [table() for table in (*summed, session.by_kernel)]
+    total = int(session.analysis.launches.duration_ns.sum())
+    assert int(frames[0]["duration_ns"].sum()) == total, "the launches do not add up"
+    assert int(frames[1]["duration_ns"].sum()) == total, "the attribution does not add up"
+
+
+def _annotate(session: Session, path: Path, out: Path) -> None:
+    session.annotate().encode()
+
+
+def _export(format: str) -> Way:
+    def way(session: Session, path: Path, out: Path) -> None:
+        written = export_as(session, format, out / format / _NAMES.get(format, "x"))
+        if format == "chrome":
+            back = profiler_ext.load(written)
+            assert len(back.analysis.launches) == len(session.analysis.launches)
+            assert back.recording.graphs == session.recording.graphs
+        elif format == "tensorboard":
+            for document in written.rglob(f"*{SUFFIX}"):
+                read_checked(document)
+
+    return way
+
+
+def _merge(session: Session, path: Path, out: Path) -> None:
+    good = profiler_ext.load(FOLDER / f"{BASE}{RECORDED}")
+    rank = session.recording.settings.rank
+    if rank == 0:
+        good = profiler_ext.load(FOLDER / f"ddp.rank_1{RECORDED}")
+    merged = profiler_ext.merge([session, good])
+    assert merged.by_line() is not None and merged.coverage() is not None
+    assert "".join(merged.notes) is not None
+    merged.export(out / "merged.pftrace")
+
+
+def _attach(session: Session, path: Path, out: Path) -> None:
+    source = path if path.is_file() else path / "session.pt.trace.json.gz"
+    if source.exists():
+        attached = attach(read_recording(source), Store(out / "store"), out)
+        Session(attached.recording).report()
+
+
+WAYS: dict[str, Way] = {
+    "report": _report,
+    "tables": _tables,
+    "annotate": _annotate,
+    **{f"export {format}": _export(format) for format in FORMATS},
+    "merge": _merge,
+    "attach": _attach,
+}
+
+
+def walk(path: Path, out: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield what to call, in order: first the reading, then each way."""
+    held: list[Session] = []
+    yield "read", lambda: held.append(read(path))
+    for name in wanted:
+        yield name, lambda name=name: WAYS[name](held[0], path, out)
