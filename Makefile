@@ -3,6 +3,8 @@
 # make test-torch TORCH=2.14.1    the tests on another torch, in .venv-torch-2.14.1, which is made
 #              first (5 GB with the CUDA libraries that PyPI's torch needs) and is yours to remove
 # make lint    ruff and mypy alone
+# make fuzz [MINUTES=30] [SEED=0]    read mutations of the recorded sessions for so long; every
+#              one must be read or refused in a sentence
 # make gpu-check [CASE="cnn cond"]    profile the cases of tests/cases on this machine's GPU and
 #              print what was led to lines; again goes on where it stopped, named cases run anew
 # make gpu-record [CASE="cnn cond"]   the same, and renew the recordings that CI replays
@@ -20,6 +22,8 @@ GPU_OUT ?= gpu_check
 # A case takes half a minute; a command that may last ten starts none after these minutes.
 GPU_MINUTES ?= 8
 GPU_JOBS ?= 1
+MINUTES ?= 30
+SEED ?= 0
 # Test files run side by side; each process holds a torch.
 TEST_JOBS ?= 2
 
@@ -37,7 +41,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch lint gpu-check gpu-record programs clean
+.PHONY: demo test test-torch lint fuzz gpu-check gpu-record programs clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -60,6 +64,9 @@ lint: $(TEST_READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+fuzz: $(TEST_READY)
+	$(RUN) -m tests.hostile --jobs $(TEST_JOBS) --minutes $(MINUTES) --seed $(SEED)
 
 gpu-check:
 	$(PYTHON) -m tests.cases --device cuda --minutes $(GPU_MINUTES) --jobs $(GPU_JOBS) --out $(GPU_OUT) $(CASE)

@@ -66,6 +66,9 @@ class LoopGrammar:
         Args:
             names: names of what ran, only those that :meth:`knows` knows.
         """
+        # An expression takes ages over turns that can be told apart in many ways, or not at all.
+        if _is_open(self._pieces):
+            return None
         return self._read(self._pieces, "".join(self._letters[_word(name)] for name in names))
 
     def knows(self, name: str) -> bool:
@@ -160,6 +163,33 @@ class LoopGrammar:
 
     def _sequence(self, pieces: Sequence[_Piece], is_first: bool) -> str:
         return "".join(f"(?:{self._pattern(piece, is_first)})" for piece in pieces)
+
+
+def _is_open(pieces: Sequence[_Piece]) -> bool:
+    """Tell whether a loop's turns may be empty, or where one ends and the next begins is open."""
+    for piece in pieces:
+        inner = _inner(piece)
+        if any(map(_is_open, inner)):
+            return True
+        if isinstance(piece, _Again):
+            (turn,) = inner
+            if all(map(_may_be_empty, turn)):
+                return True
+            if not isinstance(turn[0], int) and not isinstance(turn[-1], int):
+                return True
+    return False
+
+
+def _may_be_empty(piece: _Piece) -> bool:
+    if isinstance(piece, _Choice):
+        return any(all(map(_may_be_empty, way)) for way in piece.ways)
+    return not isinstance(piece, int)
+
+
+def _inner(piece: _Piece) -> tuple[tuple[_Piece, ...], ...]:
+    if isinstance(piece, _Again):
+        return (piece.pieces,)
+    return piece.ways if isinstance(piece, _Choice) else ()
 
 
 def _word(name: str) -> str:

@@ -75,7 +75,16 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _told_note(recording)]
+    notes += [_clamped_note(recording)]
     return (*(note for note in notes if note), *failures)
+
+
+def _clamped_note(recording: Recording) -> str | None:
+    """Count the events whose duration no clock can give."""
+    count = recording.trace.clamped
+    if not count:
+        return None
+    return f"{count} events of the trace have a duration below zero; each counts as no time."
 
 
 def _leak_note(recording: Recording) -> str | None:

@@ -145,9 +145,5 @@ def _args_span(raw: bytes) -> tuple[int, int] | None:
 
 def _end_before(members: Mapping[str, msgspec.Raw], at: int, text: bytes, begin: int) -> int:
     """Return where the members end that stand before a place: at a comma, or at the first key."""
-    ends = [
-        end
-        for value in members.values()
-        if (end := offset_of(value, text) + len(value)) <= at
-    ]
+    ends = [end for value in members.values() if (end := offset_of(value, text) + len(value)) <= at]
     return text.index(b"," if ends else b'"', max(ends, default=begin))

@@ -37,6 +37,7 @@ from profiler_ext.records import (
     Recording,
     Settings,
     Trace,
+    unsound_session,
 )
 from profiler_ext.writing import replacing
 
@@ -169,11 +170,16 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
         schema = msgspec.json.decode(raw, type=_Schema).schema
         if schema > SCHEMA_VERSION:
             raise TraceError(
-                f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this one reads up "
-                f"to {SCHEMA_VERSION}); update profiler-ext to read it"
+                f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this "
+                f"one reads up to {SCHEMA_VERSION}); update profiler-ext to read it"
             )
-        return msgspec.json.decode(raw, type=_Extension)
+        ours = msgspec.json.decode(raw, type=_Extension)
     except RecursionError as error:
-        raise TraceError(f"{source.shown(path)} {Limit.DEPTH.told('is nested too deep')}") from error
+        raise TraceError(
+            f"{source.shown(path)} {Limit.DEPTH.told('is nested too deep')}"
+        ) from error
     except msgspec.DecodeError as error:
         raise shape_error(path, f"{EXTENSION_KEY}: {error}") from error
+    if problem := unsound_session(ours.settings, ours.graphs):
+        raise shape_error(path, f"{EXTENSION_KEY}: {problem}")
+    return ours

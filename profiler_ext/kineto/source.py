@@ -29,9 +29,15 @@ _KINDS = (
     (b"\x28\xb5\x2f\xfd", _UNPACK.format("Zstandard")),
     (_GZIP_MAGIC, _UNPACK.format("gzip within gzip")),
     (b"PK\x03\x04", "a zip archive, as torch.save writes; unpack it, and give the trace in it"),
-    (b"SQLite format 3", "a SQLite database, as Nsight Systems exports; record with torch.profiler"),
+    (
+        b"SQLite format 3",
+        "a SQLite database, as Nsight Systems exports; record with torch.profiler",
+    ),
     (b"NSYS", "a report of Nsight Systems and not JSON; record with torch.profiler"),
-    (b"\x80", "a pickle, as torch's memory snapshots are, and not read; record with torch.profiler"),
+    (
+        b"\x80",
+        "a pickle, as torch's memory snapshots are, and not read; record with torch.profiler",
+    ),
     (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
     (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
 )

@@ -35,6 +35,7 @@ from profiler_ext.records.provenance import (
     Provenance,
     TensorSpec,
 )
+from profiler_ext.records.soundness import unsound_provenance, unsound_session
 from profiler_ext.records.vocabulary import (
     LINE_PHASE_CORRECTED,
     CacheState,
@@ -88,4 +89,6 @@ __all__ = [
     "TensorSpec",
     "Thread",
     "Trace",
+    "unsound_provenance",
+    "unsound_session",
 ]

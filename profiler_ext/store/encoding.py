@@ -19,11 +19,14 @@ from enum import StrEnum
 import msgspec
 
 from profiler_ext.errors import StoreError
-from profiler_ext.records import Provenance
+from profiler_ext.records import Provenance, unsound_provenance
 
 MAGIC = b"PXPR"
 FORMAT = 2
 INFLATED_LIMIT_BYTES = 256 << 20
+_INFLATED_TIMES = 200
+_INFLATED_LEAST_BYTES = 1 << 20
+"""A record shrinks to a fifteenth; what unpacks to so much more is none."""
 
 
 class EntryState(StrEnum):
@@ -72,9 +75,12 @@ def from_bytes(data: bytes) -> Provenance:
             f"found provenance format {found}, expected {FORMAT}: an older profiler-ext wrote it"
         )
     try:
-        return msgspec.json.decode(_inflate(data[6:]), type=Provenance)
-    except (zlib.error, msgspec.MsgspecError) as error:
+        record = msgspec.json.decode(_inflate(data[6:]), type=Provenance)
+    except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"found a damaged provenance ({error})") from error
+    if problem := unsound_provenance(record):
+        raise StoreError(f"found a damaged provenance ({problem})")
+    return record
 
 
 def state_of(data: bytes) -> EntryState:
@@ -97,9 +103,10 @@ def is_current(data: bytes) -> bool:
 
 def _inflate(data: bytes) -> bytes:
     inflater = zlib.decompressobj()
-    text = inflater.decompress(data, INFLATED_LIMIT_BYTES)
+    limit = min(INFLATED_LIMIT_BYTES, max(_INFLATED_LEAST_BYTES, _INFLATED_TIMES * len(data)))
+    text = inflater.decompress(data, limit)
     if inflater.unconsumed_tail:
-        raise StoreError(f"found a provenance over {INFLATED_LIMIT_BYTES} bytes")
+        raise StoreError(f"found a provenance over {limit} bytes")
     if not inflater.eof:
         raise StoreError("found a truncated provenance, expected a whole one")
     return text

@@ -16,6 +16,7 @@ from tests.hostile import table
 from tests.hostile.pool import mapped, run_mutation, run_named
 from tests.hostile.running import OUTCOMES, Run
 
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*", help="only cases whose names hold all of these")

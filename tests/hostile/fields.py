@@ -93,19 +93,31 @@ def _holders() -> Iterator[tuple[str, Callable[[Json], Json], tuple[str, ...]]]:
     yield "graph", _graph, _keys("graphs", 0)
     yield "provenance", lambda whole: _graph(whole)["provenance"], _keys("graphs", 0, "provenance")
     for place in ("graph", "provenance"):
-        yield f"{place}.node", lambda whole, p=place: _node(whole, p), _keys("graphs", 0, "nodes", 3)
-    yield "frame", lambda whole: _node(whole, "graph")["stack"][-1], (
-        "file",
-        "line",
-        "function",
-        "code",
+        yield (
+            f"{place}.node",
+            lambda whole, p=place: _node(whole, p),
+            _keys("graphs", 0, "nodes", 3),
+        )
+    yield (
+        "frame",
+        lambda whole: _node(whole, "graph")["stack"][-1],
+        (
+            "file",
+            "line",
+            "function",
+            "code",
+        ),
     )
     yield "site", _site, _keys("graphs", 0, "provenance", "call_sites", 0)
-    yield "tensor", lambda whole: _node(whole, "graph")["outputs"][0], (
-        "dtype",
-        "size",
-        "stride",
-        "device",
+    yield (
+        "tensor",
+        lambda whole: _node(whole, "graph")["outputs"][0],
+        (
+            "dtype",
+            "size",
+            "stride",
+            "device",
+        ),
     )
 
 

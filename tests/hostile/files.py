@@ -105,7 +105,8 @@ def _attribution(folder: Path) -> Path:
     import profiler_ext
 
     source = content(text())(folder)
-    return next(profiler_ext.load(source).export(folder / "logs").rglob("*.attribution.json.gz"))
+    exported = profiler_ext.load(source).export(folder / "logs")
+    return next(exported.parent.glob("*.attribution.json.gz"))
 
 
 DAMAGED = {

@@ -13,8 +13,28 @@ from tests.hostile.making import EVENTS, FOLDER, OURS, SUFFIX, Json, dumped, ses
 
 _SMALL_BYTES = 20_000
 _SNIPPETS = (
-    b"[", b"]", b"{", b"}", b",", b":", b'"', b"\\", b"\x00", b"\xff", b"NaN", b"null", b"-", b"e9",
-    b"1e999", b'"args"', b'"ph": "X"', b"[[[[[[[[", b"99999999999999999999", b"\\ud800", b" ", b"0",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b",",
+    b":",
+    b'"',
+    b"\\",
+    b"\x00",
+    b"\xff",
+    b"NaN",
+    b"null",
+    b"-",
+    b"e9",
+    b"1e999",
+    b'"args"',
+    b'"ph": "X"',
+    b"[[[[[[[[",
+    b"99999999999999999999",
+    b"\\ud800",
+    b" ",
+    b"0",
 )
 
 
@@ -97,7 +117,9 @@ def _change_value(root: Json, chosen: random.Random) -> None:
 
 def _near(value: Json, chosen: random.Random) -> Json:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return chosen.choice((-value, value + 1, value * 1000, value // 2, str(value), float(value)))
+        return chosen.choice(
+            (-value, value + 1, value * 1000, value // 2, str(value), float(value))
+        )
     if isinstance(value, str):
         return chosen.choice((value[: len(value) // 2], value + "x", value * 50, value.upper()))
     if isinstance(value, list):

@@ -19,9 +19,9 @@ from tests.hostile.ways import WAYS, walk
 _ALL = tuple(WAYS)
 
 
-def run_named(name: str) -> list[Run]:
+def run_named(name: str, ways: tuple[str, ...] = _ALL) -> list[Run]:
     """Run one case of the table."""
-    return run_case(name, table.CASES[name].make, _ALL)
+    return run_case(name, table.CASES[name].make, ways)
 
 
 def run_mutation(seed: int) -> list[Run]:
@@ -29,10 +29,11 @@ def run_mutation(seed: int) -> list[Run]:
     return run_case(f"mutation {seed}", Mutation(seed, small_only=seed % 3 != 0), _ALL)
 
 
-def mapped(jobs: int, function: Callable[[Any], list[Run]], items: Iterable[Any]) -> Iterator[list[Run]]:
+def mapped(
+    jobs: int, function: Callable[[Any], list[Run]], items: Iterable[Any]
+) -> Iterator[list[Run]]:
     """Run in processes that hold the libraries already; each case is a child of one of them."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, initializer=warm) as pool:
+    with processes(jobs) as pool:
         waiting = []
         for item in items:
             waiting.append(pool.submit(function, item))
@@ -40,6 +41,12 @@ def mapped(jobs: int, function: Callable[[Any], list[Run]], items: Iterable[Any]
                 yield waiting.pop(0).result()
         for future in waiting:
             yield future.result()
+
+
+def processes(jobs: int) -> ProcessPoolExecutor:
+    """Return so many processes, started anew: a fork of one with threads may hang."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(jobs, context, initializer=warm)
 
 
 def warm() -> None:

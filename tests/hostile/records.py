@@ -121,7 +121,9 @@ CASES = {
     "two nodes of one name": _on_nodes(lambda nodes: [n.update(name="mm") for n in nodes]),
     "a node without name": _on_nodes(lambda nodes: [n.update(name="") for n in nodes]),
     "nodes in a circle": _on_nodes(_chain),
-    "a node that reads itself": _on_nodes(lambda nodes: [n.update(inputs=[n["name"]]) for n in nodes]),
+    "a node that reads itself": _on_nodes(
+        lambda nodes: [n.update(inputs=[n["name"]]) for n in nodes]
+    ),
     "nodes of targets that are odd": _each_node(target="\ud800", original_aten="::..::"),
     "sequence numbers over 64 bits": _each_node(seq_nr=2**63),
     "sequence numbers below zero": _each_node(seq_nr=-(2**63)),
@@ -140,7 +142,9 @@ CASES = {
     ),
     "20,000 modules of a node": _on_nodes(
         lambda nodes: nodes[0].update(
-            modules=[{"path": ".".join("m" * (n % 40 + 1)), "class_name": "M"} for n in range(20_000)]
+            modules=[
+                {"path": ".".join("m" * (n % 40 + 1)), "class_name": "M"} for n in range(20_000)
+            ]
         )
     ),
     "a module path of 5,000 names": _each_node(

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.hostile.making import EVENTS, OURS, Case, Json, changed, dumped, event, session, with_events
+from tests.hostile.making import (
+    EVENTS,
+    OURS,
+    Case,
+    Json,
+    changed,
+    dumped,
+    event,
+    session,
+    with_events,
+)
 
 _MANY = 300_000
 _MARKER = "## Call CompiledFxGraph fi74cmf3zp55gfevkuxx2eo3opatbin2zkw6ygiag7ghjpbndtda ##"
@@ -94,7 +104,13 @@ def _backwards_of_one_number() -> Iterator[Json]:
     for n in range(30_000):
         yield event("cpu_op", "CompiledFunction", n * 2, 1, Sequence_number=5)
         yield event(
-            "cpu_op", "CompiledFunctionBackward", n * 2, 1, tid=2, Sequence_number=5, Fwd_thread_id=1
+            "cpu_op",
+            "CompiledFunctionBackward",
+            n * 2,
+            1,
+            tid=2,
+            Sequence_number=5,
+            Fwd_thread_id=1,
         )
 
 
@@ -102,7 +118,9 @@ def _one_call_of_many() -> Iterator[Json]:
     yield event("cpu_op", _MARKER, 0, 1e7)
     for n in range(20_000):
         yield event("cuda_runtime", "cudaLaunchKernel", n * 10 + 1, 1, correlation=n)
-        yield event("kernel", "triton_poi_fused_tanh_0", n * 10, 3, correlation=n, device=0, stream=7)
+        yield event(
+            "kernel", "triton_poi_fused_tanh_0", n * 10, 3, correlation=n, device=0, stream=7
+        )
 
 
 def _one_replay_of_many() -> Iterator[Json]:
@@ -155,7 +173,14 @@ def _collectives() -> Iterator[Json]:
     for n in range(30_000):
         args = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": n % 3}
         yield event(
-            "kernel", "ncclDevKernel_AllReduce", n * 10, 3, correlation=n, device=0, stream=7, **args
+            "kernel",
+            "ncclDevKernel_AllReduce",
+            n * 10,
+            3,
+            correlation=n,
+            device=0,
+            stream=7,
+            **args,
         )
 
 

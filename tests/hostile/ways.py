@@ -79,7 +79,7 @@ def _export(format: str) -> Way:
             assert len(back.analysis.launches) == len(session.analysis.launches)
             assert back.recording.graphs == session.recording.graphs
         elif format == "tensorboard":
-            for document in written.rglob(f"*{SUFFIX}"):
+            for document in written.parent.glob(f"*{SUFFIX}"):
                 read_checked(document)
 
     return way
@@ -113,7 +113,9 @@ WAYS: dict[str, Way] = {
 }
 
 
-def walk(path: Path, out: Path, wanted: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], None]]]:
+def walk(
+    path: Path, out: Path, wanted: tuple[str, ...]
+) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield what to call, in order: first the reading, then each way."""
     held: list[Session] = []
     yield "read", lambda: held.append(read(path))

@@ -1,0 +1,72 @@
+"""Owns what must hold between the fields of records that were read from a file.
+
+The types of single fields are checked where they are decoded; here is what one field says of
+another, and what no compile can give. A record that another process wrote is not trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from profiler_ext.records.launches import Settings
+from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Provenance
+
+_DEEPEST_CALL = 16
+_DEEPEST_MODULE = 128
+_LARGEST_RANK = 2**31
+
+
+def unsound_session(settings: Settings, graphs: Sequence[GraphInstance]) -> str | None:
+    """Return what is wrong with what was recorded besides the trace, ``None`` if nothing is."""
+    return next(_of_session(settings, graphs), None)
+
+
+def unsound_provenance(record: Provenance) -> str | None:
+    """Return what is wrong with a stored record, ``None`` if nothing is."""
+    return next(_of_provenance(record), None)
+
+
+def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator[str]:
+    if not 0 <= settings.rank < _LARGEST_RANK or not 0 < settings.world_size < _LARGEST_RANK:
+        yield f"rank {settings.rank} of {settings.world_size}, expected one of a number of ranks"
+    paths = (frame.path for _, frame in settings.called_modules)
+    yield from _of_modules(paths, "settings")
+    for at, graph in enumerate(graphs):
+        yield from (f"graph {at}: {problem}" for problem in _of_instance(graph))
+
+
+def _of_instance(graph: GraphInstance) -> Iterator[str]:
+    if len(graph.line_evidence) > len(graph.nodes):
+        yield f"{len(graph.line_evidence)} evidences of {len(graph.nodes)} nodes, expected one each"
+    if any(
+        count < 0 for pairs in (graph.library_counts, graph.stored_counts) for _, count in pairs
+    ):
+        yield "a library call of fewer than 0 kernels"
+    yield from _of_nodes(graph.nodes)
+    if graph.provenance is not None:
+        yield from _of_provenance(graph.provenance)
+
+
+def _of_provenance(record: Provenance) -> Iterator[str]:
+    yield from _of_nodes(record.nodes)
+    for at, site in enumerate(record.call_sites):
+        yield from (f"call site {at}: {problem}" for problem in _of_site(site))
+
+
+def _of_nodes(nodes: Iterable[FxNode]) -> Iterator[str]:
+    for node in nodes:
+        yield from _of_modules((frame.path for frame in node.modules), f"node {node.name}")
+
+
+def _of_modules(paths: Iterable[str], where: str) -> Iterator[str]:
+    if any(path.count(".") >= _DEEPEST_MODULE for path in paths):
+        yield f"{where}: a module over {_DEEPEST_MODULE} deep"
+
+
+def _of_site(site: CallSite) -> Iterator[str]:
+    if len(site.weights) != len(site.nodes):
+        yield f"{len(site.weights)} weights of {len(site.nodes)} nodes, expected one each"
+    if any(weight < 0 for weight in site.weights):
+        yield "a weight below 0"
+    if len(site.within) > _DEEPEST_CALL:
+        yield f"nested {len(site.within)} deep, expected {_DEEPEST_CALL} at most"

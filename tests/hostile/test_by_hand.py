@@ -1,0 +1,29 @@
+"""Every file made by hand is read or refused in one sentence, in bounded time and memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.hostile import sizes
+from tests.hostile.pool import run_named
+from tests.hostile.table import BY_HAND
+
+WAYS = ("report", "tables")
+LARGE = (
+    "300,000 ops of one time",
+    "ops nested 200,000 deep",
+    "50,000 steps",
+    "100,000 ops that cross like stairs",
+    "30,000 calls of a graph",
+)
+"""Of those that take seconds; `python -m tests.hostile` runs them all, and every way."""
+NAMES = [name for name in BY_HAND if name not in sizes.CASES or name in LARGE]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hostile_file_is_read_or_refused_in_a_sentence(pool, name):
+    runs = pool.submit(run_named, name, WAYS).result()
+    assert [run for run in runs if not run.is_good] == []
+    if told := BY_HAND[name].refused:
+        assert runs[0].outcome == "refused"
+        assert told in runs[0].detail
