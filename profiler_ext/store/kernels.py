@@ -60,7 +60,7 @@ def kernels_from_bytes(data: bytes) -> LibraryKernels:
     """
     try:
         learnt = msgspec.json.decode(data, type=_Learnt)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise StoreError(f"found damaged kernels of library calls ({error})") from error
     if learnt.format != KERNELS_FORMAT:
         raise StoreError(f"found format {learnt.format} of kernels, expected {KERNELS_FORMAT}")
@@ -76,7 +76,7 @@ def is_learnt(data: bytes) -> bool:
             msgspec.json.decode(data, type=_Counted)
         else:
             kernels_from_bytes(data)
-    except (StoreError, msgspec.DecodeError):
+    except (StoreError, msgspec.DecodeError, RecursionError):
         return False
     return data.startswith(KERNELS_HEADER)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
-from tests.hostile.making import EVENTS, OURS, Case, Json, changed
+from tests.hostile.making import EVENTS, OURS, Case, Json, Maker, changed, first
 
 Change = Callable[[Json], None]
 
@@ -70,6 +70,13 @@ def _no_events(whole: Json) -> None:
     whole[EVENTS] = []
 
 
+def _marked(name: str) -> Maker:
+    def mark(whole: Json) -> None:
+        first(whole, "user_annotation")["name"] = name
+
+    return changed(mark)
+
+
 def _cut(key: str) -> Change:
     return lambda record: record.update({key: record[key][:3]})
 
@@ -108,12 +115,17 @@ CASES = {
     "more evidences than nodes": _on_graph(lambda g: g["line_evidence"].extend(["absent"] * 9)),
     "an evidence that is none": _on_graph(lambda g: g.update(line_evidence=["sure"] * 20)),
     "a cache state that is none": _on_graph(lambda graph: graph.update(cache_state="warm")),
-    "counts of sites that are not there": _on_graph(
-        lambda graph: graph.update(library_counts=[[99, 1], [-1, 2]])
+    "kernels of sites that are not there": _on_graph(
+        lambda graph: graph.update(library_kernels=[[99, ["k"]], [-1, []]])
     ),
-    "counts below zero": _on_graph(lambda graph: graph.update(library_counts=[[0, -5]])),
-    "huge counts": _on_graph(lambda graph: graph.update(library_counts=[[0, 2**62]])),
-    "counts of three": _on_graph(lambda graph: graph.update(library_counts=[[0, 1, 2]])),
+    "kernels of no name": _on_graph(lambda graph: graph.update(library_kernels=[[0, ["", ""]]])),
+    "100,000 kernels of a site": _on_graph(
+        lambda graph: graph.update(library_kernels=[[0, ["k"] * 100_000]], stored_kernels=[])
+    ),
+    "kernels of three": _on_graph(lambda graph: graph.update(library_kernels=[[0, ["k"], 2]])),
+    "marks of graphs that are not there": Case(_marked("profiler_ext: graph 99 module 99")),
+    "marks of huge numbers": Case(_marked("profiler_ext: graph " + "9" * 5000)),
+    "a mark that says all twice": Case(_marked("profiler_ext: graph 0 graph 0 module 0")),
     "inputs copied that are not there": _on_graph(
         lambda graph: graph.update(copied_inputs=[["nobody"]], copied_otherwise=[[["no"]]]),
         "cudagraphs",
