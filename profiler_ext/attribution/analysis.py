@@ -21,6 +21,7 @@ from profiler_ext.attribution.places import PlaceTable
 from profiler_ext.attribution.replays import without_doubts
 from profiler_ext.attribution.steps import find_steps, steps_of
 from profiler_ext.attribution.verdicts import VerdictTable, main_places
+from profiler_ext.attribution.verification import StreamOrder
 from profiler_ext.kineto import classify
 from profiler_ext.records import Analysis, Interned, Ints, Launches, Place, Recording
 
@@ -41,13 +42,14 @@ def attribute(recording: Recording) -> Analysis:
     enqueued = find_launches(events, nesting)
     calls = find_calls(around, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=around.compiles)
-    found = without_doubts(identify(calls, recording.graphs, aligner), aligner)
+    order = StreamOrder(events, enqueued)
+    found = without_doubts(identify(calls, recording.graphs, aligner), aligner, order)
     called = [
         (recording.graphs[f.graph], f.call.context.module) for f in found if f.graph is not None
     ]
     places = PlaceTable(recording.graphs, recording.settings, modules_of_joints(called))
     found = with_callers(found, recording.graphs, places)
-    table = _judge(recording, around, enqueued, places, found)
+    table = _judge(recording, around, enqueued, order, places, found)
     steps = find_steps(events, nesting, enqueued)
     launches = _launches(around, enqueued, table, places.places, steps_of(enqueued, steps))
     in_graph = table.spread_rows([int(v.in_graph) for v in table.verdicts]) == 1
@@ -71,12 +73,13 @@ def _judge(
     recording: Recording,
     around: Surroundings,
     enqueued: Enqueued,
+    order: StreamOrder,
     places: PlaceTable,
     invocations: Sequence[Invocation],
 ) -> VerdictTable:
     """Give every launch its verdict: those in graph calls first, then all others."""
     table = VerdictTable(len(enqueued))
-    compiled = CompiledJudge(around.events, enqueued, recording.graphs, places, table)
+    compiled = CompiledJudge(around.events, enqueued, order, recording.graphs, places, table)
     for found in invocations:
         compiled.judge(found)
     eager = EagerJudge(around, enqueued, places, table)

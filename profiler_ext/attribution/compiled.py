@@ -32,13 +32,14 @@ class CompiledJudge:
         self,
         events: Events,
         enqueued: Enqueued,
+        order: StreamOrder,
         graphs: Sequence[GraphInstance],
         places: PlaceTable,
         table: VerdictTable,
     ) -> None:
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
-        self._order = StreamOrder(enqueued)
+        self._order = order
         self._at_site: dict[tuple[int | None, Match, CallContext], Verdict] = {}
 
     def judge(self, found: Invocation) -> None:

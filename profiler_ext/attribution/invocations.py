@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from profiler_ext.attribution.alignment import align
 from profiler_ext.attribution.calls import GraphCall
+from profiler_ext.attribution.families import families_of
 from profiler_ext.attribution.loops import is_in_loop
 from profiler_ext.attribution.matching import Match
 from profiler_ext.attribution.regions import Regions
@@ -77,6 +78,7 @@ class Aligner:
         self._uses = Counter(map(_use, calls))
         self._failed = [graph for graph in graphs if graph.is_failed]
         self._known: dict[object, tuple[Match, ...]] = {}
+        self._families = families_of(graphs)
         self._kernels: dict[object, dict[int, _Names | None]] = {}
         replays = [call for call in calls if call.is_replay]
         self._ran = Counter(map(_what_ran, replays))
@@ -96,7 +98,8 @@ class Aligner:
         learnt = replace(
             self.learnt(graph),
             chose_anew=chose_anew or same > 1,
-            is_contradicted=not chose_anew and same == 1 < every,
+            is_contradicted=chose_anew or same == 1 < every,
+            families=self._families,
         )
         key = (graph, call.units, tuple(sorted(learnt.kernels.items())), chose_anew)
         if key not in self._known:

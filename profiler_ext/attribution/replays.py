@@ -3,8 +3,8 @@
 In a replay a library's kernels have no operator, so the events that were lost, or that changed
 places, are not missed where they were. A replay is whole when it ran just what its recording
 did, or what another replay did. Of any other only that stays which such a one confirms; unless
-it ran as much between the same generated kernels, so that nothing was lost: a library has other
-kernels for another size.
+it ran what its recording does not have, between the same generated kernels: libraries have other
+kernels for another size, and then those between two anchors are of the one call there.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from profiler_ext.attribution.alignment import agreed_pairs, device_names
 from profiler_ext.attribution.invocations import Aligner, Invocation
 from profiler_ext.attribution.loops import is_in_loop
 from profiler_ext.attribution.matching import Match, Unit
-from profiler_ext.records import CallSite, GapReason, SiteKind
+from profiler_ext.attribution.verification import StreamOrder
+from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
+_BY_ANCHORS = (SiteEvidence.REPLAY_ORDER, SiteEvidence.REPLAY_FAMILIES)
 _GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
 
 
@@ -33,12 +35,15 @@ class _Told:
     sites: tuple[int | None, ...]
 
 
-def without_doubts(found: Sequence[Invocation], aligner: Aligner) -> tuple[Invocation, ...]:
+def without_doubts(
+    found: Sequence[Invocation], aligner: Aligner, order: StreamOrder
+) -> tuple[Invocation, ...]:
     """Make gaps of what was led in replays that nothing confirms.
 
     Args:
         found: the calls of compiled graphs and their matches.
         aligner: knows the call sites of each graph, and what was learnt of them.
+        order: tells whether a call's launches ran as they were written down.
     """
     replays: dict[int, list[Invocation]] = defaultdict(list)
     for each in found:
@@ -48,40 +53,49 @@ def without_doubts(found: Sequence[Invocation], aligner: Aligner) -> tuple[Invoc
     for calls in replays.values():
         every = Counter(map(_ran, calls))
         for each in calls:
-            checked[each.call.marker] = _checked(each, every, aligner)
+            checked[each.call.marker] = _checked(each, every, aligner, order)
     return tuple(checked.get(each.call.marker, each) for each in found)
 
 
-def _checked(found: Invocation, every: Counter[_Told], aligner: Aligner) -> Invocation:
+def _checked(
+    found: Invocation, every: Counter[_Told], aligner: Aligner, order: StreamOrder
+) -> Invocation:
     assert found.graph is not None
-    sites, kernels = aligner.sites(found.graph), aligner.learnt(found.graph).kernels
-    ran, recorded = _ran(found), _recorded(found, sites, kernels)
+    sites = aligner.sites(found.graph)
+    ran, recorded = _ran(found), _recorded(found, sites, aligner.learnt(found.graph).kernels)
     others = [recorded] if recorded else [other for other in every if other != ran]
     if every[ran] > 1 or not others or (recorded and recorded.names == ran.names):
         return found
-    if recorded and _is_of_another_size(ran, recorded, sites):
-        return replace(found, matches=aligner.align(found.graph, found.call, chose_anew=True))
+    if recorded and _is_of_another_size(ran, recorded, sites) and order.is_as_written(found.call):
+        matches = aligner.align(found.graph, found.call, chose_anew=True)
+        return _without_open_ends(replace(found, matches=matches), sites)
     return _confirmed(found, ran, others)
 
 
 def _is_of_another_size(ran: _Told, recorded: _Told, sites: Sequence[CallSite]) -> bool:
-    """Tell whether libraries alone chose other kernels, as many, for what was recorded later.
+    """Tell whether libraries ran what the recording does not have, and all kernels ran in order.
 
-    What changed places within a replay leaves the same kernels in it. What was enqueued by
-    another call ran before the first or after the last of them, and where it is missing all
-    that follows has moved up to the next kernel of the graph.
+    What lost events has nothing else, and what changed places within a replay is the same.
     """
-    if len(ran.names) != len(recorded.names) or Counter(ran.names) == Counter(recorded.names):
-        return False
-    is_kernel = [site is not None and sites[site].kind in _GENERATED for site in recorded.sites]
-    if not any(is_kernel):
-        return False
-    first, end = is_kernel.index(True), len(is_kernel) - is_kernel[::-1].index(True)
-    return all(
-        ours == theirs
-        for at, (ours, theirs) in enumerate(zip(ran.names, recorded.names, strict=True))
-        if is_kernel[at] or not first < at < end
+    pairs = zip(recorded.names, recorded.sites, strict=True)
+    kernels = {name for name, at in pairs if at is not None and sites[at].kind in _GENERATED}
+    in_order = [[n for n in told.names if n in kernels] for told in (ran, recorded)]
+    return in_order[0] == in_order[1] and bool(Counter(ran.names) - Counter(recorded.names))
+
+
+def _without_open_ends(found: Invocation, sites: Sequence[CallSite]) -> Invocation:
+    """Make gaps of what only one anchor holds: another call's first launch may stand there."""
+    led = [None if match.site is None else sites[match.site].kind for match in found.matches]
+    anchors = [at for at, kind in enumerate(led) if kind in _GENERATED] or [len(led)]
+    matches = tuple(
+        _GAP if match.evidence in _BY_ANCHORS and _is_outside(at, anchors) else match
+        for at, match in enumerate(found.matches)
     )
+    return replace(found, matches=matches)
+
+
+def _is_outside(at: int, anchors: Sequence[int]) -> bool:
+    return at < anchors[0] or at > anchors[-1]
 
 
 def _ran(found: Invocation) -> _Told:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from profiler_ext.attribution.columns import Flags
+from profiler_ext.attribution.families import Families
 from profiler_ext.attribution.matching import Match, Unit
 from profiler_ext.kineto import classify
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
@@ -35,12 +36,14 @@ class Learnt:
         chose_anew: where the call ran something else than was learnt, the libraries chose anew,
             and nothing was lost: another call ran the very same, say.
         is_contradicted: other calls ran something else, and none the same.
+        families: how the calls of libraries begin and go on in this session.
     """
 
     kernels: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     elsewhere: frozenset[int] = frozenset()
     chose_anew: bool = False
     is_contradicted: bool = False
+    families: Families = field(default_factory=Families)
 
 
 class OpenRuns:
@@ -97,9 +100,12 @@ class OpenRuns:
         if is_doubted or not self._are_libraries(run) or self._contradicts(run):
             return dict.fromkeys(units, Match(gap=GapReason.ALIGNMENT_MISMATCH))
         owners = self._owners_by_place(run, units)
-        if owners is None:
-            return dict.fromkeys(units, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
-        return self._led(units, owners, None)
+        if owners is not None:
+            return self._led(units, owners, None)
+        owners = self._owners_by_family(run, units)
+        if owners is not None:
+            return self._led(units, owners, SiteEvidence.REPLAY_FAMILIES)
+        return dict.fromkeys(units, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
 
     def _led(
         self, units: Sequence[int], owners: Sequence[int], evidence: SiteEvidence | None
@@ -135,6 +141,19 @@ class OpenRuns:
         all_kernels = all(self._units[unit].is_kernel for unit in units)
         is_one_each = all_kernels and len(units) == len(run.sites)
         return list(run.sites) if is_one_each and not self._learnt.is_contradicted else None
+
+    def _owners_by_family(self, run: Run, units: Sequence[int]) -> list[int] | None:
+        """Return the site of each unit where as many calls begin as there are sites.
+
+        Each of them begins once, and with what cannot go on from the one before it.
+        """
+        families, seen = self._learnt.families, self._learnt.kernels
+        calling = [site for site in run.sites if seen.get(site) != ()]
+        parts = families.parts([self._units[unit].name for unit in units])
+        are_plain = all(self._sites[site].op in families.plain_ops for site in calling)
+        if not self._learnt.chose_anew or parts is None or not are_plain:
+            return None
+        return [calling[part] for part in parts] if parts[-1] + 1 == len(calling) else None
 
     def _are_libraries(self, run: Run) -> bool:
         return all(self._sites[site].kind is SiteKind.EXTERN for site in run.sites)

@@ -42,7 +42,7 @@ def contradicted(
     of the graph; one call of the runtime launches one kernel unless it replays; and what a
     stream ran in another order than it was enqueued was tied to the wrong call.
     """
-    wrong = _out_of_order(events, enqueued, call, order) | _doubled(events, enqueued, call)
+    wrong = order.broken_by(call) | _doubled(events, enqueued, call)
     for match, launches in zip(matches, call.launches, strict=True):
         if match.site is not None and not enqueued.on_cpu:
             wrong.update(_misnamed(events, enqueued, sites[match.site], launches))
@@ -92,32 +92,41 @@ class StreamOrder:
     What has no launching call has no place: nobody knows when it was enqueued.
     """
 
-    def __init__(self, enqueued: Enqueued) -> None:
+    def __init__(self, events: Events, enqueued: Enqueued) -> None:
         """Sort the launches."""
         self.queue = enqueued.queue
+        self._rows = enqueued.event
+        self._starts = events.start_ns[enqueued.event]
         by_time = np.lexsort((enqueued.enqueue_ns, enqueued.queue))
         self.launches = by_time[(enqueued.call[by_time] != NO_ROW) | enqueued.on_cpu]
         self.place = np.full(len(by_time), NO_ROW)
         self.place[self.launches] = np.arange(len(self.launches))
 
-    def around(self, own: Ints) -> Iterator[Ints]:
+    def broken_by(self, call: GraphCall) -> set[int]:
+        """Find a call's launches that a stream ran before one which was enqueued earlier on it."""
+        own = np.array([at for launches in call.launches for at in launches], dtype=np.int64)
+        wrong = set[int]()
+        for launches in self._around(own[self.place[own] != NO_ROW]):
+            wrong.update(launches[_inverted(self._starts[launches])].tolist())
+        return wrong.intersection(own.tolist())
+
+    def is_as_written(self, call: GraphCall) -> bool:
+        """Tell whether a call's launches ran in the order in which the profiler wrote them down.
+
+        It writes what a stream ran as that ends, and nothing of another call in between.
+        """
+        replayed = zip(call.units, call.launches, strict=True)
+        own = np.array([at for u, launches in replayed if u.replayed for at in launches], np.int64)
+        streams = [own[self.queue[own] == queue] for queue in np.unique(self.queue[own])]
+        written = all(bool((np.diff(self._rows[launches]) > 0).all()) for launches in streams)
+        return written and not self.broken_by(call)
+
+    def _around(self, own: Ints) -> Iterator[Ints]:
         """Return the launches of a call and one before and after them, for each stream."""
         for queue in np.unique(self.queue[own]):
             places = self.place[own[self.queue[own] == queue]]
             found = self.launches[max(int(places.min()) - 1, 0) : int(places.max()) + 2]
             yield found[self.queue[found] == queue]
-
-
-def _out_of_order(
-    events: Events, enqueued: Enqueued, call: GraphCall, order: StreamOrder
-) -> set[int]:
-    """Find launches that a stream ran before one which was enqueued earlier on it."""
-    own = np.array([at for launches in call.launches for at in launches], dtype=np.int64)
-    wrong = set[int]()
-    for launches in order.around(own[order.place[own] != NO_ROW]):
-        inverted = _inverted(events.start_ns[enqueued.event[launches]])
-        wrong.update(launches[inverted].tolist())
-    return wrong.intersection(own.tolist())
 
 
 def _inverted(starts: Ints) -> Flags:

@@ -162,6 +162,11 @@ def work_name(name: str, category: str) -> str:
     return names.kernel_name(name)
 
 
+def is_memory_work(name: str) -> bool:
+    """Tell whether a device event of this name is a memset or a copy."""
+    return name.startswith(("Memset", "Memcpy"))
+
+
 def is_kernel(category: str) -> bool:
     """Tell whether the category is that of kernels on a device."""
     return category == Category.KERNEL

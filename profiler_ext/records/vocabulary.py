@@ -109,6 +109,7 @@ class SiteEvidence(StrEnum):
     CALL_ORDER_OP = "call_order_and_op"
     REPLAY_ORDER = "replay_order"
     REPLAY_KERNELS = "replay_order_and_learnt_kernels"
+    REPLAY_FAMILIES = "replay_order_and_kernels_of_the_op"
     STORED_KERNELS = "order_and_kernels_of_another_run"
     RUNNER_COPY = "graph_runner_input_copy"
     RUNNER_SEED = "graph_runner_seed"

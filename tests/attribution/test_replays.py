@@ -75,8 +75,8 @@ def test_a_replay_that_another_run_taught_says_so_and_a_contradiction_is_a_gap()
     two = (SITES[0], extern("mm", "mm"), extern("addmm", "add"), SITES[2])
     late = Timeline()
     with late.forward("fkey"):
-        late.replay("triton_poi_fused_mul_0", "a", "b", "c", "triton_poi_fused_relu_1")
-    taught = replace(graph(NODES, two), stored_kernels=((1, ("a", "b")), (2, ("c",))))
+        late.replay("triton_poi_fused_mul_0", "a", "b", "b", "triton_poi_fused_relu_1")
+    taught = replace(graph(NODES, two), stored_kernels=((1, ("a", "b")), (2, ("b",))))
     by_another = "order_and_kernels_of_another_run"
     assert rows(attribute(late.recording(taught)), "call_site", "evidence", "gap")[1:4] == [
         (1, by_another, ""),
@@ -86,13 +86,13 @@ def test_a_replay_that_another_run_taught_says_so_and_a_contradiction_is_a_gap()
     with late.forward("fkey"):
         late.triton("triton_poi_fused_mul_0")
         late.op("aten::mm", "a")
-        late.op("aten::addmm", "c", "d", "e")
+        late.op("aten::addmm", "b", "d", "e")
         late.triton("triton_poi_fused_relu_1")
-    wrong = (None, "", "alignment_mismatch")
+    open_run = (None, "", "ambiguous_extern_run")
     assert rows(attribute(late.recording(taught)), "call_site", "evidence", "gap")[1:4] == (
-        [wrong] * 3
+        [open_run] * 3
     )
-    learnt_here = replace(taught, library_kernels=((1, ("a",)), (2, ("b", "c"))))
+    learnt_here = replace(taught, library_kernels=((1, ("a",)), (2, ("b", "b"))))
     assert rows(attribute(late.recording(learnt_here)), "call_site", "evidence")[1:4] == [
         (1, "replay_order_and_learnt_kernels"),
         (2, "replay_order_and_learnt_kernels"),
@@ -140,32 +140,40 @@ def test_of_replays_that_differ_only_what_another_one_ran_too_is_led(replays, si
     [
         ([(CUBLAS, SPLIT_K), (CUBLAS,)], [[1, 1], [None]]),
         ([(SPLIT_K, CUBLAS)], [[None, None]]),
-        ([(OTHER,)], [[None]]),
-        ([(OTHER,), (OTHER,)], [[1], [1]]),
+        ([(CUBLAS,)], [[None]]),
+        ([(CUBLAS,), (CUBLAS,)], [[1], [1]]),
+        ([(OTHER,)], [[1]]),
     ],
 )
-def test_what_a_replay_ran_otherwise_than_its_recording_is_led_if_it_is_repeated(replays, sites):
+def test_what_a_replay_lacks_of_its_recording_opens_it_unless_another_one_lacks_it_too(
+    replays, sites
+):
     learnt = ((1, (CUBLAS, SPLIT_K)),)
     assert _library_sites(*replays, library_kernels=learnt) == sites
 
 
-LATER = "triton_poi_fused_later_2"
-AROUND = ((1, (CUBLAS,)), (3, (SPLIT_K,)))
+LATER, ADD_UP, LARGER = "triton_poi_fused_later_2", "splitKreduce", "gemm of another size"
+MM, RECORDED = extern("mm", "mm"), ((1, (CUBLAS, ADD_UP)), (2, (CUBLAS,)), (4, (CUBLAS,)))
 
 
 @pytest.mark.parametrize(
-    ("ran", "site"),
+    ("ran", "sites"),
     [
-        ((MUL, OTHER, RELU, SPLIT_K, LATER), 1),
-        ((MUL, SPLIT_K, RELU, CUBLAS, LATER), None),
-        ((MUL, RELU, CUBLAS, SPLIT_K, LATER), None),
-        ((MUL, OTHER, RELU, LATER, SPLIT_K), None),
+        ((MUL, CUBLAS, ADD_UP, CUBLAS, RELU, CUBLAS, LATER), [0, 1, 1, 2, 3, 4, 5]),
+        ((MUL, LARGER, LARGER, ADD_UP, RELU, LARGER, ADD_UP, LATER), [0, 1, 2, 2, 3, 4, 4, 5]),
+        ((MUL, LARGER, LARGER, LARGER, RELU, CUBLAS, LATER), [0, None, None, None, 3, 4, 5]),
+        ((MUL, LARGER, ADD_UP, RELU, CUBLAS, LATER), [0, None, None, 3, 4, 5]),
+        ((MUL, ADD_UP, LARGER, RELU, CUBLAS, LATER), [0, None, None, 3, 4, 5]),
+        ((MUL, "Memset (Device)", LARGER, RELU, CUBLAS, LATER), [0, None, None, 3, 4, 5]),
+        ((MUL, CUBLAS, CUBLAS, RELU, CUBLAS, LATER), [0, None, None, 3, 4, 5]),
+        ((MUL, CUBLAS, ADD_UP, CUBLAS, RELU, LATER, LARGER), [0, 1, 1, 2, 3, 5, None]),
+        ((MUL, LARGER, RELU, LARGER, CUBLAS, ADD_UP, LATER), [0, None, 3, None, None, None, 5]),
     ],
 )
-def test_a_replay_of_as_much_between_the_same_kernels_may_be_of_another_size(ran, site):
-    sites = (SITES[0], extern("mm", "mm"), SITES[2], extern("mm", "mm"), triton(LATER, "relu"))
+def test_of_a_size_that_was_recorded_later_is_led_what_can_be_of_one_call_only(ran, sites):
+    every = (SITES[0], MM, MM, SITES[2], MM, triton(LATER, "relu"))
     timeline = Timeline()
     with timeline.forward("fkey"):
         timeline.replay(*ran)
-    recorded = replace(graph(NODES, sites), library_kernels=AROUND)
-    assert rows(attribute(timeline.recording(recorded)), "call_site")[1] == (site,)
+    recorded = replace(graph(NODES, every), library_kernels=RECORDED)
+    assert [at for (at,) in rows(attribute(timeline.recording(recorded)), "call_site")] == sites

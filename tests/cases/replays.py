@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 
 import torch
@@ -158,6 +159,21 @@ def cudagraphs_resnet(device):
     return Case(step, warmup=6, phases=FULL, coverage=0.95)
 
 
+def cudagraphs_sizes(device):
+    """Each length has a CUDA graph of its own, and library kernels of its own in it."""
+    model = GPT(layers=3, width=128).to(device)
+    compiled = torch.compile(model, mode="reduce-overhead", dynamic=True)
+    lengths = itertools.cycle([24, 48, 64])
+    batches = {length: tokens(device, length=length) for length in (24, 48, 64)}
+
+    def step():
+        torch.compiler.cudagraph_mark_step_begin()
+        model.zero_grad()
+        compiled(*batches[next(lengths)]).backward()
+
+    return Case(step, warmup=18)
+
+
 CASES = (
     cudagraphs,
     cudagraphs_autocast,
@@ -165,6 +181,7 @@ CASES = (
     cudagraphs_seen_late,
     cudagraphs_cnn,
     cudagraphs_resnet,
+    cudagraphs_sizes,
     partitioned,
     side_stream,
 )
