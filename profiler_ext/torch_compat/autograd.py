@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch.autograd.graph
 
@@ -21,16 +21,19 @@ class Running(NamedTuple):
     number: int
 
 
+_OF_LEAVES = 2**64 - 1
+"""The number of all nodes that accumulate gradients of parameters and inputs."""
+
+
 class Edge(NamedTuple):
     """Where an autograd node hands a gradient: another node, and which of its inputs.
 
-    Of a parameter or an input, which share one name and number, also which, and its shape.
+    Those of parameters and inputs share one name and number: of them also the node itself.
     """
 
     to: Running
     input: int
-    leaf: int | None = None
-    shape: tuple[str, ...] | None = None
+    leaf: object = None
 
 
 Edges = Mapping[Running, tuple[Edge, ...]]
@@ -52,30 +55,30 @@ def feeds_twice() -> bool:
 
 def note_edges(known: dict[Running, tuple[Edge, ...]]) -> None:
     """Add the edges of the node that runs, and of all that it leads to, to those known."""
-    todo: list[Any] = [_current()]
+    first = _current()
+    todo = [] if first is None else [first]
     while todo:
         node = todo.pop()
-        if node is None or (key := _named(node)) in known or hasattr(node, "variable"):
+        key = _named(node)
+        if key in known or key.number == _OF_LEAVES:
             continue
-        found = [(to, at) for to, at in node.next_functions if _is_run(to)]
-        known[key] = tuple(_edge(to, at) for to, at in found)
-        todo += [to for to, _ in found]
+        edges = [(to, at) for to, at in node.next_functions if to is not None and _is_run(to)]
+        known[key] = tuple(_edge(to, at) for to, at in edges)
+        todo += [to for to, _ in edges]
 
 
-def _is_run(node: Any) -> bool:
+def _is_run(node: torch.autograd.graph.Node) -> bool:
     """Tell whether gradients can be handed to a node: torch puts one there that would raise."""
-    return node is not None and node.name() != "torch::autograd::Error"
+    return node.name() != "torch::autograd::Error"
 
 
-def _named(node: Any) -> Running:
+def _named(node: torch.autograd.graph.Node) -> Running:
     return Running(node.name(), int(running_names.NODE_SEQUENCE_NR.of(node)()))
 
 
-def _edge(to: Any, at: int) -> Edge:
-    variable = getattr(to, "variable", None)
-    if variable is None:
-        return Edge(_named(to), at)
-    return Edge(_named(to), at, id(variable), tuple(str(size) for size in variable.shape))
+def _edge(to: torch.autograd.graph.Node, at: int) -> Edge:
+    named = _named(to)
+    return Edge(named, at, to if named.number == _OF_LEAVES else None)
 
 
 def last_number() -> int:

@@ -47,7 +47,7 @@ def _of_one(births: Births, sums: list[str], made_with: MadeWith) -> Iterator[tu
     shapes = {_shape(births[name], 0) for name in sums}
     edges = birth.edges.get(birth.running, ())
     values = [None if e.leaf else made_with(replace(birth, running=e.to)) for e in edges]
-    given = [_given(births, e, value) for e, value in zip(edges, values, strict=True)]
+    given = [_shape(births.get(v or ""), e.input) for e, v in zip(edges, values, strict=True)]
     fitting = [at for at in range(len(edges)) if given[at] is None or given[at] in shapes]
     again = [at for at in fitting if _was_handed(birth, edges[at]) or edges[at] in edges[:at]]
     chosen = next((each for each in (again, fitting) if len(each) == len(sums)), [])
@@ -63,13 +63,8 @@ def _was_handed(birth: Birth, edge: Edge) -> bool:
     return any(edge in edges for node, edges in birth.edges.items() if node.number > now)
 
 
-def _given(births: Births, edge: Edge, value: str | None) -> tuple[str, ...] | None:
-    """Return the shape of the gradient that an edge is handed; ``None`` where it is not known."""
-    return edge.shape if value is None else _shape(births[value], edge.input)
-
-
-def _shape(birth: Birth, output: int) -> tuple[str, ...] | None:
-    tensors = fx.tensors(birth.meta)
+def _shape(birth: Birth | None, output: int) -> tuple[str, ...] | None:
+    tensors = () if birth is None else fx.tensors(birth.meta)
     if not tensors:
         return None
     tensor = tensors[output] if output < len(tensors) else tensors[0]
