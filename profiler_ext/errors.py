@@ -60,6 +60,12 @@ class ReaderGoneError(OutputError):
     slug = "reader_gone"
 
 
+class OwnFaultError(ProfilerExtError):
+    """Something of this package failed; the program and what was recorded are not affected."""
+
+    slug = "own_fault"
+
+
 class CoverageError(ProfilerExtError):
     """Coverage is below what was asserted."""
 

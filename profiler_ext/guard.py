@@ -248,7 +248,7 @@ class Guard:
 
     def note(self, hook: str, error: BaseException, subject: Any = None) -> None:
         """Keep a failure for the compile in force, and warn of the first."""
-        failure = Failure(hook, _detail(error), self._scope(), _reference(subject))
+        failure = Failure(hook, failure_detail(error), self._scope(), _reference(subject))
         self._failures.append(failure)
         self.is_out = len(self._failures) >= _MOST_FAILURES
         if len(self._failures) == 1:
@@ -285,7 +285,7 @@ def _reference(subject: Any) -> Callable[[], Any]:
     return _nobody
 
 
-def _detail(error: BaseException) -> str:
+def failure_detail(error: BaseException) -> str:
     """Say what failed and where, in one short line."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     text = str(error).partition("\n")[0][:200]

@@ -7,7 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from profiler_ext.errors import OutputError, UsageError
+from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
+from profiler_ext.guard import failure_detail
 from profiler_ext.session import FILE_NAME, Session, export_as
 
 
@@ -37,7 +38,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
 
 
 def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
-    """Write a session, its Perfetto trace, its tables and its report.
+    """Write a session, its Perfetto trace, its tables and its report, each whatever fails of it.
 
     Args:
         session: what to write.
@@ -46,18 +47,30 @@ def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
 
     Raises:
         OutputError: Something cannot be written; the message says where the session is.
+        OwnFaultError: Something of ours failed; the session is in the folder.
     """
     try:
         session.save(folder)  # first: from it all else can be made again
     except OutputError as error:
         raise OutputError(f"{error}; {_kept(session)}" if keep else str(error)) from error
-    try:
-        export_as(session, "perfetto", folder / "trace.pftrace")
-        export_as(session, "csv", folder)
-        export_as(session, "html", folder / "report.html")
-    except OutputError as error:
+    wanted = {"perfetto": folder / "trace.pftrace", "csv": folder, "html": folder / "report.html"}
+    tried = [_failure(session, format, path) for format, path in wanted.items()]
+    if failed := [error for error in tried if error is not None]:
+        is_fault = any(isinstance(error, OwnFaultError) for error in failed)
         remedy = "`profiler-ext export` writes the rest from it"
-        raise OutputError(f"{error}; the session itself is in {folder}: {remedy}") from error
+        told = f"{'; '.join(map(str, failed))}; the session itself is in {folder}: {remedy}"
+        raise (OwnFaultError if is_fault else OutputError)(told)
+
+
+def _failure(session: Session, format: str, path: Path) -> ProfilerExtError | None:
+    """Write a session in a format; return why it could not be."""
+    try:
+        export_as(session, format, path)
+    except OutputError as error:
+        return error
+    except Exception as error:
+        return OwnFaultError(f"{path.name} could not be made ({failure_detail(error)})")
+    return None
 
 
 def _kept(session: Session) -> str:

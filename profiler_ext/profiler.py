@@ -39,6 +39,10 @@ LATE = (
 )
 
 
+RECORDING = "recording"
+"""The hook that makes a session of what was recorded."""
+
+
 class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands in for)
     """Profile a training step and lead its device time back to the model.
 
@@ -82,8 +86,8 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
         weakref.finalize(self, _remove_folder, self._folder, os.getpid())
         torch_options.setdefault("experimental_config", process.all_threads_config())
-        kept = _guard().callback("recording", self._keep_session)
-        super().__init__(on_trace_ready=kept, **torch_options)
+        kept = _guard().callback(RECORDING, self._keep_session)
+        super().__init__(_guard(), on_trace_ready=kept, **torch_options)
         profilers.mark_steps(self)
 
     @property

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerAction
 
 from profiler_ext.answers import is_answer
 from profiler_ext.capture.hooks.installing import Capture
-from profiler_ext.profiler import profile
+from profiler_ext.profiler import RECORDING, profile
 from profiler_ext.session import Session
 from profiler_ext.stepping import StepEnds
 from profiler_ext.torch_compat import profilers
@@ -94,6 +94,7 @@ class Recorder:
         self.session: Session | None = None
         self.failure: Exception | None = None
         self.window = window
+        self._capture = capture
         self._keep = keep
         self._on_step = on_step
         self._part: Session | None = None
@@ -107,6 +108,14 @@ class Recorder:
     def is_in_child(self) -> bool:
         """Whether this process was forked from the one that records."""
         return os.getpid() != self._process
+
+    @property
+    def lost(self) -> str | None:
+        """What of ours failed, so that there is no session of what was recorded."""
+        if self.session is not None:
+            return None
+        failures = (f for f in self._capture.guard.failures if f.hook == RECORDING)
+        return next((failure.detail for failure in failures), None)
 
     @property
     def has_something(self) -> bool:

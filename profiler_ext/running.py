@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from profiler_ext.ending_signals import EndingSignals
 from profiler_ext.errors import OutputError, ProfilerExtError, UsageError
+from profiler_ext.guard import failure_detail
 from profiler_ext.output import check_folder, write_all
 from profiler_ext.program import INTERRUPTED, Ending, Program, run_program
 from profiler_ext.progress import Progress
@@ -134,6 +135,13 @@ class _Run:
         self._progress.say("compile and warm-up")
         atexit.register(self._finish, Ending(0))
         ending = run_program(self._request.program)
+        try:
+            return self._ended(ending)
+        except Exception as error:
+            self._tell(Outcome(ending, None, self._folder, (_own_fault(failure_detail(error)),)))
+            return ending
+
+    def _ended(self, ending: Ending) -> Ending:
         if self._recorder.is_in_child or _threads_go_on():
             return ending
         atexit.unregister(self._finish)
@@ -158,8 +166,9 @@ class _Run:
     def _outcome(self, ending: Ending) -> Outcome:
         steps, session = self._recorder.ends.count, self._recorder.session
         folder = _of_rank(self._request.folder)
-        if ending.code == 0 and self._recorder.failure is not None:
-            return Outcome(Ending(NOT_KEPT), None, folder, self._failed())
+        if ending.code == 0 and (failed := self._failed()):
+            code = NOT_KEPT if isinstance(self._recorder.failure, ProfilerExtError) else 0
+            return Outcome(Ending(code), None, folder, failed)
         if ending.code:
             kept = _failed_script(ending, session, steps)
             return Outcome(ending, session, folder, (kept, *self._failed()))
@@ -168,15 +177,11 @@ class _Run:
         return Outcome(Ending(code), session, folder, remarks)
 
     def _failed(self) -> tuple[str, ...]:
-        error = self._recorder.failure
+        error, lost = self._recorder.failure, self._recorder.lost
         if error is None:
-            return ()
-        if isinstance(error, ProfilerExtError):
-            return (str(error),)
-        return (
-            f"the session could not be made ({type(error).__name__}: {error}); the script was not "
-            "affected; please report it",
-        )
+            return () if lost is None else (_own_fault(lost),)
+        is_told = isinstance(error, ProfilerExtError)
+        return (str(error) if is_told else _own_fault(failure_detail(error)),)
 
     def _step_ended(self) -> None:
         self._watch_signals()
@@ -197,9 +202,7 @@ class _Run:
         self._tell(Outcome(Ending(0), None, self._folder, (remark, *self._failed())))
 
     def _write(self, session: Session) -> None:
-        self._progress.say("joining launches with lines")
-        _ = session.analysis
-        self._progress.say("writing files")
+        self._progress.say("joining launches with lines, writing files")
         write_all(session, self._folder)
         self._progress.done()
 
@@ -222,6 +225,12 @@ def output_folder(request: Request) -> Path:
 def _of_rank(folder: Path) -> Path:
     ranked = os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1")
     return folder / f"rank_{os.environ.get('RANK', '0')}" if ranked else folder
+
+
+def _own_fault(detail: str) -> str:
+    return (
+        f"the session could not be made ({detail}); the script was not affected; please report it"
+    )
 
 
 def _threads_go_on() -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch.profiler
 
+from profiler_ext.guard import Guard
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import USE, leave_to_parent
 from profiler_ext.undisturbed import undisturbed
@@ -26,8 +27,9 @@ class TakesTurns(torch.profiler.profile):
         was_ended: another profiler ends it now.
     """
 
-    def __init__(self, **torch_options: Any) -> None:
-        """Take what ``torch.profiler.profile`` takes."""
+    def __init__(self, guard: Guard, **torch_options: Any) -> None:
+        """Take what keeps failures from the program, and what ``torch.profiler.profile`` takes."""
+        self._guard = guard
         self.is_prepared = self.is_recording = self.has_trace = self.was_ended = False
         self._process = os.getpid()
         super().__init__(**torch_options)
@@ -42,8 +44,8 @@ class TakesTurns(torch.profiler.profile):
         """Begin, as the schedule says."""
         with undisturbed():
             _STARTED.add(self)
-            USE.listen(self.step_aside)
-            self.begin_to_watch()
+            self._guard.run("turns", USE.listen, self.step_aside, self._guard)
+            self._guard.run("called modules", self.begin_to_watch)
             super().start()
 
     def stop(self) -> None:
@@ -106,8 +108,8 @@ class TakesTurns(torch.profiler.profile):
 
     def _leave(self) -> None:
         _STARTED.discard(self)
-        USE.forget(self.step_aside)
-        self.end_to_watch()
+        self._guard.run("turns", USE.forget, self.step_aside)
+        self._guard.run("called modules", self.end_to_watch)
 
     def leave_to_parent(self) -> None:
         """Take part no more: this is a forked child's copy, and the recording is its parent's."""

@@ -12,6 +12,7 @@ from profiler_ext.cli import annotate, attach, cache, doctor, export, merge, rep
 from profiler_ext.cli.choices import FAILED, READER_GONE
 from profiler_ext.cli.printing import tell, tell_usage, write
 from profiler_ext.errors import ProfilerExtError, ReaderGoneError
+from profiler_ext.guard import failure_detail
 from profiler_ext.printable import printable_lines
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except UnicodeDecodeError as error:
         tell(f"cannot go on: text is read as {error.encoding} here ({error}); set PYTHONUTF8=1")
+        return FAILED
+    except Exception as error:
+        tell(f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it")
         return FAILED
     return code
 

@@ -10,19 +10,21 @@ Source: ``torch/autograd/profiler.py``: ``profile`` and ``emit_nvtx`` call ``_pr
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import RLock, get_ident
-from typing import Any
 
+from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import running_names
 from profiler_ext.torch_compat.private import Member
 
+from profiler_ext.torch_compat.patches import Hook, Point, installed
+from profiler_ext.torch_compat.private import Member
+
+_BEGINS = (running_names.PREPARE_PROFILER, running_names.ENABLE_PROFILER)
 _ENDS = running_names.DISABLE_PROFILER
-_HEARD = (running_names.PREPARE_PROFILER, running_names.ENABLE_PROFILER, _ENDS)
 
 
 class ProfilerUse:
@@ -35,7 +37,8 @@ class ProfilerUse:
     def __init__(self) -> None:
         """Hear nothing yet."""
         self._listeners: list[Callable[[], None]] = []
-        self._originals: dict[Member, Callable[..., Any]] = {}
+        self._is_heard = False
+        self._hooks = ExitStack()
         self._own: set[int] = set()
         self._by_others = self.by_us = False
         self._lock = RLock()
@@ -62,66 +65,61 @@ class ProfilerUse:
             if not nested:
                 self._own.discard(thread)
 
-    def listen(self, on_others: Callable[[], None]) -> None:
+    def listen(self, on_others: Callable[[], None], guard: Guard) -> None:
         """Be told before someone else begins.
 
         Args:
             on_others: called at each beginning, until :meth:`forget`.
+            guard: keeps failures from whoever begins.
         """
         with self._lock:
             self._listeners.append(on_others)
-            if not self._originals:
-                self._install()
+            if not self._is_heard:
+                self._by_others, self._is_heard = enabled_here(), True
+                self._hooks.enter_context(installed(self._observations(), guard))
 
     def forget(self, on_others: Callable[[], None]) -> None:
         """Be told no more; the last one leaves torch as it was found."""
         with self._lock:
             if on_others in self._listeners:
                 self._listeners.remove(on_others)
-            if not self._listeners and not self._by_others:
-                self._remove()
+            self._leave_unheard()
 
-    def _install(self) -> None:
+    def _observations(self) -> list[Hook]:
         """Hear it all, or nothing in a torch that lacks a name."""
-        self._by_others = enabled_here()
-        for name in () if private.lacking(_HEARD) else _HEARD:
-            self._originals[name] = original = name.get()
-            name.set(self._heard(original, ends=name is _ENDS))
+        if private.lacking((*_BEGINS, _ENDS)):
+            return []
+        return [*((_point(name), self._begins) for name in _BEGINS), (_point(_ENDS), self._ends)]
 
-    def _remove(self) -> None:
-        for name, original in self._originals.items():
-            if getattr(name.get(), "__wrapped__", None) is original:
-                name.set(original)
-        self._originals.clear()
+    def _leave_unheard(self) -> None:
+        if not self._listeners and not self._by_others:
+            self._is_heard = False
+            self._hooks.close()
 
-    def _heard(self, original: Callable[..., Any], *, ends: bool) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def heard(*args: Any, **kwargs: Any) -> Any:
-            if get_ident() in self._own:
-                return original(*args, **kwargs)
-            if ends:
-                return self._end(original, *args, **kwargs)
-            return self._begin(original, *args, **kwargs)
-
-        return heard
-
-    def _begin(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _begins(self, call: Observed) -> Observation:
+        if get_ident() in self._own:
+            return
         for tell in tuple(self._listeners):
             tell()
         before, self._by_others = self._by_others, True
         try:
-            return original(*args, **kwargs)
-        except BaseException:
-            self._by_others = before
-            raise
+            yield
+        finally:
+            if call.error is not None:
+                self._by_others = before
 
-    def _end(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _ends(self, _: Observed) -> Observation:
+        if get_ident() in self._own:
+            return
         try:
-            return original(*args, **kwargs)
+            yield
         finally:
             self._by_others = False
-            if not self._listeners:
-                self._remove()
+            self._leave_unheard()
+
+
+def _point(name: Member) -> Point:
+    return Point(name.module, name.path, name.takes, name.serves)
 
 
 USE = ProfilerUse()
@@ -144,7 +142,7 @@ def leave_to_parent() -> None:
     if running_names.PROFILER_ENABLED.is_there():
         running_names.PROFILER_ENABLED.set(False)
     _hear_operators(False)
-    USE.listen(_hear_again)
+    USE.listen(_hear_again, Guard())
     _leave_without_kineto()
 
 
