@@ -1,0 +1,77 @@
+"""Graphs of which capture lost what it knew: their calls are gaps, and lead nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_ext.attribution import attribute
+from profiler_ext.kineto.names import call_mark
+from profiler_ext.records import Gap, GapReason, GraphInstance
+from tests.attribution.graphs import extern, graph, node, triton
+from tests.attribution.reading import assert_conserves, rows
+from tests.attribution.timeline import Timeline
+
+WHY = Gap(GapReason.CAPTURE_FAILED, "hook: why")
+SOUND = graph((node("mm", 10), node("add", 20)), (extern("mm", "mm"), triton("triton_add", "add")))
+
+
+def failed(**changes: object) -> GraphInstance:
+    bare = replace(SOUND, provenance=None, nodes=(), line_evidence=(), gaps=(WHY,))
+    return replace(bare, **changes)
+
+
+def called(region: str, mark: str | None = None, key: str | None = "fkey") -> Timeline:
+    """Write a call of the graph, marked or not."""
+    timeline = Timeline()
+    with timeline.range(f"Torch-Compiled Region: {region}"):
+        _call(timeline, mark, key)
+    return timeline
+
+
+def _call(timeline: Timeline, mark: str | None, key: str | None) -> None:
+    if mark is not None:
+        with timeline.range(mark):
+            _call(timeline, None, key)
+        return
+    with timeline.annotation(f"## Call CompiledFxGraph {key} ##"):
+        timeline.op("aten::mm", "gemm")
+        timeline.triton("triton_add")
+
+
+def gaps(timeline: Timeline, *graphs: GraphInstance) -> list[str]:
+    analysis = attribute(timeline.recording(*graphs))
+    assert_conserves(analysis)
+    return [gap for (gap,) in rows(analysis, "gap")]
+
+
+LOST = [GapReason.CAPTURE_FAILED] * 2
+
+
+def test_a_call_of_a_failed_graph_is_a_gap_and_a_note_says_what_to_do():
+    timeline = called("0/0")
+    assert gaps(timeline, failed()) == LOST
+    (note,) = attribute(timeline.recording(failed())).notes
+    assert note.startswith("2 launches (")
+    assert "a hook of capture lost what it knew" in note
+
+
+def test_an_equal_graph_of_another_region_does_not_stand_in_for_it():
+    assert gaps(called("0/0"), failed(), replace(SOUND, index=1, compile_id="1/0")) == LOST
+
+
+def test_an_equal_graph_of_another_region_keeps_its_own_calls():
+    other = replace(SOUND, index=1, compile_id="1/0")
+    assert gaps(called("1/0"), failed(), other) == ["", ""]
+
+
+def test_a_mark_tells_the_sound_graph_of_a_region_from_the_failed_one():
+    graphs = (failed(), replace(SOUND, index=1))
+    assert gaps(called("0/0", call_mark(0)), *graphs) == LOST
+    assert gaps(called("0/0", call_mark(1)), *graphs) == ["", ""]
+    assert gaps(called("0/0"), *graphs) == LOST
+
+
+def test_a_graph_without_key_or_region_may_be_any_of_its_like():
+    assert gaps(called("0/0", key=None), failed(key=None)) == LOST
+    assert gaps(called("0/0"), failed(compile_id=None)) == LOST
+    assert gaps(called("0/0"), failed(key=None, compile_id=None), SOUND) == ["", ""]
