@@ -2,6 +2,8 @@
 # make test    everything that CI checks: lint, types, tests
 # make test-torch TORCH=2.14.1    the tests on another torch, in .venv-torch-2.14.1, which is made
 #              first (5 GB with the CUDA libraries that PyPI's torch needs) and is yours to remove
+# make faults [FAULTS="plain --only hooks"]    plant a failure in each function of ours that runs
+#              while a script trains, and see what it costs: hours for all of it, so choose
 # make lint    ruff and mypy alone
 # make fuzz [MINUTES=30] [SEED=0]    read mutations of the recorded sessions for so long; every
 #              one must be read or refused in a sentence
@@ -41,7 +43,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch lint fuzz gpu-check gpu-record programs clean
+.PHONY: demo test test-torch faults fuzz programs lint gpu-check gpu-record clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -59,6 +61,9 @@ test-torch:
 	$(TORCH_VENV)/bin/python -m pip install --quiet torch==$(TORCH) --editable '.[dev]'
 	$(TORCH_VENV)/bin/python -m pytest; status=$$?; \
 	echo "when you are done with this torch:  rm -rf $(TORCH_VENV)"; exit $$status
+
+faults: $(TEST_READY)
+	$(RUN) -W ignore -m tests.faults $(FAULTS)
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

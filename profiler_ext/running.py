@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext.ending_signals import EndingSignals
-from profiler_ext.errors import OutputError, ProfilerExtError, UsageError
+from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
 from profiler_ext.guard import failure_detail
 from profiler_ext.output import check_folder, write_all
 from profiler_ext.program import INTERRUPTED, Ending, Program, run_program
@@ -167,7 +167,7 @@ class _Run:
         steps, session = self._recorder.ends.count, self._recorder.session
         folder = _of_rank(self._request.folder)
         if ending.code == 0 and (failed := self._failed()):
-            code = NOT_KEPT if isinstance(self._recorder.failure, ProfilerExtError) else 0
+            code = 0 if self._is_own_fault() else NOT_KEPT
             return Outcome(Ending(code), None, folder, failed)
         if ending.code:
             kept = _failed_script(ending, session, steps)
@@ -175,6 +175,10 @@ class _Run:
         code = 0 if steps else NEVER_STEPPED
         remarks = _remarks(self._request, session, steps, self._recorder.window.was_moved)
         return Outcome(Ending(code), session, folder, remarks)
+
+    def _is_own_fault(self) -> bool:
+        error = self._recorder.failure
+        return isinstance(error, OwnFaultError) or not isinstance(error, ProfilerExtError)
 
     def _failed(self) -> tuple[str, ...]:
         error, lost = self._recorder.failure, self._recorder.lost

@@ -18,8 +18,6 @@ from threading import RLock, get_ident
 from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import running_names
-from profiler_ext.torch_compat.private import Member
-
 from profiler_ext.torch_compat.patches import Hook, Point, installed
 from profiler_ext.torch_compat.private import Member
 
