@@ -22,6 +22,7 @@ from profiler_ext.guard import failure_detail
 from profiler_ext.output import check_folder, write_all
 from profiler_ext.program import INTERRUPTED, Ending, Program, run_program
 from profiler_ext.progress import Progress
+from profiler_ext.remarks import failed_script, kept, own_fault, remarks
 from profiler_ext.session import Session
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class _Run:
         try:
             return self._ended(ending)
         except Exception as error:
-            self._tell(Outcome(ending, None, self._folder, (_own_fault(failure_detail(error)),)))
+            self._tell(Outcome(ending, None, self._folder, (own_fault(failure_detail(error)),)))
             return ending
 
     def _ended(self, ending: Ending) -> Ending:
@@ -170,11 +171,17 @@ class _Run:
             code = 0 if self._is_own_fault() else NOT_KEPT
             return Outcome(Ending(code), None, folder, failed)
         if ending.code:
-            kept = _failed_script(ending, session, steps)
-            return Outcome(ending, session, folder, (kept, *self._failed()))
+            said = (failed_script(ending.code, session, steps), *self._failed())
+            return Outcome(ending, session, folder, said)
         code = 0 if steps else NEVER_STEPPED
-        remarks = _remarks(self._request, session, steps, self._recorder.window.was_moved)
-        return Outcome(Ending(code), session, folder, remarks)
+        said = remarks(
+            session,
+            steps,
+            skip=self._request.skip,
+            asked=self._request.steps,
+            was_moved=self._recorder.window.was_moved,
+        )
+        return Outcome(Ending(code), session, folder, said)
 
     def _is_own_fault(self) -> bool:
         error = self._recorder.failure
@@ -183,9 +190,9 @@ class _Run:
     def _failed(self) -> tuple[str, ...]:
         error, lost = self._recorder.failure, self._recorder.lost
         if error is None:
-            return () if lost is None else (_own_fault(lost),)
+            return () if lost is None else (own_fault(lost),)
         is_told = isinstance(error, ProfilerExtError)
-        return (str(error) if is_told else _own_fault(failure_detail(error)),)
+        return (str(error) if is_told else own_fault(failure_detail(error)),)
 
     def _step_ended(self) -> None:
         self._watch_signals()
@@ -201,8 +208,8 @@ class _Run:
         """Keep what was recorded, though the process is about to end."""
         self._recorder.stop()
         self._progress.done()
-        kept = "nothing was recorded" if self._recorder.session is None else _KEPT
-        remark = f"the script was ended by {signal} after {self._recorder.ends.count} steps; {kept}"
+        steps, saved = self._recorder.ends.count, kept(self._recorder.session)
+        remark = f"the script was ended by {signal} after {steps} steps; {saved}"
         self._tell(Outcome(Ending(0), None, self._folder, (remark, *self._failed())))
 
     def _write(self, session: Session) -> None:
@@ -231,12 +238,6 @@ def _of_rank(folder: Path) -> Path:
     return folder / f"rank_{os.environ.get('RANK', '0')}" if ranked else folder
 
 
-def _own_fault(detail: str) -> str:
-    return (
-        f"the session could not be made ({detail}); the script was not affected; please report it"
-    )
-
-
 def _threads_go_on() -> bool:
     """Whether Python will wait for a thread of the script's before it ends."""
     others = (each for each in threading.enumerate() if each is not threading.main_thread())
@@ -262,45 +263,3 @@ def _user_roots(program: Program) -> tuple[str, ...]:
 def _folder_of(program: Program) -> str:
     place = Path(program.target).resolve()
     return str(place if program.holds_main else place.parent)
-
-
-_KEPT = "what was recorded until then is kept"
-
-
-def _failed_script(ending: Ending, session: Session | None, steps: int) -> str:
-    kept = "nothing was recorded" if session is None else _KEPT
-    return f"the script ended with exit code {ending.code} after {steps} steps; {kept}"
-
-
-def _remarks(
-    request: Request, session: Session | None, steps: int, was_moved: bool
-) -> tuple[str, ...]:
-    if steps == 0:
-        return (
-            "the script never stepped: no optimizer's step() and no prof.step() was seen; "
-            "for a script that does not train, record it whole with --skip 0",
-        )
-    if was_moved:
-        return (_moved(session),)
-    if session is None:
-        return (
-            f"the script ended after {steps} steps, before the {request.skip} skipped were over; "
-            f"use --skip {max(steps - request.steps, 0)}",
-        )
-    if steps < request.skip + request.steps:
-        return (
-            f"the script ended after {steps} steps: {max(steps - request.skip, 0)} of the "
-            f"{request.steps} asked were recorded whole; use a smaller --skip",
-        )
-    if not session.recording.graphs:
-        return ("the script compiled nothing, so every launch is eager: use torch.compile",)
-    return ()
-
-
-def _moved(session: Session | None) -> str:
-    numbers = [step.number for step in session.analysis.steps] if session is not None else []
-    recorded = ", ".join(map(str, numbers)) or "none"
-    return (
-        "the script has a profiler of its own on in the asked steps, and torch's serves one at a "
-        f"time; the steps recorded are {recorded}: choose others with --skip and --steps"
-    )

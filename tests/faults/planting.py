@@ -23,6 +23,7 @@ from pathlib import Path
 PACKAGE = "profiler_ext"
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / folder) for folder in (PACKAGE, "exporters"))
+_GUARD = str(_ROOT / PACKAGE / "guard.py")
 _BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<string>"}
 THE_DOOR = frozenset(
     f"profiler_ext.guard:{name}"
@@ -48,7 +49,7 @@ class Planted:
         call: the number of the call that raises, from 1.
         is_armed: failures are raised and calls counted.
         calls: how often each function was called.
-        entered: what was called by others than the package: by torch, by Python, by the script.
+        entered: what torch, Python or the script called with no guard in between.
         fired: the function has raised.
     """
 
@@ -74,11 +75,20 @@ class Planted:
         caller = sys._getframe(3)
         while caller.f_back is not None and caller.f_code.co_filename in _BETWEEN:
             caller = caller.f_back
-        if not caller.f_code.co_filename.startswith(_OWN):
+        if not caller.f_code.co_filename.startswith(_OWN) and _is_past_the_door(caller):
             self.entered.add(function)
 
 
 PLANTED = Planted()
+
+
+def _is_past_the_door(frame: types.FrameType | None) -> bool:
+    """Tell whether no guard stands between a frame and the script, or the thread's beginning."""
+    while frame is not None and frame.f_code.co_filename != _GUARD:
+        if frame.f_code.co_name in ("run_program", "main"):
+            return frame.f_code.co_name == "run_program"
+        frame = frame.f_back
+    return frame is None
 
 
 class _Heads(ast.NodeTransformer):
