@@ -1,4 +1,4 @@
-"""Owns what ``profiler-ext run`` says of a run beside its report: what is missing, and the remedy."""
+"""Owns what ``profiler-ext run`` says of a run beside its report: what is missing, what helps."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ ALLOWED = {
     "recorder": "answers capture profiler session stepping torch_compat undisturbed",
     "attaching": "attribution errors kineto paths records store",
     "output": "errors guard session",
-    "running": "ending_signals errors guard output program progress recorder remarks session switch",
+    "running": "ending_signals errors guard output program progress recorder remarks session "
+    "switch",
     "remarks": "session",
     "doctor": "torch_compat",
     "joint_table": "attribution capture errors exporters paths records torch_compat",
