@@ -45,10 +45,6 @@ def _which_ran(call: GraphCall) -> tuple[object, ...]:
     return call.graph, call.key, call.compile_id, call.context.is_backward
 
 
-def _what_ran(call: GraphCall) -> tuple[object, ...]:
-    return *_which_ran(call), call.units
-
-
 def ran_at_sites(call: GraphCall, matches: Sequence[Match]) -> dict[int, _Names]:
     """Return the names of what each call site launched in a call, in order."""
     found: dict[int, _Names] = {}
@@ -80,9 +76,10 @@ class Aligner:
         self._known: dict[object, tuple[Match, ...]] = {}
         self._families = families_of(graphs)
         self._kernels: dict[object, dict[int, _Names | None]] = {}
-        replays = [call for call in calls if call.is_replay]
-        self._ran = Counter(map(_what_ran, replays))
-        self._replays = Counter(map(_which_ran, replays))
+        self._numbers = {units: at for at, units in enumerate({call.units for call in calls})}
+        replays = [(_which_ran(call), call.units) for call in calls if call.is_replay]
+        self._ran = Counter((*which, self._numbers[units]) for which, units in replays)
+        self._replays = Counter(which for which, _ in replays)
         self._alike: dict[tuple[int, ...], bool] = {}
         self.regions = Regions(graphs)
 
@@ -94,14 +91,16 @@ class Aligner:
             call: the call.
             chose_anew: its libraries may run something else than was learnt.
         """
-        same, every = self._ran[_what_ran(call)], self._replays[_which_ran(call)]
+        units = self._numbers[call.units]
+        which = _which_ran(call)
+        same, every = self._ran[*which, units], self._replays[which]
         learnt = replace(
             self.learnt(graph),
             chose_anew=chose_anew or same > 1,
             is_contradicted=chose_anew or same == 1 < every,
             families=self._families,
         )
-        key = (graph, call.units, tuple(sorted(learnt.kernels.items())), chose_anew)
+        key = (graph, units, tuple(sorted(learnt.kernels.items())), chose_anew)
         if key not in self._known:
             self._known[key] = align(self.sites(graph), call.units, learnt)
         return self._known[key]
