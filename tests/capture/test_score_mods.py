@@ -26,7 +26,13 @@ def several_lines(score, k, bias):
     return near + bias[k] * 1.75
 
 
+def with_operators(score, q, k):
+    distance = (q - k) / 16
+    return torch.tanh(score / 20) * distance
+
+
 def attend(x, bias):
+    x = flex_attention(x, x, x, score_mod=lambda s, b, h, q, k: with_operators(s, q, k))
     a = flex_attention(x, x, x, score_mod=lambda s, b, h, q, k: several_lines(s, k, bias))
     return a + flex_attention(x, x, x, score_mod=lambda s, b, h, q, k: s * 1.5 + bias[k])
 
@@ -60,7 +66,15 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
 def test_each_node_has_the_line_of_the_score_mod_that_it_stands_on(lines):
     near, after = "near = score * 1.25", "return near + bias[k] * 1.75"
     own = {"mul": near, "index": after, "mul_1": after, "add": after}
-    for graph in ("flex_attention/sdpa_score0", "flex_attention_backward_1/fw_graph1"):
+    for graph in ("flex_attention_1/sdpa_score1", "flex_attention_backward_1/fw_graph1"):
         assert {name: lines[f"{graph}/{name}"] for name in own} == own
-    derived = {name: line for name, line in lines.items() if "joint_graph" in name}
+    ours = ("joint_graph0/", "joint_graph1/")
+    derived = {n: line for n, line in lines.items() if any(graph in n for graph in ours)}
     assert [line and "s * 1.5 + bias[k]" in line for line in derived.values()] == [True, None]
+
+
+def test_an_operator_of_pythons_is_known_by_the_op_that_it_is_traced_to(lines):
+    distance, after = "distance = (q - k) / 16", "return torch.tanh(score / 20) * distance"
+    own = {"sub": distance, "div": distance, "div_1": after, "tanh": after, "mul": after}
+    for graph in ("flex_attention/sdpa_score0", "flex_attention_backward_2/fw_graph2"):
+        assert {name: lines[f"{graph}/{name}"] for name in own} == own

@@ -179,6 +179,15 @@ FACTS = {
         ),
     ),
     "fp8": (Fact("aten._scaled_mm.default", "forward", ("torch._scaled_mm(quantised",)),),
+    "compiled_in_op": tuple(
+        Fact(
+            "aten._scaled_mm.default",
+            phase,
+            tuple(f"{out} = torch._scaled_mm(" for out in outs),
+            tuple(f"{at}.{linear}" for at in range(2) for linear in ("up", "down")),
+        )
+        for phase, outs in (("forward", ("out",)), ("backward", ("grad_x", "grad_w")))
+    ),
     "checkpoint": (
         Fact("aten.gelu.default", "recompute", (_GELU,), _each(2, "blocks.{}.mlp")),
         Fact(_SDPA, "recompute", ("F.scaled_dot_product_attention(q, k, v",)),

@@ -129,10 +129,22 @@ def _inlined(
 def _traced_name(node: torch.fx.Node) -> str:
     """The name of the operator that a node of a carried graph is traced to.
 
-    Source: ``torch/_dynamo/_trace_wrapped_higher_order_op.py``, ``TransformGetItemToIndex``.
+    Source: ``torch/_dynamo/_trace_wrapped_higher_order_op.py``, ``TransformGetItemToIndex``; an
+    operator of Python's has another name than the ATen op.
     """
-    name = fx.op_name(node)
-    return "index" if name == "getitem" else name
+    name = fx.op_name(node).strip("_")
+    return _TRACED_NAMES.get(name, name)
+
+
+_TRACED_NAMES = {
+    "getitem": "index",
+    "truediv": "div",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "invert": "bitwise_not",
+    "mod": "remainder",
+}
 
 
 def _called_on(nodes: list[torch.fx.Node]) -> dict[tuple[str, ...], str]:

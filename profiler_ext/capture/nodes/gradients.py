@@ -41,10 +41,12 @@ class Gradients:
     Attributes:
         links: to the node whose op each of them differentiates.
         sources: what torch would say of them, had it known the link.
+        made: the node of each one that autograd made, as far as it is known.
     """
 
     links: Mapping[str, Link] = field(default_factory=dict)
     sources: Mapping[str, fx.Meta] = field(default_factory=dict)
+    made: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_gradients(births: Births) -> Gradients:
@@ -65,7 +67,7 @@ def find_gradients(births: Births) -> Gradients:
     links = {n: link for n, link in links.items() if n not in sums}
     values = dict(summed_values(births, sums, _Made(births).by))
     of_sums = {n: Link(value, ForwardEvidence.GRADIENT_SUM) for n, value in values.items()}
-    return Gradients(links | of_sums, {**sources, **_sources(births, of_sums, sums)})
+    return Gradients(links | of_sums, {**sources, **_sources(births, of_sums, sums)}, forward)
 
 
 def made_by(births: Births) -> dict[str, str]:

@@ -13,6 +13,7 @@ from profiler_ext.capture.nodes.bodies import Bodies, is_traced_again
 from profiler_ext.capture.nodes.gradients import asks, find_gradients
 from profiler_ext.capture.nodes.links import Link, find_links, is_forward
 from profiler_ext.capture.nodes.mutations import Mutations
+from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx, inputs, plausible
 from profiler_ext.torch_compat.names import fx_names
 
@@ -130,7 +131,7 @@ def describe_joint(
     return JointGraph(
         id=_digest(nodes),
         names=frozenset(node.name for node in nodes),
-        links={**links, **gradients.links},
+        links={**links, **_of_calls(nodes, links, gradients.made), **gradients.links},
         forward={name: meta for name, meta in metas.items() if is_forward(meta)},
         replaced=replaced,
         mutations=mutations or {},
@@ -143,6 +144,18 @@ def describe_joint(
             if node.name in metas
         },
     )
+
+
+def _of_calls(
+    nodes: Iterable[torch.fx.Node], links: Mapping[str, Link], made: Mapping[str, str]
+) -> dict[str, Link]:
+    """Lead the backward calls of higher-order ops that a line alone tells: it may be a loop's.
+
+    FlexAttention's call has no number of its forward's on torch 2.11.
+    """
+    told = {node.name for node in nodes if any(fx.nested(node))} & links.keys() & made.keys()
+    by_line = (name for name in told if links[name].evidence is ForwardEvidence.STACK)
+    return {name: Link(made[name], ForwardEvidence.AUTOGRAD_NODE) for name in by_line}
 
 
 def marks_of(graph: torch.fx.Graph) -> Marks:
