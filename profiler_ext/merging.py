@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution.clocks import Clock, set_clocks
 from profiler_ext.errors import CoverageError, UsageError
+from profiler_ext.kineto.source import is_folder
 from profiler_ext.records import Analysis, Trace
 from profiler_ext.session import FILE_NAME, Roots, Session, format_of
 from profiler_ext.session import load as load_one
@@ -194,7 +195,7 @@ def load(path: str | Path, roots: Roots = ()) -> Session | MergedSession:
 
 def rank_folders(folder: Path) -> list[Path]:
     """Return the folders of ranks in a folder, by rank."""
-    if not folder.is_dir():
+    if not is_folder(folder):
         return []
     found = {int(m[1]): p for p in folder.iterdir() if (m := _RANK_FOLDER.fullmatch(p.name))}
     return [found[rank] for rank in sorted(found)]

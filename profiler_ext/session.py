@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from profiler_ext.attribution import attribute
 from profiler_ext.errors import CoverageError, TraceError, UsageError
 from profiler_ext.kineto.recording import read_recording
+from profiler_ext.kineto.source import is_folder, shown
 from profiler_ext.records import Analysis, Recording
 from profiler_ext.tabled import Tabled
 
@@ -154,11 +155,11 @@ def load(path: str | Path, roots: Roots = ()) -> Session:
         TraceError: There is no readable trace.
     """
     place = Path(path)
-    if place.is_dir():
+    if is_folder(place):
         if not (place / FILE_NAME).is_file():
             raise TraceError(
-                f"{place} holds no {FILE_NAME}; give a folder that `profiler-ext run` wrote, "
-                "or a trace file"
+                f"{shown(place)} holds no {FILE_NAME}; give a folder that `profiler-ext run` "
+                "wrote, or a trace file"
             )
         place = place / FILE_NAME
     return Session(read_recording(place), roots=roots)

@@ -42,7 +42,7 @@ ALLOWED = {
     "renaming": "",
     "stepping": "capture guard records torch_compat",
     "tabled": "exporters",
-    "merging": "attribution errors exporters records session tabled",
+    "merging": "attribution errors exporters kineto records session tabled",
     "session": "attribution errors exporters kineto records tabled",
     "profiler": "capture errors exporters guard kineto paths records session switch tabled "
     "torch_compat turns undisturbed",

@@ -7,20 +7,21 @@ leads from any row to the launches it is fused into. Times are nanoseconds over 
 from __future__ import annotations
 
 import gzip
-import io
-import zlib
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from profiler_ext.errors import TraceError
+from profiler_ext.kineto import source
+from profiler_ext.kineto.checking import OverLimitError, check_amount
+from profiler_ext.kineto.limits import Limit
 
 SUFFIX = ".attribution.json.gz"
 FORMAT: Final = "profiler_ext.attribution"
 VERSION = 1
 
-_MOST_BYTES = 512 * 1024 * 1024
+_TOO_DEEP = "is nested too deep"
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -161,34 +162,25 @@ def read_checked(path: Path) -> bytes:
     Raises:
         TraceError: It cannot be read, is cut short, or is something else.
     """
-    text = _inflated(path)
+    text = source.unpacked(path, path.name, "export the session again")
     try:
-        version = msgspec.json.decode(text, type=_Version).version
-        if version > VERSION:
-            raise TraceError(
-                f"{path.name} was written by a newer profiler-ext (version {version}; this one "
-                f"reads up to {VERSION}); update profiler-ext to see it"
-            )
+        _check_version(path, text)
+        check_amount(text)
         msgspec.json.decode(text, type=Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(
             f"{path.name} is no attribution of profiler-ext ({error}); export the session again"
         ) from error
+    except (OverLimitError, RecursionError) as error:
+        told = error if isinstance(error, OverLimitError) else Limit.DEPTH.told(_TOO_DEEP)
+        raise TraceError(f"{path.name} {told}") from error
     return text
 
 
-def _inflated(path: Path) -> bytes:
-    try:
-        with gzip.open(io.BytesIO(path.read_bytes())) as file:
-            text = file.read(_MOST_BYTES + 1)
-    except EOFError as error:
+def _check_version(path: Path, text: bytes) -> None:
+    version = msgspec.json.decode(text, type=_Version).version
+    if version > VERSION:
         raise TraceError(
-            f"{path.name} is cut short; reload when it is written, or export the session again"
-        ) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(f"{path.name} is damaged gzip data; export the session again") from error
-    except OSError as error:
-        raise TraceError(f"cannot read {path.name}: {error.strerror}; export it again") from error
-    if len(text) > _MOST_BYTES:
-        raise TraceError(f"{path.name} inflates to over {_MOST_BYTES} bytes; it is not shown")
-    return text
+            f"{path.name} was written by a newer profiler-ext (version {version}; this one "
+            f"reads up to {VERSION}); update profiler-ext to see it"
+        )

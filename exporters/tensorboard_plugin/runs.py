@@ -24,9 +24,10 @@ def runs_in(log_dir: Path) -> dict[str, Path]:
 
 def _files(log_dir: Path) -> Iterator[Path]:
     for folder, _, names in os.walk(log_dir):
-        for name in names:
-            if name.endswith(SUFFIX) and not name.startswith("."):
-                yield Path(folder) / name
+        for path in (Path(folder) / name for name in names):
+            # Whoever reads what is no file, as a pipe, may wait for ever.
+            if path.name.endswith(SUFFIX) and not path.name.startswith(".") and path.is_file():
+                yield path
 
 
 def _name(log_dir: Path, path: Path) -> str:

@@ -232,10 +232,9 @@ def _masked(values: Sequence[_Id]) -> MaskedInts:
 
 def _integer(value: _Id) -> int | None:
     """Return what fits a column; unsigned 64-bit -1 and words mean that there is no id."""
-    if isinstance(value, str) and _NUMBER.fullmatch(value) is None:
+    if value is None or (isinstance(value, str) and _NUMBER.fullmatch(value) is None):
         return None
-    number = None if value is None else int(value)
-    return number if number in _INT64 else None
+    return number if (number := int(value)) in _INT64 else None
 
 
 def _nanoseconds(key: str, texts: list[bytes], positions: Ints) -> Ints:

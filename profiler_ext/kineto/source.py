@@ -61,11 +61,13 @@ def read_bytes(path: Path) -> bytes:
     return text
 
 
-def unpacked(path: Path) -> bytes:
+def unpacked(path: Path, name: str = "", again: str = "record it again") -> bytes:
     """Read a file, and unpack it where it is gzip.
 
     Args:
         path: the file, which anyone may have written.
+        name: what messages call it; by default its path.
+        again: what to do where it is damaged.
 
     Returns:
         Its bytes.
@@ -73,49 +75,53 @@ def unpacked(path: Path) -> bytes:
     Raises:
         TraceError: It cannot be read, is cut short or damaged, or unpacks to more than is read.
     """
-    content = _content(path)
-    return _inflated(path, content) if content.startswith(_GZIP_MAGIC) else content
+    name = name or shown(path)
+    content = _content(path, name)
+    return _inflated(name, content, again) if content.startswith(_GZIP_MAGIC) else content
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, name: str) -> bytes:
     try:
-        _check_regular(path)
+        _check_regular(path, name)
         with path.open("rb") as file:
             content = file.read(Limit.BYTES.count + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise TraceError(f"cannot read {shown(path)}: {reason}; check the path") from error
+        raise TraceError(f"cannot read {name}: {reason}; check the path") from error
     if len(content) > Limit.BYTES.count:
-        raise TraceError(f"{shown(path)} {Limit.BYTES.told('has too many bytes')}")
+        raise TraceError(f"{name} {Limit.BYTES.told('has too many bytes')}")
     return content
 
 
-def _check_regular(path: Path) -> None:
+def _check_regular(path: Path, name: str) -> None:
     """Refuse what would block or never end when it is read."""
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
-        raise TraceError(f"{shown(path)} is a folder; give the .pt.trace.json.gz file in it")
+        raise TraceError(f"{name} is a folder; give the .pt.trace.json.gz file in it")
     if not stat.S_ISREG(mode):
-        raise TraceError(f"{shown(path)} is no regular file; give the .pt.trace.json.gz file")
+        raise TraceError(f"{name} is no regular file; give the .pt.trace.json.gz file")
 
 
-def _inflated(path: Path, content: bytes) -> bytes:
+def _inflated(name: str, content: bytes, again: str) -> bytes:
     limit = unpacked_limit(len(content))
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
             text = file.read(limit + 1)
     except EOFError as error:
-        raise TraceError(
-            f"{shown(path)} is cut short inside its gzip data; reload when it is written, or "
-            "record it again"
-        ) from error
+        raise TraceError(f"{name} is cut short; reload when it is written, or {again}") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(
-            f"{shown(path)} is damaged gzip data ({error}); record it again"
-        ) from error
+        raise TraceError(f"{name} is damaged gzip data ({error}); {again}") from error
     if len(text) > limit:
-        raise TraceError(f"{shown(path)} {Limit.BYTES.told('unpacks to too many bytes', limit)}")
+        raise TraceError(f"{name} {Limit.BYTES.told('unpacks to too many bytes', limit)}")
     return text
+
+
+def is_folder(path: Path) -> bool:
+    """Say whether there is a folder; of a path that no system takes there is none."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def shown(thing: object, most: int = 400) -> str:

@@ -54,7 +54,7 @@ def repaired(text: bytes) -> bytes:
         The text with each bare word an empty string, each half of a pair U+FFFD.
     """
     if _ODD_VALUE.search(text):
-        text = _NEXT_WORD.sub(_without_word, text)
+        text = _without_words(text)
     return _ESCAPE.sub(_whole, text) if _SURROGATE.search(text) else text
 
 
@@ -82,10 +82,15 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _without_word(found: re.Match[bytes]) -> bytes:
-    begin, end = found.span(1)
-    before = found[0][: begin - found.start()]
-    return before + b'""'.ljust(end - begin)
+def _without_words(text: bytes) -> bytes:
+    """Put an empty string for each word; each is looked for where the one before it ended."""
+    changed = bytearray(text)
+    found = _NEXT_WORD.match(text)
+    while found is not None:
+        begin, end = found.span(1)
+        changed[begin:end] = b'""'.ljust(end - begin)
+        found = _NEXT_WORD.match(text, end)
+    return bytes(changed)
 
 
 def _whole(found: re.Match[bytes]) -> bytes:

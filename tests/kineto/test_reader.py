@@ -179,7 +179,7 @@ BAD = {
     "args a list": (b'{"traceEvents": [{"ph":"X","ts":1,"dur":1,"args":[]}]}', "$.args"),
     "base time": (b'{"baseTimeNanoseconds": "x", "traceEvents": []}', "Expected `int`"),
     "device": (b'{"deviceProperties": [{"name": "x"}], "traceEvents": []}', "field `id`"),
-    "gzip cut short": (gzip.compress(text_of())[:-30], "cut short inside its gzip"),
+    "gzip cut short": (gzip.compress(text_of())[:-30], "is cut short"),
     "gzip garbage": (b"\x1f\x8b\x08\x00" + b"\xff" * 40, "damaged gzip"),
 }
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -186,7 +187,9 @@ def changed(**values) -> bytes:
     [
         (WHOLE[:200], "r.gz is cut short; reload when it is written, or export"),
         (b"", "r.gz is no attribution of profiler-ext .*truncated.*; export the session again"),
-        (b"\x89PNG", "r.gz is damaged gzip data; export the session again"),
+        (b"\x89PNG", "r.gz is no attribution of profiler-ext .*; export the session again"),
+        (gzip.compress(b'{"x":' + b"[" * 200_000), "r.gz is nested too deep"),
+        (gzip.compress(b" " * (80 << 20)), "r.gz unpacks to too many bytes"),
         (WHOLE[:100] + b"\0" * 50, "r.gz is (damaged gzip data|cut short)"),
         (gzip.compress(b"[]", mtime=0), "r.gz is no attribution of profiler-ext"),
         (gzip.compress(b"\xff", mtime=0), "r.gz is no attribution of profiler-ext"),
@@ -209,3 +212,12 @@ def test_a_foreign_or_half_written_file_says_so_in_one_sentence(tmp_path, conten
 def test_a_file_that_went_away_says_so(tmp_path):
     with pytest.raises(TraceError, match=r"cannot read r\.gz: No such file or directory"):
         read_checked(tmp_path / "r.gz")
+
+
+def test_what_is_no_regular_file_is_neither_listed_nor_read(tmp_path):
+    os.mkfifo(tmp_path / f"pipe{SUFFIX}")
+    (tmp_path / f"folder{SUFFIX}").mkdir()
+    (tmp_path / f"whole{SUFFIX}").write_bytes(WHOLE)
+    assert list(runs_in(tmp_path)) == ["whole"]
+    with pytest.raises(TraceError, match=f"pipe{SUFFIX} is no regular file"):
+        read_checked(tmp_path / f"pipe{SUFFIX}")

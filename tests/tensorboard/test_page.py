@@ -162,7 +162,7 @@ def test_a_name_like_markup_stays_text(view, browser):
     ("run", "message"),
     [
         ("cut", "is cut short; reload when it is written, or export the session again"),
-        ("foreign", "is damaged gzip data; export the session again"),
+        ("foreign", "is no attribution of profiler-ext"),
         (EVIL, "is no attribution of profiler-ext"),
     ],
 )
