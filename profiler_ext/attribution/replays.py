@@ -66,7 +66,9 @@ def _checked(
     others = [recorded] if recorded else [other for other in every if other != ran]
     if every[ran] > 1 or not others or (recorded and recorded.names == ran.names):
         return found
-    if recorded and _is_of_another_size(ran, recorded, sites) and order.is_as_written(found.call):
+    lost_ops = any(unit.on_device and not unit.replayed for unit in found.call.units)
+    is_other = recorded and _is_of_another_size(ran, recorded, sites)
+    if is_other and not lost_ops and order.is_as_written(found.call):
         matches = aligner.align(found.graph, found.call, chose_anew=True)
         return _without_open_ends(replace(found, matches=matches), sites)
     return _confirmed(found, ran, others)

@@ -177,3 +177,15 @@ def test_of_a_size_that_was_recorded_later_is_led_what_can_be_of_one_call_only(r
         timeline.replay(*ran)
     recorded = replace(graph(NODES, every), library_kernels=RECORDED)
     assert [at for (at,) in rows(attribute(timeline.recording(recorded)), "call_site")] == sites
+
+
+def test_what_lost_its_operator_before_a_replay_is_no_kernel_of_another_size():
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        timeline.launch("a copy of the inputs")
+        timeline.replay(CUBLAS, ADD_UP, RELU, CUBLAS, LATER)
+    every = (MM, SITES[2], MM, triton(LATER, "relu"))
+    kernels = ((0, (CUBLAS, ADD_UP)), (2, (CUBLAS,)))
+    recorded = replace(graph(NODES, every), library_kernels=kernels)
+    found = [at for (at,) in rows(attribute(timeline.recording(recorded)), "call_site")]
+    assert found == [None, None, None, 1, 2, 3]
