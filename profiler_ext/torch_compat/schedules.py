@@ -26,7 +26,7 @@ class ScheduledNode:
         partial: the buffer holds a partial value (first stage of a split reduction).
         reads: names of the buffers read.
         writes: names of the buffers written.
-        traffic: what it moves through memory.
+        traffic: what it moves through memory, where torch tells it.
         copied: the one input of ``written`` that it is a copy of, where it is one.
         asked_by: of a plain copy of the graph's own input, which no node makes, the ops that read
             it: one of them asked for another layout.
@@ -38,9 +38,14 @@ class ScheduledNode:
     partial: bool
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    traffic: Traffic
+    traffic: Traffic | None
     copied: torch.fx.Node | None = None
     asked_by: frozenset[torch.fx.Node] = frozenset()
+
+    @property
+    def iterations(self) -> int:
+        """How often its body runs at most; 0 where that is not told."""
+        return 0 if self.traffic is None else self.traffic.iterations
 
 
 def buffer_value(graph: Any, name: str) -> torch.fx.Node | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.inductor import current_graph
 from profiler_ext.torch_compat.names import kernel_names
 
@@ -51,12 +52,14 @@ class Traffic:
     accesses: tuple[Access, ...]
 
 
-def traffic(leaf: Any) -> Traffic:
-    """Return what a leaf of a schedule moves.
+def traffic(leaf: Any) -> Traffic | None:
+    """Return what a leaf of a schedule moves, ``None`` in a torch that lacks a name for it.
 
     Args:
         leaf: a ``SchedulerNode``.
     """
+    if private.lacking(kernel_names.TRAFFIC):
+        return None
     touched = kernel_names.READ_WRITES.of(leaf)
     reads, writes = (
         _touched(kernel_names.READS.of(touched)),
@@ -70,13 +73,16 @@ def traffic(leaf: Any) -> Traffic:
     return Traffic(str(kernel_names.LEAF_NAME.of(leaf)()), iterations, (*read, *written))
 
 
-def moved_bytes(leaves: Iterable[Traffic]) -> int:
-    """Return the bytes that a kernel of these leaves loads and stores.
+def moved_bytes(leaves: Iterable[Traffic | None]) -> int | None:
+    """Return the bytes that a kernel of these leaves loads and stores, if all tell what they move.
 
     What one leaf writes for another of the same kernel, and nobody else reads, stays in
     registers. Equal accesses are made once, and no buffer is moved more than whole.
     """
-    every = list(leaves)
+    told = list(leaves)
+    every = [leaf for leaf in told if leaf is not None]
+    if len(every) < len(told):
+        return None
     inside = {leaf.name for leaf in every}
     accesses = {access for leaf in every for access in leaf.accesses}
     written = {access.buffer for access in accesses if access.users is not None}

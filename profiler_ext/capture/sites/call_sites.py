@@ -112,8 +112,8 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
     for one in scheduled:
         inputs = made_of if one.copied is None else partial(_copy_of, one)
         exact = exact_nodes(one.origins, one.written, one.read, inputs)
-        computed.update(dict.fromkeys(exact, one.traffic.iterations))
-        computed.update(dict.fromkeys(one.asked_by, one.traffic.iterations))
+        computed.update(dict.fromkeys(exact, one.iterations))
+        computed.update(dict.fromkeys(one.asked_by, one.iterations))
         is_commented = is_commented and exact <= one.origins and not one.asked_by
     graph = inductor.current_fx_graph()
     nodes = {node for node in computed if node.graph is graph} or set(computed)
@@ -121,6 +121,8 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
     read = {name for one in scheduled for name in one.reads} - written
     kind, ordered = generated_kind(kernel), _in_graph_order(nodes)
     inlined = _inlined(ordered) if kind is SiteKind.TRITON_TEMPLATE else ()
+    moved = traffic.moved_bytes(one.traffic for one in scheduled)
+    is_open = moved is None or kind is SiteKind.TRITON_TEMPLATE
     return PendingSite(
         kind,
         kernel,
@@ -130,9 +132,9 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         tuple(sorted(written)),
         inlined,
         graph,
-        traffic.moved_bytes(one.traffic for one in scheduled),
+        moved,
         # A template's body runs once for each of its outputs, and loops over what it sums.
-        () if kind is SiteKind.TRITON_TEMPLATE else tuple(computed[node] for node in ordered),
+        () if is_open else tuple(computed[node] for node in ordered),
         is_commented,
     )
 

@@ -52,6 +52,19 @@ STAR_DEP = Member(_DEPENDENCIES, "StarDep", _MOVED)
 NUMBYTES_HINT = Attribute(_DEPENDENCIES, "Dep.numbytes_hint", _MOVED)
 IS_INDIRECT = Attribute(_DEPENDENCIES, "MemoryDep.is_indirect", _MOVED)
 
+TRAFFIC = (
+    GET_DTYPE,
+    LEAF_NAME,
+    LEAF_SCHEDULER,
+    NAME_TO_BUF,
+    BUFFER_USERS,
+    USER_NAME,
+    STAR_DEP,
+    NUMBYTES_HINT,
+    IS_INDIRECT,
+)
+"""What tells the bytes that a kernel moves; without one of them a cruder estimate stands."""
+
 ORIGINS = Attribute(_IR, "IRNode.origins", _EXACT)
 ORIGIN_NODE = Attribute(_IR, "IRNode.origin_node", _EXACT)
 GET_ORIGIN_NODE = Attribute(_IR, "IRNode.get_origin_node", _EXACT)
