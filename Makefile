@@ -4,6 +4,8 @@
 #              first (5 GB with the CUDA libraries that PyPI's torch needs) and is yours to remove
 # make faults [FAULTS="plain --only hooks"]    plant a failure in each function of ours that runs
 #              while a script trains, and see what it costs: hours for all of it, so choose
+# make names [NAMES="plain --only partitioner"]    train without each private name of torch that
+#              is read, in turn, and see what it costs: half an hour for each script
 # make lint    ruff and mypy alone
 # make fuzz [MINUTES=30] [SEED=0]    read mutations of the recorded sessions for so long; every
 #              one must be read or refused in a sentence
@@ -43,7 +45,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch faults fuzz programs lint gpu-check gpu-record clean
+.PHONY: demo test test-torch faults names fuzz programs lint gpu-check gpu-record clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -64,6 +66,9 @@ test-torch:
 
 faults: $(TEST_READY)
 	$(RUN) -W ignore -m tests.faults $(FAULTS)
+
+names: $(TEST_READY)
+	$(RUN) -W ignore -m tests.faults.names $(NAMES)
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .
