@@ -41,7 +41,7 @@ class Program:
     def folder(self) -> str | None:
         """The first entry of ``sys.path``, or ``None`` where Python is asked for none."""
         if not self.is_module and self.holds_main:
-            return self.target
+            return str(Path(self.target).absolute())
         if sys.flags.safe_path:
             return None
         if self.is_module:
@@ -84,6 +84,7 @@ def run_program(program: Program) -> Ending:
 def _run(program: Program) -> None:
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
+    _leave_own_folder()
     sys.argv = [program.target, *program.arguments]
     if program.folder is not None:
         sys.path.insert(0, program.folder)
@@ -95,6 +96,13 @@ def _run(program: Program) -> None:
         _main_of_python("__main__", is_named=False)
     else:
         _run_script(program.target, main)
+
+
+def _leave_own_folder() -> None:
+    """Take away what Python put first for our own command: its folder, or the working folder."""
+    own = (str(Path(sys.argv[0]).resolve().parent), working_folder())
+    if not sys.flags.safe_path and sys.path[:1] and sys.path[0] in own:
+        del sys.path[0]
 
 
 def _main_of_python(name: str, *, is_named: bool) -> None:

@@ -13,7 +13,7 @@ import torch.profiler
 
 from profiler_ext.guard import Guard
 from profiler_ext.torch_compat import profilers
-from profiler_ext.torch_compat.profiler_use import USE, leave_to_parent
+from profiler_ext.torch_compat.profiler_use import USE, end_without_kineto, leave_to_parent
 from profiler_ext.undisturbed import undisturbed
 
 
@@ -126,6 +126,8 @@ _STARTED: set[TakesTurns] = set()
 def _leave_all_to_parent() -> None:
     for each in tuple(_STARTED):
         each.leave_to_parent()
+    if USE.was_by_us:
+        end_without_kineto()
 
 
 os.register_at_fork(after_in_child=_leave_all_to_parent)

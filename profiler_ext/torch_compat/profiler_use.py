@@ -30,6 +30,7 @@ class ProfilerUse:
 
     Attributes:
         by_us: one of ours prepares to record, or records.
+        was_by_us: one of ours has begun to, at any time.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class ProfilerUse:
         self._is_heard = False
         self._hooks = ExitStack()
         self._own: set[int] = set()
-        self._by_others = self.by_us = False
+        self._by_others = self.by_us = self.was_by_us = False
         self._lock = RLock()
 
     @property
@@ -57,6 +58,7 @@ class ProfilerUse:
         thread = get_ident()
         nested = thread in self._own
         self._own.add(thread)
+        self.was_by_us = True
         try:
             yield
         finally:
@@ -141,7 +143,6 @@ def leave_to_parent() -> None:
         running_names.PROFILER_ENABLED.set(False)
     _hear_operators(False)
     USE.listen(_hear_again, Guard())
-    _leave_without_kineto()
 
 
 def _hear_again() -> None:
@@ -153,11 +154,11 @@ def _hear_operators(is_on: bool) -> None:
         running_names.HEAR_OPERATORS.get()(is_on)
 
 
-def _leave_without_kineto() -> None:
-    """End a forked child's process before the destructors of C++ run.
+def end_without_kineto() -> None:
+    """Have a forked child's process end before the destructors of C++ run.
 
-    Kineto's joins a thread that the child does not have, and aborts it. What C has buffered is
-    written first.
+    Kineto's joins a thread that the child does not have, and aborts or hangs, once a profiler
+    was on in the parent. What C has buffered is written first.
 
     Source: ``libkineto/src/ConfigLoader.cpp``, ``~ConfigLoader``; ``on_exit`` of the GNU C
     library calls with the exit status, the last registered first.

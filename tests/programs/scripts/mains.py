@@ -23,7 +23,14 @@ def main():
     import __main__
 
     own = sys.modules["__main__"]
-    print(__name__, __file__, __package__, __spec__, type(__loader__).__name__, __doc__)
+    print(
+        __name__,
+        __file__,
+        __package__,
+        __spec__ and __spec__.name,
+        type(__loader__).__name__,
+        __doc__,
+    )
     print(FIRST, own.__dict__ is globals(), __main__ is own, type(own).__name__, repr(own)[:40])
     print(sys.argv, sys.path[:2], "profiler_ext" in sys.modules["__main__"].__file__)
     print(inspect.getsource(Kept), typing.get_type_hints(Kept))

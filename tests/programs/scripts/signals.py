@@ -45,7 +45,14 @@ def finishing(name, delay):
     """The script is over, and the session is made only then."""
     train(2)
     send(getattr(signal, name), float(delay))
-    atexit.register(time.sleep, float(delay) + 0.5)
+    atexit.register(until_interrupted, float(delay) + 0.5)
+
+
+def until_interrupted(seconds):
+    try:
+        time.sleep(seconds)
+    except KeyboardInterrupt:
+        return
 
 
 def caught(delay):
