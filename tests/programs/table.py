@@ -71,12 +71,11 @@ SIGNALS = [
         "signals",
         *(f"recording {name}" for name in ("SIGINT", "SIGTERM", "SIGHUP")),
         *(f"compiling {name}" for name in ("SIGINT", "SIGTERM")),
-        "twice",
         "finishing SIGINT 0.2",
         "finishing SIGTERM 0.2",
         session=PART,
     ),
-    *_of("signals", "recording SIGQUIT", "recording SIGKILL", session=ANY),
+    *_of("signals", "recording SIGQUIT", "recording SIGKILL", "twice", session=ANY),
     *_of(
         "signals",
         *(
