@@ -53,6 +53,11 @@ class Failure:
     scope: str | None
     subject: Callable[[], Any] = _nobody
 
+    def is_again(self, other: Failure) -> bool:
+        """Tell whether another failure is the same, of the same compile and object."""
+        same = (self.hook, self.detail, self.scope) == (other.hook, other.detail, other.scope)
+        return same and self.subject() is other.subject()
+
 
 class Observed:
     """One call of what is observed.
@@ -247,8 +252,10 @@ class Guard:
         return guarded
 
     def note(self, hook: str, error: BaseException, subject: Any = None) -> None:
-        """Keep a failure for the compile in force, and warn of the first."""
+        """Keep a failure for the compile in force, the same of it once, and warn of the first."""
         failure = Failure(hook, failure_detail(error), self._scope(), _reference(subject))
+        if failure.scope is not None and any(map(failure.is_again, self._failures)):
+            return
         self._failures.append(failure)
         self.is_out = len(self._failures) >= _MOST_FAILURES
         if len(self._failures) == 1:

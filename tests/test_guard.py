@@ -198,3 +198,17 @@ def test_candidates_stay_where_they_are_when_what_is_asked_of_them_fails():
         found = candidates(guard, Sorting(lambda n: bool(n // 0), lambda: True))
     assert found == [1, 2, 3, 4]
     assert len(guard.failures) == 4
+
+
+def test_the_same_failure_at_each_kernel_of_one_compile_is_one() -> None:
+    guard = Guard(scope=lambda: "0/0")
+
+    def fail() -> None:
+        raise KeyError("mutation_real_name")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(40):
+            guard.run("hook", fail)
+    assert len(guard.failures) == 1
+    assert not guard.is_out
