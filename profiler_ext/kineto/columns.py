@@ -225,7 +225,7 @@ def _ids(values: list[_Id]) -> MaskedInts:
 
 
 def _masked(values: Sequence[_Id]) -> MaskedInts:
-    filled = np.fromiter([value or 0 for value in values], np.int64, len(values))
+    filled = np.fromiter([0 if value is None else value for value in values], np.int64, len(values))
     mask = np.fromiter([value is None for value in values], np.bool_, len(values))
     return np.ma.MaskedArray(filled, mask)
 

@@ -84,3 +84,15 @@ def test_questions_up_and_down_the_chain():
 def test_a_trace_without_events_nests():
     found = _nest()
     assert (found.parent.tolist(), found.depth.tolist()) == ([], [])
+
+
+def test_what_holds_what_is_told_at_any_depth():
+    depth = 3_000
+    found = _nest(*(_op("op", n, 2 * (depth - n)) for n in range(depth)))
+    middle, last = _flags(depth // 2, length=depth), _flags(depth - 1, length=depth)
+    inner = [NO_ROW] * (depth // 2) + [depth // 2] * (depth // 2)
+    assert found.depth.tolist() == list(range(depth))
+    assert found.nearest(middle).tolist() == inner
+    assert found.outermost(middle | last, within=_flags(length=depth)).tolist() == inner
+    assert found.outermost(last, within=middle).tolist() == [NO_ROW] * (depth - 1) + [depth - 1]
+    assert np.flatnonzero(found.holds(middle)).tolist() == list(range(depth // 2))

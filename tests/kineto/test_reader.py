@@ -111,6 +111,46 @@ def test_ids_that_fit_no_column_are_masked(tmp_path):
     assert trace.events.external_id.tolist() == [None, None, -1]
 
 
+def test_an_id_of_no_known_type_is_none(tmp_path):
+    events = [
+        b'{"ph":"X","name":"a","ts":1.0,"dur":1.0,"args":{"External id":[7],"correlation":5}}',
+        b'{"ph":"X","name":"b","ts":1.0,"dur":1.0,"args":{"External id":"","correlation":null}}',
+    ]
+    columns = read_trace(written(tmp_path, text_of(events))).events
+    assert columns.external_id.tolist() == [None, None]
+    assert columns.correlation.tolist() == [5, None]
+
+
+def test_a_duration_below_zero_counts_as_none_and_is_counted(tmp_path):
+    events = [b'{"ph":"X","name":"a","ts":1.0,"dur":-2.5}', EVENTS[0]]
+    trace = read_trace(written(tmp_path, text_of(events)))
+    assert (trace.events.duration_ns.tolist(), trace.clamped) == ([0, 5000], 1)
+    assert trace.raw[0] == events[0]
+
+
+def test_half_a_surrogate_pair_is_read_and_kept(tmp_path):
+    event = rb'{"ph":"X","name":"a\ud800 \\ud800 \ud83d\ude00","ts":1.000,"dur":2.000}'
+    trace = read_trace(written(tmp_path, text_of([event])))
+    assert trace.events.name[0] == "a\ufffd \\ud800 \U0001f600"
+    assert trace.raw[0] == event
+
+
+def test_the_last_of_two_lists_of_events_counts(tmp_path):
+    text = text_of(head=b'"schemaVersion": 1, "traceEvents": [' + EVENTS[4] + b"],")
+    trace = read_trace(written(tmp_path, text))
+    assert [trace.raw[at] for at in range(len(trace.raw))] == list(EVENTS)
+
+
+def test_times_as_torchs_cuspy_writes_them_are_read(tmp_path):
+    event = (
+        b'{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":81234567.0625,"dur":3.0,'
+        b'"args":{"device":0,"context":1,"stream":7,"correlation":4,"graph node id":12}}'
+    )
+    columns = read_trace(written(tmp_path, text_of([event]))).events
+    assert (columns.start_ns.tolist(), columns.duration_ns.tolist()) == ([81234567062], [3000])
+    assert columns.stream.tolist() == [7]
+
+
 def test_bare_words_that_json_does_not_know_are_read_over_and_kept(tmp_path):
     event = (
         b'{"ph":"X","name":"say \\"a, NaN, b\\"","ts":1.000,"dur":2.000,'

@@ -1,0 +1,60 @@
+"""What is read has limits, and each is raised by the variable that its error names."""
+
+import gzip
+
+import pytest
+
+from profiler_ext.errors import TraceError, UsageError
+from profiler_ext.kineto.reader import read_trace
+from tests.kineto.traces import EVENTS, text_of, written
+
+NAMED = b'{"ph":"X","name":"%s","ts":1.0,"dur":1.0}' % (b"n" * 70_000)
+NESTED = b'{"ph":"X","name":"a","ts":1.0,"dur":1.0,"args":{"a":' + b"[" * 200 + b"]" * 200 + b"}}"
+NUMBERED = b'{"ph":"X","name":"a","ts":1.0,"dur":1.0,"args":{"a":' + b"7" * 500 + b"}}"
+
+
+@pytest.mark.parametrize(
+    ("event", "variable"),
+    [
+        (NAMED, "PROFILER_EXT_MAX_NAME_BYTES"),
+        (NESTED, "PROFILER_EXT_MAX_DEPTH"),
+        (NUMBERED, "PROFILER_EXT_MAX_DIGITS"),
+    ],
+)
+def test_a_limit_is_raised_by_the_variable_in_its_error(tmp_path, monkeypatch, event, variable):
+    path = written(tmp_path, text_of([*EVENTS, event]))
+    with pytest.raises(TraceError, match=f"is the limit; if you trust it, set {variable} higher"):
+        read_trace(path)
+    monkeypatch.setenv(variable, "1000000")
+    assert len(read_trace(path).events) == 5
+
+
+def test_a_file_unpacks_to_a_hundred_times_its_size_at_most(tmp_path, monkeypatch):
+    text = text_of(head=b'"schemaVersion": 1,' + b" " * (80 << 20))
+    path = tmp_path / "blank.json.gz"
+    path.write_bytes(gzip.compress(text))
+    with pytest.raises(TraceError, match="unpacks to too many bytes"):
+        read_trace(path)
+    monkeypatch.setenv("PROFILER_EXT_MAX_BYTES", str(100 << 20))
+    assert len(read_trace(path).events) == 4
+
+
+def test_events_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("PROFILER_EXT_MAX_EVENTS", "4")
+    with pytest.raises(TraceError, match="holds too many events, and 4 is the limit"):
+        read_trace(written(tmp_path, text_of()))
+    monkeypatch.setenv("PROFILER_EXT_MAX_EVENTS", "5")
+    assert len(read_trace(written(tmp_path, text_of())).raw) == 5
+
+
+@pytest.mark.parametrize("asked", ["many", "-1", "1e9", "²", "9" * 30])
+def test_a_limit_that_is_no_number_is_told(tmp_path, monkeypatch, asked):
+    monkeypatch.setenv("PROFILER_EXT_MAX_DEPTH", asked)
+    with pytest.raises(UsageError, match=r"PROFILER_EXT_MAX_DEPTH is .*, expected a whole number"):
+        read_trace(written(tmp_path, text_of()))
+
+
+def test_a_text_of_brackets_and_digits_is_no_depth_and_no_number(tmp_path):
+    args = b'{"a": "' + b"[" * 1000 + b'\\"' + b"7" * 1000 + b'"}'
+    event = b'{"ph":"X","name":"a","ts":1.0,"dur":1.0,"args":' + args + b"}"
+    assert len(read_trace(written(tmp_path, text_of([event]))).events) == 1
