@@ -22,20 +22,25 @@ def find_idle(
     events: Events, nesting: Nesting, busy: Sequence[Busy], steps: Sequence[Step]
 ) -> tuple[IdleSpan, ...]:
     """Return the largest idle spans of each step and device, largest first."""
-    spans = [span for step in steps for device in busy for span in _largest(device, step)]
+    spans = [
+        span
+        for device in busy
+        for step, (_, start, end) in zip(steps, device.within(steps), strict=True)
+        for span in _largest(device.device, step, start, end)
+    ]
     named = _described(events, nesting, spans)
     return tuple(sorted(named, key=lambda span: (-span.duration_ns, span.start_ns, span.device)))
 
 
-def _largest(busy: Busy, step: Step) -> list[IdleSpan]:
-    _, start, end = busy.within(step)
+def _largest(device: int, step: Step, start: Ints, end: Ints) -> list[IdleSpan]:
+    """Return the largest spans of a step that lie between its parts of launches."""
     opens = np.concatenate([[step.start_ns], end])
     closes = np.concatenate([start, [step.end_ns]])
     opens = np.maximum.accumulate(opens)
     length = np.maximum(closes - opens, 0)
     largest = np.argsort(-length, kind="stable")[:LARGEST_SPANS]
     return [
-        IdleSpan(step.number, busy.device, int(opens[at]), int(length[at]), None)
+        IdleSpan(step.number, device, int(opens[at]), int(length[at]), None)
         for at in largest[length[largest] > 0].tolist()
     ]
 

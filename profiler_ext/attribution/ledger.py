@@ -7,7 +7,7 @@ overlapped time counts once, for the launch that started first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,12 +32,14 @@ class Busy:
     start_ns: Ints
     end_ns: Ints
 
-    def within(self, step: Step) -> tuple[Ints, Ints, Ints]:
-        """Return the launches that ran within a step, and the parts of their spans there."""
-        first = int(np.searchsorted(self.end_ns, step.start_ns, side="right"))
-        last = max(first, int(np.searchsorted(self.start_ns, step.end_ns, side="left")))
-        start = np.maximum(self.start_ns[first:last], step.start_ns)
-        return self.launch[first:last], start, np.minimum(self.end_ns[first:last], step.end_ns)
+    def within(self, steps: Sequence[Step]) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Yield for each step the launches that ran within it, and the parts of their spans."""
+        begins, ends = np.array([(s.start_ns, s.end_ns) for s in steps]).reshape(-1, 2).T
+        firsts = np.searchsorted(self.end_ns, begins, side="right")
+        lasts = np.maximum(firsts, np.searchsorted(self.start_ns, ends, side="left"))
+        for step, first, last in zip(steps, firsts.tolist(), lasts.tolist(), strict=True):
+            start = np.maximum(self.start_ns[first:last], step.start_ns)
+            yield self.launch[first:last], start, np.minimum(self.end_ns[first:last], step.end_ns)
 
 
 def busy_spans(launches: Launches) -> tuple[Busy, ...]:
@@ -67,8 +69,12 @@ def keep_ledger(
     """
     rows = range(len(launches))
     names = [_category(launches, in_graph, corrected, launch) for launch in rows]
+    parts = [device.within(steps) for device in busy]
     return tuple(
-        line for step in steps for device in busy for line in _step_lines(names, device, step)
+        line
+        for step in steps
+        for device, some in zip(busy, parts, strict=True)
+        for line in _step_lines(names, device.device, step, next(some))
     )
 
 
@@ -80,8 +86,10 @@ def _busy(launches: Launches, device: int) -> Busy:
     return Busy(device, rows, start, np.maximum(start, end))
 
 
-def _step_lines(categories: Sequence[tuple[str, str]], busy: Busy, step: Step) -> list[LedgerLine]:
-    launches, start, end = busy.within(step)
+def _step_lines(
+    categories: Sequence[tuple[str, str]], device: int, step: Step, busy: tuple[Ints, Ints, Ints]
+) -> list[LedgerLine]:
+    launches, start, end = busy
     length = end - start
     by_category: dict[tuple[str, str], int] = {}
     for launch, part_ns in zip(launches.tolist(), length.tolist(), strict=True):
@@ -90,7 +98,7 @@ def _step_lines(categories: Sequence[tuple[str, str]], busy: Busy, step: Step) -
             by_category[key] = by_category.get(key, 0) + part_ns
     by_category["idle", "idle"] = step.wall_ns - int(length.sum())
     return [
-        LedgerLine(step.number, busy.device, scope, category, duration_ns)
+        LedgerLine(step.number, device, scope, category, duration_ns)
         for (scope, category), duration_ns in sorted(by_category.items())
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -67,8 +67,11 @@ class _NotKinetoError(ValueError):
     """The file is JSON of something else; the message says what was found."""
 
 
+_Column = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
+
+
 class _Properties(msgspec.Struct, gc=False):
-    id: int
+    id: _Column
     name: str
 
 
@@ -212,18 +215,26 @@ def _located(text: bytes, strict: bytes, first: int, events: Sequence[msgspec.Ra
 
 def _base_ns(document: Document) -> int:
     value = document.header.get(BASE_KEY)
-    return 0 if value is None else msgspec.json.decode(value, type=int)
+    return 0 if value is None else _told_of(BASE_KEY, value, _Column)
 
 
 def _devices(document: Document) -> tuple[Device, ...]:
     value = document.header.get(DEVICES_KEY)
     if value is None:
         return ()
-    return tuple(map(_device, msgspec.json.decode(value, type=list[msgspec.Raw])))
+    return tuple(map(_device, _told_of(DEVICES_KEY, value, list[msgspec.Raw])))
+
+
+def _told_of(key: str, raw: msgspec.Raw, wanted: Any) -> Any:
+    """Decode a value of the header; an error says which."""
+    try:
+        return msgspec.json.decode(raw, type=wanted)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{key}: {error}") from error
 
 
 def _device(raw: msgspec.Raw) -> Device:
-    known = msgspec.json.decode(raw, type=_Properties)
+    known = _told_of(DEVICES_KEY, raw, _Properties)
     named = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     rest = ((key, bytes(value).decode()) for key, value in named.items())
     properties = tuple((key, text) for key, text in rest if key not in ("id", "name"))

@@ -59,9 +59,9 @@ CASES = {
     "JSON with a comment": Case(with_text(_HEAD, _HEAD + b"// no\n"), "JSON"),
     "single quotes": Case(with_text(b'"schemaVersion"', b"'schemaVersion'"), "JSON"),
     "a comma at the end": Case(with_text(b"\n]}", b",\n]}"), "JSON"),
-    "lists nested 200,000 deep": Case(made(lambda: _NESTED_LIST), "deep"),
+    "lists nested 200,000 deep": Case(made(lambda: _NESTED_LIST), "a list"),
     "objects nested 200,000 deep": Case(made(lambda: _NESTED_OBJECT), "deep"),
-    "brackets opened 200,000 times": Case(made(lambda: b"[" * _DEPTH), "deep"),
+    "brackets opened 200,000 times": Case(made(lambda: b"[" * _DEPTH), "a list"),
     "lists nested 200,000 deep in an argument": _in_args(_NESTED_LIST, "deep"),
     "objects nested 200,000 deep in an argument": _in_args(_NESTED_OBJECT, "deep"),
     "lists nested 200,000 deep in the header": _in_head(b'"odd":' + _NESTED_LIST, "deep"),
@@ -86,12 +86,12 @@ CASES = {
     "odd digits in an id as text": Case(with_text(_ARGS, '"External id": "٣²", '.encode())),
     "superscripts in an id as text": Case(with_text(_ARGS, b'"External id": "--7", ')),
     "a number of a huge exponent": _in_args(b"1e999999999"),
-    "a time of a huge exponent": Case(with_text(b'"dur": ', b'"dur": 1e99999'), "event"),
+    "a time of a huge exponent": Case(with_text(b'"dur": ', b'"dur": 1e99999, "x": '), "event"),
     "a time of a small exponent": Case(with_text(b'"dur": ', b'"dur": 1e-99999'), "JSON"),
     "numbers of a million zeros": _in_args(b"0." + b"0" * 1000 + b"1"),
-    "a name of 50 MB": Case(made(_named("n" * 50_000_000)), "long"),
+    "a name of 500 kB": Case(made(_named("n" * 500_000)), "long"),
     "a name of 100 kB": Case(made(_named("n" * 100_000))),
-    "a key of 20 MB": _in_args(b'1, "' + b"k" * 20_000_000 + b'": 1', "long"),
+    "a key of 20 MB": _in_args(b'1, "' + b"k" * 20_000_000 + b'": 1'),
     "a name with a lone surrogate": Case(made(_named("a\ud800b"))),
     "a name with a surrogate turned round": Case(made(_named("a\udc00\ud800b"))),
     "a name with a NUL": Case(made(_named("a\0b"))),
@@ -101,9 +101,7 @@ CASES = {
     "a name of dots": Case(made(_named("../../.."))),
     "a name of spaces": Case(made(_named("   "))),
     "a name outside the basic plane": Case(made(_named("\U0001f600" * 20))),
-    "the events twice": Case(
-        with_text(b'"traceEvents"', b'"traceEvents": [], "traceEvents"'), "twice"
-    ),
+    "the events twice": Case(with_text(b'"traceEvents"', b'"traceEvents": [], "traceEvents"')),
     "the events twice, first in a string": Case(
         with_text(_HEAD, _HEAD + b'"odd": "\\"traceEvents\\": [{}]",')
     ),
