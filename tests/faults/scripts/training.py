@@ -42,7 +42,7 @@ def train(step, parameters, batches=3, rows=8, width=16):
         torch.manual_seed(number)
         loss = step(torch.randn(rows, width))
         for each in (loss.detach(), *(p.grad for p in parameters)):
-            digest.update(each.numpy().tobytes())
+            digest.update(each.cpu().numpy().tobytes())
         optimizer.step()
         optimizer.zero_grad()
     Path(os.environ["FAULTS_DIGEST"]).write_text(digest.hexdigest())
