@@ -6,6 +6,7 @@ Prints the runs by outcome, and each that is forbidden; a sample of them where `
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import random
@@ -16,7 +17,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from tests.faults.planting import THE_DOOR, plant
 
 if TYPE_CHECKING:
     from tests.faults.runs import Fault, Result
-    from tests.faults.verdicts import Verdict
 
 Counted = tuple[Counter[tuple[str, str]], bool]
 """Runs by error and outcome, and whether an outcome is forbidden."""
@@ -61,26 +60,39 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counte
     if past:
         print(f"{script}: entered past the door: {past}", flush=True)
 
-    def tried(fault: Fault) -> tuple[Fault, Result, Verdict] | None:
-        if time.monotonic() > until:
-            return None
-        own = Path(tempfile.mkdtemp(dir=folder)) / "run"
-        result = run(script, fault, own, folder / script / "cache")
-        shutil.rmtree(own)
-        return fault, result, verdict(fault, result, sound)
-
     until = _BEGAN + 60 * options.minutes
     faults = list(_faults(sound.calls, options, script))
     print(f"{script}: {len(sound.calls)} functions, {len(faults)} runs", flush=True)
     counted = Counter({("no failure", f"{name} past the door"): 1 for name in past})
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for fault, result, found in filter(None, pool.map(tried, faults)):
-            counted[fault.error.__name__, found] += 1
-            if found in FORBIDDEN:
-                print(f"{found}: {script} {fault}", flush=True)
-                if options.verbose:
-                    print(result.code, result.notes, result.stderr[-1500:], flush=True)
+    for fault, result in _tried(script, faults, folder, options.jobs, until):
+        found = verdict(fault, result, sound)
+        counted[fault.error.__name__, found] += 1
+        if found in FORBIDDEN:
+            print(f"{found}: {script} {fault}", flush=True)
+            if options.verbose:
+                print(result.code, result.notes, result.stderr[-1500:], flush=True)
     return counted, bool(past) or any(found in FORBIDDEN for _, found in counted)
+
+
+def _tried(
+    script: str, faults: list[Fault], folder: Path, jobs: int, until: float
+) -> Iterator[tuple[Fault, Result]]:
+    """Run a script once with each failure, several side by side, until the time is over."""
+    from tests.faults.runs import begin, result
+
+    running: dict[int, tuple[Fault, Path]] = {}
+    waiting = iter(faults)
+    while True:
+        for fault in itertools.islice(waiting, jobs - len(running)):
+            if time.monotonic() < until:
+                own = Path(tempfile.mkdtemp(dir=folder)) / "run"
+                running[begin(script, fault, own, folder / script / "cache")] = fault, own
+        if not running:
+            return
+        child, status = os.wait()
+        fault, own = running.pop(child)
+        yield fault, result(os.waitstatus_to_exitcode(status), own)
+        shutil.rmtree(own)
 
 
 def _problem(sound: Result, again: Result) -> str | None:
@@ -133,6 +145,7 @@ def _faults(calls: dict[str, int], options: argparse.Namespace, script: str) -> 
 def preload() -> None:
     """Import all that a run needs, with the package's functions ready to fail."""
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else a fork could not use the device
     plant()
     import torch
     import torch._dynamo

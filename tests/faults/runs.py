@@ -76,13 +76,23 @@ class Result:
 
 
 def run(script: str, fault: Begins, folder: Path, compiled: Path | None = None) -> Result:
-    """Run a script under ``profiler-ext run`` with a failure planted.
+    """Run a script to its end; see :func:`begin`."""
+    return result(_wait(begin(script, fault, folder, compiled)), folder)
+
+
+def begin(script: str, fault: Begins, folder: Path, compiled: Path | None = None) -> int:
+    """Begin to run a script under ``profiler-ext run`` with a failure planted.
+
+    Only the main thread may: torch's own thread-local state goes with it into the child.
 
     Args:
         script: its name in ``scripts``.
         fault: what is wrong; a failure of an empty function is nothing.
         folder: an empty folder for what it writes.
         compiled: the cache of an earlier run, for its compiled C++.
+
+    Returns:
+        The process.
     """
     folder.mkdir(parents=True)
     if compiled is not None:
@@ -90,7 +100,7 @@ def run(script: str, fault: Begins, folder: Path, compiled: Path | None = None) 
     child = os.fork()
     if child == 0:
         _in_child(script, fault, folder)
-    return _result(_wait(child), folder)
+    return child
 
 
 def _share_objects(compiled: Path, cache: Path) -> None:
@@ -109,7 +119,8 @@ def _wait(child: int) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _result(code: int, folder: Path) -> Result:
+def result(code: int, folder: Path) -> Result:
+    """Return how a run went that ended with a status."""
     told = folder / "told.json"
     seen = json.loads(told.read_text()) if told.exists() else {}
     digest = folder / "digest"
