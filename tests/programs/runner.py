@@ -202,7 +202,7 @@ def compared(program: Program, mode: str, plain: Ended, ours: Ended) -> list[str
 
 def without_report(stdout: str) -> str:
     """Leave out what ``run`` prints when the script is over."""
-    header = re.search(r"^.* \S torch \d", stdout, re.M)
+    header = re.search(r"^.* (?:\S|\\xb7) torch \d", stdout, re.M)
     last = re.search(r"^  graphs\.csv .*\n", stdout, re.M)
     if header is None or last is None:
         return stdout

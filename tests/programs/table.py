@@ -102,10 +102,8 @@ ENDINGS = [
             for text in ("None", "0", "1", "256", "-1", "3.5", "'text'", "True", "2**40", "(1,2)")
         ),
         "leave_after",
-        "handlers",
         "hooked",
         "chained",
-        "group",
         "interrupted",
         "syntax",
         "fails forward on",
@@ -113,6 +111,7 @@ ENDINGS = [
     ),
     *_of("endings", "fails forward", "fails hook", "unhandled_exit", session=PART),
     *_of("endings", "leave", session=NONE),
+    *_of("endings", "handlers", "group", real=True),
 ]
 PROFILERS = [
     *_of(
@@ -208,7 +207,7 @@ SETTINGS = [
 _NOTHING = ("settings.py", "nothing")
 STARTS = [
     Program("standard output closed", _NOTHING, real=True, stdout="closed"),
-    Program("standard output full", _NOTHING, real=True, stdout="full"),
+    Program("standard output full", _NOTHING, PART, real=True, stdout="full"),
     Program("standard output full, silent script", ("quiet.py",), real=True, stdout="full",
             files={"quiet.py": "import training\nfor _ in range(5): training.step()\n"}),
     Program("standard error closed", _NOTHING, real=True, stderr="closed"),

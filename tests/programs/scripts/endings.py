@@ -62,7 +62,9 @@ def fails(when):
 
 def handlers():
     """Handlers that run at exit see the script as it was, and may train on."""
-    atexit.register(lambda: print("at exit", sys.argv, __name__, sys.modules["__main__"].__file__))
+    atexit.register(
+        lambda: print("at exit", sys.argv, __name__, sys.modules["__main__"].digest is digest)
+    )
     atexit.register(lambda: train(1, "at exit"))
     train(4)
 

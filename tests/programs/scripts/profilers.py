@@ -19,9 +19,10 @@ def got(prof):
 
 
 def before():
+    """It sees the first compile, which is more or less by what the cache has."""
     with profile(activities=CPU) as prof:
         train(1)
-    got(prof)
+    print("got", sum(event.name == "aten::mm" for event in prof.events()) >= 3)
     train(5)
 
 
