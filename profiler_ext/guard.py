@@ -53,11 +53,6 @@ class Failure:
     scope: str | None
     subject: Callable[[], Any] = _nobody
 
-    def is_again(self, other: Failure) -> bool:
-        """Tell whether another failure is the same, of the same compile and object."""
-        same = (self.hook, self.detail, self.scope) == (other.hook, other.detail, other.scope)
-        return same and self.subject() is other.subject()
-
 
 class Observed:
     """One call of what is observed.
@@ -252,12 +247,14 @@ class Guard:
         return guarded
 
     def note(self, hook: str, error: BaseException, subject: Any = None) -> None:
-        """Keep a failure for the compile in force, the same of it once, and warn of the first."""
+        """Keep a failure for the compile in force, and warn of the first.
+
+        The same one at each kernel of a compile counts as one: no more is lost by it.
+        """
         failure = Failure(hook, failure_detail(error), self._scope(), _reference(subject))
-        if failure.scope is not None and any(map(failure.is_again, self._failures)):
-            return
         self._failures.append(failure)
-        self.is_out = len(self._failures) >= _MOST_FAILURES
+        kinds = {(each.hook, each.detail, each.scope or id(each)) for each in self._failures}
+        self.is_out = len(kinds) >= _MOST_FAILURES
         if len(self._failures) == 1:
             with suppress(Exception):  # where warnings are errors
                 text = f"a capture hook failed ({failure.hook}: {failure.detail})"
