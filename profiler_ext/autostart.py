@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from profiler_ext import renaming
 
 VARIABLE = "PROFILER_EXT"
+T = TypeVar("T")
 
 
 def is_asked_for() -> bool:
@@ -36,7 +39,7 @@ def at_start() -> None:
 def start() -> None:
     """Switch capture on now if torch is there, else when it has been imported."""
     if "torch" in sys.modules:
-        _enable()
+        _attempt(_enable)
     elif not any(isinstance(finder, _TorchFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _TorchFinder())
 
@@ -47,10 +50,11 @@ class _TorchFinder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "torch":
-            return None
+        return _attempt(self._found, path, target) if name == "torch" else None
+
+    def _found(self, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path, target)
+        spec = PathFinder.find_spec("torch", path, target)
         if spec is not None and spec.loader is not None:
             spec.loader = _ThenEnable(spec.loader)
         return spec
@@ -69,7 +73,21 @@ class _ThenEnable(Loader):
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _enable()
+        _attempt(_enable)
+
+
+def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:
+    """Do what ``import torch`` must not feel a failure of: a torch that does not fit, say.
+
+    This is no :class:`profiler_ext.guard.Guard`: every process of Python comes here, and that one
+    costs more to import.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        with suppress(Exception):  # where warnings are errors
+            warnings.warn(f"profiler_ext is off in this process: {error}", stacklevel=2)
+        return None
 
 
 def _enable() -> None:

@@ -16,7 +16,7 @@ import torch.profiler
 
 from profiler_ext import switch
 from profiler_ext.capture.called_modules import CalledModules
-from profiler_ext.errors import LateCaptureWarning, UsageError
+from profiler_ext.errors import LateCaptureWarning, OwnFaultError, UsageError
 from profiler_ext.guard import Guard
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.paths import library_roots, user_roots
@@ -96,7 +96,12 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
 
         Raises:
             UsageError: Nothing was recorded yet.
+            OwnFaultError: Something of ours failed when it should have been made.
         """
+        if not self.sessions and (lost := _lost()) is not None:
+            raise OwnFaultError(
+                f"there is no session of what was recorded ({lost}); please report it"
+            )
         if not self.sessions:
             raise UsageError(
                 "nothing was recorded yet: leave the `with` block, or call step() until the "
@@ -203,6 +208,12 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             step_source=self.step_source,
             called_modules=_guard().run("called modules", self._called_modules.paths) or (),
         )
+
+
+def _lost() -> str | None:
+    """What failed of ours when a session should have been made."""
+    failures = (failure for failure in _guard().failures if failure.hook == RECORDING)
+    return next((failure.detail for failure in failures), None)
 
 
 def _guard() -> Guard:

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +48,14 @@ def test_asked_for_it_leaves_a_process_without_torch_nothing(tmp_path):
 @pytest.mark.parametrize("variables", [{}, {"PROFILER_EXT": "0"}, {"PROFILER_EXT": ""}])
 def test_not_asked_for_nothing_is_imported(tmp_path, variables):
     assert python(f"import sys; print({OURS_OR_HEAVY})", tmp_path, **variables) == "set()\n"
+
+
+def test_a_torch_that_does_not_fit_is_a_warning_and_no_failed_import(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("there = True\n")
+    code = "import torch; print(torch.there)"
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])])
+    said = python(code, tmp_path, PROFILER_EXT="1", PYTHONPATH=path)
+    assert "UserWarning: profiler_ext is off in this process: " in said
+    assert "True\n" in said
+    assert "Traceback" not in said
