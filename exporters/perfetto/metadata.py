@@ -7,6 +7,7 @@ import re
 import msgspec
 import numpy as np
 
+from profiler_ext.kineto.strictness import strict
 from profiler_ext.records import Thread, Trace
 
 # Kineto writes "thread 4300 (pt_autograd_0)"; the viewer shows the number itself.
@@ -62,4 +63,9 @@ def _other_positions(trace: Trace) -> list[int]:
 
 def _decoded(raw: bytes) -> _Metadata | None:
     # Most of the others are flows; only metadata events are worth decoding.
-    return msgspec.json.decode(raw, type=_Metadata) if b"_name" in raw else None
+    if b"_name" not in raw:
+        return None
+    try:
+        return msgspec.json.decode(strict(raw), type=_Metadata)
+    except msgspec.ValidationError:
+        return None  # a name that is no text names nothing
