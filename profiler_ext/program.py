@@ -84,6 +84,8 @@ def run_program(program: Program) -> Ending:
 def _run(program: Program) -> None:
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
+    if "__mp_main__" in sys.modules:  # multiprocessing's name for it, kept when that is imported
+        sys.modules["__mp_main__"] = main
     _leave_own_folder()
     sys.argv = [program.target, *program.arguments]
     if program.folder is not None:

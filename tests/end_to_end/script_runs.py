@@ -31,7 +31,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_torch: Path) -> R
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    for name in {"__main__", "__mp_main__"} & set(sys.modules):
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
 
     def run(body: str, *options: str, arguments: tuple[str, ...] = ()) -> int:
         (tmp_path / "script.py").write_text(HEAD + dedent(body))

@@ -257,7 +257,7 @@ FAST = frozenset(
         "standard output full, silent script",
         "what a script sees",
         "a local package profiler_ext",
-        "workers: processes spawn",
+        "workers: pool spawn",
     }
 )
 """What CI runs; ``make programs`` runs all."""
