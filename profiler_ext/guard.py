@@ -53,6 +53,11 @@ class Failure:
     scope: str | None
     subject: Callable[[], Any] = _nobody
 
+    def is_repeated_by(self, other: Failure) -> bool:
+        """Tell whether another one loses nothing more: the same, in the same compile."""
+        same = (self.hook, self.detail, self.scope) == (other.hook, other.detail, other.scope)
+        return same and self.scope is not None
+
 
 class Observed:
     """One call of what is observed.
@@ -85,9 +90,15 @@ Observe = Callable[[Observed], Observation]
 
 
 class Switch(Protocol):
-    """Tells whether a wrapper is in use."""
+    """Tells whether a wrapper is in use.
+
+    Attributes:
+        is_on: it is.
+        lasts: it is even when capture took itself out: it serves the profiler, not the capture.
+    """
 
     is_on: bool
+    lasts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +119,7 @@ class Guard:
 
     Attributes:
         strict: raise what goes wrong.
-        is_out: too much went wrong; nothing is observed any more.
+        is_out: too much went wrong, and capture observes nothing any more.
     """
 
     def __init__(
@@ -187,7 +198,7 @@ class Guard:
         def guarded(*args: Any, **kwargs: Any) -> T:
             watch = None
             try:
-                if switch.is_on and not self.is_out:
+                if switch.is_on and (switch.lasts or not self.is_out):
                     call = Observed(bind, args, kwargs)
                     observation = observe(call)
                     watch = observation if next(observation, _OVER) is None else None
@@ -210,8 +221,7 @@ class Guard:
         """Return what torch may call back: ``function``, whose result is nobody's."""
 
         def guarded(*args: Any, **kwargs: Any) -> None:
-            if not self.is_out:
-                self.run(hook, function, *args, **kwargs)
+            self.run(hook, function, *args, **kwargs)
 
         return guarded
 
@@ -252,9 +262,10 @@ class Guard:
         The same one at each kernel of a compile counts as one: no more is lost by it.
         """
         failure = Failure(hook, failure_detail(error), self._scope(), _reference(subject))
+        if self.is_out or any(each.is_repeated_by(failure) for each in self._failures):
+            return
         self._failures.append(failure)
-        kinds = {(each.hook, each.detail, each.scope or id(each)) for each in self._failures}
-        self.is_out = len(kinds) >= _MOST_FAILURES
+        self.is_out = len(self._failures) >= _MOST_FAILURES
         if len(self._failures) == 1:
             with suppress(Exception):  # where warnings are errors
                 text = f"a capture hook failed ({failure.hook}: {failure.detail})"

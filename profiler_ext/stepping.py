@@ -70,7 +70,7 @@ class StepEnds:
         if process.can_tell_regions():
             hooks.append((points.REGION_EDGE, self._region_edge))
         with ExitStack() as stack:
-            stack.enter_context(installed(hooks, guard))
+            stack.enter_context(installed(hooks, guard, lasting=True))
             watched = guard.callback("Optimizer.step", self._eager_optimizer)
             stack.callback(process.on_optimizer_step(watched).remove)
             self._capture.on_optimizer_graph = self._compiled_optimizer

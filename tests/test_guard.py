@@ -12,7 +12,7 @@ import pytest
 from profiler_ext.errors import CaptureWarning
 from profiler_ext.guard import Failure, Guard, Observation, Observed, Sorting
 
-ON = SimpleNamespace(is_on=True)
+ON = SimpleNamespace(is_on=True, lasts=False)
 
 
 def add(a: int, b: int = 1, *, c: int = 0) -> int:
@@ -165,9 +165,26 @@ def test_after_too_many_failures_nothing_is_observed_any_more():
     assert len(guard.failures) == 16
 
 
+def test_what_serves_the_profiler_goes_on_when_capture_took_itself_out():
+    guard, seen = Guard(), list[str]()
+    with pytest.warns(CaptureWarning):
+        for _ in range(16):
+            guard.run("hook", _fail)
+
+    def observe(call: Observed) -> Observation:
+        yield
+        seen.append("observed")
+
+    lasting = SimpleNamespace(is_on=True, lasts=True)
+    assert guard.is_out
+    assert guard.wrap(add, "add", observe, lasting)(1) == 2
+    guard.callback("step", seen.append)("called")
+    assert seen == ["observed", "called"]
+
+
 def test_a_wrapper_that_is_off_or_given_arguments_that_do_not_fit_only_calls():
     guard = Guard()
-    off = guard.wrap(add, "add", failing, SimpleNamespace(is_on=False))
+    off = guard.wrap(add, "add", failing, SimpleNamespace(is_on=False, lasts=False))
     assert off(1) == 2
     assert guard.failures == ()
     with pytest.raises(TypeError, match="missing 1 required"):
@@ -210,5 +227,5 @@ def test_the_same_failure_at_each_kernel_of_a_compile_counts_as_one() -> None:
         warnings.simplefilter("ignore")
         for _ in range(40):
             guard.run("hook", fail)
-    assert len(guard.failures) == 40
+    assert len(guard.failures) == 1
     assert not guard.is_out

@@ -23,11 +23,12 @@ class CpuKernels:
 
     Attributes:
         is_on: they have events.
+        lasts: without them, launches would be missing from what is aligned.
     """
 
     def __init__(self, guard: Guard) -> None:
         """Start with nothing rebound."""
-        self.is_on = True
+        self.is_on = self.lasts = True
         self._guard = guard
         self._originals: list[tuple[dict[str, Any], str, _Kernel, _Kernel]] = []
 

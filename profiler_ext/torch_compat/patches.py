@@ -68,12 +68,14 @@ class Patch:
         observe: what watches each call, or sorts what it offers.
         guard: what keeps failures from the caller.
         is_on: it is installed.
+        lasts: it serves the profiler, and observes though capture took itself out.
     """
 
     point: Point
     observe: Observe | Sorting
     guard: Guard
     is_on: bool = False
+    lasts: bool = False
     _original: Any = None
     _wrapper: Any = None
 
@@ -113,15 +115,20 @@ Hook = tuple[Point, Observe | Sorting]
 
 
 @contextmanager
-def installed(hooks: Iterable[Hook], guard: Guard) -> Iterator[None]:
+def installed(hooks: Iterable[Hook], guard: Guard, *, lasting: bool = False) -> Iterator[None]:
     """Have all of some hooks in place, or none.
+
+    Args:
+        hooks: what is observed where.
+        guard: what keeps failures from the callers.
+        lasting: they serve the profiler, and observe though capture took itself out.
 
     Raises:
         TorchCapabilityError: A function is not there or has another shape.
     """
     with ExitStack() as stack:
         for point, observe in hooks:
-            patch = Patch(point, observe, guard)
+            patch = Patch(point, observe, guard, lasts=lasting)
             patch.install()
             stack.callback(patch.remove)
         yield

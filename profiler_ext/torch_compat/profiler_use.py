@@ -76,7 +76,7 @@ class ProfilerUse:
             self._listeners.append(on_others)
             if not self._is_heard:
                 self._by_others, self._is_heard = enabled_here(), True
-                self._hooks.enter_context(installed(self._observations(), guard))
+                self._hooks.enter_context(installed(self._observations(), guard, lasting=True))
 
     def forget(self, on_others: Callable[[], None]) -> None:
         """Be told no more; the last one leaves torch as it was found."""
