@@ -3,7 +3,7 @@
 What is wrapped is called exactly once, with what it was given, and its result and its errors
 are the caller's, untouched. An observation watches from beside: a generator that runs before
 the call up to its ``yield``, and after it from there. What goes wrong in it is caught, kept as a
-:class:`Failure`, and warned of once; KeyboardInterrupt, SystemExit and what a
+:class:`profiler_ext.failures.Failure`, and warned of once; KeyboardInterrupt, SystemExit and what a
 signal handler of the program raises are the user's, and pass.
 
 The wrappers that :class:`Guard` makes and the methods that catch are all that stands between torch
@@ -14,49 +14,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-import traceback
 import warnings
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from profiler_ext.answers import is_answer
 from profiler_ext.errors import CaptureWarning
+from profiler_ext.failures import Failure, failure_detail, reference_to
 
 _MOST_FAILURES = 16
 """After so many capture is of no use, and whatever fails is likely to fail for ever."""
 
 T = TypeVar("T")
 Bind = Callable[[tuple[Any, ...], dict[str, Any]], Mapping[str, Any]]
-
-
-def _nobody() -> None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """What went wrong in an observation.
-
-    Attributes:
-        hook: what was observed, ``CompiledFxGraph.post_compile``.
-        detail: the error and its place, in one line.
-        scope: what may have lost something by it, a compile id; ``None`` outside any compile.
-        subject: whose method was observed, while it lives.
-    """
-
-    hook: str
-    detail: str
-    scope: str | None
-    subject: Callable[[], Any] = _nobody
-
-    def is_repeated_by(self, other: Failure) -> bool:
-        """Tell whether another one loses nothing more: the same, in the same compile."""
-        same = (self.hook, self.detail, self.scope) == (other.hook, other.detail, other.scope)
-        return same and self.scope is not None
 
 
 class Observed:
@@ -261,7 +233,7 @@ class Guard:
 
         The same one at each kernel of a compile counts as one: no more is lost by it.
         """
-        failure = Failure(hook, failure_detail(error), self._scope(), _reference(subject))
+        failure = Failure(hook, failure_detail(error), self._scope(), reference_to(subject))
         if self.is_out or any(each.is_repeated_by(failure) for each in self._failures):
             return
         self._failures.append(failure)
@@ -291,18 +263,3 @@ def _binder(original: Callable[..., Any]) -> Bind:
         return lambda args, kwargs: signature.bind(*args, **kwargs).arguments
     names = tuple(signature.parameters)
     return lambda args, kwargs: {**dict(zip(names, args, strict=False)), **kwargs}
-
-
-def _reference(subject: Any) -> Callable[[], Any]:
-    """Return a weak reference, where there may be one."""
-    with suppress(TypeError):
-        return _nobody if subject is None else weakref.ref(subject)
-    return _nobody
-
-
-def failure_detail(error: BaseException) -> str:
-    """Say what failed and where, in one short line."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    text = str(error).partition("\n")[0][:200]
-    where = f"{Path(place.filename).name}:{place.lineno} ({place.name})"
-    return f"{type(error).__name__} at {where}: {text}"

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
-from profiler_ext.guard import failure_detail
+from profiler_ext.failures import failure_detail
 from profiler_ext.session import FILE_NAME, Session, export_as
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from profiler_ext.ending_signals import EndingSignals
 from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
-from profiler_ext.guard import failure_detail
+from profiler_ext.failures import failure_detail
 from profiler_ext.output import check_folder, write_all
 from profiler_ext.program import INTERRUPTED, Ending, Program, run_program
 from profiler_ext.progress import Progress

@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 ALLOWED = {
     "errors": "printable",
     "answers": "",
-    "guard": "answers errors",
+    "failures": "",
+    "guard": "answers errors failures",
     "paths": "",
     "peaks": "",
     "printable": "",
@@ -31,7 +32,7 @@ ALLOWED = {
     "attribution": "kineto records",
     "store": "errors records regular writing",
     "torch_compat": "errors guard",
-    "capture": "errors guard kineto paths records store torch_compat",
+    "capture": "errors failures guard kineto paths records store torch_compat",
     "warmup": "attribution kineto records torch_compat",
     "ending_signals": "",
     "undisturbed": "",
@@ -48,13 +49,13 @@ ALLOWED = {
     "torch_compat turns undisturbed",
     "recorder": "answers capture profiler session stepping torch_compat undisturbed",
     "attaching": "attribution errors kineto paths records store",
-    "output": "errors guard session",
-    "running": "ending_signals errors guard output program progress recorder remarks session "
+    "output": "errors failures session",
+    "running": "ending_signals errors failures output program progress recorder remarks session "
     "switch",
     "remarks": "session",
     "doctor": "torch_compat",
     "joint_table": "attribution capture errors exporters paths records torch_compat",
-    "cli": "attaching doctor errors exporters guard joint_table kineto merging output program "
+    "cli": "attaching doctor errors exporters failures joint_table kineto merging output program "
     "renaming running session printable store torch_compat",
     "__main__": "cli",
     "__init__": "autostart joint_table merging profiler session switch",

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from profiler_ext.errors import CaptureWarning
-from profiler_ext.guard import Failure, Guard, Observation, Observed, Sorting
+from profiler_ext.failures import Failure
+from profiler_ext.guard import Guard, Observation, Observed, Sorting
 
 ON = SimpleNamespace(is_on=True, lasts=False)
 

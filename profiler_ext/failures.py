@@ -1,0 +1,52 @@
+"""Owns what is kept of something of ours that failed: where, with what, and whose it was."""
+
+from __future__ import annotations
+
+import traceback
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+def _nobody() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in an observation.
+
+    Attributes:
+        hook: what was observed, ``CompiledFxGraph.post_compile``.
+        detail: the error and its place, in one line.
+        scope: what may have lost something by it, a compile id; ``None`` outside any compile.
+        subject: whose method was observed, while it lives.
+    """
+
+    hook: str
+    detail: str
+    scope: str | None
+    subject: Callable[[], Any] = _nobody
+
+    def is_repeated_by(self, other: Failure) -> bool:
+        """Tell whether another one loses nothing more: the same, in the same compile."""
+        same = (self.hook, self.detail, self.scope) == (other.hook, other.detail, other.scope)
+        return same and self.scope is not None
+
+
+def reference_to(subject: Any) -> Callable[[], Any]:
+    """Return a weak reference, where there may be one."""
+    with suppress(TypeError):
+        return _nobody if subject is None else weakref.ref(subject)
+    return _nobody
+
+
+def failure_detail(error: BaseException) -> str:
+    """Say what failed and where, in one short line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error).partition("\n")[0][:200]
+    where = f"{Path(place.filename).name}:{place.lineno} ({place.name})"
+    return f"{type(error).__name__} at {where}: {text}"
