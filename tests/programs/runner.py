@@ -123,7 +123,7 @@ class Runner:
     def _environment(self, program: Program, mode: str) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PROFILER_EXT"))}
         found = kept | {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(self._folder / "started"), str(ROOT)]),
             "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "cache"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "COLUMNS": "120",
@@ -131,7 +131,6 @@ class Runner:
         }
         if mode == "variable":
             found["PROFILER_EXT"] = "1"
-            found["PYTHONPATH"] = os.pathsep.join([str(self._folder / "started"), str(ROOT)])
         for name, value in program.environment.items():
             more = value.startswith("+")
             found[name] = found[name] + os.pathsep + value[1:] if more else value
