@@ -116,7 +116,7 @@ def test_what_is_no_session_is_refused_in_a_sentence(
         assert name in refused(capsys, "report", tmp_path / name)
         assert name in refused(capsys, "export", tmp_path / name, "--to", "csv")
     assert f"holds no {FILE_NAME}" in refused(capsys, "report", tmp_path)
-    assert "so another tool wrote it" in refused(capsys, "report", tmp_path / "other.json")
+    assert "another tool wrote it" in refused(capsys, "report", tmp_path / "other.json")
 
 
 def test_a_session_that_was_cut_off_is_refused(

@@ -91,7 +91,6 @@ def test_a_called_module_is_named_from_the_users_model_through_torchs_wrappers()
     model[0][1] = torch.compile(layers[1], backend="eager")
     around = nn.DataParallel(model)
     called = CalledModules(lambda artifact: None, Guard(strict=True))
-    marked = {layer: number for number, layer in enumerate(layers)}
-    called._numbers.update(marked)
+    assert [called._numbers.of(layer) for layer in layers] == [0, 1]
     assert called.paths() == ((0, ModuleFrame("0.0", "Linear")), (1, ModuleFrame("0.1", "Linear")))
     assert around.module is model

@@ -25,13 +25,21 @@ def test_what_fails_of_ours_costs_the_program_nothing_and_is_named(script: str) 
 
 def test_a_planted_failure_is_found_where_nothing_catches_it(tmp_path: Path) -> None:
     """The check can fail: past the guard, the same failures break the script."""
-    code = (
-        "import sys; from tests.faults import __main__ as faults; faults.preload();"
-        "from profiler_ext.guard import Guard;"
-        "Guard.caught = lambda self, hook, error, subject: (_ for _ in ()).throw(error);"
-        "sys.argv = ['faults', 'plain', '--only', 'SiteHooks._call_site', '--errors',"
-        "'RuntimeError']; sys.exit(faults.main())"
-    )
+    code = """
+import sys
+from tests.faults import __main__ as faults
+
+def preload(sound=faults.preload):
+    sound()
+    from profiler_ext.guard import Guard
+    def caught(self, hook, error, subject):
+        raise error
+    Guard.caught = caught
+
+faults.preload = preload
+sys.argv = ["faults", "plain", "--only", "SiteHooks._call_site", "--errors", "RuntimeError"]
+sys.exit(faults.main())
+"""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=ROOT,
