@@ -44,7 +44,8 @@ def _is_inside(enqueued: Enqueued, step: Step) -> Flags:
 def _step(events: Events, row: int) -> Step:
     number = names.step_number(events.name[row])
     assert number is not None
-    return Step(number, int(events.start_ns[row]), int(events.end_ns[row]))
+    start_ns = int(events.start_ns[row])
+    return Step(number, start_ns, start_ns + int(events.duration_ns[row]))
 
 
 def _spanning_step(events: Events, cpu: Ints, launches: Ints) -> tuple[Step, ...]:
