@@ -45,7 +45,8 @@ def links(function: Callable[..., Any], *inputs: Any) -> dict[str, tuple[str | N
     table = profiler_ext.seq_table(function, (given(), *inputs))
     backward = table[(table["phase"] != "forward") & (table["node"] != "ones_like")]
     return {
-        row.node: (_or_none(row.forward_node), _line(function, row.line)) for row in _rows(backward)
+        row.node: (_or_none(row.forward_node), line_of(function, row.line))
+        for row in _rows(backward)
     }
 
 
@@ -57,7 +58,7 @@ def _or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _line(function: Callable[..., Any], line: int) -> int:
+def line_of(function: Callable[..., Any], line: int) -> int:
     return line - function.__code__.co_firstlineno
 
 
@@ -86,73 +87,6 @@ def test_an_op_without_gradient_at_the_start_moves_no_link() -> None:
 def test_numbers_start_at_zero_where_the_first_op_has_no_gradient() -> None:
     table = profiler_ext.seq_table(without_gradient_first, given())
     assert table["SeqNr"].tolist() == [0, 1, 2, 2, 2, 1]
-
-
-def several_uses(x: Any) -> Any:
-    h = x.sin()
-    a = h.cos()
-    b = h.tan()
-    return (a * b).sum()
-
-
-def sums(function: Callable[..., Any], *inputs: Any) -> list[tuple[str | None, int | None]]:
-    table = profiler_ext.seq_table(function, (given(), *inputs))
-    found = links(function, *inputs)
-    return [found[n] for n in table.query("phase == 'gradient_accumulation'")["node"]]
-
-
-def test_the_sum_of_two_gradients_is_of_the_value_that_is_used_twice_and_moves_no_link() -> None:
-    found = links(several_uses)
-    assert sums(several_uses) == [("sin", 1)]
-    assert found["cos_1"] == ("sin", 1)
-    assert found["sin_1"] == ("cos", 2)
-    assert "tan" in {forward for forward, _ in found.values()}
-
-
-def residuals(x: Any) -> Any:
-    h = x.sin()
-    g = h.exp()
-    y = h + g
-    z = (y * h).cos() + g
-    return (z + y).sum()
-
-
-def test_each_sum_is_of_its_own_value_where_additions_hand_gradients_on_as_they_are() -> None:
-    assert sums(residuals) == [("add", 3), ("sin", 1), ("exp", 2), ("sin", 1)]
-
-
-def split_apart(x: Any) -> Any:
-    a, b, _ = x.sin().unbind(0)
-    c = a.exp()
-    return (a * b + c + b).sum()
-
-
-def test_the_sums_of_several_results_of_one_op_are_of_that_op() -> None:
-    assert set(
-        sums(
-            split_apart,
-        )
-    ) == {("unbind", 1)}
-
-
-def twice_by_one(x: Any) -> Any:
-    h = x.sin()
-    return (h * h).sum()
-
-
-def test_both_gradients_of_one_op_are_summed_for_the_value_that_it_takes_twice() -> None:
-    assert sums(twice_by_one) == [("sin", 1)]
-
-
-def used_parameter(x: Any, w: Any) -> Any:
-    first = x @ w
-    second = first.sin() @ w
-    return second.sum()
-
-
-def test_a_sum_for_an_input_which_no_op_makes_is_on_the_line_of_its_first_use() -> None:
-    w = torch.rand(3, 3, requires_grad=True)
-    assert sums(used_parameter, w) == [(None, 1)]
 
 
 def one_function_twice(x: Any) -> Any:
@@ -269,7 +203,7 @@ def test_a_gradient_traced_in_the_forward_leads_to_what_it_differentiates() -> N
     table = profiler_ext.seq_table(traced_gradient, (given(), torch.rand(3, 3))).set_index("node")
     taken = table.loc["ones_like":"mm_1"]
     assert {
-        name: (_or_none(row.forward_node), _line(traced_gradient, row.line))
+        name: (_or_none(row.forward_node), line_of(traced_gradient, row.line))
         for name, row in zip(taken.index, _rows(taken), strict=True)
     } == TRACED_GRADIENT
     assert set(taken.drop("add_1")["phase"]) == {"backward"}
@@ -280,7 +214,7 @@ def test_the_backward_of_a_traced_gradient_leads_on_to_the_forward() -> None:
     table = profiler_ext.seq_table(traced_gradient, (given(), torch.rand(3, 3))).set_index("node")
     outer = table.loc["ones_like_1":].query("forward_node in @TRACED_GRADIENT")
     expected = [TRACED_GRADIENT[name][1] for name in outer["forward_node"]]
-    assert [_line(traced_gradient, line) for line in outer["line"]] == expected
+    assert [line_of(traced_gradient, line) for line in outer["line"]] == expected
     assert set(outer["forward_node"]) >= {"mm_1", "mul", "cos"}
 
 
