@@ -12,6 +12,8 @@
 # make gpu-check [CASE="cnn cond"]    profile the cases of tests/cases on this machine's GPU and
 #              print what was led to lines; again goes on where it stopped, named cases run anew
 # make gpu-record [CASE="cnn cond"]   the same, and renew the recordings that CI replays
+# make gold [CASE="cnn cond"]   renew the gold files, which say row for row what the recordings show
+#              (tests/fixtures/h200/gold), and print what changed in them
 # make programs [WORDS="forks signals"]   run programs without us and with us, and compare
 # make clean   remove what the others made
 #
@@ -45,7 +47,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch faults names fuzz programs lint gpu-check gpu-record clean
+.PHONY: demo test test-torch faults names fuzz programs lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -84,6 +86,10 @@ gpu-check:
 gpu-record:
 	-$(PYTHON) -m tests.cases --device cuda --minutes $(GPU_MINUTES) --jobs $(GPU_JOBS) --out $(GPU_OUT) $(CASE)
 	$(PYTHON) -m tests.cases.neutral $(GPU_OUT) $(CASE)
+	$(PYTHON) -m tests.gold
+
+gold: $(TEST_READY)
+	$(RUN) -m tests.gold $(CASE)
 
 programs: $(TEST_READY)
 	$(RUN) -m tests.programs $(WORDS)

@@ -1,0 +1,101 @@
+"""Owns the text of a gold file: what a session shows, in sections.
+
+Nanoseconds of single launches stand in a section of their own, the last, so that a recording
+made anew of the same model changes little else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pandas as pd
+
+from profiler_ext.merging import MergedSession
+from profiler_ext.records import Analysis
+from profiler_ext.session import Session
+from profiler_ext.tabled import Tabled
+from tests.gold.cells import ABSENT, at, cells, lines, rows
+from tests.gold.launches import Launches, times
+
+TIMES = "times"
+CODE = ["file", "line", "function", "code"]
+
+
+def session_text(session: Session) -> str:
+    """Return all that a session of one process shows."""
+    analysis, launches = session.analysis, Launches(session)
+    sections = {
+        "session": _facts(analysis),
+        "notes": analysis.notes,
+        "gaps of the recording": [cells((g.reason, g.detail)) for g in analysis.recording.gaps],
+        **_sums(session),
+        "graphs": lines(session.graphs().drop(columns="compile_ns")),
+        "ledger: step device scope category ns": _ledger(analysis),
+        "idle: step device spans ns, what the CPU did": _idle(analysis),
+        "lines": _code(session.attribution()),
+        "stacks": launches.stacks.lines(),
+        "long names": launches.names.lines(),
+        "launches": launches.lines(),
+        f"{TIMES}: launch step ns est_bytes est_flops, ns of each row": times(session),
+    }
+    return _text(sections)
+
+
+def merged_text(merged: MergedSession) -> str:
+    """Return what the session of several ranks shows that is of no rank alone."""
+    sections = {
+        "clocks": map(repr, merged.clocks),
+        "notes": merged.notes,
+        **_sums(merged),
+        "by_line": lines(merged.by_line()),
+        "by_module": lines(merged.by_module()),
+        "by_kernel": lines(merged.by_kernel()),
+    }
+    return _text(sections)
+
+
+def _text(sections: dict[str, Iterable[str]]) -> str:
+    parts = ["\n".join([f"[{title}]", *found]) for title, found in sections.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(analysis: Analysis) -> list[str]:
+    settings = analysis.recording.settings
+    return [
+        f"torch {settings.torch_version}, rank {settings.rank} of {settings.world_size}, "
+        f"steps end with {settings.step_source}",
+        f"{len(analysis.launches)} launches, {len(analysis.shares)} rows",
+        *(f"step {step.number}: {step.wall_ns} ns" for step in analysis.steps),
+    ]
+
+
+def _sums(session: Tabled) -> dict[str, list[str]]:
+    found = {
+        "coverage": session.coverage(),
+        "by_link": session.by_link(),
+        "by_phase": session.by_phase(),
+    }
+    return {name: lines(table) for name, table in found.items()}
+
+
+def _ledger(analysis: Analysis) -> list[str]:
+    return [
+        cells((line.step, line.device, line.scope, line.category, line.duration_ns))
+        for line in analysis.ledger
+    ]
+
+
+def _idle(analysis: Analysis) -> list[str]:
+    sums: dict[tuple[int, int, str], list[int]] = defaultdict(list)
+    for span in analysis.idle:
+        sums[span.step, span.device, span.cpu_activity or ABSENT].append(span.duration_ns)
+    return [
+        cells((step, device, len(ns), sum(ns), activity))
+        for (step, device, activity), ns in sorted(sums.items())
+    ]
+
+
+def _code(table: pd.DataFrame) -> list[str]:
+    known = table[CODE].dropna(subset="file").drop_duplicates().sort_values(CODE)
+    return [cells((at(file, line), *rest)) for file, line, *rest in rows(known)]
