@@ -6,12 +6,10 @@ Prints the runs by outcome, and each that is forbidden; a sample of them where `
 from __future__ import annotations
 
 import argparse
-import itertools
 import math
 import os
 import random
 import re
-import shutil
 import sys
 import tempfile
 import time
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 Counted = tuple[Counter[tuple[str, str]], bool]
 """Runs by error and outcome, and whether an outcome is forbidden."""
 CALLED_BY_THE_USER = frozenset({"profiler_ext.cli:main"})
+ON_CUDA_ONLY = frozenset({"replays"})
 _BEGAN = time.monotonic()
 ERRORS = (RuntimeError, MemoryError, RecursionError, KeyboardInterrupt)
 
@@ -35,6 +34,7 @@ ERRORS = (RuntimeError, MemoryError, RecursionError, KeyboardInterrupt)
 def main() -> int:
     """Run what the command line asks for; the status is 1 where an outcome is forbidden."""
     options = _options()
+    os.environ["FAULTS_DEVICE"] = options.device
     preload()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         counts = [_of_script(script, options, Path(folder)) for script in _scripts(options)]
@@ -46,7 +46,7 @@ def main() -> int:
 
 def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counted:
     """Try the failures of one script, and count them by outcome."""
-    from tests.faults.runs import Fault, run
+    from tests.faults.runs import Fault, run, run_each
     from tests.faults.verdicts import FORBIDDEN, verdict
 
     run(script, Fault(), folder / script)  # it compiles the C++ that the others share
@@ -64,7 +64,7 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counte
     faults = list(_faults(sound.calls, options, script))
     print(f"{script}: {len(sound.calls)} functions, {len(faults)} runs", flush=True)
     counted = Counter({("no failure", f"{name} past the door"): 1 for name in past})
-    for fault, result in _tried(script, faults, folder, options.jobs, until):
+    for fault, result in run_each(script, faults, folder / script, options.jobs, until):
         found = verdict(fault, result, sound)
         counted[fault.error.__name__, found] += 1
         if found in FORBIDDEN:
@@ -72,27 +72,6 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counte
             if options.verbose:
                 print(result.code, result.notes, result.stderr[-1500:], flush=True)
     return counted, bool(past) or any(found in FORBIDDEN for _, found in counted)
-
-
-def _tried(
-    script: str, faults: list[Fault], folder: Path, jobs: int, until: float
-) -> Iterator[tuple[Fault, Result]]:
-    """Run a script once with each failure, several side by side, until the time is over."""
-    from tests.faults.runs import begin, result
-
-    running: dict[int, tuple[Fault, Path]] = {}
-    waiting = iter(faults)
-    while True:
-        for fault in itertools.islice(waiting, jobs - len(running)):
-            if time.monotonic() < until:
-                own = Path(tempfile.mkdtemp(dir=folder)) / "run"
-                running[begin(script, fault, own, folder / script / "cache")] = fault, own
-        if not running:
-            return
-        child, status = os.wait()
-        fault, own = running.pop(child)
-        yield fault, result(os.waitstatus_to_exitcode(status), own)
-        shutil.rmtree(own)
 
 
 def _problem(sound: Result, again: Result) -> str | None:
@@ -108,6 +87,7 @@ def _problem(sound: Result, again: Result) -> str | None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
     parser.add_argument("scripts", nargs="*")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--errors", nargs="*", default=[error.__name__ for error in ERRORS])
     parser.add_argument("--sample", type=int, help="so many failures of each script, drawn by name")
     parser.add_argument("--seed", default="0")
@@ -123,8 +103,8 @@ def _scripts(options: argparse.Namespace) -> list[str]:
     from tests.faults.runs import SCRIPTS
 
     found = sorted(path.stem for path in SCRIPTS.glob("*.py"))
-    here = [name for name in found if name != "training" and not name.endswith("_cuda")]
-    return options.scripts or here
+    elsewhere = {"training", *(ON_CUDA_ONLY if options.device == "cpu" else ())}
+    return options.scripts or [name for name in found if name not in elsewhere]
 
 
 def _faults(calls: dict[str, int], options: argparse.Namespace, script: str) -> Iterator[Fault]:

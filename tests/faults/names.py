@@ -1,6 +1,6 @@
 """Owns the runs in which each declared private name of torch is gone in turn.
 
-    python -m tests.faults.names [SCRIPT ...] [--sample N] [--jobs N]
+    python -m tests.faults.names [SCRIPT ...] [--device cuda] [--sample N] [--jobs N]
 
 Of each script those names are taken that it reads; that a name which is not read is named as
 well, is asked of each in ``tests/test_private_names.py``.
@@ -15,7 +15,6 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.faults.__main__ import preload
@@ -26,6 +25,7 @@ SCRIPTS = ("plain", "checkpointed", "compiled_autograd")
 def main() -> int:
     """Run what the command line asks for; the status is 1 where an outcome is forbidden."""
     options = _options()
+    os.environ["FAULTS_DEVICE"] = options.device
     preload()
     folder = Path(tempfile.mkdtemp(prefix="names-"))
     try:
@@ -38,6 +38,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.names")
     parser.add_argument("scripts", nargs="*")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sample", type=int, help="so many names of each script")
     parser.add_argument("--seed", default="")
     parser.add_argument("--only", help="names that have this in them")
@@ -49,7 +50,7 @@ def _options() -> argparse.Namespace:
 def _tried(script: str, options: argparse.Namespace, folder: Path) -> int:
     """Run a script without each of the names that it reads; return how many runs are forbidden."""
     from tests.faults.renaming import ALLOWED, READ, Renamed, verdict
-    from tests.faults.runs import run
+    from tests.faults.runs import run, run_each
 
     sound = run(script, Renamed(), folder / script)
     assert sound.launches, sound.stderr
@@ -63,19 +64,13 @@ def _tried(script: str, options: argparse.Namespace, folder: Path) -> int:
         faults = draw.sample(faults, min(options.sample, len(faults)))
     found: Counter[str] = Counter()
 
-    def tried(fault: Renamed):
-        own = folder / f"{script}-{fault.name}"
-        result = run(script, fault, own, compiled)
-        shutil.rmtree(own)
-        return fault, result, verdict(result, sound, fault.label())
-
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for fault, result, outcome in pool.map(tried, faults):
-            found[outcome] += 1
-            if outcome not in ALLOWED or options.verbose:
-                print(f"{outcome}: {script} without {fault.label()}", flush=True)
-                if options.verbose:
-                    print(result.code, result.notes, result.stderr[-1500:], flush=True)
+    for fault, result in run_each(script, faults, folder / script, options.jobs):
+        outcome = verdict(result, sound, fault.label())
+        found[outcome] += 1
+        if outcome not in ALLOWED or options.verbose:
+            print(f"{outcome}: {script} without {fault.label()}", flush=True)
+            if options.verbose:
+                print(result.code, result.notes, result.stderr[-1500:], flush=True)
     print(f"{script}: {len(read)} names read, {len(faults)} runs: {dict(found)}", flush=True)
     return sum(count for outcome, count in found.items() if outcome not in ALLOWED)
 

@@ -7,16 +7,20 @@ script; what torch's caches and ours keep is not, so that each run compiles as i
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import shutil
 import signal
 import sys
+import tempfile
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tests.faults.planting import PLANTED
 
@@ -44,6 +48,9 @@ class Begins(Protocol):
 
     def begin(self) -> None:
         """Make it so in this process."""
+
+
+_F = TypeVar("_F", bound=Begins)
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,33 @@ class Result:
 def run(script: str, fault: Begins, folder: Path, compiled: Path | None = None) -> Result:
     """Run a script to its end; see :func:`begin`."""
     return result(_wait(begin(script, fault, folder, compiled)), folder)
+
+
+def run_each(
+    script: str, faults: Iterable[_F], sound: Path, jobs: int, until: float = math.inf
+) -> Iterator[tuple[_F, Result]]:
+    """Run a script once with each fault, several side by side.
+
+    Args:
+        script: its name in ``scripts``.
+        faults: what is wrong, in turn.
+        sound: the folder of a run without any, for its compiled C++.
+        jobs: so many at a time.
+        until: none begins after this time of the monotonic clock.
+    """
+    running: dict[int, tuple[_F, Path]] = {}
+    waiting = iter(faults)
+    while True:
+        for fault in itertools.islice(waiting, jobs - len(running)):
+            if time.monotonic() < until:
+                own = Path(tempfile.mkdtemp(dir=sound.parent)) / "run"
+                running[begin(script, fault, own, sound / "cache")] = fault, own
+        if not running:
+            return
+        child, status = os.wait()
+        fault, own = running.pop(child)
+        yield fault, result(os.waitstatus_to_exitcode(status), own)
+        shutil.rmtree(own.parent)
 
 
 def begin(script: str, fault: Begins, folder: Path, compiled: Path | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -16,9 +17,12 @@ from tests.programs.table import FAST, PROGRAMS
 def main() -> int:
     parser = argparse.ArgumentParser(description="run programs without us and with us")
     parser.add_argument("words", nargs="*", help="only programs whose name holds one of these")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--fast", action="store_true", help="only those that CI runs")
     parser.add_argument("--mode", action="append", help="only these ways to run with us")
     options = parser.parse_args()
+    os.environ["PROGRAMS_DEVICE"] = options.device
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else a fork could not use the device
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(Path(folder) / "programs")

@@ -71,5 +71,5 @@ elif mode == "enabled":
 elif mode == "profile":
     import profiler_ext
 
-    with profiler_ext.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+    with profiler_ext.profile():
         run_plain(words)

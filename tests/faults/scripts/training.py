@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 Path(os.environ["FAULTS_DIGEST"]).with_name("begun").touch()
+torch.set_default_device(os.environ.get("FAULTS_DEVICE", "cpu"))
 
 
 class Block(nn.Module):

@@ -5,10 +5,10 @@ import threading
 from collections import Counter
 
 import torch
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import profile, schedule, supported_activities
 from training import digest, step, train
 
-CPU = [ProfilerActivity.CPU]
+ALL = list(supported_activities())
 
 
 def got(prof):
@@ -20,7 +20,7 @@ def got(prof):
 
 def before():
     """It sees the first compile, which is more or less by what the cache has."""
-    with profile(activities=CPU) as prof:
+    with profile(activities=ALL) as prof:
         train(1)
     print("got", sum(event.name == "aten::mm" for event in prof.events()) >= 3)
     train(5)
@@ -28,7 +28,7 @@ def before():
 
 def within():
     train(2)
-    with profile(activities=CPU) as prof:
+    with profile(activities=ALL) as prof:
         train(1)
     got(prof)
     train(5)
@@ -36,14 +36,14 @@ def within():
 
 def after():
     train(5)
-    with profile(activities=CPU) as prof:
+    with profile(activities=ALL) as prof:
         train(1)
     got(prof)
     train(1)
 
 
 def whole():
-    with profile(activities=CPU) as prof:
+    with profile(activities=ALL) as prof:
         train(6)
     got(prof)
 
@@ -51,7 +51,7 @@ def whole():
 def scheduled():
     found = []
     with profile(
-        activities=CPU,
+        activities=ALL,
         schedule=schedule(wait=1, warmup=1, active=2, repeat=2),
         on_trace_ready=lambda prof: (found.append(prof.step_num), got(prof)),
     ) as prof:
@@ -64,7 +64,7 @@ def scheduled():
 def scheduled_later():
     """Its recording begins when ours is over."""
     with profile(
-        activities=CPU,
+        activities=ALL,
         schedule=schedule(wait=6, warmup=1, active=1, repeat=1),
         on_trace_ready=got,
     ) as prof:
@@ -77,7 +77,7 @@ def exported():
     import json
 
     train(1)
-    with profile(activities=CPU, record_shapes=True, with_stack=True) as prof:
+    with profile(activities=ALL, record_shapes=True, with_stack=True) as prof:
         train(2)
     prof.export_chrome_trace("own.json")
     with open("own.json") as file:
@@ -125,7 +125,7 @@ def in_thread():
     ready, done = threading.Event(), threading.Event()
 
     def run():
-        with profile(activities=CPU) as prof:
+        with profile(activities=ALL) as prof:
             torch.ones(4, 4) @ torch.ones(4, 4)
             ready.set()
             done.wait(60)
@@ -145,10 +145,10 @@ def in_thread():
 def nested():
     """Two at a time, which torch refuses."""
     train(1)
-    with profile(activities=CPU) as outer:
+    with profile(activities=ALL) as outer:
         train(1)
         try:
-            with profile(activities=CPU):
+            with profile(activities=ALL):
                 train(1)
         except RuntimeError as error:
             print("refused", str(error)[:40], flush=True)
@@ -162,7 +162,7 @@ def nested():
 def unstopped():
     """Started, and never stopped."""
     train(2)
-    prof = profile(activities=CPU)
+    prof = profile(activities=ALL)
     prof.start()
     train(3)
 
@@ -170,7 +170,7 @@ def unstopped():
 def low_level():
     """The parts of a profiler, one by one."""
     train(1)
-    prof = torch.profiler._KinetoProfile(activities=CPU)
+    prof = torch.profiler._KinetoProfile(activities=ALL)
     prof.prepare_trace()
     train(1)
     prof.start_trace()

@@ -1,9 +1,11 @@
 """What the programs train: two matrix products, compiled; each loss is said bit for bit."""
 
 import hashlib
+import os
 
 import torch
 
+torch.set_default_device(os.environ.get("PROGRAMS_DEVICE", "cpu"))
 torch.manual_seed(0)
 
 
@@ -48,7 +50,7 @@ def digest(of=model):
     """Return a digest of the parameters and their gradients."""
     found = hashlib.sha256()
     for parameter in of.parameters():
-        found.update(parameter.detach().numpy().tobytes())
+        found.update(parameter.detach().cpu().numpy().tobytes())
         if parameter.grad is not None:
-            found.update(parameter.grad.numpy().tobytes())
+            found.update(parameter.grad.cpu().numpy().tobytes())
     return found.hexdigest()[:16]

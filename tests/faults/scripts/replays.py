@@ -2,7 +2,6 @@ import torch
 from training import Model, train
 
 torch.manual_seed(0)
-torch.set_default_device("cuda")
 model = Model()
 compiled = torch.compile(model, mode="reduce-overhead")
 
