@@ -15,6 +15,7 @@ from profiler_ext.attribution.launches import find_launches
 from profiler_ext.attribution.nesting import nest
 from profiler_ext.errors import StoreError, UsageError
 from profiler_ext.kineto import names
+from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.paths import expand, library_roots, stands
 from profiler_ext.records import (
     CacheState,
@@ -87,7 +88,7 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     )
     known = {graph.key for graph in graphs if graph.provenance is not None}
     unknown = tuple(key for key in wanted if key not in known)
-    return Attached(found, len(wanted), unknown, _missing(graphs))
+    return Attached(in_utf8(found), len(wanted), unknown, _missing(graphs))
 
 
 def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Settings:

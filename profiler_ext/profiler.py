@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import warnings
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -16,10 +13,18 @@ import torch.profiler
 
 from profiler_ext import switch
 from profiler_ext.capture.called_modules import CalledModules
-from profiler_ext.errors import LateCaptureWarning, OwnFaultError, UsageError
+from profiler_ext.errors import (
+    CaptureWarning,
+    LateCaptureWarning,
+    OwnFaultError,
+    ProfilerExtError,
+    UsageError,
+)
 from profiler_ext.guard import Guard
 from profiler_ext.kineto.reader import read_trace
+from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.paths import library_roots, user_roots
+from profiler_ext.raw_trace import RawTrace
 from profiler_ext.records import Gap, GapReason, Recording, Settings
 from profiler_ext.session import Session
 from profiler_ext.tabled import Tabled
@@ -79,12 +84,12 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             cpu_events=_asks_for_cpu_only(torch_options), strict=strict, recompile=recompile
         )
         self.sessions: list[Session] = []
+        self.refusal: ProfilerExtError | None = None
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
         self._called_modules = CalledModules(switch.graph_of, _guard(), lambda: self.is_recording)
-        self._folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
-        weakref.finalize(self, _remove_folder, self._folder, os.getpid())
+        self._raw = RawTrace()
         torch_options.setdefault("experimental_config", process.all_threads_config())
         kept = _guard().callback(RECORDING, self._keep_session)
         super().__init__(_guard(), on_trace_ready=kept, **torch_options)
@@ -96,8 +101,11 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
 
         Raises:
             UsageError: Nothing was recorded yet.
+            ProfilerExtError: What was recorded cannot be kept; the message gives the remedy.
             OwnFaultError: Something of ours failed when it should have been made.
         """
+        if not self.sessions and self.refusal is not None:
+            raise self.refusal
         if not self.sessions and (lost := _lost()) is not None:
             raise OwnFaultError(
                 f"there is no session of what was recorded ({lost}); please report it"
@@ -122,16 +130,8 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
 
         torch gives a trace away only once, and the session has taken it.
         """
-        raw = self._raw_trace()
-        if not raw.exists():
+        if not self._raw.copy_to(path):
             super().export_chrome_trace(path, *args, **options)
-        elif path.endswith(".gz"):
-            import gzip
-
-            with raw.open("rb") as source, gzip.open(path, "wb") as target:
-                shutil.copyfileobj(source, target)
-        else:
-            shutil.copyfile(raw, path)
 
     def report(
         self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
@@ -161,9 +161,6 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         """Raise unless enough time was led back: :meth:`Session.assert_coverage`."""
         self.session.assert_coverage(fraction, level, scope)
 
-    def _raw_trace(self) -> Path:
-        return self._folder / "trace.json"
-
     def begin_to_watch(self) -> None:
         """Mark the calls of compiled graphs from here on."""
         self._called_modules.watch()
@@ -175,8 +172,17 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
     def _keep_session(self, _: torch.profiler.profile) -> None:
         if not self.has_trace:
             return
-        raw = self._raw_trace()
-        raw.unlink(missing_ok=True)
+        try:
+            session = self._made_session()
+        except ProfilerExtError as error:
+            self.refusal = error
+            self.refuse(error)
+            return
+        self.sessions.append(session)
+        self.deliver()
+
+    def _made_session(self) -> Session:
+        raw = self._raw.fresh()
         super().export_chrome_trace(str(raw))
         capture = switch.current()
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
@@ -187,14 +193,17 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             gaps=(*(capture.gaps if capture else ()), *((_TAKEN,) if self.was_ended else ())),
         )
         learn = capture.learn if capture else None
-        self.sessions.append(Session(recording, learn, _source_roots(recording)))
-        self.deliver()
+        return Session(in_utf8(recording), learn, _source_roots(recording))
 
     def deliver(self) -> None:
         """Tell whoever asked that there is a session."""
         if self._on_session is not None:
             with disturbed():
                 self._on_session(self)
+
+    def refuse(self, error: ProfilerExtError) -> None:
+        """Tell whoever asked why there is no session."""
+        warnings.warn(str(error), CaptureWarning, stacklevel=2)
 
     def _settings(self) -> Settings:
         own = user_roots() if self._user_roots is None else self._user_roots
@@ -232,12 +241,6 @@ def _number(variable: str, otherwise: int) -> int:
     """Return what a launcher set; these names are the program's too, and may hold anything."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() else otherwise
-
-
-def _remove_folder(folder: Path, process_id: int) -> None:
-    """Remove a folder in the process that made it; a forked child ends with the same finalizer."""
-    if os.getpid() == process_id:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _source_roots(recording: Recording) -> tuple[str, ...]:

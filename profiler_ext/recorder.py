@@ -15,6 +15,7 @@ from torch.profiler import ProfilerAction
 
 from profiler_ext.answers import is_answer
 from profiler_ext.capture.hooks.installing import Capture
+from profiler_ext.errors import ProfilerExtError
 from profiler_ext.profiler import RECORDING, profile
 from profiler_ext.session import Session
 from profiler_ext.stepping import StepEnds
@@ -137,6 +138,10 @@ class Recorder:
             with undisturbed():
                 self.take(part)
 
+    def refuse(self, error: Exception) -> None:
+        """Have it that what was recorded cannot be kept."""
+        self.failure = self.failure or error
+
     def take(self, session: Session) -> None:
         """Keep a session; one that another profiler ended waits for a whole one."""
         if self._profiler.was_ended:
@@ -159,7 +164,7 @@ class Recorder:
         except Exception as error:
             if is_answer(error):
                 raise
-            self.failure = self.failure or error
+            self.refuse(error)
 
 
 class _ProfilerOfRun(profile):
@@ -185,6 +190,9 @@ class _ProfilerOfRun(profile):
 
     def deliver(self) -> None:
         self._recorder.take(self.sessions[-1])
+
+    def refuse(self, error: ProfilerExtError) -> None:
+        self._recorder.refuse(error)
 
     def leave_to_parent(self) -> None:
         super().leave_to_parent()

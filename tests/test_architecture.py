@@ -28,6 +28,7 @@ ALLOWED = {
     "records": "",
     "regular": "",
     "writing": "errors",
+    "raw_trace": "errors",
     "kineto": "errors records writing",
     "attribution": "kineto records",
     "store": "errors records regular writing",
@@ -45,9 +46,9 @@ ALLOWED = {
     "tabled": "exporters",
     "merging": "attribution errors exporters kineto records session tabled",
     "session": "attribution errors exporters kineto records tabled",
-    "profiler": "capture errors exporters guard kineto paths records session switch tabled "
-    "torch_compat turns undisturbed",
-    "recorder": "answers capture profiler session stepping torch_compat undisturbed",
+    "profiler": "capture errors exporters guard kineto paths raw_trace records session switch "
+    "tabled torch_compat turns undisturbed",
+    "recorder": "answers capture errors profiler session stepping torch_compat undisturbed",
     "attaching": "attribution errors kineto paths records store",
     "output": "errors failures session",
     "running": "ending_signals errors failures output program progress recorder remarks session "

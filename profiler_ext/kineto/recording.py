@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -130,6 +130,34 @@ def read_recording(path: Path) -> Recording:
         return Recording(trace)
     ours = _extension(path, extension)
     return Recording(_restored(trace), ours.graphs, ours.settings, ours.gaps)
+
+
+def in_utf8(recording: Recording) -> Recording:
+    """Return a recording whose texts can be written into every format.
+
+    A path may hold bytes that are not UTF-8, which Python has as lone surrogates.
+
+    Args:
+        recording: what was recorded in this process.
+
+    Returns:
+        The recording; each such byte is written out, a backslash and ``udcff``.
+    """
+    ours = _Extension(SCHEMA_VERSION, recording.settings, recording.graphs, recording.gaps)
+    try:
+        msgspec.json.encode(ours)
+        return recording
+    except UnicodeEncodeError:
+        clean = msgspec.convert(_escaped(msgspec.to_builtins(ours)), _Extension)
+    return replace(recording, settings=clean.settings, graphs=clean.graphs, gaps=clean.gaps)
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _escaped(each) for key, each in value.items()}
+    return [*map(_escaped, value)] if isinstance(value, list | tuple) else value
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """``profiler-ext run`` profiles a script that was never touched, and gets out of its way."""
 
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import torch.profiler
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from profiler_ext import cli
-from profiler_ext.session import FILE_NAME
+from profiler_ext.session import FILE_NAME, load
 from tests.end_to_end.script_runs import HEAD, Run, out, refused, run, steps
 
 __all__ = ["run"]
@@ -43,6 +44,24 @@ def test_a_run_writes_all_files_and_says_where(run: Run, capfd: pytest.CaptureFi
     printed = capfd.readouterr().out
     assert [name for name in FILES if name not in printed] == []
     assert "wall time of the steps" in printed
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_written_as_any_other(run: Run) -> None:
+    assert run("for _ in range(6): step()") == 0
+    assert cli.main(["run", "-o", "of\udcff", "script.py", "of\udcff"]) == 0
+    assert {path.name for path in Path("of\udcff").iterdir()} == FILES
+    assert load("of\udcff").recording.settings.command == ("script.py", "of\\udcff")
+
+
+def test_a_temporary_folder_that_torch_cannot_write_is_one_sentence(
+    run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("of\udcff").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(Path("of\udcff").resolve()))
+    assert run("for _ in range(6): step()") == 2
+    said = [line for line in capfd.readouterr().err.splitlines() if "profiler-ext: " in line]
+    assert len(said) == 1
+    assert "whose name is not UTF-8" in said[0]
 
 
 def test_by_default_two_steps_are_recorded_after_three(run: Run) -> None:

@@ -1,6 +1,6 @@
 import gzip
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +9,8 @@ import pytest
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.kineto.recording import read_recording, write_recording
-from profiler_ext.records import Gap, Recording, Settings
+from profiler_ext.kineto.recording import in_utf8, read_recording, write_recording
+from profiler_ext.records import Gap, GapReason, Recording, Settings
 from tests.analyses import gpu_step
 from tests.kineto.traces import EVENTS, H200, text_of, written
 
@@ -144,3 +144,19 @@ def test_damaged_data_of_ours_names_the_field(tmp_path, extension, found):
     with pytest.raises(TraceError) as raised:
         read_recording(extended(tmp_path, extension))
     assert found in str(raised.value)
+
+
+def test_a_path_that_is_not_utf_8_is_kept_with_its_bytes_escaped(tmp_path):
+    settings = Settings(("/home/\udcff",), (), ("a\udcfe.py", "\ud800", "\u00e4"))
+    gaps = (Gap(GapReason.RECORD_UNREADABLE, "of\udcff"),)
+    graph = replace(OURS.graphs[0], output_module="/cache\udcff/x.py")
+    made = in_utf8(replace(OURS, graphs=(graph,), settings=settings, gaps=gaps))
+    write_recording(tmp_path / "r.json", made)
+    back = read_recording(tmp_path / "r.json")
+    expected = Settings(("/home/\\udcff",), (), ("a\\udcfe.py", "\\ud800", "\u00e4"))
+    assert (back.settings, back.gaps) == (expected, (replace(gaps[0], detail="of\\udcff"),))
+    assert back.graphs == (replace(graph, output_module="/cache\\udcff/x.py"),)
+
+
+def test_a_recording_that_is_utf_8_stays_as_it_is():
+    assert in_utf8(OURS) is OURS

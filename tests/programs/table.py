@@ -204,6 +204,14 @@ SETTINGS = [
         *("umask", "threads_left", "files_left", "warnings_as_errors"),
     ),
 ]
+_EAGER = """
+import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""  # what torch compiles must lie in a path of UTF-8
 _NOTHING = ("settings.py", "nothing")
 STARTS = [
     Program("standard output closed", _NOTHING, real=True, stdout="closed"),
@@ -232,6 +240,13 @@ STARTS = [
         files={"cache/profiler_ext": "a file in the way"},
         environment={"TORCHINDUCTOR_CACHE_DIR": "cache"},
     ),
+    Program("an argument that is not UTF-8", (*_NOTHING, "of\udcff"), real=True),
+    Program("a folder that is not UTF-8", ("of\udcff/eager.py",), real=True,
+            files={"of\udcff/eager.py": _EAGER}),
+    Program("a script that is not UTF-8", ("eager\udcff.py",), real=True,
+            files={"eager\udcff.py": _EAGER}),
+    Program("a cache that is not UTF-8", _NOTHING, real=True,
+            environment={"TORCHINDUCTOR_CACHE_DIR": "cache\udcff"}),
     Program("no temporary folder", _NOTHING, real=True, environment={"TMPDIR": "/proc"}),
 ]  # fmt: skip
 PROGRAMS = [
@@ -258,6 +273,7 @@ FAST = frozenset(
         "what a script sees",
         "a local package profiler_ext",
         "workers: pool spawn",
+        "a folder that is not UTF-8",
     }
 )
 """What CI runs; ``make programs`` runs all."""
