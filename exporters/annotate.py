@@ -12,6 +12,7 @@ from rich.text import Text
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.sources import SourceFile, source_files
 from profiler_ext.exporters.terminal import text_console
 from profiler_ext.exporters.wording import (
@@ -26,7 +27,7 @@ from profiler_ext.exporters.wording import (
 from profiler_ext.printable import printable
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Phase
 
-FORMATS = ("text", "json")
+FORMATS = tuple(each.name for each in PRINTED if each.is_of_source)
 _TIME_WIDTH = 7
 _TAB = 4
 Times = Mapping[Phase, int]

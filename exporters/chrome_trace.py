@@ -22,17 +22,21 @@ from profiler_ext.kineto.recording import write_recording
 from profiler_ext.records import Analysis, GraphInstance
 
 
-def export_chrome_trace(analysis: Analysis, path: Path) -> None:
+def export_chrome_trace(analysis: Analysis, path: Path) -> Path:
     """Write the trace with what is known of each launch in its event's arguments.
 
     Args:
         analysis: what to write.
         path: the file; compressed when its name ends with ``.gz``. It loads back as a session.
 
+    Returns:
+        The file.
+
     Raises:
         OutputError: The file cannot be written.
     """
     write_recording(path, analysis.recording, arguments(analysis))
+    return path
 
 
 def arguments(analysis: Analysis) -> dict[int, dict[str, object]]:

@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.wording import (
     heading,
     labels,
@@ -76,7 +77,7 @@ def _top_lines(analysis: Analysis) -> str:
 def _line(
     analysis: Analysis, row: Mapping[str, Any], phases: list[Phase], most: int, total: int
 ) -> tuple[str, ...]:
-    names = labels("line", row, analysis.recording.settings)
+    names = labels(BY["line"], row, analysis.recording.settings)
     times = (time_text(row[phase]) if row[phase] else "" for phase in phases)
     return (*_time(row["duration_ns"], total), _bar(row, most), *times, *map(_text, names))
 

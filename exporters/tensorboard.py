@@ -10,7 +10,7 @@ ops and line, and the modules. No other reader should be given this copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,14 +42,17 @@ _APART_NS = 4
 
 
 def export_tensorboard(
-    analysis: Analysis, log_dir: Path, worker: str, roots: Iterable[str | Path] = ()
+    analysis: Analysis,
+    log_dir: Path,
+    worker: str | None = None,
+    roots: Iterable[str | Path] = (),
 ) -> Path:
     """Write what TensorBoard shows: a copy of the trace for torch-tb-profiler, and our view's data.
 
     Args:
         analysis: what to write.
         log_dir: the folder to give to ``tensorboard --logdir``, or one below it for each run.
-        worker: the plugin's name for the process, such as ``rank0``.
+        worker: the plugin's name for the process; by default that of its rank: ``rank0``.
         roots: further folders from which source may be shown.
 
     Returns:
@@ -59,12 +62,26 @@ def export_tensorboard(
         UsageError: ``worker`` cannot be a file's name.
         OutputError: The file cannot be written.
     """
+    worker = f"rank{analysis.recording.settings.rank}" if worker is None else worker
     if not worker or Path(worker).name != worker:
         raise UsageError(f'worker "{worker}" cannot name a file; use letters, digits, _ and -')
     path = log_dir / f"{worker}{SUFFIX}"
     write_trace(path, analysis.recording.trace.header, _events(analysis))
     write_attribution(analysis, log_dir, worker, roots)
     return path
+
+
+def export_ranks(
+    analyses: Sequence[Analysis], log_dir: Path, roots: Iterable[str | Path] = ()
+) -> Path:
+    """Write what TensorBoard shows of several ranks; see :func:`export_tensorboard`.
+
+    Returns:
+        The folder.
+    """
+    for analysis in analyses:
+        export_tensorboard(analysis, log_dir, roots=roots)
+    return log_dir
 
 
 def _events(analysis: Analysis) -> Iterator[bytes]:

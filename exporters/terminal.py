@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.table_kinds import TableKind, table_by
 from profiler_ext.exporters.wording import (
-    HEADINGS,
     PHASE_STYLES,
     bypass_text,
     first_rows,
@@ -26,7 +26,6 @@ from profiler_ext.exporters.wording import (
     records,
     short_phase,
     step_text,
-    table_by,
     table_text,
     time_text,
 )
@@ -41,6 +40,7 @@ _TWO_NAMES = 44
 _TIME, _PART, _BETWEEN = 7, 6, 2
 _ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 Row = Mapping[str, Any]
+Frame = tables.DataFrame
 PhaseColumns = Mapping[str, tuple[Phase, ...]]
 
 
@@ -52,13 +52,14 @@ def print_report(
     Args:
         analysis: what attribution found.
         console: where to; bars fit its width.
-        by: ``line``, ``module``, ``op``, ``kernel`` or ``phase``.
+        by: the ``by`` of a table: ``line``, ``module``, ...
         top: how many rows at most; ``None`` for all.
 
     Raises:
         UsageError: There is no such table, or ``top`` is less than 1.
     """
-    table = table_by(analysis, by)
+    kind = table_by(by)
+    table = kind.make(analysis)
     shown = first_rows(table, top)
     say(console, heading(analysis), "bold")
     if not analysis.steps:
@@ -66,17 +67,17 @@ def print_report(
     _print_ledger(analysis, console)
     if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
         say(console, bypassed, "yellow")
-    print_top(analysis.recording.settings, by, table, shown, console)
+    print_top(analysis.recording.settings, kind, table, shown, console)
     print_notes(analysis.notes, console)
 
 
 def print_top(
-    settings: Settings, by: str, whole: tables.DataFrame, shown: tables.DataFrame, console: Console
+    settings: Settings, kind: TableKind, whole: Frame, shown: Frame, console: Console
 ) -> None:
     """Print the largest rows of a summing table, if it has any."""
     if len(whole):
         console.print()
-        console.print(_top_table(settings, by, whole, shown, console))
+        console.print(_top_table(settings, kind, whole, shown, console))
 
 
 def print_notes(notes: tuple[str, ...], console: Console) -> None:
@@ -96,7 +97,7 @@ def report(
 
     Args:
         analysis: what attribution found.
-        by: ``line``, ``module``, ``op``, ``kernel`` or ``phase``.
+        by: the ``by`` of a table: ``line``, ``module``, ...
         top: how many rows at most; ``None`` for all.
         format: ``text`` for a person; ``csv``, ``json`` or ``md`` hold raw nanoseconds.
         width: columns of the text.
@@ -112,7 +113,7 @@ def report(
         console = text_console(file, width)
         print_report(analysis, console, by=by, top=top)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
-    return table_text(table_by(analysis, by), top, format)
+    return table_text(table_by(by).make(analysis), top, format)
 
 
 def text_console(file: IO[str], width: int) -> Console:
@@ -182,21 +183,17 @@ class _Layout:
 
 
 def _top_table(
-    settings: Settings,
-    by: str,
-    whole: tables.DataFrame,
-    shown: tables.DataFrame,
-    console: Console,
+    settings: Settings, kind: TableKind, whole: Frame, shown: Frame, console: Console
 ) -> Table:
     rows, total = records(shown), int(whole["duration_ns"].sum())
-    names = [labels(by, row, settings) for row in rows]
-    phases = _phase_columns(by, records(whole), console.width)
+    names = [labels(kind, row, settings) for row in rows]
+    phases = _phase_columns(kind, records(whole), console.width)
     layout = _layout(names, phases, console)
-    table = _empty_top_table(by, layout)
+    table = _empty_top_table(kind, layout)
     for row, texts in zip(rows, names, strict=True):
         bar = _phase_bar(row, rows[0]["duration_ns"], layout, console)
         numbers = (*_time(row["duration_ns"], total), *bar, *_phase_times(row, phases))
-        table.add_row(*numbers, *_cells(by, texts, layout.names))
+        table.add_row(*numbers, *_cells(kind, texts, layout.names))
     if len(whole) > len(shown):
         left = total - sum(row["duration_ns"] for row in rows)
         blanks = ("",) * (bool(layout.bar) + len(phases))
@@ -212,7 +209,7 @@ def _layout(names: list[tuple[str, ...]], phases: PhaseColumns, console: Console
     return _Layout(bar, phases, _name_widths(names, room))
 
 
-def _empty_top_table(by: str, layout: _Layout) -> Table:
+def _empty_top_table(kind: TableKind, layout: _Layout) -> Table:
     table = _plain_table()
     _add_columns(table, {"time": _TIME, "part": _PART}, numbers=2)
     if layout.bar:
@@ -220,7 +217,7 @@ def _empty_top_table(by: str, layout: _Layout) -> Table:
     for name, members in layout.phases.items():
         style = PHASE_STYLES[members[0]] if len(members) == 1 else ""
         table.add_column(Text(name, style=style), justify="right", width=_phase_width(name))
-    for name, width in zip(HEADINGS[by], layout.names, strict=False):
+    for name, width in zip(kind.headings, layout.names, strict=False):
         table.add_column(name, width=width, **_ONE_LINE)
     return table
 
@@ -243,9 +240,9 @@ def _name_widths(names: list[tuple[str, ...]], room: int) -> tuple[int, ...]:
     return first, room - first - _BETWEEN
 
 
-def _phase_columns(by: str, rows: list[dict[str, Any]], width: int) -> PhaseColumns:
+def _phase_columns(kind: TableKind, rows: list[dict[str, Any]], width: int) -> PhaseColumns:
     """Return heading to phases: one column a phase where there is room, else the rest together."""
-    if by == "phase":
+    if "phase" in kind.keys:
         return {}
     spent = [phase for phase in Phase if any(row[phase] for row in rows)]
     first = [phase for phase in spent if phase in (Phase.FORWARD, Phase.BACKWARD)]
@@ -273,9 +270,9 @@ def _phase_times(row: Row, columns: PhaseColumns) -> list[Text]:
     return [Text(time_text(each) if each else "") for each in sums]
 
 
-def _cells(by: str, names: tuple[str, ...], widths: tuple[int, ...]) -> list[Text]:
+def _cells(kind: TableKind, names: tuple[str, ...], widths: tuple[int, ...]) -> list[Text]:
     texts = [printable(name) for name in names[: len(widths)]]
-    if by == "line" and len(texts[0]) > widths[0] and not texts[0].startswith("("):
+    if "line" in kind.keys and len(texts[0]) > widths[0] and not texts[0].startswith("("):
         # The end of a path tells more than its start.
         texts[0] = "\N{HORIZONTAL ELLIPSIS}" + texts[0][len(texts[0]) - widths[0] + 1 :]
     return [Text(text) for text in texts]

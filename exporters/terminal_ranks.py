@@ -7,6 +7,7 @@ from typing import Protocol
 from rich.console import Console
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.terminal import print_coverage, print_notes, print_top, say
 from profiler_ext.exporters.wording import bypass_text, first_rows, heading_of_ranks, records
 from profiler_ext.records import Analysis
@@ -55,5 +56,5 @@ def print_ranks_report(
     for analysis in ranks.analyses:
         if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
             say(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
-    print_top(ranks.analyses[0].recording.settings, by, table, shown, console)
+    print_top(ranks.analyses[0].recording.settings, table_by(by), table, shown, console)
     print_notes(ranks.notes, console)

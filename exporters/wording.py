@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.printed import printed
+from profiler_ext.exporters.table_kinds import TableKind
 from profiler_ext.printable import printable
 from profiler_ext.records import (
     LINE_PHASE_CORRECTED,
@@ -20,22 +22,6 @@ from profiler_ext.records import (
     Step,
 )
 
-BY: Mapping[str, Callable[[Analysis], tables.DataFrame]] = {
-    "line": tables.by_line,
-    "module": tables.by_module,
-    "op": tables.by_op,
-    "kernel": tables.by_kernel,
-    "phase": tables.by_phase,
-    "link": tables.by_link,
-}
-HEADINGS = {
-    "line": ("line", "code"),
-    "module": ("module", "class"),
-    "op": ("ATen op",),
-    "kernel": ("kernel", "kind"),
-    "phase": ("phase",),
-    "link": ("link to forward",),
-}
 PHASE_STYLES = {
     Phase.FORWARD: "cyan",
     Phase.BACKWARD: "magenta",
@@ -76,27 +62,13 @@ _REASONS: Mapping[str, str] = {
 }
 
 
-def table_by(analysis: Analysis, by: str) -> tables.DataFrame:
-    """Return the summing table that ``by`` names.
-
-    Raises:
-        UsageError: There is no such table.
-    """
-    if by not in BY:
-        raise UsageError(f"there is no report by {by!r}; ask for one of {', '.join(BY)}")
-    return BY[by](analysis)
-
-
 def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
     """Return the first rows of a table as text for a program: ``csv``, ``json`` or ``md``.
 
     Raises:
         UsageError: There is no such format, or ``top`` is less than 1.
     """
-    writers = {"csv": tables.printed_csv, "json": tables.json_text, "md": tables.markdown_text}
-    if format not in writers:
-        raise UsageError(f"there is no format {format!r}; ask for text, csv, json or md")
-    return writers[format](first_rows(table, top))
+    return printed(first_rows(table, top), format)
 
 
 def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
@@ -139,27 +111,28 @@ def gap_text(reason: str) -> str:
     return _REASONS.get(reason, reason)
 
 
-def labels(by: str, row: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
-    """Return what a row of a summing table is called, one text for each of ``HEADINGS[by]``.
+def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
+    """Return what a row of a summing table is called, one text for each of its headings.
 
     Args:
-        by: which table.
+        kind: which table.
         row: the row; absent values are ``None``.
         settings: whose roots shorten the paths.
 
     Returns:
         The texts; a row without a name says why.
     """
-    if by == "line":
-        return _line_labels(row, settings)
-    if by == "module":
-        return _module_labels(row)
-    if by == "op":
-        return (row["aten_op"] or _unnamed("op", row),)
-    if by == "link":
-        gap = row["gap"]
-        return (row["forward_evidence"] or (f"({gap_text(gap)})" if gap else "(not backward)"),)
-    return tuple(row[name] for name in (("kernel", "kind") if by == "kernel" else ("phase",)))
+    (first, _), *others = kind.shown
+    if row[first] is None:
+        why = gap_text(row["gap"]) if row.get("gap") else kind.unnamed
+        return (f"({why})", *("" for _ in others))
+    return (_name(first, row, settings), *(row[name] or "" for name, _ in others))
+
+
+def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
+    if column == "file":
+        return f"{short_path(row['file'], settings)}:{row['line']}"
+    return "(the model itself)" if column == "module" and not row[column] else str(row[column])
 
 
 def records(table: tables.DataFrame) -> list[dict[str, Any]]:
@@ -264,19 +237,3 @@ def step_text(analysis: Analysis, step: Step) -> str:
     busy = sum(line.duration_ns for line in lines if line.scope != "idle")
     text = f"step {step.number}: {time_text(step.wall_ns)}"
     return f"{text}, device busy {percent_text(busy, total)}" if total else text
-
-
-def _line_labels(row: Mapping[str, Any], settings: Settings) -> tuple[str, str]:
-    if row["file"] is None:
-        return _unnamed("source line", row), ""
-    return f"{short_path(row['file'], settings)}:{row['line']}", row["code"] or ""
-
-
-def _module_labels(row: Mapping[str, Any]) -> tuple[str, str]:
-    if row["module"] is None:
-        return _unnamed("module", row), ""
-    return row["module"] or "(the model itself)", row["module_class"] or ""
-
-
-def _unnamed(what: str, row: Mapping[str, Any]) -> str:
-    return f"({gap_text(row['gap'])})" if row["gap"] else f"(no {what})"

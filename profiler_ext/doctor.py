@@ -8,11 +8,7 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_EXTRAS = {
-    "tensorboard": "pip install 'profiler-ext[tensorboard]'",
-    "torch-tb-profiler": "pip install 'profiler-ext[tensorboard]'",
-    "pyarrow": "pip install 'profiler-ext[parquet]'",
-}
+from profiler_ext.exporters.extras import EXTRAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,8 @@ def _settings() -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    for package, remedy in _EXTRAS.items():
+    remedies = {package: extra.install for extra in EXTRAS for package in extra.packages}
+    for package, remedy in remedies.items():
         try:
             yield Finding(package, "ok", importlib.metadata.version(package))
         except importlib.metadata.PackageNotFoundError:

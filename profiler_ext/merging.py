@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution.clocks import Clock, set_clocks
 from profiler_ext.errors import CoverageError, UsageError
+from profiler_ext.exporters.formats import FILE_NAME, SESSION, Roots, format_of
+from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.kineto.source import is_folder
 from profiler_ext.records import Analysis, Trace
-from profiler_ext.session import FILE_NAME, Roots, Session, format_of
+from profiler_ext.session import Session
 from profiler_ext.session import load as load_one
 from profiler_ext.tabled import Tabled
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from profiler_ext.exporters.tables import Filters
-
-FORMATS = ("perfetto", "tensorboard", "csv", "parquet")
 
 _RANK_FOLDER = re.compile(r"rank_(\d+)")
 _BASE_KEY = "baseTimeNanoseconds"
@@ -111,9 +111,7 @@ class MergedSession(Tabled):
         Raises:
             UsageError: There is no such table.
         """
-        if name not in ("line", "module", "op", "phase", "link", "kernel"):
-            raise UsageError(f"there is no report by {name!r}; ask for line, module, op, ...")
-        return self.table(f"by_{name}")
+        return self.table(table_by(name).name)
 
     def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
         """Return which part of the busy time of all ranks was led back to a level."""
@@ -145,15 +143,13 @@ class MergedSession(Tabled):
             OutputError: It cannot be written.
         """
         target = Path(path)
-        return export_ranks_as(self, format_of(target), target)
+        return format_of(target).write_ranks(self.analyses, target, self.roots)
 
     def save(self, folder: str | Path) -> Path:
         """Write each rank's recording, on aligned clocks, into a folder of its own."""
-        from profiler_ext.exporters.chrome_trace import export_chrome_trace
-
         for analysis in self.analyses:
             own = Path(folder) / f"rank_{analysis.recording.settings.rank}"
-            export_chrome_trace(analysis, own / FILE_NAME)
+            SESSION.write(analysis, SESSION.place_in(own))
         return Path(folder)
 
 
@@ -199,35 +195,6 @@ def rank_folders(folder: Path) -> list[Path]:
         return []
     found = {int(m[1]): p for p in folder.iterdir() if (m := _RANK_FOLDER.fullmatch(p.name))}
     return [found[rank] for rank in sorted(found)]
-
-
-def export_ranks_as(merged: MergedSession, format: str, path: Path) -> Path:
-    """Write all ranks in a named format.
-
-    Raises:
-        UsageError: There is no such format, or it holds one rank only.
-        OutputError: It cannot be written.
-    """
-    from profiler_ext.exporters import tables
-    from profiler_ext.exporters.perfetto import export_ranks
-    from profiler_ext.exporters.tensorboard import export_tensorboard
-
-    if format not in FORMATS:
-        listed = ", ".join(FORMATS)
-        raise UsageError(
-            f"{format} cannot hold several ranks; use one of {listed}, or export one rank's folder"
-        )
-    if format == "perfetto":
-        export_ranks(merged.analyses, path)
-    elif format == "tensorboard":
-        for analysis in merged.analyses:
-            worker = f"rank{analysis.recording.settings.rank}"
-            export_tensorboard(analysis, path, worker, merged.roots)
-    else:
-        write = tables.write_csv if format == "csv" else tables.write_parquet
-        for name in ("launches", "attribution", "coverage", "graphs"):
-            write(merged.table(name), path / f"{name}.{format}")
-    return path
 
 
 def _shifted(analysis: Analysis, shift_ns: int) -> Analysis:

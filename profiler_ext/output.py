@@ -8,8 +8,9 @@ import tempfile
 from pathlib import Path
 
 from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
+from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, in_run
 from profiler_ext.failures import failure_detail
-from profiler_ext.session import FILE_NAME, Session, export_as
+from profiler_ext.session import Session
 
 
 def check_folder(folder: Path, *, force: bool) -> None:
@@ -38,7 +39,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
 
 
 def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
-    """Write a session, its Perfetto trace, its tables and its report, each whatever fails of it.
+    """Write a session in each format that ``run`` gives, whatever fails of it.
 
     Args:
         session: what to write.
@@ -53,8 +54,7 @@ def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
         session.save(folder)  # first: from it all else can be made again
     except OutputError as error:
         raise OutputError(f"{error}; {_kept(session)}" if keep else str(error)) from error
-    wanted = {"perfetto": folder / "trace.pftrace", "csv": folder, "html": folder / "report.html"}
-    tried = [_failure(session, format, path) for format, path in wanted.items()]
+    tried = [_failure(session, each, folder) for each in in_run() if each is not SESSION]
     if failed := [error for error in tried if error is not None]:
         is_fault = any(isinstance(error, OwnFaultError) for error in failed)
         remedy = "`profiler-ext export` writes the rest from it"
@@ -62,10 +62,11 @@ def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
         raise (OwnFaultError if is_fault else OutputError)(told)
 
 
-def _failure(session: Session, format: str, path: Path) -> ProfilerExtError | None:
+def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError | None:
     """Write a session in a format; return why it could not be."""
+    path = format.place_in(folder)
     try:
-        export_as(session, format, path)
+        format.write(session.analysis, path, session.roots)
     except OutputError as error:
         return error
     except Exception as error:

@@ -5,13 +5,15 @@ Nothing here needs torch. Tables and exports are made when they are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution import attribute
-from profiler_ext.errors import CoverageError, TraceError, UsageError
+from profiler_ext.errors import CoverageError, TraceError
+from profiler_ext.exporters.formats import FILE_NAME, Roots, format_of
+from profiler_ext.exporters.table_kinds import table_called
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.kineto.source import is_folder, shown
 from profiler_ext.records import Analysis, Recording
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from profiler_ext.exporters.tables import Filters
-
-FILE_NAME = "session.pt.trace.json.gz"
-Roots = Iterable[str | Path]
 
 
 class Session(Tabled):
@@ -68,10 +67,7 @@ class Session(Tabled):
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return a table by its name; see :meth:`Tabled.table`."""
-        from profiler_ext.exporters import tables
-
-        one: Callable[..., pd.DataFrame] = getattr(tables, name)
-        return one(self.analysis, *arguments, **filters)
+        return table_called(name).make(self.analysis, *arguments, **filters)
 
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"
@@ -133,7 +129,7 @@ class Session(Tabled):
             OutputError: It cannot be written.
         """
         target = Path(path)
-        return export_as(self, format_of(target), target)
+        return format_of(target).write(self.analysis, target, self.roots)
 
     def save(self, folder: str | Path) -> Path:
         """Write the recording into a folder; :func:`load` gives it back."""
@@ -163,101 +159,3 @@ def load(path: str | Path, roots: Roots = ()) -> Session:
             )
         place = place / FILE_NAME
     return Session(read_recording(place), roots=roots)
-
-
-def format_of(path: Path) -> str:
-    """Return the format that a path's suffix names.
-
-    Raises:
-        UsageError: It names none.
-    """
-    for suffix, name in _SUFFIXES.items():
-        if path.name.endswith(suffix):
-            return name
-    if not path.suffix:
-        return "tensorboard"
-    raise UsageError(f"no format has the suffix of {path.name}; use one of {', '.join(_SUFFIXES)}")
-
-
-def export_as(session: Session, format: str, path: Path) -> Path:
-    """Write a session in a named format.
-
-    Args:
-        session: what to write.
-        format: ``perfetto``, ``chrome``, ``tensorboard``, ``csv``, ``parquet`` or ``html``.
-        path: the file, or the folder for ``tensorboard``, ``csv`` and ``parquet``.
-
-    Returns:
-        What was written.
-
-    Raises:
-        UsageError: There is no such format.
-    """
-    if format not in _EXPORTS:
-        raise UsageError(f"there is no format {format!r}; use one of {', '.join(_EXPORTS)}")
-    return _EXPORTS[format](session, path)
-
-
-def _perfetto(session: Session, path: Path) -> Path:
-    from profiler_ext.exporters.perfetto import export_perfetto
-
-    export_perfetto(session.analysis, path)
-    return path
-
-
-def _chrome(session: Session, path: Path) -> Path:
-    from profiler_ext.exporters.chrome_trace import export_chrome_trace
-
-    export_chrome_trace(session.analysis, path)
-    return path
-
-
-def _tensorboard(session: Session, path: Path) -> Path:
-    from profiler_ext.exporters.tensorboard import export_tensorboard
-
-    worker = f"rank{session.recording.settings.rank}"
-    return export_tensorboard(session.analysis, path, worker, session.roots)
-
-
-def _html(session: Session, path: Path) -> Path:
-    from profiler_ext.exporters.html import export_html
-
-    export_html(session.analysis, path, session.roots)
-    return path
-
-
-def _csv(session: Session, path: Path) -> Path:
-    from profiler_ext.exporters import tables
-
-    for name in _TABLES:
-        tables.write_csv(session.table(name), path / f"{name}.csv")
-    return path
-
-
-def _parquet(session: Session, path: Path) -> Path:
-    from profiler_ext.exporters import tables
-
-    for name in _TABLES:
-        tables.write_parquet(session.table(name), path / f"{name}.parquet")
-    return path
-
-
-_TABLES = ("launches", "attribution", "coverage", "graphs")
-_SUFFIXES = {
-    ".pftrace": "perfetto",
-    ".json": "chrome",
-    ".json.gz": "chrome",
-    ".html": "html",
-    ".parquet": "parquet",
-    ".csv": "csv",
-}
-_EXPORTS: dict[str, Callable[[Session, Path], Path]] = {
-    "perfetto": _perfetto,
-    "chrome": _chrome,
-    "tensorboard": _tensorboard,
-    "csv": _csv,
-    "parquet": _parquet,
-    "html": _html,
-}
-
-FORMATS = tuple(_EXPORTS)

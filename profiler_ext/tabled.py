@@ -27,7 +27,7 @@ class Tabled(ABC):
             **filters: the step, rank or phase.
 
         Raises:
-            UsageError: There is no such step or phase.
+            UsageError: There is no such table, step or phase.
         """
 
     def launches(self, **filters: Unpack[Filters]) -> pd.DataFrame:

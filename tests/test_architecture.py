@@ -50,11 +50,11 @@ ALLOWED = {
     "tabled torch_compat turns undisturbed",
     "recorder": "answers capture errors profiler session stepping torch_compat undisturbed",
     "attaching": "attribution errors kineto paths records store",
-    "output": "errors failures session",
+    "output": "errors exporters failures session",
     "running": "ending_signals errors failures output program progress recorder remarks session "
     "switch",
     "remarks": "session",
-    "doctor": "torch_compat",
+    "doctor": "exporters torch_compat",
     "joint_table": "attribution capture errors exporters paths records torch_compat",
     "cli": "attaching doctor errors exporters failures joint_table kineto merging output program "
     "renaming running session printable store torch_compat",

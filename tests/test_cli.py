@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from profiler_ext import cli, doctor
-from profiler_ext.session import FILE_NAME, FORMATS, Session, load
+from profiler_ext.exporters.formats import FORMATS
+from profiler_ext.session import FILE_NAME, Session, load
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Point
 from tests.compiling import torch
@@ -87,7 +88,7 @@ def test_a_trace_file_is_a_session_too(folder: Path, capsys: pytest.CaptureFixtu
     )
 
 
-@pytest.mark.parametrize("form", [form for form in FORMATS if form != "tensorboard"])
+@pytest.mark.parametrize("form", [each.name for each in FORMATS if not each.how_to_view])
 def test_export_prints_what_it_wrote_beside_the_session(
     form: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from profiler_ext import cli, output
 from profiler_ext.errors import OutputError
+from profiler_ext.exporters.formats import FORMATS, format_called
 from profiler_ext.merging import load
-from profiler_ext.session import FILE_NAME, Session, export_as
+from profiler_ext.session import FILE_NAME, Session
 from profiler_ext.store import Store, to_bytes
 from tests.store.records import record
 
@@ -80,14 +81,11 @@ def every_write(write: Callable[[], object], folder: Path) -> Iterator[int]:
             return
 
 
-EXPORTS = {
-    "perfetto": "t.pftrace",
-    "chrome": "t.json.gz",
-    "tensorboard": "tb",
-    "csv": "csv",
-    "parquet": "pq",
-    "html": "r.html",
-}
+def written(session: Session, form: str, target: Path) -> Path:
+    return format_called(form).write(session.analysis, target)
+
+
+EXPORTS = {each.name: each.target for each in FORMATS}
 
 
 @pytest.mark.usefixtures("disk")
@@ -97,10 +95,10 @@ def test_an_export_leaves_the_old_files_whole_at_every_write(
 ) -> None:
     target = tmp_path / EXPORTS[form]
     Disk.left = 1000
-    export_as(session, form, target)
+    written(session, form, target)
     files = [path for path in sorted(tmp_path.rglob("*")) if path.is_file()]
     before = [path.read_bytes() for path in files]
-    for number in every_write(lambda: export_as(session, form, target), tmp_path):
+    for number in every_write(lambda: written(session, form, target), tmp_path):
         assert [path.read_bytes() for path in files] == before, number
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == files
 
@@ -108,7 +106,7 @@ def test_an_export_leaves_the_old_files_whole_at_every_write(
 @pytest.mark.usefixtures("disk")
 def test_a_new_export_is_there_whole_or_not_at_all(session: Session, tmp_path: Path) -> None:
     target = tmp_path / "t.json.gz"
-    failed = list(every_write(lambda: export_as(session, "chrome", target), tmp_path))
+    failed = list(every_write(lambda: written(session, "chrome", target), tmp_path))
     assert len(failed) >= 1
     assert len(load(target).launches()) == len(session.launches())
 

@@ -13,6 +13,9 @@ import pytest
 
 from profiler_ext import cli, doctor, joint_table
 from profiler_ext.cli import printing
+from profiler_ext.exporters import annotate
+from profiler_ext.exporters.formats import FORMATS
+from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.tables import SequenceRow, seq_table
 from profiler_ext.store import Store
 from tests.store.records import keep
@@ -22,11 +25,11 @@ SESSION = Path(__file__).parent / "fixtures" / "h200" / "mlp.session.pt.trace.js
 ROOT = Path(__file__).parents[1]
 
 REPORTS = {
-    **{f"report {form}": f"report S --format {form}" for form in ("text", "csv", "json", "md")},
-    **{f"annotate {form}": f"annotate S --format {form}" for form in ("text", "json")},
+    **{f"report {each.name}": f"report S --format {each.name}" for each in PRINTED},
+    **{f"annotate {form}": f"annotate S --format {form}" for form in annotate.FORMATS},
     **{
         f"export {form}": f"export S --to {form} -o {form}.out"
-        for form in ("perfetto", "chrome", "tensorboard", "csv", "parquet", "html")
+        for form in (each.name for each in FORMATS)
     },
     "report ranks": "report R",
     "merge": "merge R -o M",

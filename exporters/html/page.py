@@ -55,7 +55,7 @@ _LIBRARY = (
 _TEXT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> None:
+def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> Path:
     """Write the report as one self-contained page.
 
     Source files and generated code are read from this machine, under the user's roots.
@@ -65,6 +65,9 @@ def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()
         path: the file; replaced when it is there.
         roots: further folders from which source may be shown.
 
+    Returns:
+        The file.
+
     Raises:
         OutputError: The file cannot be written.
     """
@@ -72,6 +75,7 @@ def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()
     page = html_text(analysis, texts)
     with replacing(path) as file:
         file.write(page.encode("utf-8", "backslashreplace"))
+    return path
 
 
 def html_text(analysis: Analysis, texts: Mapping[str, str] | None = None) -> str:

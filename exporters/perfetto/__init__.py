@@ -21,7 +21,7 @@ from profiler_ext.writing import replacing
 __all__ = ["export_perfetto", "export_ranks", "queries"]
 
 
-def export_perfetto(analysis: Analysis, path: Path, peaks: Mapping[str, Peak] = PEAKS) -> None:
+def export_perfetto(analysis: Analysis, path: Path, peaks: Mapping[str, Peak] = PEAKS) -> Path:
     """Write an analysis as a Perfetto trace (``.pftrace``) for ui.perfetto.dev.
 
     Args:
@@ -29,16 +29,19 @@ def export_perfetto(analysis: Analysis, path: Path, peaks: Mapping[str, Peak] = 
         path: where; an existing file is replaced when the new one is whole.
         peaks: what devices can do at best, by the words of their names.
 
+    Returns:
+        The file.
+
     Raises:
         OutputError: The file cannot be written.
         TraceError: An event starts before the trace's time zero.
     """
-    export_ranks([analysis], path, peaks)
+    return export_ranks([analysis], path, peaks)
 
 
 def export_ranks(
     analyses: Sequence[Analysis], path: Path, peaks: Mapping[str, Peak] = PEAKS
-) -> None:
+) -> Path:
     """Write the analyses of several ranks as one Perfetto trace; each rank has its own groups.
 
     Files of single ranks can be joined by hand too: their bytes one after the other.
@@ -47,6 +50,9 @@ def export_ranks(
         analyses: one for each rank.
         path: where; an existing file is replaced when the new one is whole.
         peaks: what devices can do at best, by the words of their names.
+
+    Returns:
+        The file.
 
     Raises:
         OutputError: The file cannot be written.
@@ -62,6 +68,7 @@ def export_ranks(
             writer = PacketWriter(file, analysis.recording.settings.rank, shift_ns)
             writer.clock(first_ns, zero_ns + first_ns)
             _draw(writer, analysis, peaks)
+    return path
 
 
 def _draw(writer: PacketWriter, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:

@@ -18,7 +18,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from profiler_ext.errors import MissingExtraError, UsageError
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.extras import PARQUET
 from profiler_ext.exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype, gather
 from profiler_ext.printable import printable
 from profiler_ext.records import SCHEMA_VERSION, Phase
@@ -115,7 +116,7 @@ def write_parquet(table: pd.DataFrame, path: Path) -> None:
         MissingExtraError: pyarrow is not installed.
         OutputError: The file cannot be written.
     """
-    _require_pyarrow()
+    PARQUET.require("Parquet")
     with replacing(path) as file:
         table.to_parquet(file, engine="pyarrow", index=False)
 
@@ -133,7 +134,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
         MissingExtraError: pyarrow is not installed.
         UsageError: The file cannot be read as Parquet.
     """
-    _require_pyarrow()
+    PARQUET.require("Parquet")
     try:
         return pd.read_parquet(path, engine="pyarrow")
     except (OSError, ValueError) as error:
@@ -155,16 +156,6 @@ def markdown_text(table: pd.DataFrame) -> str:
     rule = ["---" if table[name].dtype == TEXT else "---:" for name in table.columns]
     lines = (f"| {' | '.join(cells)} |" for cells in (head, rule, *zip(*columns, strict=True)))
     return "\n".join(lines) + "\n"
-
-
-def _require_pyarrow() -> None:
-    try:
-        import pyarrow  # noqa: F401  the import is the question
-    except ImportError as error:
-        raise MissingExtraError(
-            "Parquet needs pyarrow, which is not installed; "
-            "run: pip install 'profiler-ext[parquet]'"
-        ) from error
 
 
 def _read_as(name: str) -> Dtype:

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables.accounts import SCOPES, coverage, graphs
+from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.exporters.tables.accounts import SCOPES
 from profiler_ext.exporters.tables.columns import TEXT, WHOLE, ratio, repeated
-from profiler_ext.exporters.tables.rows import attribution, launches
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.sums import (
-    by_kernel,
-    by_line,
-    by_link,
-    by_module,
-    by_op,
-    by_phase,
-)
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level
 
-_TABLES: dict[str, Callable[..., pd.DataFrame]] = {
-    table.__name__: table
-    for table in (
-        launches,
-        attribution,
-        graphs,
-        coverage,
-        by_line,
-        by_module,
-        by_op,
-        by_phase,
-        by_link,
-        by_kernel,
-    )
-}
-
-_IDENTITY = (
-    "file",
-    "line",
-    "module",
-    "aten_op",
-    "kernel",
-    "kind",
-    "phase",
-    "forward_evidence",
-    "gap",
-)
-_LEDGER_IDENTITY = ("scope", "level", "category")
 _DERIVED = ("fraction", "steps", "per_step_ns")
 _RATES = ("est_gb_per_s", "est_tflop_per_s", "est_peak_fraction")
 
@@ -67,7 +31,7 @@ def of_ranks(
     Args:
         analyses: one for each rank.
         base_ns: the moment at which the clock of ``launches`` is zero.
-        name: the table's function: ``launches``, ``by_line``, ...
+        name: the table's name: ``launches``, ``by_line``, ...
         *arguments: what that function takes besides filters.
         **filters: the step, rank or phase.
 
@@ -76,20 +40,19 @@ def of_ranks(
         ``ranks``, over how many it sums, instead of the rates. A step's mean is that of one rank.
 
     Raises:
-        UsageError: There is no such rank or phase, or no rank profiled the step.
+        UsageError: There is no such table, rank or phase, or no rank profiled the step.
     """
-    selection = Selection(**filters)
+    kind, selection = table_called(name), Selection(**filters)
     chosen = _chosen(analyses, selection)
-    found = [_TABLES[name](analysis, *arguments, **filters) for analysis in chosen]
+    found = [kind.make(analysis, *arguments, **filters) for analysis in chosen]
     if name == "launches":
         return _joined([_on_clock(*pair, base_ns) for pair in zip(found, chosen, strict=True)])
     if name == "graphs":
         return _joined([_with_rank(*pair) for pair in zip(found, chosen, strict=True)])
-    if name == "attribution":
+    if not kind.is_sum:
         return _joined(found)
-    if name == "coverage":
-        return _busy_first(_summed(_joined(found), list(_LEDGER_IDENTITY), chosen, selection))
-    return _longest_first(_joined(found), chosen, selection)
+    sums = _summed(_joined(found), list(kind.keys), chosen, selection)
+    return _busy_first(sums) if name == "coverage" else _longest_first(sums, kind.keys)
 
 
 def _chosen(analyses: Sequence[Analysis], selection: Selection) -> list[Analysis]:
@@ -115,11 +78,7 @@ def _with_rank(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     return table[["rank", *columns]]
 
 
-def _longest_first(
-    whole: pd.DataFrame, analyses: Sequence[Analysis], selection: Selection
-) -> pd.DataFrame:
-    identity = [name for name in whole.columns if name in _IDENTITY]
-    sums = _summed(whole, identity, analyses, selection)
+def _longest_first(sums: pd.DataFrame, identity: Sequence[str]) -> pd.DataFrame:
     by = ["duration_ns", *identity]
     return sums.sort_values(by, ascending=[n != "duration_ns" for n in by], ignore_index=True)
 

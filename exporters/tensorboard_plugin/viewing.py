@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from importlib.util import find_spec
 from pathlib import Path
 
-_INSTALL = "pip install tensorboard torch-tb-profiler"
+from profiler_ext.exporters.extras import TENSORBOARD
 
 
 def how_to_view(log_dir: Path) -> tuple[str, ...]:
     """Return what to run, and first what to install where TensorBoard is not."""
     see = f"see it with: tensorboard --logdir {shlex.quote(str(log_dir))}"
-    if find_spec("tensorboard") is not None:
+    if TENSORBOARD.is_there:
         return (see,)
-    return f"TensorBoard is not installed into this Python; get it with: {_INSTALL}", see
+    get = f"TensorBoard is not installed into this Python; get it with: {TENSORBOARD.install}"
+    return get, see

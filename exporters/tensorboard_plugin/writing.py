@@ -10,6 +10,7 @@ import numpy as np
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.sources import SourceFile, read_texts, source_files
+from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.tables.keys import (
     Keys,
     kernel_keys,
@@ -39,7 +40,6 @@ from profiler_ext.exporters.wording import (
     ledger_label,
     records,
     short_path,
-    table_by,
 )
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Ints, Phase, Settings
@@ -47,13 +47,7 @@ from profiler_ext.writing import replacing
 
 _TAB = 8
 _PHASES = tuple(phase.value for phase in Phase)
-_IDENTITY = {
-    "line": ("file", "line", "gap"),
-    "module": ("module", "gap"),
-    "kernel": ("kernel", "kind"),
-    "op": ("aten_op", "gap"),
-    "phase": ("phase",),
-}
+_SHOWN = ("line", "module", "kernel", "op", "phase")
 
 
 def write_attribution(
@@ -81,7 +75,7 @@ def write_attribution(
 
 def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
     """Return what the view shows of an analysis; ``roots`` are for source files."""
-    found = {by: _Table.of(analysis, by) for by in _IDENTITY}
+    found = {by: _Table.of(analysis, by) for by in _SHOWN}
     files = _timed_files(analysis, found["line"], roots)
     number_of = {file.path: number for number, file in enumerate(files)}
     fusions, parts = _made_of(analysis, found)
@@ -114,9 +108,9 @@ class _Table(NamedTuple):
 
     @classmethod
     def of(cls, analysis: Analysis, by: str) -> _Table:
-        rows = records(table_by(analysis, by))
+        rows = records(BY[by].make(analysis))
         settings = analysis.recording.settings
-        return cls(rows, [tuple(map(printable, labels(by, row, settings))) for row in rows])
+        return cls(rows, [tuple(map(printable, labels(BY[by], row, settings))) for row in rows])
 
     def rows(self, number_of: Mapping[str, int]) -> tuple[Row, ...]:
         """Return the rows; ``number_of`` numbers the files."""
@@ -161,7 +155,7 @@ def _made_of(
     if not chosen.any():
         return (), ()
     keys = _keys(analysis)
-    numbers = {by: _numbers(keys[by], found[by].records, by)[chosen] for by in _IDENTITY}
+    numbers = {by: _numbers(keys[by], found[by].records, by)[chosen] for by in _SHOWN}
     return fusions_and_parts(shares.launch[chosen], shares.duration_ns[chosen], numbers)
 
 
@@ -177,7 +171,7 @@ def _keys(analysis: Analysis) -> dict[str, Keys]:
 
 def _numbers(keys: Keys, rows: Iterable[Mapping[str, Any]], by: str) -> Ints:
     """Return for each share the number of its row; for a phase, its number among all phases."""
-    identity = _IDENTITY[by]
+    identity = BY[by].keys
     of_row = {tuple(row[name] for name in identity): at for at, row in enumerate(rows)}
     if by == "phase":
         of_row = {(phase,): at for at, phase in enumerate(_PHASES)}

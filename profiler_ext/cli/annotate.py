@@ -15,10 +15,13 @@ _FILE_WIDTH = 240
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
+    from profiler_ext.exporters.printed import PRINTED, TEXT
+
+    forms = [each.name for each in PRINTED if each.is_of_source]
     parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
     parser.add_argument("files", nargs="*", metavar="FILE", help="default: all that took time")
     parser.add_argument("--rank", type=int, metavar="N", help="of several ranks only this one")
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--format", choices=forms, default=TEXT.name)
     add_roots(parser)
     parser.set_defaults(command=_annotate)
 

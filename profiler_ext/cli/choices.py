@@ -8,8 +8,6 @@ from pathlib import Path
 FAILED = 2
 READER_GONE = 141
 """What a shell says of a program that wrote into a closed pipe."""
-FORMATS = ("text", "csv", "json", "md")
-TABLES = ("line", "module", "op", "kernel", "phase", "link")
 
 
 def add_roots(parser: argparse.ArgumentParser) -> None:

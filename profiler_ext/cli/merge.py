@@ -18,14 +18,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _merge(options: argparse.Namespace) -> int:
-    from profiler_ext.merging import export_ranks_as, merge, rank_folders
+    from profiler_ext.exporters.formats import in_run
+    from profiler_ext.merging import merge, rank_folders
     from profiler_ext.session import load as load_one
 
     folders = [rank for each in options.sessions for rank in rank_folders(each) or [each]]
     merged = merge([load_one(folder) for folder in folders])
     merged.save(options.output)
-    export_ranks_as(merged, "perfetto", options.output / "trace.pftrace")
-    export_ranks_as(merged, "csv", options.output)
+    for each in in_run():
+        if each.ranks_writer is not None:
+            each.write_ranks(merged.analyses, each.place_in(options.output), merged.roots)
     for note in merged.notes:
         tell(note)
     say(str(options.output))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import FORMATS, TABLES
 from profiler_ext.cli.printing import console, write
 
 HELP = "print where the time of a session went"
@@ -13,10 +12,13 @@ HELP = "print where the time of a session went"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
+    from profiler_ext.exporters.printed import PRINTED, TEXT
+    from profiler_ext.exporters.table_kinds import BY
+
     parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
-    parser.add_argument("--by", choices=TABLES, default="line")
+    parser.add_argument("--by", choices=list(BY), default="line")
     parser.add_argument("--top", type=int, default=15, help="how many rows")
-    parser.add_argument("--format", choices=FORMATS, default="text")
+    parser.add_argument("--format", choices=[each.name for each in PRINTED], default=TEXT.name)
     parser.set_defaults(command=_report)
 
 

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 
 HELP = "profile the steps of an untouched script"
 
-_FILES = {
-    "trace.pftrace": "open it in the Perfetto UI",
-    "session.pt.trace.json.gz": "loads back: profiler-ext report DIR; opens in Perfetto too",
-    "report.html": "open it in a browser",
-    "launches.csv": "one row for each launch",
-    "attribution.csv": "one row for each launch and FX node",
-    "coverage.csv": "the ledger",
-    "graphs.csv": "the compiled graphs",
-}
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
@@ -110,6 +100,7 @@ def _printed(session: Session | None, folder: Path) -> tuple[str, ...]:
 
 def print_session(session: Session, folder: Path) -> None:
     """Print where the time went, and the files that tell more."""
+    from profiler_ext.exporters.formats import in_run
     from profiler_ext.exporters.terminal import print_report
 
     if session.recording.settings.rank != 0:
@@ -118,5 +109,5 @@ def print_session(session: Session, folder: Path) -> None:
     print_report(session.analysis, output)
     write("\n")
     say(f"written to {folder}:")
-    for name, use in _FILES.items():
+    for name, use in (file for each in in_run() for file in each.in_run):
         output.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")

@@ -10,18 +10,18 @@ import numpy as np
 
 import profiler_ext
 from profiler_ext.attaching import attach
+from profiler_ext.exporters.formats import FORMATS, Format
+from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, read_checked
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.merging import MergedSession
 from profiler_ext.records import Analysis
-from profiler_ext.session import FORMATS, Session, export_as
+from profiler_ext.session import Session
 from profiler_ext.store import Store
 from tests.hostile.making import BASE, FOLDER
 from tests.hostile.making import SUFFIX as RECORDED
 
 Way = Callable[[Session, Path, Path], None]
-
-_NAMES = {"chrome": "x.json.gz", "perfetto": "x.pftrace", "html": "x.html"}
 
 
 def read(path: Path) -> Session:
@@ -51,7 +51,7 @@ def check_conservation(analysis: Analysis) -> None:
 
 
 def _report(session: Session, path: Path, out: Path) -> None:
-    for by in ("line", "module", "op", "phase", "link", "kernel"):
+    for by in BY:
         assert session.report(by, top=5).encode()
     assert json.loads(session.report(format="json")) is not None
     assert "".join(session.notes) is not None
@@ -71,14 +71,14 @@ def _annotate(session: Session, path: Path, out: Path) -> None:
     session.annotate().encode()
 
 
-def _export(format: str) -> Way:
+def _export(format: Format) -> Way:
     def way(session: Session, path: Path, out: Path) -> None:
-        written = export_as(session, format, out / format / _NAMES.get(format, "x"))
-        if format == "chrome":
+        written = format.write(session.analysis, out / format.name / format.target)
+        if format.name == "chrome":
             back = profiler_ext.load(written)
             assert len(back.analysis.launches) == len(session.analysis.launches)
             assert back.recording.graphs == session.recording.graphs
-        elif format == "tensorboard":
+        elif format.name == "tensorboard":
             for document in written.parent.glob(f"*{SUFFIX}"):
                 read_checked(document)
 
@@ -107,7 +107,7 @@ WAYS: dict[str, Way] = {
     "report": _report,
     "tables": _tables,
     "annotate": _annotate,
-    **{f"export {format}": _export(format) for format in FORMATS},
+    **{f"export {format.name}": _export(format) for format in FORMATS},
     "merge": _merge,
     "attach": _attach,
 }

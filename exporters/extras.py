@@ -1,0 +1,55 @@
+"""Owns the list of extras: what is installed only by those who want it, and how to get it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from profiler_ext.errors import MissingExtraError
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """What one purpose needs besides the package's own dependencies.
+
+    Attributes:
+        name: its name among the extras in ``pyproject.toml``.
+        packages: what it installs.
+        module: what can be imported once it is there.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    module: str
+
+    @property
+    def install(self) -> str:
+        """The command that installs it, for a checkout as well."""
+        return f"pip install {' '.join(self.packages)}"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is installed; nothing is imported."""
+        return find_spec(self.module) is not None
+
+    def require(self, purpose: str) -> None:
+        """Raise unless it can be imported.
+
+        Args:
+            purpose: what needs it, as the message names it.
+
+        Raises:
+            MissingExtraError: It cannot.
+        """
+        try:
+            import_module(self.module)
+        except ImportError as error:
+            raise MissingExtraError(
+                f"{purpose} needs {self.module}, which is not installed; run: {self.install}"
+            ) from error
+
+
+PARQUET = Extra("parquet", ("pyarrow",), "pyarrow")
+TENSORBOARD = Extra("tensorboard", ("tensorboard", "torch-tb-profiler"), "tensorboard")
+EXTRAS = (TENSORBOARD, PARQUET)

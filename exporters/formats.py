@@ -1,0 +1,202 @@
+"""Owns the list of formats: one row for each, which is all that commands know of it.
+
+A new format is a module of this package that writes it, and a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.extras import PARQUET, TENSORBOARD, Extra
+from profiler_ext.exporters.loading import named
+from profiler_ext.exporters.table_kinds import WRITTEN
+
+if TYPE_CHECKING:
+    from profiler_ext.records import Analysis
+
+FILE_NAME = "session.pt.trace.json.gz"
+"""What holds the recording in a session's folder."""
+Roots = Iterable[str | Path]
+_TABLE_FILES = tuple((f"{kind.name}.csv", kind.words) for kind in WRITTEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a session can be written as.
+
+    Its functions are named as :mod:`.loading` has it, and loaded when they are needed.
+
+    Attributes:
+        name: what ``export --to`` calls it.
+        words: what it is, for a person.
+        suffixes: how a path of it ends; ``""`` for a path without a suffix.
+        target: its file or folder where none is named, beside the session.
+        writer: writes one analysis to a path, and returns what was written.
+        ranks_writer: writes several analyses likewise; ``None`` where it holds one rank only.
+        is_folder: it is a folder of files.
+        shows_source: it carries source text: its writers take the folders to show it from.
+        in_run: the files of it that ``run`` writes into a session's folder, and their use.
+        writing: the extra that writes it.
+        viewing: the extra that shows it.
+        how_to_view: says how to see what was written to a path.
+    """
+
+    name: str
+    words: str
+    suffixes: tuple[str, ...]
+    target: str
+    writer: str
+    ranks_writer: str | None = None
+    is_folder: bool = False
+    shows_source: bool = False
+    in_run: tuple[tuple[str, str], ...] = ()
+    writing: Extra | None = None
+    viewing: Extra | None = None
+    how_to_view: str | None = None
+
+    def write(self, analysis: Analysis, path: Path, roots: Roots = ()) -> Path:
+        """Write what was found on one rank.
+
+        Args:
+            analysis: what to write.
+            path: the file or folder.
+            roots: further folders from which source may be shown.
+
+        Returns:
+            What was written.
+
+        Raises:
+            MissingExtraError: What it needs is not installed.
+            OutputError: It cannot be written.
+        """
+        return self._written(self.writer, analysis, path, roots)
+
+    def write_ranks(self, analyses: Sequence[Analysis], path: Path, roots: Roots = ()) -> Path:
+        """Write what was found on several ranks; see :meth:`write`.
+
+        Raises:
+            UsageError: It holds one rank only.
+        """
+        if self.ranks_writer is None:
+            listed = ", ".join(each.name for each in FORMATS if each.ranks_writer)
+            raise UsageError(
+                f"{self.name} cannot hold several ranks; use one of {listed}, "
+                "or export one rank's folder"
+            )
+        return self._written(self.ranks_writer, analyses, path, roots)
+
+    def _written(self, writer: str, what: object, path: Path, roots: Roots) -> Path:
+        if self.writing is not None:
+            self.writing.require(self.name)
+        more = {"roots": roots} if self.shows_source else {}
+        written: Path = named(writer)(what, path, **more)
+        return written
+
+    def place_in(self, folder: Path) -> Path:
+        """Return where ``run`` writes it in a session's folder."""
+        return folder if self.is_folder else folder / self.in_run[0][0]
+
+    def hints(self, path: Path) -> tuple[str, ...]:
+        """Return sentences that say how to see what was written to a path."""
+        return () if self.how_to_view is None else tuple(named(self.how_to_view)(path))
+
+
+SESSION = Format(
+    name="chrome",
+    words="PyTorch's own trace with all that is known added; it loads back as a session",
+    suffixes=(".json.gz", ".json"),
+    target="trace.json.gz",
+    writer="chrome_trace:export_chrome_trace",
+    in_run=((FILE_NAME, "loads back: profiler-ext report DIR; opens in Perfetto too"),),
+)
+"""What a session is kept as."""
+
+FORMATS = (
+    Format(
+        name="perfetto",
+        words="a trace for ui.perfetto.dev: each launch with its lines, modules, phase, FX nodes",
+        suffixes=(".pftrace",),
+        target="trace.pftrace",
+        writer="perfetto:export_perfetto",
+        ranks_writer="perfetto:export_ranks",
+        in_run=(("trace.pftrace", "open it in the Perfetto UI"),),
+    ),
+    SESSION,
+    Format(
+        name="html",
+        words="one page for a browser: the ledger, flame graphs, and source with its time",
+        suffixes=(".html",),
+        target="report.html",
+        writer="html:export_html",
+        shows_source=True,
+        in_run=(("report.html", "open it in a browser"),),
+    ),
+    Format(
+        name="csv",
+        words="a folder of tables",
+        suffixes=(".csv",),
+        target="csv",
+        writer="table_folders:export_csv",
+        ranks_writer="table_folders:export_ranks_csv",
+        is_folder=True,
+        in_run=_TABLE_FILES,
+    ),
+    Format(
+        name="parquet",
+        words="a folder of tables, with their types",
+        suffixes=(".parquet",),
+        target="parquet",
+        writer="table_folders:export_parquet",
+        ranks_writer="table_folders:export_ranks_parquet",
+        is_folder=True,
+        writing=PARQUET,
+    ),
+    Format(
+        name="tensorboard",
+        words="a log folder for TensorBoard: our own view, and torch-tb-profiler's",
+        suffixes=("",),
+        target="tensorboard",
+        writer="tensorboard:export_tensorboard",
+        ranks_writer="tensorboard:export_ranks",
+        is_folder=True,
+        shows_source=True,
+        viewing=TENSORBOARD,
+        how_to_view="tensorboard_plugin.viewing:how_to_view",
+    ),
+)
+
+
+def in_run() -> tuple[Format, ...]:
+    """Return the formats that ``run`` writes without being asked."""
+    return tuple(each for each in FORMATS if each.in_run)
+
+
+def format_called(name: str) -> Format:
+    """Return the format that has a name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    for each in FORMATS:
+        if each.name == name:
+            return each
+    listed = ", ".join(each.name for each in FORMATS)
+    raise UsageError(f"there is no format {name!r}; use one of {listed}")
+
+
+def format_of(path: Path) -> Format:
+    """Return the format that a path's suffix names.
+
+    Raises:
+        UsageError: It names none.
+    """
+    suffixes = [(suffix, each) for each in FORMATS for suffix in each.suffixes]
+    for suffix, each in suffixes:
+        if path.name.endswith(suffix) if suffix else not path.suffix:
+            return each
+    listed = ", ".join(suffix for suffix, _ in suffixes if suffix)
+    raise UsageError(f"no format has the suffix of {path.name}; use one of {listed}")

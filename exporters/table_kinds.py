@@ -1,0 +1,191 @@
+"""Owns the list of tables: one row for each, which is all that commands and exports know of it.
+
+A new table is a function that makes it, and a row here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.loading import named
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from profiler_ext.records import Analysis
+
+
+@dataclass(frozen=True, slots=True)
+class TableKind:
+    """A table of a session.
+
+    Attributes:
+        name: of its file in an export, and of its method of a session.
+        words: what it holds, for a person.
+        maker: the function that makes it of an analysis, as :mod:`.loading` names one.
+        keys: the columns that tell its rows apart; none where rows may be alike.
+        is_sum: it sums device time: of several ranks it is the sum.
+        is_written: it is a file in an export to a folder of tables.
+        by: what ``report --by`` calls it; ``None`` for those that it does not print.
+        title: what heads it on a page.
+        shown: of those the columns that name a row, and their headings.
+        unnamed: what a row is called that has no name, and no gap.
+    """
+
+    name: str
+    words: str
+    maker: str
+    keys: tuple[str, ...] = ()
+    is_sum: bool = False
+    is_written: bool = False
+    by: str | None = None
+    title: str = ""
+    shown: tuple[tuple[str, str], ...] = ()
+    unnamed: str = ""
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        """What heads the columns that name a row."""
+        return tuple(heading for _, heading in self.shown)
+
+    def make(self, analysis: Analysis, *arguments: Any, **filters: Any) -> pd.DataFrame:
+        """Make it of an analysis.
+
+        Args:
+            analysis: what attribution found.
+            *arguments: what its function takes besides filters.
+            **filters: the step, rank or phase.
+
+        Returns:
+            The table.
+
+        Raises:
+            UsageError: There is no such step or phase.
+        """
+        table: pd.DataFrame = named(self.maker)(analysis, *arguments, **filters)
+        return table
+
+
+TABLES = (
+    TableKind(
+        name="launches",
+        words="one row for each launch",
+        maker="tables.rows:launches",
+        keys=("rank", "launch"),
+        is_written=True,
+    ),
+    TableKind(
+        name="attribution",
+        words="one row for each launch and FX node",
+        maker="tables.rows:attribution",
+        is_written=True,
+    ),
+    TableKind(
+        name="coverage",
+        words="the ledger",
+        maker="tables.accounts:coverage",
+        keys=("scope", "level", "category"),
+        is_sum=True,
+        is_written=True,
+    ),
+    TableKind(
+        name="graphs",
+        words="the compiled graphs",
+        maker="tables.accounts:graphs",
+        is_written=True,
+    ),
+    TableKind(
+        name="by_line",
+        words="device time by source line",
+        maker="tables.sums:by_line",
+        keys=("file", "line", "gap"),
+        is_sum=True,
+        by="line",
+        title="Lines",
+        shown=(("file", "line"), ("code", "code")),
+        unnamed="no source line",
+    ),
+    TableKind(
+        name="by_module",
+        words="device time by module",
+        maker="tables.sums:by_module",
+        keys=("module", "gap"),
+        is_sum=True,
+        by="module",
+        title="Modules",
+        shown=(("module", "module"), ("module_class", "class")),
+        unnamed="no module",
+    ),
+    TableKind(
+        name="by_op",
+        words="device time by ATen op",
+        maker="tables.sums:by_op",
+        keys=("aten_op", "gap"),
+        is_sum=True,
+        by="op",
+        title="ATen ops",
+        shown=(("aten_op", "ATen op"),),
+        unnamed="no op",
+    ),
+    TableKind(
+        name="by_kernel",
+        words="device time by kernel",
+        maker="tables.sums:by_kernel",
+        keys=("kernel", "kind"),
+        is_sum=True,
+        by="kernel",
+        title="Kernels",
+        shown=(("kernel", "kernel"), ("kind", "kind")),
+        unnamed="no kernel",
+    ),
+    TableKind(
+        name="by_phase",
+        words="device time by phase",
+        maker="tables.sums:by_phase",
+        keys=("phase",),
+        is_sum=True,
+        by="phase",
+        title="Phases",
+        shown=(("phase", "phase"),),
+        unnamed="no phase",
+    ),
+    TableKind(
+        name="by_link",
+        words="device time by the rule that tied backward work to its forward op",
+        maker="tables.sums:by_link",
+        keys=("forward_evidence", "gap"),
+        is_sum=True,
+        by="link",
+        title="Links to forward",
+        shown=(("forward_evidence", "link to forward"),),
+        unnamed="not backward",
+    ),
+)
+WRITTEN = tuple(kind for kind in TABLES if kind.is_written)
+BY = {kind.by: kind for kind in TABLES if kind.by is not None}
+
+
+def table_called(name: str) -> TableKind:
+    """Return the table that has a name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    for kind in TABLES:
+        if kind.name == name:
+            return kind
+    listed = ", ".join(kind.name for kind in TABLES)
+    raise UsageError(f"there is no table {name!r}; ask for one of {listed}")
+
+
+def table_by(by: str) -> TableKind:
+    """Return the table that ``report --by`` calls so.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if by not in BY:
+        raise UsageError(f"there is no report by {by!r}; ask for one of {', '.join(BY)}")
+    return BY[by]
