@@ -1,5 +1,6 @@
 """A program's own module of our name is the program's; ours is there under another name."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,19 @@ print([each for each in sys.modules if each.startswith("profiler_ext")])
         "theirs 0.1.0",
         "['profiler_ext']",
     ], done.stderr
+
+
+def test_python_m_runs_the_working_folder_s_module_and_python_p_m_runs_ours(tmp_path: Path) -> None:
+    """As the README says; for ``-m`` the choice is Python's."""
+    (tmp_path / "profiler_ext.py").write_text("print('theirs')")
+
+    def said(*flags: str) -> str:
+        command = [sys.executable, *flags, "-m", "profiler_ext", "--help"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+        )
+        return done.stdout.partition("\n")[0]
+
+    assert said() == "theirs"
+    assert said("-P") == "usage: profiler-ext [-h] COMMAND ..."
