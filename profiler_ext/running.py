@@ -20,6 +20,7 @@ from profiler_ext.ending_signals import EndingSignals
 from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
 from profiler_ext.failures import failure_detail
 from profiler_ext.output import check_folder, write_all
+from profiler_ext.own_modules import own_modules
 from profiler_ext.program import INTERRUPTED, Ending, Program, run_program
 from profiler_ext.progress import Progress
 from profiler_ext.remarks import failed_script, kept, own_fault, remarks
@@ -152,6 +153,10 @@ class _Run:
         """End the recording and tell how it went."""
         if self._recorder.is_in_child:
             return ending
+        with own_modules():
+            return self._told(ending)
+
+    def _told(self, ending: Ending) -> Ending:
         try:
             self._recorder.stop()
         except KeyboardInterrupt:  # the script was over; only the writing may have ended by it
@@ -206,11 +211,12 @@ class _Run:
 
     def _ended_by(self, signal: str) -> None:
         """Keep what was recorded, though the process is about to end."""
-        self._recorder.stop()
-        self._progress.done()
-        steps, saved = self._recorder.ends.count, kept(self._recorder.session)
-        remark = f"the script was ended by {signal} after {steps} steps; {saved}"
-        self._tell(Outcome(Ending(0), None, self._folder, (remark, *self._failed())))
+        with own_modules():
+            self._recorder.stop()
+            self._progress.done()
+            steps, saved = self._recorder.ends.count, kept(self._recorder.session)
+            remark = f"the script was ended by {signal} after {steps} steps; {saved}"
+            self._tell(Outcome(Ending(0), None, self._folder, (remark, *self._failed())))
 
     def _write(self, session: Session) -> None:
         self._progress.say("joining launches with lines, writing files")

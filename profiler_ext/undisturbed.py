@@ -3,7 +3,7 @@
 What was recorded is made a session and written on the program's own thread. Meanwhile a signal
 that the program answers waits until the work is done, and is then answered as ever; a second
 Ctrl-C ends the work at once. What the program set for its own code does not reach ours: warnings
-that are errors, a low recursion limit, tracers.
+that are errors, a low recursion limit, tracers, modules taken out of ``sys.modules``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
-from typing import Any
+
+from profiler_ext.answers import is_answer
+from profiler_ext.own_modules import own_modules
 
 _DEPTH = 2000  # frames that our work may need above those that are there
 
@@ -28,14 +30,15 @@ class Interrupted(BaseException):
 def undisturbed() -> Iterator[None]:
     """Work of ours: signals wait, and the program's settings are not in force.
 
-    Within another such moment only the outer one counts.
+    Within another such moment only the outer one counts. What of it fails is not set aside, and
+    the work is done all the same.
     """
     if vars(_thread).get("moment") is not None:
         yield
         return
     moment = _Moment()
-    moment.begin()
     try:
+        moment.begin()
         with suppress(Interrupted):
             yield
     finally:
@@ -57,53 +60,47 @@ def disturbed() -> Iterator[None]:
 
 
 class _Moment:
-    """What is set aside of the program's, and the signals that wait."""
+    """What is set aside of the program's, and the signals that wait.
+
+    Each piece that is set aside has put what gives it back onto one stack first; nothing on that
+    stack is code of ours that could fail.
+    """
 
     def __init__(self) -> None:
-        self._handlers: dict[int, Any] = {}
-        self._came: list[int] = []
+        self._back = ExitStack()
+        self._came: tuple[int, ...] = ()
 
     def begin(self) -> None:
         """Set the program's own aside; only the main thread can hold signals back."""
         vars(_thread)["moment"] = self
-        if threading.current_thread() is threading.main_thread():
-            self._hold_signals()
-        self._tracers = [_taken(sys.gettrace, sys.settrace), _taken(sys.getprofile, sys.setprofile)]
-        self._limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(self._limit, _depth() + _DEPTH))
-        self._warnings = _no_errors()
+        self._back.callback(vars(_thread).pop, "moment", None)
+        is_main = threading.current_thread() is threading.main_thread()
+        for set_aside in (self._hold_signals, *_SETTINGS) if is_main else _SETTINGS:
+            try:
+                set_aside(self._back)
+            except Exception as error:
+                if is_answer(error):
+                    raise
 
     def end(self) -> None:
         """Give everything back, and answer the signals that came."""
-        if self._warnings is not None:
-            self._warnings.__exit__(None, None, None)
-        sys.setrecursionlimit(self._limit)
-        for give_back in self._tracers:
-            give_back()
-        vars(_thread)["moment"] = None
-        self._answer_signals()
+        self._back.close()
+        came, self._came = tuple(dict.fromkeys(self._came)), ()
+        if came:
+            _raise(came)
 
-    def _hold_signals(self) -> None:
+    def _hold_signals(self, back: ExitStack) -> None:
         """Hold back each signal that Python code would answer, and what wakes a loop for it."""
-        self._wakeup = signal.set_wakeup_fd(-1)
+        wakeup = signal.set_wakeup_fd(-1)
+        back.callback(signal.set_wakeup_fd, wakeup, warn_on_full_buffer=False)
         for number in signal.valid_signals():
             if callable(handler := signal.getsignal(number)):
-                self._handlers[number] = handler
+                back.callback(signal.signal, number, handler)
                 signal.signal(number, self._came_in)
-
-    def _answer_signals(self) -> None:
-        if not self._handlers:
-            return
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        self._handlers.clear()
-        signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        came, self._came = tuple(dict.fromkeys(self._came)), []
-        _raise(came)
 
     def _came_in(self, number: int, _: FrameType | None) -> None:
         again = number == signal.SIGINT and number in self._came
-        self._came.append(number)
+        self._came = (*self._came, number)
         if again:
             raise Interrupted
 
@@ -111,17 +108,23 @@ class _Moment:
 _thread = threading.local()
 
 
-def _taken(now: Callable[[], Any], set_to: Callable[[Any], None]) -> Callable[[], None]:
-    """Take away a tracer of Python's; returns what gives it back.
+def _no_tracers(back: ExitStack) -> None:
+    """Take tracers of Python's away.
 
     One that is not callable is C's own, as torch's for ``with_stack``; it cannot be given back,
     and costs our work only time. One that torch sets meanwhile stays.
     """
-    tracer = now()
-    if not callable(tracer):
-        return lambda: None
-    set_to(None)
-    return lambda: set_to(tracer) if now() is None else None
+    for now, set_to in ((sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)):
+        tracer = now()
+        if callable(tracer):
+            back.callback(lambda now=now, set_to=set_to, it=tracer: now() or set_to(it))
+            set_to(None)
+
+
+def _deep_stack(back: ExitStack) -> None:
+    limit = sys.getrecursionlimit()
+    back.callback(sys.setrecursionlimit, limit)
+    sys.setrecursionlimit(max(limit, _depth() + _DEPTH))
 
 
 def _raise(numbers: Sequence[int]) -> None:
@@ -133,17 +136,18 @@ def _raise(numbers: Sequence[int]) -> None:
             _raise(numbers[1:])
 
 
-def _no_errors() -> warnings.catch_warnings[Any] | None:
+def _no_errors(back: ExitStack) -> None:
     """Silence warnings that would be errors.
 
     Where none would be, filters stay: Python shows anew what it showed, once they changed.
     """
-    if not any(action == "error" for action, *_ in warnings.filters):
-        return None
-    silent = warnings.catch_warnings()
-    silent.__enter__()
-    warnings.simplefilter("ignore")
-    return silent
+    if any(action == "error" for action, *_ in warnings.filters):
+        back.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+
+
+def _own_modules(back: ExitStack) -> None:
+    back.enter_context(own_modules())
 
 
 def _depth() -> int:
@@ -151,3 +155,6 @@ def _depth() -> int:
     while frame.f_back is not None:
         depth, frame = depth + 1, frame.f_back
     return depth
+
+
+_SETTINGS = (_no_tracers, _deep_stack, _no_errors, _own_modules)

@@ -36,7 +36,8 @@ ALLOWED = {
     "capture": "errors failures guard kineto paths records store torch_compat",
     "warmup": "attribution kineto records torch_compat",
     "ending_signals": "",
-    "undisturbed": "",
+    "own_modules": "",
+    "undisturbed": "answers own_modules",
     "program": "paths",
     "turns": "guard torch_compat undisturbed",
     "switch": "capture warmup",
@@ -51,8 +52,8 @@ ALLOWED = {
     "recorder": "answers capture errors profiler session stepping torch_compat undisturbed",
     "attaching": "attribution errors kineto paths records store",
     "output": "errors exporters failures session",
-    "running": "ending_signals errors failures output program progress recorder remarks session "
-    "switch",
+    "running": "ending_signals errors failures output own_modules program progress recorder remarks "
+    "session switch",
     "remarks": "session",
     "doctor": "exporters torch_compat",
     "joint_table": "attribution capture errors exporters paths records torch_compat",
