@@ -12,6 +12,8 @@ from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, in_run
 from profiler_ext.failures import failure_detail
 from profiler_ext.session import Session
 
+REMEDY = "`profiler-ext export` writes the rest from it"
+
 
 def check_folder(folder: Path, *, force: bool) -> None:
     """Make a folder, so that a session can be written into it.
@@ -50,15 +52,24 @@ def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
         OutputError: Something cannot be written; the message says where the session is.
         OwnFaultError: Something of ours failed; the session is in the folder.
     """
+    save(session, folder, keep=keep)  # first: from it all else can be made again
+    write_rest(session, folder)
+
+
+def save(session: Session, folder: Path, *, keep: bool = True) -> None:
+    """Write the session itself; arguments and errors are those of :func:`write_all`."""
     try:
-        session.save(folder)  # first: from it all else can be made again
+        session.save(folder)
     except OutputError as error:
         raise OutputError(f"{error}; {_kept(session)}" if keep else str(error)) from error
+
+
+def write_rest(session: Session, folder: Path) -> None:
+    """Write what can be made of a session that is saved; errors are those of :func:`write_all`."""
     tried = [_failure(session, each, folder) for each in in_run() if each is not SESSION]
     if failed := [error for error in tried if error is not None]:
         is_fault = any(isinstance(error, OwnFaultError) for error in failed)
-        remedy = "`profiler-ext export` writes the rest from it"
-        told = f"{'; '.join(map(str, failed))}; the session itself is in {folder}: {remedy}"
+        told = f"{'; '.join(map(str, failed))}; the session itself is in {folder}: {REMEDY}"
         raise (OwnFaultError if is_fault else OutputError)(told)
 
 

@@ -119,6 +119,11 @@ class Recorder:
         return next((failure.detail for failure in failures), None)
 
     @property
+    def has_recorded(self) -> bool:
+        """Whether steps were recorded, kept or not."""
+        return self.session is not None or self._profiler.has_trace
+
+    @property
     def has_something(self) -> bool:
         """Whether something is recorded, or was, that is not kept yet."""
         return self._profiler.is_recording or self._part is not None

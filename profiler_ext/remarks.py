@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from profiler_ext.session import Session
 
+KEPT = "what was recorded until then is kept"
+NOTHING = "nothing was recorded"
+FAILED = "what was recorded is not kept as asked"
+CUT_SHORT = "a second Ctrl-C ended the work on what was recorded, and none of it is kept"
+ONLY_SAVED = "a second Ctrl-C ended the writing, and only the session itself is kept"
 
-def kept(session: Session | None) -> str:
-    """Say whether anything was recorded before an early end."""
-    return "nothing was recorded" if session is None else "what was recorded until then is kept"
+
+def failed_script(code: int, kept: str, steps: int) -> str:
+    """Say how a script failed, and what is kept."""
+    return f"the script ended with exit code {code} after {steps} steps; {kept}"
 
 
-def failed_script(code: int, session: Session | None, steps: int) -> str:
-    """Say how a script failed."""
-    return f"the script ended with exit code {code} after {steps} steps; {kept(session)}"
+def ended_by(signal: str, kept: str, steps: int) -> str:
+    """Say which signal ended a script, and what is kept."""
+    return f"the script was ended by {signal} after {steps} steps; {kept}"
 
 
 def own_fault(detail: str) -> str:
@@ -22,7 +28,7 @@ def own_fault(detail: str) -> str:
     )
 
 
-def remarks(
+def of_success(
     session: Session | None, steps: int, *, skip: int, asked: int, was_moved: bool
 ) -> tuple[str, ...]:
     """Say what a run that went well did not record.

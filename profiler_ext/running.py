@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from profiler_ext import remarks
 from profiler_ext.ending_signals import EndingSignals
 from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
 from profiler_ext.failures import failure_detail
-from profiler_ext.output import check_folder, write_all
+from profiler_ext.output import REMEDY, check_folder, save, write_rest
 from profiler_ext.own_modules import own_modules
 from profiler_ext.program import INTERRUPTED, Ending, Program, run_program
 from profiler_ext.progress import Progress
-from profiler_ext.remarks import failed_script, kept, own_fault, remarks
 from profiler_ext.session import Session
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class _Run:
         self._folder = folder
         self._progress = progress
         self._tell = tell
+        self._is_saved = False
         self._signals = EndingSignals(self._ended_by)
         self._recorder = self._made()
 
@@ -140,7 +141,8 @@ class _Run:
         try:
             return self._ended(ending)
         except Exception as error:
-            self._tell(Outcome(ending, None, self._folder, (own_fault(failure_detail(error)),)))
+            said = remarks.own_fault(failure_detail(error))
+            self._tell(Outcome(ending, None, self._folder, (said,)))
             return ending
 
     def _ended(self, ending: Ending) -> Ending:
@@ -176,10 +178,10 @@ class _Run:
             code = 0 if self._is_own_fault() else NOT_KEPT
             return Outcome(Ending(code), None, folder, failed)
         if ending.code:
-            said = (failed_script(ending.code, session, steps), *self._failed())
+            said = (remarks.failed_script(ending.code, self._kept(), steps), *self._failed())
             return Outcome(ending, session, folder, said)
         code = 0 if steps else NEVER_STEPPED
-        said = remarks(
+        said = remarks.of_success(
             session,
             steps,
             skip=self._request.skip,
@@ -188,6 +190,18 @@ class _Run:
         )
         return Outcome(Ending(code), session, folder, said)
 
+    def _kept(self) -> str:
+        """Say what there is of an early end."""
+        recorder = self._recorder
+        if recorder.session is not None:
+            return remarks.KEPT
+        if not recorder.has_recorded:
+            return remarks.NOTHING
+        if self._failed():
+            return remarks.FAILED
+        saved = f"{remarks.ONLY_SAVED}: it is in {self._folder}; {REMEDY}"
+        return saved if self._is_saved else remarks.CUT_SHORT
+
     def _is_own_fault(self) -> bool:
         error = self._recorder.failure
         return isinstance(error, OwnFaultError) or not isinstance(error, ProfilerExtError)
@@ -195,9 +209,9 @@ class _Run:
     def _failed(self) -> tuple[str, ...]:
         error, lost = self._recorder.failure, self._recorder.lost
         if error is None:
-            return () if lost is None else (own_fault(lost),)
+            return () if lost is None else (remarks.own_fault(lost),)
         is_told = isinstance(error, ProfilerExtError)
-        return (str(error) if is_told else own_fault(failure_detail(error)),)
+        return (str(error) if is_told else remarks.own_fault(failure_detail(error)),)
 
     def _step_ended(self) -> None:
         self._watch_signals()
@@ -214,13 +228,14 @@ class _Run:
         with own_modules():
             self._recorder.stop()
             self._progress.done()
-            steps, saved = self._recorder.ends.count, kept(self._recorder.session)
-            remark = f"the script was ended by {signal} after {steps} steps; {saved}"
+            remark = remarks.ended_by(signal, self._kept(), self._recorder.ends.count)
             self._tell(Outcome(Ending(0), None, self._folder, (remark, *self._failed())))
 
     def _write(self, session: Session) -> None:
         self._progress.say("joining launches with lines, writing files")
-        write_all(session, self._folder)
+        save(session, self._folder)
+        self._is_saved = True
+        write_rest(session, self._folder)
         self._progress.done()
 
 

@@ -12,9 +12,10 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from profiler_ext.answers import is_answer
 from profiler_ext.own_modules import own_modules
@@ -117,8 +118,13 @@ def _no_tracers(back: ExitStack) -> None:
     for now, set_to in ((sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)):
         tracer = now()
         if callable(tracer):
-            back.callback(lambda now=now, set_to=set_to, it=tracer: now() or set_to(it))
+            back.callback(_given_back, now, set_to, tracer)
             set_to(None)
+
+
+def _given_back(now: Callable[[], Any], set_to: Callable[[Any], None], tracer: Any) -> None:
+    if now() is None:
+        set_to(tracer)
 
 
 def _deep_stack(back: ExitStack) -> None:

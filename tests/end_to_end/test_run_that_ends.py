@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext import cli
+from profiler_ext import cli, remarks
 from profiler_ext.session import FILE_NAME, load
 from tests.end_to_end.processes import environment
 from tests.end_to_end.script_runs import HEAD, Run, out, refused, run, steps
@@ -142,3 +142,36 @@ def test_a_folder_that_is_lost_while_the_script_runs_does_not_end_the_script(
     assert "trained to the end" in written.out
     assert "Traceback" not in written.err
     assert Path("out").read_text() == "in the way"
+
+
+def twice_interrupted(*_: object) -> None:
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("amid", "kept", "there"),
+    [
+        ("read_trace", remarks.CUT_SHORT, set[str]()),
+        ("save", remarks.CUT_SHORT, set[str]()),
+        ("write_rest", remarks.ONLY_SAVED, {FILE_NAME}),
+    ],
+)
+def test_after_a_second_ctrl_c_the_remark_says_what_is_kept(
+    run: Run,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    amid: str,
+    kept: str,
+    there: set[str],
+) -> None:
+    module = "profiler" if amid == "read_trace" else "running"
+    monkeypatch.setattr(f"profiler_ext.{module}.{amid}", twice_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run("for _ in range(6): step()")
+    said = [line for line in capfd.readouterr().err.splitlines() if "profiler-ext: " in line]
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"profiler-ext: the script ended with exit code 130 after 5 steps; {kept}"
+    )
+    assert {path.name for path in Path("out").iterdir()} == there
