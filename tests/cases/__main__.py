@@ -20,7 +20,8 @@ import traceback
 from pathlib import Path
 
 from tests.cases.catalogue import CASES
-from tests.cases.facts import broken
+from tests.cases.facts.claims import broken
+from tests.cases.facts.table import facts_of
 from tests.cases.provenance import TorchProvenance, lines_of_launches, placed_by_torch
 from tests.cases.ranks import RANKED, RANKS
 from tests.cases.table import placed_by_name, table_text
@@ -84,7 +85,7 @@ def row(name, case, session) -> dict[str, object]:
     missing = [text for text in case.lines if not any(text in code for code in codes)]
     missing += [phase for phase in case.phases if not phases.get(phase, 0)]
     missing += [g.detail for g in session.recording.gaps]
-    missing += broken(name, session)
+    missing += broken(facts_of(name), session)
     gaps = parts[parts.gap.notna()].groupby("gap").duration_ns.agg(["count", "sum"])
     return {
         "case": name,

@@ -1,0 +1,1 @@
+"""Owns what a person read in the models' sources: where the work of each case belongs."""
