@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from profiler_ext.capture.hooks.installing import Capture
+from profiler_ext.locks import Lock
 from profiler_ext.warmup import WarmupProfile
 
-_lock = threading.Lock()
+_lock = Lock()
 _capture: Capture | None = None
 
 
@@ -31,7 +31,7 @@ def enable(
         TorchCapabilityError: This torch lacks a place that capture stands on.
     """
     global _capture
-    with _lock:
+    with _lock.held():
         if _capture is None:
             fresh = Capture(
                 cpu_events=_on_cpu() if cpu_events is None else cpu_events,
@@ -46,7 +46,7 @@ def enable(
 def disable() -> None:
     """Switch capture off and leave torch as it was found; what was captured is forgotten."""
     global _capture
-    with _lock:
+    with _lock.held():
         if _capture is not None:
             _capture.remove()
             _capture = None

@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from threading import RLock, get_ident
+from threading import get_ident
 
 from profiler_ext.guard import Guard, Observation, Observed
+from profiler_ext.locks import Lock
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import running_names
 from profiler_ext.torch_compat.patches import Hook, Point, installed
@@ -40,7 +41,7 @@ class ProfilerUse:
         self._hooks = ExitStack()
         self._own: set[int] = set()
         self._by_others = self.by_us = self.was_by_us = False
-        self._lock = RLock()
+        self._lock = Lock()
 
     @property
     def by_others(self) -> bool:
@@ -72,7 +73,7 @@ class ProfilerUse:
             on_others: called at each beginning, until :meth:`forget`.
             guard: keeps failures from whoever begins.
         """
-        with self._lock:
+        with self._lock.held():
             self._listeners.append(on_others)
             if not self._is_heard:
                 self._by_others, self._is_heard = enabled_here(), True
@@ -80,7 +81,7 @@ class ProfilerUse:
 
     def forget(self, on_others: Callable[[], None]) -> None:
         """Be told no more; the last one leaves torch as it was found."""
-        with self._lock:
+        with self._lock.held():
             if on_others in self._listeners:
                 self._listeners.remove(on_others)
             self._leave_unheard()

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     import pandas  # noqa: F401
     import torch._dynamo
     import torch._inductor.compile_fx
-    import torch.profiler
+    import torch.profiler  # noqa: F401
 
 
 def next_request() -> dict:

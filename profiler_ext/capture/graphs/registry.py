@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import threading
 import time
 import weakref
 from pathlib import Path
@@ -17,6 +16,7 @@ from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.recall import Recall
 from profiler_ext.errors import StoreError
 from profiler_ext.guard import Guard
+from profiler_ext.locks import Lock
 from profiler_ext.records import (
     FxNode,
     Gap,
@@ -43,7 +43,7 @@ class Registry:
         """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store."""
         self._compiles = compiles
         self._recall = Recall(compiles, _store, guard)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._graphs: list[GraphInstance] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
         self._shared: set[int] = set()
@@ -94,7 +94,7 @@ class Registry:
         """Keep what calls of a graph taught, here and in the store; the later one knows better."""
         if not kernels:
             return
-        with self._lock:
+        with self._lock.held():
             known = self._graphs[graph]
             merged = tuple(sorted((dict(known.library_kernels) | dict(kernels)).items()))
             self._graphs[graph] = dataclasses.replace(known, library_kernels=merged)
@@ -111,7 +111,7 @@ class Registry:
         if instance is None:
             return
         self._to_learn.pop(instance.index, None)
-        with self._lock:
+        with self._lock.held():
             kept = self._copied.setdefault(instance.index, [])
             if copied not in kept:
                 kept.append(copied)
@@ -136,7 +136,7 @@ class Registry:
             is_backward = is_backward or known.provenance.is_backward
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
         stored, gaps = _stored_kernels(known.provenance) if is_replayed else ((), ())
-        with self._lock:
+        with self._lock.held():
             instance = GraphInstance(
                 index=len(self._graphs),
                 key=key,

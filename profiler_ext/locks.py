@@ -1,0 +1,43 @@
+"""Owns the locks of this package: in a forked child each is free.
+
+A fork copies a lock as it is, and not the thread that holds it, so that the child would wait for
+ever.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Lock:
+    """A lock that one thread at a time holds, as often as it likes."""
+
+    def __init__(self) -> None:
+        """Nobody holds it."""
+        self.make_anew()
+        _MADE.add(self)
+
+    def make_anew(self) -> None:
+        """Have nobody hold it; who is within it ends to hold what it began to hold."""
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold it."""
+        with self._lock:
+            yield
+
+
+_MADE = weakref.WeakSet[Lock]()
+
+
+def _free_all() -> None:
+    for lock in tuple(_MADE):
+        lock.make_anew()
+
+
+os.register_at_fork(after_in_child=_free_all)
