@@ -15,6 +15,7 @@
 # make gold [CASE="cnn cond"]   renew the gold files, which say row for row what the recordings show
 #              (tests/fixtures/h200/gold), and print what changed in them
 # make programs [WORDS="forks signals"]   run programs without us and with us, and compare
+# make reference  write the pages of docs that the lists in the code make: gaps, evidence, ...
 # make clean   remove what the others made
 #
 # Each sets up a virtual environment in $(VENV) first. `VENV=` uses $(PYTHON) as it is, without
@@ -47,7 +48,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch faults names fuzz programs lint gpu-check gpu-record gold clean
+.PHONY: demo test test-torch faults names fuzz programs reference lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -71,6 +72,9 @@ faults: $(TEST_READY)
 
 names: $(TEST_READY)
 	$(RUN) -W ignore -m tests.faults.names $(NAMES)
+
+reference: $(TEST_READY)
+	$(RUN) -m tests.reference
 
 lint: $(TEST_READY)
 	$(RUN) -m ruff check .

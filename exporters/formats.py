@@ -38,7 +38,7 @@ class Format:
         writer: writes one analysis to a path, and returns what was written.
         ranks_writer: writes several analyses likewise; ``None`` where it holds one rank only.
         is_folder: it is a folder of files.
-        shows_source: it carries source text: its writers take the folders to show it from.
+        shows_source: it carries source files: its writers take the folders to show them from.
         in_run: the files of it that ``run`` writes into a session's folder, and their use.
         writing: the extra that writes it.
         viewing: the extra that shows it.

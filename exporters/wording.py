@@ -17,6 +17,7 @@ from profiler_ext.records import (
     GapReason,
     GraphInstance,
     IdleSpan,
+    Level,
     Phase,
     Settings,
     Step,
@@ -31,35 +32,12 @@ PHASE_STYLES = {
     Phase.OTHER: "bright_black",
 }
 _LEVELS = {
-    "line": "led to source lines",
+    Level.LINE: Level.LINE.words,
     LINE_PHASE_CORRECTED: "led to lines; torch's backward tag was wrong",
-    "op": "led to ATen ops only",
+    Level.OP: Level.OP.words,
 }
+_REASONS = {reason.value: reason.words for reason in GapReason}
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
-_REASONS: Mapping[str, str] = {
-    GapReason.NO_LAUNCH_CALL: "its launch call is not in the trace",
-    GapReason.NO_LAUNCHING_OP: "launched by no op",
-    GapReason.GRAPH_NOT_CAPTURED: "graph compiled before capture",
-    GapReason.COMPILED_IN_CHILD: "graph compiled in a child process",
-    GapReason.GRAPH_AMBIGUOUS: "several graphs could be meant",
-    GapReason.ALIGNMENT_MISMATCH: "launches and call sites disagree",
-    GapReason.AMBIGUOUS_EXTERN_RUN: "library calls with an open boundary",
-    GapReason.WRAPPER_GLUE: "glue of the generated wrapper",
-    GapReason.AUTOTUNING: "autotuning",
-    GapReason.COMPILING: "ops on fake tensors and constants while compiling",
-    GapReason.NO_SOURCE_LINE: "no source line",
-    GapReason.STALE_SOURCE_LINE: "source changed since compiled",
-    GapReason.TRACED_GRADIENT: "gradient taken inside the graph, not linked",
-    GapReason.COMPILED_AUTOGRAD: "compiled autograd copied an unknown graph",
-    GapReason.EAGER_BACKWARD: "autograd's own work has no line",
-    GapReason.AOT_INDUCTOR: "in no graph call: AOTInductor",
-    GapReason.CALL_SITES_UNVERIFIED: "call sites not verified",
-    GapReason.RECORD_UNREADABLE: "stored record cannot be read",
-    GapReason.PROFILER_TAKEN: "another profiler began",
-    GapReason.RECORD_NOT_STORED: "record was not stored",
-    GapReason.CAPTURE_FAILED: "a capture hook failed",
-    GapReason.PRIVATE_NAME: "this torch lacks a private name that is read",
-}
 
 
 def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:

@@ -8,70 +8,13 @@ from profiler_ext.attribution.columns import ask
 from profiler_ext.attribution.phases import differentiates, is_leaked
 from profiler_ext.records import CacheState, GapReason, Launches, Recording
 
-_REMEDIES = {
-    GapReason.GRAPH_NOT_CAPTURED: (
-        "ran in compiled graphs that were compiled, or cached by an earlier run, before capture "
-        "was switched on; start the script with `profiler-ext run`, call profiler_ext.enable() "
-        "before the first compile, or set PROFILER_EXT=1; compile cached graphs once more with "
-        "`profiler-ext run --recompile` or profiler_ext.enable(recompile=True)"
-    ),
-    GapReason.COMPILED_IN_CHILD: (
-        "ran in graphs that torch compiled in a child process, where capture is not; unset "
-        "TORCHINDUCTOR_FX_COMPILE_MODE and compile them once more"
-    ),
-    GapReason.GRAPH_AMBIGUOUS: (
-        "ran in a compiled graph that several modules share, and the trace does not tell which"
-    ),
-    GapReason.AMBIGUOUS_EXTERN_RUN: (
-        "are library kernels that a CUDA graph replayed side by side; profile one step before "
-        "the replay, or start one run with `profiler-ext run`: that tells which kernels each "
-        "call launches, and the store keeps it"
-    ),
-    GapReason.ALIGNMENT_MISMATCH: (
-        "do not fit the call sites of their graph: events were lost, or a CUDA graph replayed "
-        "once what its recording did not run; profile two steps or more, and report the "
-        "recording if it stays"
-    ),
-    GapReason.CALL_SITES_UNVERIFIED: (
-        "do not fit call sites which capture could not check; please report the recording"
-    ),
-    GapReason.AOT_INDUCTOR: (
-        "are Inductor's kernels outside every call of a compiled graph: AOTInductor's packages "
-        "mark no call, so none can be told from another; profile the model under torch.compile"
-    ),
-    GapReason.NO_LAUNCH_CALL: (
-        "have no launching call in the trace; it was enqueued before profiling began"
-    ),
-    GapReason.STALE_SOURCE_LINE: (
-        "have no line because the source changed after the graph was cached; clear the cache"
-    ),
-    GapReason.TRACED_GRADIENT: (
-        "differentiate inside the compiled function; torch gives them the line that asks for "
-        "the gradient, so they are led to their op only"
-    ),
-    GapReason.COMPILED_AUTOGRAD: (
-        "ran in graphs of compiled autograd, and the backward graphs that they copy are not known; "
-        "switch capture on before the forward is compiled, and compile it in a fresh cache"
-    ),
-    GapReason.EAGER_BACKWARD: (
-        "are autograd's own work in graphs of compiled autograd, the backward of what ran eagerly; "
-        "torch keeps no line of it, so it is led to its op only"
-    ),
-    GapReason.CAPTURE_FAILED: (
-        "ran in graphs of which a hook of capture lost what it knew, so that nothing is told of "
-        "them; please report the failure that is named below"
-    ),
-    GapReason.AUTOTUNING: "are trials of autotuning; profile after a warm-up step",
-    GapReason.COMPILING: (
-        "ran while torch compiled, on fake tensors or to fold constants; profile after a warm-up "
-        "step"
-    ),
-}
+# Usual in a step that is led back as far as can be; the ledger's words are enough.
+_UNNOTED = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     """Say what is missing from an analysis and what to do about it."""
-    notes = [_note(launches, reason, remedy) for reason, remedy in _REMEDIES.items()]
+    notes = [_note(launches, reason) for reason in GapReason if reason not in _UNNOTED]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _told_note(recording)]
@@ -101,10 +44,11 @@ def _leak_note(recording: Recording) -> str | None:
     )
 
 
-def _note(launches: Launches, reason: GapReason, remedy: str) -> str | None:
+def _note(launches: Launches, reason: GapReason) -> str | None:
     rows = ask(launches.gap, lambda gap: gap == reason)
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
-    return f"{count} launches ({time_ns / 1000:.1f} us) {remedy}." if count else None
+    told = f"{reason.meaning}; {reason.remedy}"
+    return f"{count} launches ({time_ns / 1000:.1f} us) {told}." if count else None
 
 
 def _unlinked_note(recording: Recording) -> str | None:

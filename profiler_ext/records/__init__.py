@@ -11,6 +11,8 @@ from profiler_ext.records.events import (
     Thread,
     Trace,
 )
+from profiler_ext.records.evidence import ForwardEvidence, LineEvidence, SiteEvidence
+from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.launches import (
     SCHEMA_VERSION,
     Analysis,
@@ -36,21 +38,19 @@ from profiler_ext.records.provenance import (
     TensorSpec,
 )
 from profiler_ext.records.soundness import unsound_provenance, unsound_session
+from profiler_ext.records.term import NOTHING, Term
 from profiler_ext.records.vocabulary import (
     LINE_PHASE_CORRECTED,
     CacheState,
-    ForwardEvidence,
-    GapReason,
     LaunchKind,
     Level,
-    LineEvidence,
     Phase,
-    SiteEvidence,
     SiteKind,
 )
 
 __all__ = [
     "LINE_PHASE_CORRECTED",
+    "NOTHING",
     "SCHEMA_VERSION",
     "Analysis",
     "CacheState",
@@ -87,6 +87,7 @@ __all__ = [
     "SiteKind",
     "Step",
     "TensorSpec",
+    "Term",
     "Thread",
     "Trace",
     "unsound_provenance",

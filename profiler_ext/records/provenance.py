@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from profiler_ext.records.vocabulary import CacheState, GapReason, LineEvidence, SiteKind
+from profiler_ext.records.evidence import LineEvidence
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.vocabulary import CacheState, SiteKind
 
 
 @dataclass(frozen=True, slots=True)

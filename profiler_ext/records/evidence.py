@@ -1,0 +1,230 @@
+"""Owns the named rules that something is attributed by; each is a value in the tables."""
+
+from __future__ import annotations
+
+from profiler_ext.records.term import Term
+
+
+class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution.evidence",)):
+    """The truth that a node's source line came from (best first)."""
+
+    COMPILED = (
+        "compiled_here",
+        "compiled here",
+        "was noted while this process compiled the graph",
+    )
+    FRESH_GRAPH = (
+        "fresh_fx_graph",
+        "traced here",
+        "stands in the FX graph that this process traced before the cache answered",
+    )
+    FRESH_DYNAMO = (
+        "fresh_dynamo_graph",
+        "traced here by Dynamo",
+        "stands in this process's Dynamo graph, which is equal to the recorded one",
+    )
+    RECORDED = (
+        "recorded_line_still_stands",
+        "recorded, and still there",
+        "was recorded when the graph was compiled, and the file still has its text",
+    )
+    ATTACHED = (
+        "stored_record_of_equal_graph",
+        "stored for an equal graph",
+        "is that of the run that stored the graph under the cache key which the trace names; "
+        "other source that gives an equal graph shares the key",
+        "record the step with profiler_ext to have its own",
+    )
+    TOLD = (
+        "generated_code_comments",
+        "told by generated code",
+        "stands in the comments of torch's generated code: the graph was cached without capture",
+        "compile it once more with `profiler-ext run --recompile`, and more is known",
+    )
+    STALE = (
+        "recorded_line_changed",
+        "source changed",
+        "was recorded when the graph was compiled, and the file has another text there now",
+        "clear Inductor's cache folder, which `profiler-ext doctor` names",
+    )
+    GRADIENT = (
+        "line_of_summed_gradient",
+        "of a summed gradient",
+        "is that of the gradients which compiled autograd sums up there",
+    )
+    EAGER_BACKWARD = (
+        "eager_backward_node",
+        "backward of eager work",
+        "is kept by nobody: compiled autograd copied the backward of what ran eagerly",
+        "compile the forward too",
+    )
+    ABSENT = (
+        "no_stack",
+        "no line noted",
+        "was never noted: torch has no stack for the node",
+        "look at it by module or op",
+    )
+
+
+class ForwardEvidence(
+    Term,
+    page="evidence.md",
+    title="link",
+    columns=("attribution.forward_evidence", "by_link.forward_evidence"),
+):
+    """The rule that tied a node to the forward node it differentiates, or why there is none."""
+
+    SEQ_NR = (
+        "seq_nr",
+        "autograd's number",
+        "is the one forward node with the same sequence number in the joint graph",
+    )
+    SEQ_NR_SOURCE = (
+        "seq_nr_and_source",
+        "autograd's number, and the source",
+        "is the one of several with the same sequence number that has the same function, module "
+        "or stack",
+    )
+    SEQ_NR_DECOMPOSED = (
+        "seq_nr_of_decomposed_op",
+        "autograd's number, of a decomposed op",
+        "is the last of the nodes that one op was decomposed into: the one that yields its value",
+    )
+    OF_CALL = (
+        "link_of_call",
+        "that of the call",
+        "is that of the call whose inner graph the node runs in",
+    )
+    STACK = (
+        "stack",
+        "the same stack",
+        "is the last forward node with the same stack, where no number tells: a view that "
+        "autograd makes anew",
+    )
+    AUTOGRAD_NODE = (
+        "autograd_node",
+        "the autograd node that ran",
+        "was made with the autograd node that ran when the backward node was traced",
+    )
+    AUTOGRAD_NODE_OF_BODY = (
+        "autograd_node_of_body",
+        "the autograd node that ran, in a body",
+        "is the same within the body of a higher-order op, which torch traces once more",
+    )
+    SEED_OF_GRADIENT = (
+        "seed_of_gradient",
+        "the gradient's first value",
+        "is the op whose gradient the value is handed to, of a gradient that the model takes",
+    )
+    GRADIENT_OF_OUTPUT = (
+        "gradient_of_output",
+        "a gradient that is handed in",
+        "yields the output whose gradient comes from outside of the graph",
+    )
+    AUTOGRAD_SEQUENCE = (
+        "autograd_sequence_number",
+        "autograd's number in the trace",
+        "is the eager forward op with the same sequence number and thread in the trace",
+    )
+    RECOMPUTED = (
+        "recomputed_forward",
+        "forward that runs again",
+        "is the node itself, which the backward runs again: it differentiates nothing",
+    )
+    GRADIENT_SUM = (
+        "sum_of_gradients",
+        "sum of gradients",
+        "made the value whose gradients are summed; where none is named, it is used first there",
+    )
+    MUTATION = (
+        "mutation",
+        "copy into an input",
+        "is none: the node writes a new value into an input, and differentiates nothing",
+    )
+    HOOK = (
+        "hook",
+        "a hook on a gradient",
+        "is none: the node is of a hook, which has a line of its own",
+    )
+    REPLACED = (
+        "replaced_forward",
+        "stands for a forward node",
+        "is the forward node that a pass of the compiler replaced by this one",
+    )
+    NOT_LINKED = (
+        "not_linked",
+        "not linked",
+        "is not known: no rule found it",
+        "report the recording if it is a model's own op; the phase is right all the same",
+    )
+
+
+class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.evidence",)):
+    """The rule that tied a launch to its place."""
+
+    CALL_ORDER = (
+        "call_order",
+        "order of the calls",
+        "has the place of its call in the order of the generated wrapper's calls",
+    )
+    CALL_ORDER_TOLD = (
+        "call_order_in_generated_code",
+        "order in the generated code",
+        "has its place in the order of the calls that the generated code shows",
+        "compile it once more with `profiler-ext run --recompile`, and more is known",
+    )
+    CALL_ORDER_OP = (
+        "call_order_and_op",
+        "order of the calls, and the op",
+        "has the place of its call in that order, and the operator of a library call agrees",
+    )
+    REPLAY_ORDER = (
+        "replay_order",
+        "order of the replay",
+        "has its place in the order in which a CUDA graph replays the calls",
+    )
+    REPLAY_KERNELS = (
+        "replay_order_and_learnt_kernels",
+        "order of the replay, and learnt kernels",
+        "has its place in that order, and the call was seen to run this kernel before the replay",
+    )
+    REPLAY_FAMILIES = (
+        "replay_order_and_kernels_of_the_op",
+        "order of the replay, and the op's kernels",
+        "has its place in that order, and as many calls begin there as the op's kernels show",
+    )
+    STORED_KERNELS = (
+        "order_and_kernels_of_another_run",
+        "order, and kernels of an earlier run",
+        "has its place in that order, and an earlier run saw the call run this kernel",
+    )
+    RUNNER_COPY = (
+        "graph_runner_input_copy",
+        "an input copied for a replay",
+        "copies an input to where a CUDA graph reads it",
+    )
+    RUNNER_SEED = (
+        "graph_runner_seed",
+        "a seed set for a replay",
+        "sets the seed or offset of the random numbers that a CUDA graph draws",
+    )
+    LAUNCHING_OP = (
+        "launching_op",
+        "the op that launched it",
+        "was launched while this op ran, outside of compiled graphs",
+    )
+    AUTOGRAD_SEQUENCE = (
+        "autograd_sequence_number",
+        "the op, and autograd's number",
+        "was launched by a backward op whose forward has the same sequence number",
+    )
+    OPTIMIZER_RANGE = (
+        "optimizer_range",
+        "inside the optimizer's step",
+        "was launched while an optimizer's step ran",
+    )
+    SHARDING_RANGE = (
+        "sharding_range",
+        "inside FSDP's work",
+        "was launched while FSDP gathered parameters or reduced gradients",
+    )

@@ -1,0 +1,163 @@
+"""Owns the named reasons why something is not attributed.
+
+The meaning of each goes on from "12 launches ...", and the remedy follows it.
+"""
+
+from __future__ import annotations
+
+from profiler_ext.records.term import NOTHING, Term
+
+
+class GapReason(
+    Term,
+    page="gaps.md",
+    title="gap",
+    columns=("launches.gap", "attribution.gap", "coverage.category"),
+):
+    """Why a launch, or a part of it, is not attributed."""
+
+    NO_LAUNCH_CALL = (
+        "no_launch_call",
+        "its launch call is not in the trace",
+        "have no launching call in the trace: they were enqueued before profiling began",
+        "wait for the device before it begins, with torch.accelerator.synchronize()",
+    )
+    NO_LAUNCHING_OP = (
+        "no_launching_op",
+        "launched by no op",
+        "were launched past torch's dispatcher, by a library that is no operator of it",
+        "make it an operator with torch.library.custom_op; until then its kernel's name tells "
+        "what ran",
+    )
+    GRAPH_NOT_CAPTURED = (
+        "graph_not_captured",
+        "graph compiled before capture",
+        "ran in compiled graphs that were compiled, or cached by an earlier run, before capture "
+        "was switched on",
+        "start the script with `profiler-ext run`, call profiler_ext.enable() before the first "
+        "compile, or set PROFILER_EXT=1; compile cached graphs once more with "
+        "`profiler-ext run --recompile` or profiler_ext.enable(recompile=True)",
+    )
+    COMPILED_IN_CHILD = (
+        "compiled_in_child_process",
+        "graph compiled in a child process",
+        "ran in graphs that torch compiled in a child process, where capture is not",
+        "unset TORCHINDUCTOR_FX_COMPILE_MODE and compile them once more",
+    )
+    GRAPH_AMBIGUOUS = (
+        "graph_ambiguous",
+        "several graphs could be meant",
+        "ran in a compiled graph that several modules share, and the trace does not tell which",
+        "record the step with profiler_ext, which notes the graph of each call; a trace of plain "
+        "torch.profiler cannot tell equal ones apart",
+    )
+    ALIGNMENT_MISMATCH = (
+        "alignment_mismatch",
+        "launches and call sites disagree",
+        "do not fit the call sites of their graph: events were lost, or a CUDA graph replayed "
+        "once what its recording did not run",
+        "profile two steps or more, and report the recording if it stays",
+    )
+    AMBIGUOUS_EXTERN_RUN = (
+        "ambiguous_extern_run",
+        "library calls with an open boundary",
+        "are library kernels that a CUDA graph replayed side by side",
+        "profile one step before the replay, or start one run with `profiler-ext run`: that "
+        "tells which kernels each call launches, and the store keeps it",
+    )
+    WRAPPER_GLUE = (
+        "wrapper_glue",
+        "glue of the generated wrapper",
+        "are the generated wrapper's own work between its kernels, such as a copy of an input, "
+        "which no node of the graph asks for",
+        NOTHING,
+    )
+    AUTOTUNING = (
+        "autotuning",
+        "autotuning",
+        "are trials of autotuning",
+        "profile after a warm-up step",
+    )
+    COMPILING = (
+        "compiling",
+        "ops on fake tensors and constants while compiling",
+        "ran while torch compiled, on fake tensors or to fold constants",
+        "profile after a warm-up step",
+    )
+    NO_SOURCE_LINE = (
+        "no_source_line",
+        "no source line",
+        "come from no line of the model: stock layers, or what torch added itself",
+        "look at them by module or op: `profiler-ext report --by module`",
+    )
+    STALE_SOURCE_LINE = (
+        "stale_source_line",
+        "source changed since compiled",
+        "have no line because the source changed after the graph was cached",
+        "clear Inductor's cache folder, which `profiler-ext doctor` names",
+    )
+    TRACED_GRADIENT = (
+        "traced_gradient_not_linked",
+        "gradient taken inside the graph, not linked",
+        "differentiate inside the compiled function; torch gives them the line that asks for "
+        "the gradient, so they are led to their op only",
+        "take the gradient outside of it, with loss.backward(), to have their lines",
+    )
+    COMPILED_AUTOGRAD = (
+        "compiled_autograd",
+        "compiled autograd copied an unknown graph",
+        "ran in graphs of compiled autograd, and the backward graphs that they copy are not known",
+        "switch capture on before the forward is compiled, and compile it in a fresh cache",
+    )
+    EAGER_BACKWARD = (
+        "eager_backward_node",
+        "autograd's own work has no line",
+        "are autograd's own work in graphs of compiled autograd, the backward of what ran eagerly; "
+        "torch keeps no line of it, so it is led to its op only",
+        "compile the forward too to have their lines",
+    )
+    AOT_INDUCTOR = (
+        "aot_inductor",
+        "in no graph call: AOTInductor",
+        "are Inductor's kernels outside every call of a compiled graph: AOTInductor's packages "
+        "mark no call, so none can be told from another",
+        "profile the model under torch.compile",
+    )
+    CALL_SITES_UNVERIFIED = (
+        "call_sites_unverified",
+        "call sites not verified",
+        "do not fit call sites which capture could not check",
+        "please report the recording",
+    )
+    RECORD_UNREADABLE = (
+        "record_unreadable",
+        "stored record cannot be read",
+        "ran in graphs whose stored record cannot be read",
+        "`profiler-ext cache list` tells its state, and a compile with `profiler-ext run "
+        "--recompile` replaces it",
+    )
+    PROFILER_TAKEN = (
+        "profiler_taken",
+        "another profiler began",
+        "were recorded until the program began a profiler of its own: torch's serves one at a time",
+        "leave the program's own profiler out of the run",
+    )
+    RECORD_NOT_STORED = (
+        "record_not_stored",
+        "record was not stored",
+        "ran in graphs whose record could not be stored: this run knows them, a later one may not",
+        "make room in the cache folder, and leave to write in it",
+    )
+    CAPTURE_FAILED = (
+        "capture_failed",
+        "a capture hook failed",
+        "ran in graphs of which a hook of capture lost what it knew, so that nothing is told of "
+        "them",
+        "please report the failure that is named below",
+    )
+    PRIVATE_NAME = (
+        "private_name",
+        "this torch lacks a private name that is read",
+        "were profiled under a torch that lacks a private name which capture reads",
+        "`profiler-ext doctor` tells what is lost by it, and which torch has it",
+    )

@@ -1,0 +1,158 @@
+"""The reference pages of ``docs``, made from the lists; ``make reference`` writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from profiler_ext.exporters.formats import FORMATS, Format
+from profiler_ext.exporters.printed import PRINTED
+from profiler_ext.exporters.table_kinds import TABLES, TableKind
+from profiler_ext.records import (
+    NOTHING,
+    CacheState,
+    ForwardEvidence,
+    GapReason,
+    LaunchKind,
+    Level,
+    LineEvidence,
+    Phase,
+    SiteEvidence,
+    SiteKind,
+    Term,
+)
+from tests.analyses import gpu_step
+
+DOCS = Path(__file__).parents[1] / "docs"
+VOCABULARIES: tuple[type[Term], ...] = (
+    GapReason,
+    LineEvidence,
+    ForwardEvidence,
+    SiteEvidence,
+    Phase,
+    LaunchKind,
+    SiteKind,
+    Level,
+    CacheState,
+)
+_MADE = "<!-- Written by `make reference` from the lists in the code. -->"
+_GAPS = """# Gaps
+
+What could not be led back to a line or an op is a row of its own in every table, with the reason
+as `gap`: nothing is dropped, and nothing is guessed. The ledger (`profiler-ext report`,
+`coverage()`) adds them up. This page has each reason: the words of the reports, what it says of the
+launches, and what to do about it."""
+_EVIDENCE = """# Evidence
+
+Each attribution names the rule that it rests on. `by_link()` sums backward time by the rule that
+led it to its forward op."""
+_WORDS = """# Words of the tables
+
+The values of the columns that say what ran. Gaps are in [gaps.md](gaps.md), evidence is in
+[evidence.md](evidence.md)."""
+_OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
+    LineEvidence: ("Where a source line comes from", "The line"),
+    ForwardEvidence: ("How backward work is tied to its forward op", "The forward op"),
+    SiteEvidence: ("How a launch is tied to its place", "The launch"),
+    Phase: ("Phases", "The work"),
+    LaunchKind: ("Kinds of launches", "The launch"),
+    SiteKind: ("What a call site of a compiled graph launches", "The launch"),
+    Level: ("Levels", "The launch, or a part of it,"),
+    CacheState: ("How a compiled graph came to be in a process", "The graph"),
+}
+_FORMATS = """# Formats
+
+    profiler-ext export profile_out --to NAME        # or: session.export(PATH)
+
+A path's suffix names the format; a path without one is a folder for TensorBoard."""
+_TABLES = """# Tables
+
+Each is a method of a session and of several ranks together, takes the filters `step`, `rank` and
+`phase` where they make sense, and is a pandas frame with nullable dtypes. The values of the columns
+`phase`, `kind`, `level` and `cache_state` are in [words.md](words.md), those of `evidence` and
+`forward_evidence` in [evidence.md](evidence.md), those of `gap` in [gaps.md](gaps.md)."""
+
+
+def pages() -> dict[str, str]:
+    """Return each page's text by its name."""
+    evidence = (LineEvidence, ForwardEvidence, SiteEvidence)
+    words = (Phase, LaunchKind, SiteKind, Level, CacheState)
+    return {
+        "gaps.md": _page(_GAPS, _terms(GapReason, "Launches with it", "##")),
+        "evidence.md": _page(_EVIDENCE, *map(_vocabulary, evidence)),
+        "words.md": _page(_WORDS, *map(_vocabulary, words)),
+        "formats.md": _page(_FORMATS, *map(_format, FORMATS), _texts()),
+        "tables.md": _page(_TABLES, *map(_table, TABLES)),
+    }
+
+
+def _page(*parts: str) -> str:
+    first, *others = parts
+    return "\n\n".join((first, _MADE, *others)) + "\n"
+
+
+def _vocabulary(vocabulary: type[Term]) -> str:
+    title, subject = _OF_VOCABULARY[vocabulary]
+    columns = " and ".join(f"`{column}`" for column in next(iter(vocabulary)).columns)
+    where = f"\n\nColumns: {columns}." if columns else ""
+    return f"## {title}{where}\n\n{_terms(vocabulary, subject, '###')}"
+
+
+def _terms(vocabulary: type[Term], subject: str, level: str) -> str:
+    return "\n\n".join(_term(term, subject, level) for term in vocabulary)
+
+
+def _term(term: Term, subject: str, level: str) -> str:
+    lines = [f"{level} {term.heading}", f"*{term.words}*. {subject} {term.meaning}."]
+    remedy = [] if term.remedy == NOTHING else [f"What to do: {term.remedy}."]
+    return "\n\n".join((*lines, *remedy))
+
+
+def _format(format: Format) -> str:
+    suffixes = ", ".join(f"`{suffix}`" if suffix else "none" for suffix in format.suffixes)
+    facts = {
+        "suffix of a path": suffixes,
+        "without a path": f"`{format.target}`",
+        "several ranks": "yes" if format.ranks_writer else "no",
+        "carries whole source files": "yes" if format.shows_source else "no",
+        "`profiler-ext run` writes": ", ".join(f"`{name}`" for name, _ in format.in_run),
+        "to write it": f"`{format.writing.install}`" if format.writing else "",
+        "to see it": f"`{format.viewing.install}`" if format.viewing else "",
+    }
+    rows = "\n".join(f"| {name} | {fact} |" for name, fact in facts.items() if fact)
+    return f"## {format.name}\n\n{_sentence(format.words)}\n\n| | |\n| --- | --- |\n{rows}"
+
+
+def _texts() -> str:
+    rows = "\n".join(f"| `{each.name}` | {each.words} |" for each in PRINTED)
+    return f"## What is printed\n\n`--format` takes:\n\n| | |\n| --- | --- |\n{rows}"
+
+
+def _table(kind: TableKind) -> str:
+    made = kind.make(gpu_step())
+    columns = [f"`{name}` ({dtype})" for name, dtype in made.dtypes.items()]
+    return "\n\n".join(
+        (f"## {kind.name}", _sentence(kind.words), *_said(kind), f"Columns: {', '.join(columns)}.")
+    )
+
+
+def _said(kind: TableKind) -> Iterator[str]:
+    if kind.keys:
+        yield f"Its rows are told apart by {_listed(kind.keys)}."
+    if kind.by:
+        yield f"`profiler-ext report --by {kind.by}` prints it."
+    if kind.is_written:
+        yield "It is a file of an export to a folder of tables."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (DOCS / name).write_text(text)

@@ -1,0 +1,156 @@
+"""Each word of a closed vocabulary has its words, its meaning, its remedy, and its page."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from profiler_ext.attribution import notes
+from profiler_ext.exporters import notebook, wording
+from profiler_ext.records import (
+    LINE_PHASE_CORRECTED,
+    NOTHING,
+    GapReason,
+    LaunchKind,
+    Level,
+    LineEvidence,
+    Phase,
+    SiteKind,
+    Term,
+)
+from profiler_ext.records import __all__ as recorded
+from profiler_ext.session import Session, load
+from tests.reference import DOCS, VOCABULARIES, pages
+
+ROOT = Path(__file__).parents[1]
+RECORDED = ROOT / "tests" / "fixtures" / "h200" / "cases"
+CASES = (
+    "checkpoint",
+    "compiled_autograd_hooks",
+    "cudagraphs_seen_late",
+    "flex_attention",
+    "fsdp2.rank_0",
+    "user_triton",
+)
+SOURCES = "\n".join(
+    path.read_text()
+    for folder in ("profiler_ext", "exporters")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if path.parent.name != "records"
+)
+TERMS = [term for vocabulary in VOCABULARIES for term in vocabulary]
+every_term = pytest.mark.parametrize("term", TERMS, ids=lambda term: term.heading)
+
+
+def test_every_vocabulary_is_documented() -> None:
+    import profiler_ext.records as records
+
+    found = {getattr(records, name) for name in recorded}
+    vocabularies = {each for each in found if isinstance(each, type) and issubclass(each, Term)}
+    assert vocabularies - {Term} == set(VOCABULARIES)
+
+
+@every_term
+def test_a_term_has_words_a_meaning_a_remedy_and_a_page(term: Term) -> None:
+    assert (term, f"{term}", type(term)(term.value)) == (term.value, term.value, term)
+    assert 0 < len(term.words) <= 60
+    for text in (term.words, term.meaning, term.remedy):
+        assert text and not re.search(r"\s\s|[.;:,]$", text), text
+    page, _, anchor = term.page.partition("#")
+    assert anchor in anchors((DOCS / page).read_text())
+
+
+@every_term
+def test_a_term_is_given_somewhere(term: Term) -> None:
+    named = re.escape(f"{type(term).__name__}.{term.name}")
+    is_of_site = isinstance(term, LaunchKind) and term.value in list(SiteKind)
+    assert is_of_site or re.search(rf"\b{named}\b", SOURCES)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_a_column_holds_the_words_of_its_vocabulary(vocabulary: type[Term], name: str) -> None:
+    session = recorded_session(name)
+    ledgers = {LINE_PHASE_CORRECTED, "idle", *Level}
+    for column in next(iter(vocabulary)).columns:
+        table, _, of = column.partition(".")
+        found = set(session.table(table)[of].dropna())
+        assert found <= {*vocabulary, *(ledgers if column == "coverage.category" else ())}, column
+
+
+def test_terms_of_a_page_share_no_anchor() -> None:
+    for page in {term.page.partition("#")[0] for term in TERMS}:
+        found = anchors((DOCS / page).read_text())
+        assert len(set(found)) == len(found), page
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_terms_of_a_vocabulary_are_told_apart_by_their_words(vocabulary: type[Term]) -> None:
+    for attribute in ("words", "meaning"):
+        texts = [getattr(term, attribute) for term in vocabulary]
+        assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("reason", GapReason)
+def test_a_gap_has_a_remedy_and_the_reports_say_its_words(reason: GapReason) -> None:
+    assert reason.remedy != NOTHING or reason is GapReason.WRAPPER_GLUE
+    assert wording.gap_text(reason.value) == reason.words
+    row = {"scope": "compiled", "category": reason.value}
+    assert wording.ledger_label(row) == f"compiled: {reason.words}"
+
+
+def test_evidence_that_is_a_lack_has_a_remedy() -> None:
+    lacking = (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
+    assert all(each.remedy != NOTHING for each in lacking)
+
+
+def test_a_reason_of_an_older_or_newer_recording_is_its_own_word() -> None:
+    assert wording.gap_text("hook_failed") == "hook_failed"
+
+
+def test_only_the_usual_gaps_have_no_note() -> None:
+    assert set(notes._UNNOTED) < set(GapReason)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_phase_has_its_colour_everywhere(phase: Phase) -> None:
+    assert phase in wording.PHASE_STYLES and phase in notebook._COLORS
+    for sheet in ("html/static/report.css", "tensorboard_plugin/static/style.css"):
+        assert re.search(rf"\.{phase}\b", (ROOT / "exporters" / sheet).read_text()), sheet
+
+
+def test_kinds_of_call_sites_are_kinds_of_launches() -> None:
+    for kind in SiteKind:
+        same = LaunchKind(kind.value)
+        assert (same.words, same.meaning) == (kind.words, kind.meaning)
+
+
+def test_a_row_without_its_words_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="Half 'one' needs words, a meaning and a remedy"):
+
+        class Half(Term, page="words.md", title="half", columns=()):
+            ONE = "one"
+
+
+@pytest.mark.parametrize("name", pages())
+def test_a_reference_page_is_what_the_lists_say(name: str) -> None:
+    assert (DOCS / name).read_text() == pages()[name], "run: make reference"
+
+
+def test_the_readme_leads_to_every_reference_page() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in pages() if f"docs/{name}" not in readme] == []
+
+
+@cache
+def recorded_session(name: str) -> Session:
+    return load(RECORDED / f"{name}.session.pt.trace.json.gz")
+
+
+def anchors(page: str) -> list[str]:
+    """Return the anchors that GitHub gives the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
