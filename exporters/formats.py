@@ -81,13 +81,26 @@ class Format:
         Raises:
             UsageError: It holds one rank only.
         """
+        return self._written(self.require_ranks(), analyses, path, roots)
+
+    @property
+    def holds_ranks(self) -> bool:
+        """Whether several ranks can be written as it."""
+        return self.ranks_writer is not None
+
+    def require_ranks(self) -> str:
+        """Return the name of what writes several ranks.
+
+        Raises:
+            UsageError: It holds one rank only.
+        """
         if self.ranks_writer is None:
-            listed = ", ".join(each.name for each in FORMATS if each.ranks_writer)
+            listed = ", ".join(each.name for each in FORMATS if each.holds_ranks)
             raise UsageError(
                 f"{self.name} cannot hold several ranks; use one of {listed}, "
                 "or export one rank's folder"
             )
-        return self._written(self.ranks_writer, analyses, path, roots)
+        return self.ranks_writer
 
     def _written(self, writer: str, what: object, path: Path, roots: Roots) -> Path:
         if self.writing is not None:

@@ -30,9 +30,9 @@ from profiler_ext.exporters.wording import (
     time_text,
 )
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, Phase, Settings
+from profiler_ext.records import Analysis, Phase, Scope, Settings
 
-_SCOPE_STYLES = {"compiled": "cyan", "eager": "green", "idle": "bright_black"}
+_SCOPE_STYLES = {Scope.COMPILED: "cyan", Scope.EAGER: "green", Scope.IDLE: "bright_black"}
 _SHOWN_STEPS = 8
 _SHOWN_IDLE = 3
 _NARROW, _WIDE = 72, 130

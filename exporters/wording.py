@@ -11,14 +11,14 @@ from profiler_ext.exporters.printed import printed
 from profiler_ext.exporters.table_kinds import TableKind
 from profiler_ext.printable import printable
 from profiler_ext.records import (
-    LINE_PHASE_CORRECTED,
     Analysis,
     CacheState,
+    Category,
     GapReason,
     GraphInstance,
     IdleSpan,
-    Level,
     Phase,
+    Scope,
     Settings,
     Step,
 )
@@ -31,12 +31,7 @@ PHASE_STYLES = {
     Phase.OPTIMIZER: "green",
     Phase.OTHER: "bright_black",
 }
-_LEVELS = {
-    Level.LINE: Level.LINE.words,
-    LINE_PHASE_CORRECTED: "led to lines; torch's backward tag was wrong",
-    Level.OP: Level.OP.words,
-}
-_REASONS = {reason.value: reason.words for reason in GapReason}
+_CATEGORIES = {term.value: term.words for each in (Category, GapReason) for term in each}
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 
@@ -85,8 +80,8 @@ def short_phase(phase: Phase) -> str:
 
 
 def gap_text(reason: str) -> str:
-    """Return a gap's reason as words."""
-    return _REASONS.get(reason, reason)
+    """Return a gap's reason as words; one that is not known is its own."""
+    return GapReason(reason).words if reason in tuple(GapReason) else reason
 
 
 def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
@@ -134,10 +129,8 @@ def led_texts(led: float, linked: float | None) -> tuple[str, ...]:
 
 def ledger_label(row: Mapping[str, Any]) -> str:
     """Return what a row of the coverage table says, in words."""
-    if row["scope"] == "idle":
-        return "device idle"
-    text = _LEVELS.get(row["category"]) or gap_text(row["category"])
-    return f"{row['scope']}: {text}"
+    text = _CATEGORIES.get(row["category"], row["category"])
+    return text if row["scope"] == Scope.IDLE else f"{row['scope']}: {text}"
 
 
 def heading(analysis: Analysis) -> str:
@@ -212,6 +205,6 @@ def step_text(analysis: Analysis, step: Step) -> str:
     """Return one line that says how long a step took, and which part the device was busy."""
     lines = [line for line in analysis.ledger if line.step == step.number]
     total = sum(line.duration_ns for line in lines)
-    busy = sum(line.duration_ns for line in lines if line.scope != "idle")
+    busy = sum(line.duration_ns for line in lines if line.scope != Scope.IDLE)
     text = f"step {step.number}: {time_text(step.wall_ns)}"
     return f"{text}, device busy {percent_text(busy, total)}" if total else text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution.clocks import Clock, set_clocks
 from profiler_ext.errors import CoverageError, UsageError
-from profiler_ext.exporters.formats import FILE_NAME, SESSION, Roots, format_of
+from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.kineto.source import is_folder
 from profiler_ext.records import Analysis, Trace
@@ -143,7 +143,17 @@ class MergedSession(Tabled):
             OutputError: It cannot be written.
         """
         target = Path(path)
-        return format_of(target).write_ranks(self.analyses, target, self.roots)
+        return self.export_as(format_of(target), target)
+
+    def export_as(self, format: Format, path: Path) -> Path:
+        """Write all ranks in a format; returns what was written.
+
+        Raises:
+            UsageError: The format holds one rank only.
+            OutputError: It cannot be written.
+        """
+        format.require_ranks()
+        return format.write_ranks(self.analyses, path, self.roots)
 
     def save(self, folder: str | Path) -> Path:
         """Write each rank's recording, on aligned clocks, into a folder of its own."""

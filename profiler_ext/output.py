@@ -77,7 +77,7 @@ def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError
     """Write a session in a format; return why it could not be."""
     path = format.place_in(folder)
     try:
-        format.write(session.analysis, path, session.roots)
+        session.export_as(format, path)
     except OutputError as error:
         return error
     except Exception as error:

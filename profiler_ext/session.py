@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution import attribute
 from profiler_ext.errors import CoverageError, TraceError
-from profiler_ext.exporters.formats import FILE_NAME, Roots, format_of
+from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_called
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.kineto.source import is_folder, shown
@@ -129,7 +129,11 @@ class Session(Tabled):
             OutputError: It cannot be written.
         """
         target = Path(path)
-        return format_of(target).write(self.analysis, target, self.roots)
+        return self.export_as(format_of(target), target)
+
+    def export_as(self, format: Format, path: Path) -> Path:
+        """Write the session in a format; returns what was written."""
+        return format.write(self.analysis, path, self.roots)
 
     def save(self, folder: str | Path) -> Path:
         """Write the recording into a folder; :func:`load` gives it back."""

@@ -11,12 +11,14 @@ from profiler_ext.exporters.table_kinds import TABLES, TableKind
 from profiler_ext.records import (
     NOTHING,
     CacheState,
+    Category,
     ForwardEvidence,
     GapReason,
     LaunchKind,
     Level,
     LineEvidence,
     Phase,
+    Scope,
     SiteEvidence,
     SiteKind,
     Term,
@@ -33,6 +35,8 @@ VOCABULARIES: tuple[type[Term], ...] = (
     LaunchKind,
     SiteKind,
     Level,
+    Scope,
+    Category,
     CacheState,
 )
 _MADE = "<!-- Written by `make reference` from the lists in the code. -->"
@@ -58,6 +62,8 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     LaunchKind: ("Kinds of launches", "The launch"),
     SiteKind: ("What a call site of a compiled graph launches", "The launch"),
     Level: ("Levels", "The launch, or a part of it,"),
+    Scope: ("Parts of a step's wall time", "The time"),
+    Category: ("What the ledger's time was led to", "The time"),
     CacheState: ("How a compiled graph came to be in a process", "The graph"),
 }
 _FORMATS = """# Formats
@@ -76,7 +82,7 @@ Each is a method of a session and of several ranks together, takes the filters `
 def pages() -> dict[str, str]:
     """Return each page's text by its name."""
     evidence = (LineEvidence, ForwardEvidence, SiteEvidence)
-    words = (Phase, LaunchKind, SiteKind, Level, CacheState)
+    words = (Phase, LaunchKind, SiteKind, Level, Scope, Category, CacheState)
     return {
         "gaps.md": _page(_GAPS, _terms(GapReason, "Launches with it", "##")),
         "evidence.md": _page(_EVIDENCE, *map(_vocabulary, evidence)),
@@ -113,7 +119,7 @@ def _format(format: Format) -> str:
     facts = {
         "suffix of a path": suffixes,
         "without a path": f"`{format.target}`",
-        "several ranks": "yes" if format.ranks_writer else "no",
+        "several ranks": "yes" if format.holds_ranks else "no",
         "carries whole source files": "yes" if format.shows_source else "no",
         "`profiler-ext run` writes": ", ".join(f"`{name}`" for name, _ in format.in_run),
         "to write it": f"`{format.writing.install}`" if format.writing else "",

@@ -91,6 +91,7 @@ def test_a_format_holds_several_ranks_or_says_which_do(format: Format, tmp_path:
         with pytest.raises(UsageError, match=f"^{format.name} cannot hold several ranks; use one"):
             ranks.export(target)
         assert not target.exists()
+        assert "analyses" not in vars(ranks)  # nobody waits for what is refused
 
 
 def test_a_run_writes_and_lists_what_the_rows_say(

@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.attribution import notes
-from profiler_ext.exporters import notebook, wording
+from profiler_ext.exporters import notebook, terminal, wording
 from profiler_ext.records import (
-    LINE_PHASE_CORRECTED,
     NOTHING,
     GapReason,
     LaunchKind,
-    Level,
     LineEvidence,
     Phase,
+    Scope,
     SiteKind,
     Term,
 )
@@ -71,14 +70,11 @@ def test_a_term_is_given_somewhere(term: Term) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_a_column_holds_the_words_of_its_vocabulary(vocabulary: type[Term], name: str) -> None:
-    session = recorded_session(name)
-    ledgers = {LINE_PHASE_CORRECTED, "idle", *Level}
-    for column in next(iter(vocabulary)).columns:
-        table, _, of = column.partition(".")
-        found = set(session.table(table)[of].dropna())
-        assert found <= {*vocabulary, *(ledgers if column == "coverage.category" else ())}, column
+@pytest.mark.parametrize("column", sorted({each for term in TERMS for each in term.columns}))
+def test_a_column_holds_words_of_its_vocabularies(column: str, name: str) -> None:
+    table, _, of = column.partition(".")
+    found = set(recorded_session(name).table(table)[of].dropna())
+    assert found <= {term.value for term in TERMS if column in term.columns}
 
 
 def test_terms_of_a_page_share_no_anchor() -> None:
@@ -113,6 +109,12 @@ def test_a_reason_of_an_older_or_newer_recording_is_its_own_word() -> None:
 
 def test_only_the_usual_gaps_have_no_note() -> None:
     assert set(notes._UNNOTED) < set(GapReason)
+
+
+def test_a_scope_has_its_colour_everywhere() -> None:
+    assert set(terminal._SCOPE_STYLES) == set(Scope)
+    sheet = (ROOT / "exporters/html/static/report.css").read_text()
+    assert [scope for scope in Scope if not re.search(rf"\.{scope}\b", sheet)] == []
 
 
 @pytest.mark.parametrize("phase", Phase)

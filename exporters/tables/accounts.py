@@ -12,17 +12,19 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.tables.columns import TEXT, WHOLE, frame, gather, ratio, repeated, whole
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import (
-    LINE_PHASE_CORRECTED,
     Analysis,
+    Category,
     ForwardEvidence,
     GraphInstance,
     LedgerLine,
     Level,
     Phase,
     Place,
+    Scope,
 )
 
-SCOPES = ("compiled", "eager", "idle")
+_SCOPES = tuple(Scope)
+_BUSY = tuple(scope for scope in Scope if scope is not Scope.IDLE)
 _BEST_FIRST = tuple(Level)
 
 
@@ -172,18 +174,18 @@ def _levels_from(level: str) -> Sequence[Level]:
 
 def _busy_scopes(scope: str) -> tuple[str, ...]:
     if scope == "all":
-        return ("compiled", "eager")
-    if scope not in ("compiled", "eager"):
+        return _BUSY
+    if scope not in _BUSY:
         raise UsageError(f"there is no scope {scope!r}; ask for 'compiled', 'eager' or 'all'")
     return (scope,)
 
 
 def _level(scope: str, category: str) -> Level | None:
-    if scope == "idle":
+    if scope == Scope.IDLE:
         return None
-    if category == LINE_PHASE_CORRECTED:
+    if category == Category.PHASE_CORRECTED:
         return Level.LINE
-    return Level(category) if category in (Level.LINE, Level.OP) else Level.NONE
+    return Level(category) if category in tuple(Level) else Level.NONE
 
 
 def _ledger_sums(analysis: Analysis, selection: Selection) -> dict[tuple[str, str], int]:
@@ -200,7 +202,7 @@ def _ledger_order(item: tuple[tuple[str, str], int]) -> tuple[int, int, int, str
     (scope, category), duration = item
     level = _level(scope, category)
     rank = len(_BEST_FIRST) if level is None else _BEST_FIRST.index(level)
-    return SCOPES.index(scope), rank, -duration, category
+    return _SCOPES.index(Scope(scope)), rank, -duration, category
 
 
 def _chosen_graphs(analysis: Analysis, selection: Selection) -> list[GraphInstance]:

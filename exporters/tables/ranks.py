@@ -10,10 +10,9 @@ import pandas as pd
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.table_kinds import table_called
-from profiler_ext.exporters.tables.accounts import SCOPES
 from profiler_ext.exporters.tables.columns import TEXT, WHOLE, ratio, repeated
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level
+from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level, Scope
 
 _DERIVED = ("fraction", "steps", "per_step_ns")
 _RATES = ("est_gb_per_s", "est_tflop_per_s", "est_peak_fraction")
@@ -87,7 +86,8 @@ def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
     """Order a ledger: busy first, best level first, longest first."""
     levels = [*map(str, Level), ""]
     named = zip(sums["scope"].tolist(), sums["level"].fillna("").tolist(), strict=True)
-    keys = [(SCOPES.index(scope), levels.index(level)) for scope, level in named]
+    scopes = list(Scope)
+    keys = [(scopes.index(Scope(scope)), levels.index(level)) for scope, level in named]
     longest = np.argsort(-sums["duration_ns"].to_numpy(np.int64), kind="stable").tolist()
     return sums.iloc[sorted(longest, key=lambda at: keys[at])].reset_index(drop=True)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.columns import Flags
-from profiler_ext.records import LINE_PHASE_CORRECTED, Ints, Launches, LedgerLine, Level, Step
+from profiler_ext.records import Category, Ints, Launches, LedgerLine, Level, Scope, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _step_lines(
         if part_ns:
             key = categories[launch]
             by_category[key] = by_category.get(key, 0) + part_ns
-    by_category["idle", "idle"] = step.wall_ns - int(length.sum())
+    by_category[Scope.IDLE, Category.IDLE] = step.wall_ns - int(length.sum())
     return [
         LedgerLine(step.number, device, scope, category, duration_ns)
         for (scope, category), duration_ns in sorted(by_category.items())
@@ -107,7 +107,9 @@ def _category(
     launches: Launches, in_graph: Flags, corrected: Flags, launch: int
 ) -> tuple[str, str]:
     level = launches.level[launch]
-    scope = "compiled" if in_graph[launch] else "eager"
-    if level == Level.LINE and corrected[launch]:
-        return scope, LINE_PHASE_CORRECTED
-    return scope, launches.gap[launch] if level == Level.NONE else level
+    scope = Scope.COMPILED if in_graph[launch] else Scope.EAGER
+    if level == Level.NONE:
+        return scope, launches.gap[launch]
+    if level == Level.OP:
+        return scope, Category.OP
+    return scope, Category.PHASE_CORRECTED if corrected[launch] else Category.LINE

@@ -24,14 +24,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.formats import format_called
-    from profiler_ext.merging import MergedSession, load
+    from profiler_ext.merging import load
 
     session, format = load(options.session, options.roots), format_called(options.to)
     target = options.output or _folder(options.session) / format.target
-    if isinstance(session, MergedSession):
-        say(str(format.write_ranks(session.analyses, target, session.roots)))
-    else:
-        say(str(format.write(session.analysis, target, session.roots)))
+    say(str(session.export_as(format, target)))
     for sentence in format.hints(target):
         tell(sentence)
     return 0

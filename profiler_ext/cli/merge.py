@@ -26,8 +26,8 @@ def _merge(options: argparse.Namespace) -> int:
     merged = merge([load_one(folder) for folder in folders])
     merged.save(options.output)
     for each in in_run():
-        if each.ranks_writer is not None:
-            each.write_ranks(merged.analyses, each.place_in(options.output), merged.roots)
+        if each.holds_ranks:
+            merged.export_as(each, each.place_in(options.output))
     for note in merged.notes:
         tell(note)
     say(str(options.output))

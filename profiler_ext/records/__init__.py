@@ -40,21 +40,22 @@ from profiler_ext.records.provenance import (
 from profiler_ext.records.soundness import unsound_provenance, unsound_session
 from profiler_ext.records.term import NOTHING, Term
 from profiler_ext.records.vocabulary import (
-    LINE_PHASE_CORRECTED,
     CacheState,
+    Category,
     LaunchKind,
     Level,
     Phase,
+    Scope,
     SiteKind,
 )
 
 __all__ = [
-    "LINE_PHASE_CORRECTED",
     "NOTHING",
     "SCHEMA_VERSION",
     "Analysis",
     "CacheState",
     "CallSite",
+    "Category",
     "Codes",
     "Device",
     "Events",
@@ -81,6 +82,7 @@ __all__ = [
     "Provenance",
     "RawEvents",
     "Recording",
+    "Scope",
     "Settings",
     "Shares",
     "SiteEvidence",

@@ -219,9 +219,8 @@ class LedgerLine:
     Attributes:
         step: step number.
         device: device index.
-        scope: ``compiled``, ``eager`` or ``idle``.
-        category: ``line`` (``line_phase_corrected`` where torch's backward tag leaked), ``op``,
-            a gap's reason, or ``idle``.
+        scope: a ``Scope``.
+        category: a ``Category``, or a gap's reason.
         duration_ns: wall time.
     """
 

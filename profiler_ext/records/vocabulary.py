@@ -67,13 +67,31 @@ class LaunchKind(Term, page="words.md", title="kind", columns=("launches.kind", 
 class Level(Term, page="words.md", title="level", columns=("launches.level", "coverage.level")):
     """How far a launch, or a part of it, was led back."""
 
-    LINE = ("line", "led to source lines", "is led to a line of the model")
-    OP = (
-        "op",
-        "led to ATen ops only",
-        "is led to an ATen op, and to no line: eager kernels are",
+    LINE = ("line", "a source line", "is led to a line of the model")
+    OP = ("op", "an ATen op", "is led to an ATen op, and to no line, as eager kernels are")
+    NONE = ("none", "nothing", "is led nowhere, and its gap says why", "see the gap")
+
+
+class Scope(Term, page="words.md", title="scope", columns=("coverage.scope",)):
+    """Which part of a step's wall time a row of the ledger is of."""
+
+    COMPILED = ("compiled", "compiled", "is when the device ran what compiled graphs launched")
+    EAGER = ("eager", "eager", "is when the device ran what was launched outside of them")
+    IDLE = ("idle", "device idle", "is when the device ran nothing")
+
+
+class Category(Term, page="words.md", title="category", columns=("coverage.category",)):
+    """What a row of the ledger was led to, where it is no gap."""
+
+    LINE = ("line", "led to source lines", "is that of launches that are led to lines")
+    PHASE_CORRECTED = (
+        "line_phase_corrected",
+        "led to lines; torch's backward tag was wrong",
+        "is that of launches that are led to lines, where torch tagged forward work as backward; "
+        "their phase is put right",
     )
-    NONE = ("none", "led to nothing", "is led nowhere, and its gap says why", "see the gap")
+    OP = ("op", "led to ATen ops only", "is that of launches that are led to ops and to no line")
+    IDLE = ("idle", "device idle", "is that in which nothing ran")
 
 
 class CacheState(Term, page="words.md", title="cache", columns=("graphs.cache_state",)):
@@ -97,7 +115,3 @@ class CacheState(Term, page="words.md", title="cache", columns=("graphs.cache_st
         "attached from the store",
         "is of a trace of plain torch.profiler, and was found in the store by its cache key",
     )
-
-
-LINE_PHASE_CORRECTED = "line_phase_corrected"
-"""The ledger's category of what was led to a line, though torch's backward tag leaked onto it."""
