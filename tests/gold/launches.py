@@ -63,10 +63,11 @@ class Launches:
             tuple(_joined(*each)) for each in zip(heads, self._rows(session), strict=True)
         ]
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, *, with_percents: bool = True) -> Iterator[str]:
         """Yield each launch once, and each run of launches that are as earlier ones."""
-        yield from LEGEND
-        yield from _collapsed(self._bodies)
+        yield from LEGEND if with_percents else (line.replace("percent ", "") for line in LEGEND)
+        plain = [_without_percents(body) for body in self._bodies]
+        yield from _collapsed(self._bodies if with_percents else plain, plain)
 
     def _launches(self, session: Session) -> Iterator[tuple[dict[str, Any], int | None]]:
         table = session.launches()
@@ -159,9 +160,9 @@ def _stack(frames: Sequence[Frame]) -> str:
     return " > ".join(f"{at(frame.file, frame.line)} {frame.function}" for frame in frames)
 
 
-def _collapsed(bodies: Sequence[Body]) -> Iterator[str]:
+def _collapsed(bodies: Sequence[Body], plain: Sequence[Body]) -> Iterator[str]:
     first: dict[Body, int] = {}
-    same = [first.setdefault(_without_percents(body), number) for number, body in enumerate(bodies)]
+    same = [first.setdefault(body, number) for number, body in enumerate(plain)]
     start = 0
     while start < len(bodies):
         end = start + 1
@@ -175,4 +176,4 @@ def _collapsed(bodies: Sequence[Body]) -> Iterator[str]:
 
 
 def _without_percents(body: Body) -> Body:
-    return (body[0], *(line.partition(TAB)[2] for line in body[1:]))
+    return (body[0], *(f"  {line.partition(TAB)[2]}" for line in body[1:]))

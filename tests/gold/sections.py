@@ -28,16 +28,26 @@ def session_text(session: Session) -> str:
     sections = {
         "session": _facts(analysis),
         "notes": analysis.notes,
-        "gaps of the recording": [cells((g.reason, g.detail)) for g in analysis.recording.gaps],
+        "gaps of the recording": _gaps(analysis),
         **_sums(session),
-        "graphs": lines(session.graphs().drop(columns="compile_ns")),
+        "graphs": _graphs(session),
         "ledger: step device scope category ns": _ledger(analysis),
         "idle: step device spans ns, what the CPU did": _idle(analysis),
-        "lines": _code(session.attribution()),
-        "stacks": launches.stacks.lines(),
-        "long names": launches.names.lines(),
+        **_texts(session, launches),
         "launches": launches.lines(),
         f"{TIMES}: launch step ns est_bytes est_flops, ns of each row": times(session),
+    }
+    return _text(sections)
+
+
+def captured_text(session: Session) -> str:
+    """Return what a session shows that is the same each time that the same step is recorded."""
+    launches = Launches(session)
+    sections = {
+        "gaps of the recording": _gaps(session.analysis),
+        "graphs": _graphs(session),
+        **_texts(session, launches),
+        "launches": launches.lines(with_percents=False),
     }
     return _text(sections)
 
@@ -53,6 +63,22 @@ def merged_text(merged: MergedSession) -> str:
         "by_kernel": lines(merged.by_kernel()),
     }
     return _text(sections)
+
+
+def _gaps(analysis: Analysis) -> list[str]:
+    return [cells((gap.reason, gap.detail)) for gap in analysis.recording.gaps]
+
+
+def _graphs(session: Session) -> list[str]:
+    return lines(session.graphs().drop(columns="compile_ns"))
+
+
+def _texts(session: Session, launches: Launches) -> dict[str, Iterable[str]]:
+    return {
+        "lines": _code(session.attribution()),
+        "stacks": launches.stacks.lines(),
+        "long names": launches.names.lines(),
+    }
 
 
 def _text(sections: dict[str, Iterable[str]]) -> str:
