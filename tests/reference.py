@@ -8,6 +8,7 @@ from pathlib import Path
 from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.table_kinds import TABLES, TableKind
+from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import (
     NOTHING,
     CacheState,
@@ -88,7 +89,7 @@ def pages() -> dict[str, str]:
         "evidence.md": _page(_EVIDENCE, *map(_vocabulary, evidence)),
         "words.md": _page(_WORDS, *map(_vocabulary, words)),
         "formats.md": _page(_FORMATS, *map(_format, FORMATS), _texts()),
-        "tables.md": _page(_TABLES, *map(_table, TABLES)),
+        "tables.md": _page(_TABLES, *map(_table, TABLES), _columns()),
     }
 
 
@@ -136,10 +137,13 @@ def _texts() -> str:
 
 def _table(kind: TableKind) -> str:
     made = kind.make(gpu_step())
-    columns = [f"`{name}` ({dtype})" for name, dtype in made.dtypes.items()]
-    return "\n\n".join(
-        (f"## {kind.name}", _sentence(kind.words), *_said(kind), f"Columns: {', '.join(columns)}.")
-    )
+    columns = f"Columns: {_listed(list(made.columns))}."
+    return "\n\n".join((f"## {kind.name}", _sentence(kind.words), *_said(kind), columns))
+
+
+def _columns() -> str:
+    rows = "\n".join(f"| `{c.name}` | {c.dtype} | {c.words} |" for c in COLUMNS.values())
+    return f"## The columns\n\n| name | type | what it holds |\n| --- | --- | --- |\n{rows}"
 
 
 def _said(kind: TableKind) -> Iterator[str]:

@@ -21,6 +21,7 @@ from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, 
 from profiler_ext.exporters.loading import named
 from profiler_ext.exporters.printed import PRINTED, Printed
 from profiler_ext.exporters.table_kinds import BY, TABLES, WRITTEN, TableKind
+from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import Analysis
 from profiler_ext.session import Session
 from profiler_ext.tabled import Tabled
@@ -219,6 +220,16 @@ def test_a_new_table_is_a_function_and_a_row(
     ranks = two_ranks()
     assert ranks.table("by_stream").equals(ranks.by_phase())
     assert ranks.by("stream").equals(ranks.by_phase())
+
+
+def test_every_column_has_one_row_and_no_row_is_of_no_column() -> None:
+    made = [kind.make(analysis) for kind in TABLES for analysis in (gpu_step(), cpu_step())]
+    made += [two_ranks().table(kind.name) for kind in TABLES]
+    made.append(tables.seq_table([]))
+    found = {(name, str(dtype)) for table in made for name, dtype in table.dtypes.items()}
+    assert found == {(column.name, column.dtype) for column in COLUMNS.values()}
+    words = [column.words for column in COLUMNS.values()]
+    assert all(each and not each.endswith(".") for each in words)
 
 
 def test_what_names_no_table_is_refused_with_the_list() -> None:

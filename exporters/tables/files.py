@@ -20,27 +20,12 @@ import pandas as pd
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import PARQUET
-from profiler_ext.exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype, gather
+from profiler_ext.exporters.tables.columns import REAL, TEXT, Dtype, gather
+from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.printable import printable
-from profiler_ext.records import SCHEMA_VERSION, Phase
+from profiler_ext.records import SCHEMA_VERSION
 from profiler_ext.writing import replacing
 
-_WHOLE_NAMES = (
-    *("rank", "launch", "step", "device", "stream", "start_ns", "duration_ns", "correlation"),
-    *("external_id", "seq_nr", "line", "user_line", "caller_line"),
-    *("launches", "inclusive_ns", "steps"),
-    *("ranks", "fx_nodes", "call_sites", "compile_ns", "est_bytes", "est_flops"),
-    *(phase.value for phase in Phase),
-)
-_REAL_NAMES = (
-    *("share", "fraction", "per_step_ns"),
-    *("est_gb_per_s", "est_tflop_per_s", "est_peak_fraction"),
-)
-_DTYPE_OF: dict[str, Dtype] = {
-    **dict.fromkeys(_WHOLE_NAMES, WHOLE),
-    **dict.fromkeys(_REAL_NAMES, REAL),
-    "autograd_backward": TRUTH,
-}
 _FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
@@ -95,7 +80,7 @@ def read_csv(path: Path) -> pd.DataFrame:
             na_values=[""],
             lineterminator="\n",
         )
-        table = table.astype({name: REAL for name in names if _DTYPE_OF.get(name) == REAL})
+        table = table.astype({name: REAL for name in names if _dtype(name) == REAL})
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read {path} as a table ({error}); give a CSV file that profiler-ext wrote"
@@ -159,9 +144,12 @@ def markdown_text(table: pd.DataFrame) -> str:
 
 
 def _read_as(name: str) -> Dtype:
-    dtype = _DTYPE_OF.get(name, TEXT)
     # Some versions of pandas read a float a bit off its text; the conversion is exact.
-    return TEXT if dtype == REAL else dtype
+    return TEXT if _dtype(name) == REAL else _dtype(name)
+
+
+def _dtype(name: str) -> Dtype:
+    return COLUMNS[name].dtype if name in COLUMNS else TEXT
 
 
 def _over_strings(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables.columns import TEXT, WHOLE, Dtype, frame, gather
+from profiler_ext.exporters.tables.columns import frame, gather
+from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import Analysis, Frame, Interned, Ints, Place
-
-_DTYPES: dict[str, Dtype] = {"line": WHOLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ def _frame_of(names: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> pd.
     every = np.arange(len(rows))
     return frame(
         {
-            name: gather([row[at] for row in rows], every, _DTYPES.get(name, TEXT))
+            name: gather([row[at] for row in rows], every, COLUMNS[name].dtype)
             for at, name in enumerate(names)
         }
     )

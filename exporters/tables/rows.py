@@ -12,9 +12,7 @@ from pandas.api.extensions import ExtensionArray
 from profiler_ext.exporters.tables.achieved import achieved_by_launch
 from profiler_ext.exporters.tables.columns import (
     TEXT,
-    TRUTH,
     WHOLE,
-    Dtype,
     frame,
     gather,
     ratio,
@@ -22,31 +20,32 @@ from profiler_ext.exporters.tables.columns import (
     text,
     whole,
 )
+from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.kineto.collectives import collective_of, only_group
 from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Codes, GraphInstance, LaunchKind
 
-_PLACE_COLUMNS: dict[str, Dtype] = {
-    "node": TEXT,
-    "aten_op": TEXT,
-    "seq_nr": WHOLE,
-    "phase": TEXT,
-    "autograd_backward": TRUTH,
-    "forward_node": TEXT,
-    "forward_evidence": TEXT,
-    "file": TEXT,
-    "line": WHOLE,
-    "function": TEXT,
-    "code": TEXT,
-    "user_file": TEXT,
-    "user_line": WHOLE,
-    "caller_file": TEXT,
-    "caller_line": WHOLE,
-    "module": TEXT,
-    "module_class": TEXT,
-    "annotation": TEXT,
-}
+_PLACE_COLUMNS = (
+    "node",
+    "aten_op",
+    "seq_nr",
+    "phase",
+    "autograd_backward",
+    "forward_node",
+    "forward_evidence",
+    "file",
+    "line",
+    "function",
+    "code",
+    "user_file",
+    "user_line",
+    "caller_file",
+    "caller_line",
+    "module",
+    "module_class",
+    "annotation",
+)
 
 
 def launches(
@@ -101,17 +100,17 @@ def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     columns = {
         "rank": repeated(analysis.recording.settings.rank, len(launch), WHOLE),
         "launch": whole(launch),
-        **{name: _of_place(analysis, name, dtype, place) for name, dtype in _PLACE_COLUMNS.items()},
+        **{name: _of_place(analysis, name, place) for name in _PLACE_COLUMNS},
         "share": ratio(duration, analysis.launches.duration_ns[launch]),
         "duration_ns": whole(duration),
-        "evidence": _of_place(analysis, "evidence", TEXT, place),
-        "gap": _of_place(analysis, "gap", TEXT, place),
+        "evidence": _of_place(analysis, "evidence", place),
+        "gap": _of_place(analysis, "gap", place),
     }
     return frame(columns)
 
 
-def _of_place(analysis: Analysis, name: str, dtype: Dtype, place: Codes) -> ExtensionArray:
-    return gather([getattr(each, name) for each in analysis.places], place, dtype)
+def _of_place(analysis: Analysis, name: str, place: Codes) -> ExtensionArray:
+    return gather([getattr(each, name) for each in analysis.places], place, COLUMNS[name].dtype)
 
 
 def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame:

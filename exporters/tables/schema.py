@@ -1,0 +1,92 @@
+"""Owns the list of columns: one row for each name, which means the same in every table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_ext.exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype
+from profiler_ext.records import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column.
+
+    Attributes:
+        name: what it is called; times and sizes have their unit in it.
+        dtype: what its values are; each may be absent.
+        words: what it holds, for a person.
+    """
+
+    name: str
+    dtype: Dtype
+    words: str
+
+
+_PHASES = (Column(each.value, WHOLE, f"device time of the phase {each.words}") for each in Phase)
+_EVERY = (
+    Column("rank", WHOLE, "the process's number among those that train together"),
+    Column("launch", WHOLE, "the launch's number on its rank"),
+    Column("step", WHOLE, "the profiled step that enqueued it; absent outside of them"),
+    Column("name", TEXT, "the name of the device's event"),
+    Column("kernel", TEXT, "Inductor's name of the kernel, or the event's"),
+    Column("kind", TEXT, "what the launch is"),
+    Column("device", WHOLE, "the device's number"),
+    Column("stream", WHOLE, "the stream that it ran on"),
+    Column("start_ns", WHOLE, "when it began on the trace's clock"),
+    Column("duration_ns", WHOLE, "how long it, or its part, took the device"),
+    Column("phase", TEXT, "part of the training step; of a launch that of its largest part"),
+    Column("graph", TEXT, "key of the compiled graph that launched it"),
+    Column("compile_id", TEXT, "torch's number of the compile, such as 0/0"),
+    Column("call_site", TEXT, "number of the call in the generated wrapper, a path where nested"),
+    Column("kernel_source", TEXT, "path of the generated module that holds the kernel"),
+    Column("process_group", TEXT, "the group that a collective was called on"),
+    Column("correlation", WHOLE, "the trace's number that ties a launch to its call"),
+    Column("external_id", WHOLE, "the trace's number of the op that launched it"),
+    Column("level", TEXT, "how far it was led back"),
+    Column("evidence", TEXT, "the rule that led it there"),
+    Column("gap", TEXT, "why it was not led further"),
+    Column("est_bytes", WHOLE, "Inductor's estimate of the bytes that it moves"),
+    Column("est_flops", WHOLE, "Inductor's estimate of the operations that it does"),
+    Column("est_gb_per_s", REAL, "the bytes over the time"),
+    Column("est_tflop_per_s", REAL, "the operations over the time"),
+    Column("est_peak_fraction", REAL, "the larger part of the device's two peaks that they reach"),
+    Column("node", TEXT, "the FX node in the compiled graph"),
+    Column("aten_op", TEXT, "the ATen op before decomposition"),
+    Column("seq_nr", WHOLE, "torch's sequence number of the node"),
+    Column("autograd_backward", TRUTH, "torch's tag of backward nodes; absent where it has none"),
+    Column("forward_node", TEXT, "the forward node, or eager op, that it differentiates"),
+    Column("forward_evidence", TEXT, "the rule that found that, or why there is none"),
+    Column("file", TEXT, "the innermost source file outside torch"),
+    Column("line", WHOLE, "the line there"),
+    Column("function", TEXT, "the function there"),
+    Column("code", TEXT, "the text of the line"),
+    Column("user_file", TEXT, "the innermost source file under the user's own folders"),
+    Column("user_line", WHOLE, "the line there"),
+    Column("caller_file", TEXT, "source file of the call whose op runs another graph"),
+    Column("caller_line", WHOLE, "the line there"),
+    Column("module", TEXT, "the module's path; empty for the model itself"),
+    Column("module_class", TEXT, "the module's class"),
+    Column("annotation", TEXT, "the user's own labels"),
+    Column("share", REAL, "the part of the launch's time"),
+    Column("scope", TEXT, "which part of the steps' wall time it is"),
+    Column("category", TEXT, "what it was led to, or the gap"),
+    Column("fraction", REAL, "the part of the table's whole time"),
+    Column("steps", WHOLE, "over how many steps it sums"),
+    Column("per_step_ns", REAL, "the mean of a step, on one rank"),
+    Column("ranks", WHOLE, "over how many ranks it sums"),
+    Column("key", TEXT, "the graph's key in torch's cache"),
+    Column("fx_nodes", WHOLE, "how many FX nodes the graph has"),
+    Column("call_sites", WHOLE, "how many calls its wrapper makes"),
+    Column("cache_state", TEXT, "how it came to be in the process"),
+    Column("cache_detail", TEXT, "why, in torch's words"),
+    Column("compile_ns", WHOLE, "how long it took to compile"),
+    Column("output_module", TEXT, "path of its generated module"),
+    Column("launches", WHOLE, "how many launches have a part in it"),
+    Column("inclusive_ns", WHOLE, "the whole time of those launches"),
+    Column("SeqNr", WHOLE, "torch's sequence number, counted from the graph's first node"),
+    Column("OrigAten", TEXT, "the ATen op before decomposition"),
+    Column("SrcFn", TEXT, "the innermost function of the model"),
+    *_PHASES,
+)
+COLUMNS = {column.name: column for column in _EVERY}
