@@ -13,11 +13,13 @@ import torch.profiler
 
 from profiler_ext import switch
 from profiler_ext.capture.called_modules import CalledModules
+from profiler_ext.capture.graphs.failed import failure_gap
 from profiler_ext.errors import (
     CaptureWarning,
     LateCaptureWarning,
     OwnFaultError,
     ProfilerExtError,
+    TorchCapabilityError,
     UsageError,
 )
 from profiler_ext.guard import Guard
@@ -25,11 +27,11 @@ from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.paths import library_roots, user_roots
 from profiler_ext.raw_trace import RawTrace
-from profiler_ext.records import Gap, GapReason, Recording, Settings
+from profiler_ext.records import Gap, GapReason, ModuleFrame, Recording, Settings
 from profiler_ext.session import Session
 from profiler_ext.tabled import Tabled
 from profiler_ext.torch_compat import process, profilers
-from profiler_ext.turns import TakesTurns
+from profiler_ext.turns import TURNS, TakesTurns
 from profiler_ext.undisturbed import disturbed
 
 if TYPE_CHECKING:
@@ -78,22 +80,28 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         recompile: bool = False,
         **torch_options: Any,
     ) -> None:
-        if switch.current() is None and process.anything_compiled():
+        _UNCAPTURED.strict = strict
+        if _UNCAPTURED.run("enable", _is_late):
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
-        switch.enable(
-            cpu_events=_asks_for_cpu_only(torch_options), strict=strict, recompile=recompile
-        )
+        misfit = _UNCAPTURED.run("enable", _enabled, torch_options, strict, recompile)
+        if misfit is not None:
+            raise misfit
         self.sessions: list[Session] = []
         self.refusal: ProfilerExtError | None = None
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
-        self._called_modules = CalledModules(switch.graph_of, _guard(), lambda: self.is_recording)
         self._raw = RawTrace()
-        torch_options.setdefault("experimental_config", process.all_threads_config())
-        kept = _guard().callback(RECORDING, self._keep_session)
-        super().__init__(_guard(), on_trace_ready=kept, **torch_options)
-        profilers.mark_steps(self)
+        guard = _UNCAPTURED.run("enable", _guard) or _UNCAPTURED
+        self._called_modules = guard.run("called modules", self._marks, guard)
+        config = guard.run("threads", process.all_threads_config)
+        torch_options.setdefault("experimental_config", config)
+        kept = guard.run(RECORDING, guard.callback, RECORDING, self._keep_session)
+        super().__init__(guard, on_trace_ready=kept, **torch_options)
+        guard.run("steps", profilers.mark_steps, self)
+
+    def _marks(self, guard: Guard) -> CalledModules:
+        return CalledModules(switch.graph_of, guard, lambda: self.is_recording)
 
     @property
     def session(self) -> Session:
@@ -106,9 +114,9 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         """
         if not self.sessions and self.refusal is not None:
             raise self.refusal
-        if not self.sessions and (lost := _lost()) is not None:
+        if not self.sessions and self.lost is not None:
             raise OwnFaultError(
-                f"there is no session of what was recorded ({lost}); please report it"
+                f"there is no session of what was recorded ({self.lost}); please report it"
             )
         if not self.sessions:
             raise UsageError(
@@ -117,13 +125,23 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             )
         return self.sessions[-1]
 
+    @property
+    def lost(self) -> str | None:
+        """What of ours failed, so that nothing was recorded or no session was made of it."""
+        failures = (each for each in self._guard.failures if each.hook in (RECORDING, TURNS))
+        return next((failure.detail for failure in failures), None)
+
     def step(self) -> None:
         """End a step."""
         if self.step_source == "none":
             self.step_source = "prof.step"
-        if profilers.begins_recording(self):
-            process.finish_device_work()  # else it would run into the first recorded step
+        self._guard.run("steps", self._finish_device_work)
         super().step()
+
+    def _finish_device_work(self) -> None:
+        """Let none of it run into the first recorded step."""
+        if profilers.begins_recording(self):
+            process.finish_device_work()
 
     def export_chrome_trace(self, path: str, *args: Any, **options: Any) -> None:
         """Write the last cycle's trace as torch would have written it.
@@ -163,11 +181,13 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
 
     def begin_to_watch(self) -> None:
         """Mark the calls of compiled graphs from here on."""
-        self._called_modules.watch()
+        if self._called_modules is not None:
+            self._called_modules.watch()
 
     def end_to_watch(self) -> None:
         """Leave torch as it was found."""
-        self._called_modules.leave()
+        if self._called_modules is not None:
+            self._called_modules.leave()
 
     def _keep_session(self, _: torch.profiler.profile) -> None:
         if not self.has_trace:
@@ -186,11 +206,12 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         super().export_chrome_trace(str(raw))
         capture = switch.current()
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
+        failed = capture.gaps if capture else tuple(map(failure_gap, self._guard.failures))
         recording = Recording(
             trace=read_trace(raw),
             graphs=capture.graphs if capture else (),
             settings=settings,
-            gaps=(*(capture.gaps if capture else ()), *((_TAKEN,) if self.was_ended else ())),
+            gaps=(*failed, *((_TAKEN,) if self.was_ended else ())),
         )
         learn = capture.learn if capture else None
         return Session(in_utf8(recording), learn, _source_roots(recording))
@@ -215,19 +236,37 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             rank=_number("RANK", 0),
             world_size=_number("WORLD_SIZE", 1),
             step_source=self.step_source,
-            called_modules=_guard().run("called modules", self._called_modules.paths) or (),
+            called_modules=self._guard.run("called modules", self._paths) or (),
         )
 
-
-def _lost() -> str | None:
-    """What failed of ours when a session should have been made."""
-    failures = (failure for failure in _guard().failures if failure.hook == RECORDING)
-    return next((failure.detail for failure in failures), None)
+    def _paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
+        return () if self._called_modules is None else self._called_modules.paths()
 
 
-def _guard() -> Guard:
+_UNCAPTURED = Guard()
+"""Serves where capture is not on."""
+
+
+def _is_late() -> bool:
+    """Tell whether something was compiled that capture has not seen."""
+    return switch.current() is None and process.anything_compiled()
+
+
+def _enabled(
+    torch_options: dict[str, Any], strict: bool, recompile: bool
+) -> TorchCapabilityError | None:
+    """Switch capture on; return why this torch does not fit."""
+    try:
+        cpu_events = _asks_for_cpu_only(torch_options)
+        switch.enable(cpu_events=cpu_events, strict=strict, recompile=recompile)
+    except TorchCapabilityError as error:
+        return error
+    return None
+
+
+def _guard() -> Guard | None:
     capture = switch.current()
-    return Guard() if capture is None else capture.guard
+    return None if capture is None else capture.guard
 
 
 _TAKEN = Gap(

@@ -15,9 +15,7 @@ from profiler_ext.errors import OutputError
 class RawTrace:
     """The trace of the last cycle, in a temporary folder that goes when this goes."""
 
-    def __init__(self) -> None:
-        """Make nothing yet."""
-        self._path: Path | None = None
+    _path: Path | None = None
 
     def fresh(self) -> Path:
         """Return where torch can write a trace; the last one is gone.

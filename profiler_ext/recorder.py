@@ -16,7 +16,7 @@ from torch.profiler import ProfilerAction
 from profiler_ext.answers import is_answer
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import ProfilerExtError
-from profiler_ext.profiler import RECORDING, profile
+from profiler_ext.profiler import profile
 from profiler_ext.session import Session
 from profiler_ext.stepping import StepEnds
 from profiler_ext.torch_compat import profilers
@@ -95,7 +95,6 @@ class Recorder:
         self.session: Session | None = None
         self.failure: Exception | None = None
         self.window = window
-        self._capture = capture
         self._keep = keep
         self._on_step = on_step
         self._part: Session | None = None
@@ -113,10 +112,7 @@ class Recorder:
     @property
     def lost(self) -> str | None:
         """What of ours failed, so that there is no session of what was recorded."""
-        if self.session is not None:
-            return None
-        failures = (f for f in self._capture.guard.failures if f.hook == RECORDING)
-        return next((failure.detail for failure in failures), None)
+        return None if self.session is not None else self._profiler.lost
 
     @property
     def has_recorded(self) -> bool:

@@ -2,6 +2,9 @@
 
 When the program begins a profiler of its own, ours ends and keeps what it has; while that one is
 on, ours records nothing. A forked child has copies of its parent's profilers; they do nothing.
+
+What the program calls, and what torch calls for it, does what torch's profiler does, whatever of
+ours fails: these methods call torch's own, and all else through the guard.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from profiler_ext.guard import Guard
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import USE, end_without_kineto, leave_to_parent
 from profiler_ext.undisturbed import undisturbed
+
+TURNS = "turns"
+"""The hook that tells who records."""
 
 
 class TakesTurns(torch.profiler.profile):
@@ -44,7 +50,7 @@ class TakesTurns(torch.profiler.profile):
         """Begin, as the schedule says."""
         with undisturbed():
             _STARTED.add(self)
-            self._guard.run("turns", USE.listen, self.step_aside, self._guard)
+            self._guard.run(TURNS, USE.listen, self.step_aside, self._guard)
             self._guard.run("called modules", self.begin_to_watch)
             super().start()
 
@@ -56,7 +62,8 @@ class TakesTurns(torch.profiler.profile):
             try:
                 super().stop()
             finally:
-                self._leave()
+                _STARTED.discard(self)
+                self._guard.run(TURNS, self._leave)
 
     def step(self) -> None:
         """End a step."""
@@ -84,12 +91,18 @@ class TakesTurns(torch.profiler.profile):
     def prepare_trace(self) -> None:
         """Prepare to record, unless another profiler is on."""
         self.has_trace = False
-        if not USE.by_others:
-            for other in _STARTED - {self}:
-                other.step_aside()
+        if self._guard.run(TURNS, self._takes_its_turn):
             with USE.own():
                 super().prepare_trace()
             self.is_prepared = USE.by_us = True
+
+    def _takes_its_turn(self) -> bool:
+        """Have the others of ours step aside; tell whether nobody else is on."""
+        if USE.by_others:
+            return False
+        for other in _STARTED - {self}:
+            other.step_aside()
+        return True
 
     def start_trace(self) -> None:
         """Record from here on, if it was prepared."""
@@ -107,12 +120,12 @@ class TakesTurns(torch.profiler.profile):
                 super().stop_trace()
 
     def _leave(self) -> None:
-        _STARTED.discard(self)
-        self._guard.run("turns", USE.forget, self.step_aside)
+        self._guard.run(TURNS, USE.forget, self.step_aside)
         self._guard.run("called modules", self.end_to_watch)
 
     def leave_to_parent(self) -> None:
         """Take part no more: this is a forked child's copy, and the recording is its parent's."""
+        _STARTED.discard(self)
         self._leave()
         if self.is_prepared:
             leave_to_parent()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -107,6 +108,34 @@ def test_an_error_of_the_original_is_the_callers_and_the_observation_is_told():
 
 def _fail() -> None:
     raise RuntimeError("ours")
+
+
+@pytest.mark.filterwarnings("ignore::profiler_ext.errors.CaptureWarning")
+@pytest.mark.parametrize("fails", ["nothing", "before", "close"])
+def test_an_error_of_the_original_is_as_it_was_but_for_one_frame_of_the_guard(fails):
+    """That one frame Python adds to what passes through a function, and no function can take it."""
+    cause = KeyError("cause")
+
+    def original() -> None:
+        raise ValueError("theirs") from cause
+
+    def observe(call: Observed) -> Observation:
+        if fails == "before":
+            raise RuntimeError("ours")
+        try:
+            yield
+        finally:
+            if fails == "close":
+                raise RuntimeError("ours")
+
+    guard = Guard()
+    with pytest.raises(ValueError, match=r"^theirs$") as raised:
+        guard.wrap(original, "original", observe, ON)()
+    error = raised.value
+    assert (error.args, error.__cause__, error.__context__) == (("theirs",), cause, None)
+    frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)][1:]
+    assert frames == ["guarded", "original"]
+    assert len(guard.failures) == (0 if fails == "nothing" else 1)
 
 
 def test_an_observation_that_yields_twice_is_a_failure():

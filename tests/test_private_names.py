@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections import UserDict
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,7 @@ import profiler_ext
 from profiler_ext import doctor
 from profiler_ext.errors import PrivateNameError, TorchCapabilityError
 from profiler_ext.records import Gap, GapReason
-from profiler_ext.torch_compat import inductor, names, private, process
+from profiler_ext.torch_compat import inductor, names, points, private, process
 from profiler_ext.torch_compat.names import fx_names, kernel_names, running_names
 from profiler_ext.torch_compat.private import Attribute, Inner, Key, Mark, Member, Name
 from tests.compiling import capture, fresh_torch
@@ -102,6 +104,20 @@ def test_each_name_is_declared_once_and_says_what_is_lost():
     places = [(name.module, name.path) for name in names.ALL]
     assert len(set(places)) == len(places)
     assert all(name.serves for name in names.ALL)
+
+
+def test_each_place_that_is_wrapped_is_checked_before_capture_begins_and_by_the_doctor():
+    """Without one of them nothing is captured at all, in any torch that is supported."""
+    declared = {value for value in vars(points).values() if isinstance(value, points.Point)}
+    assert declared | set(points.CALL_SITES) == set(points.ALL)
+    assert {point.path for point in points.ALL} <= {each.subject for each in doctor.examine()}
+    made = [
+        path.name
+        for path in Path(profiler_ext.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Point"
+    ]
+    assert set(made) == {"points.py", "profiler_use.py"}  # the second makes them of names
 
 
 @pytest.mark.usefixtures("fresh_torch")

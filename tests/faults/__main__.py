@@ -18,14 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.faults.planting import THE_DOOR, plant
+from tests.faults.planting import ASKED_FOR, CALLED_BY_THE_USER, THE_DOOR, plant
 
 if TYPE_CHECKING:
     from tests.faults.runs import Fault, Result
 
 Counted = tuple[Counter[tuple[str, str]], bool]
 """Runs by error and outcome, and whether an outcome is forbidden."""
-CALLED_BY_THE_USER = frozenset({"profiler_ext.cli:main"})
 ON_CUDA_ONLY = frozenset({"replays"})
 _BEGAN = time.monotonic()
 ERRORS = (RuntimeError, MemoryError, RecursionError, KeyboardInterrupt)
@@ -56,7 +55,7 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counte
     if problem := _problem(sound, again):
         print(f"{script}: {problem}", flush=True)
         return Counter({("no failure", problem): 1}), True
-    past = sorted(set(sound.entered) - THE_DOOR - CALLED_BY_THE_USER)
+    past = sorted(set(sound.entered) - THE_DOOR - CALLED_BY_THE_USER - ASKED_FOR)
     if past:
         print(f"{script}: entered past the door: {past}", flush=True)
 
@@ -114,7 +113,7 @@ def _faults(calls: dict[str, int], options: argparse.Namespace, script: str) -> 
     errors = [error for error in ERRORS if error.__name__ in options.errors]
     found = [
         Fault(name, error, draw.randint(1, calls[name]) if options.later else 1)
-        for name in sorted(set(calls) - THE_DOOR)
+        for name in sorted(set(calls) - THE_DOOR - CALLED_BY_THE_USER)
         if re.search(options.only, name)
         for error in errors
     ]

@@ -26,17 +26,51 @@ _OWN = tuple(str(_ROOT / folder) for folder in (PACKAGE, "exporters"))
 _GUARD = str(_ROOT / PACKAGE / "guard.py")
 _BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<string>"}
 THE_DOOR = frozenset(
-    f"profiler_ext.guard:{name}"
-    for name in (
-        "Guard.run",
-        "Guard.run_on",
-        "Guard.wrap.guarded",
-        "Guard.callback.guarded",
-        "Guard.wrap_candidates.guarded",
-        "Guard.wrap_candidates.in_order",
+    (
+        *(
+            f"profiler_ext.guard:{name}"
+            for name in (
+                "Guard.run",
+                "Guard.run_on",
+                "Guard.wrap.guarded",
+                "Guard.callback.guarded",
+                "Guard.wrap_candidates.guarded",
+                "Guard.wrap_candidates.in_order",
+            )
+        ),
+        "profiler_ext.undisturbed:undisturbed",
+        "profiler_ext.undisturbed:_Moment.__init__",
+        "profiler_ext.undisturbed:_Moment.begin",
+        "profiler_ext.undisturbed:_Moment.end",
+        "profiler_ext.torch_compat.profiler_use:ProfilerUse.own",
     )
 )
 """What catches failures cannot fail itself: a few lines that call, catch and return."""
+CALLED_BY_THE_USER = frozenset(
+    (
+        "profiler_ext:__getattr__",
+        "profiler_ext.cli:main",
+        *(f"profiler_ext.profiler:profile.{name}" for name in ("__init__", "step")),
+        *(
+            f"profiler_ext.turns:TakesTurns.{name}"
+            for name in (
+                "__init__",
+                "start",
+                "step",
+                "stop",
+                "prepare_trace",
+                "start_trace",
+                "stop_trace",
+            )
+        ),
+    )
+)
+"""What the script calls itself, or torch's profiler for it: a door of the same kind, since what
+torch does in there must be done once, whatever fails."""
+ASKED_FOR = frozenset(
+    ("profiler_ext.profiler:profile.session", "profiler_ext.session:Session.save")
+)
+"""What the script asks for when it has trained; that it is not there may be an error."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+import runpy
 import shutil
 import signal
 import sys
@@ -24,6 +25,8 @@ from typing import Any, Protocol, TypeVar
 
 from tests.faults.planting import PLANTED
 
+OF_THE_API = frozenset({"api"})
+"""Scripts that profile themselves, and are not run by ``profiler-ext run``."""
 SCRIPTS = Path(__file__).parent / "scripts"
 _KEPT_BY_CACHES = ("fxgraph", "aotautograd", "profiler_ext")
 _LIMIT_S = 400
@@ -115,7 +118,7 @@ def run_each(
 
 
 def begin(script: str, fault: Begins, folder: Path, compiled: Path | None = None) -> int:
-    """Begin to run a script under ``profiler-ext run`` with a failure planted.
+    """Begin to run a script with a failure planted, under ``profiler-ext run`` or by itself.
 
     Only the main thread may: torch's own thread-local state goes with it into the child.
 
@@ -178,6 +181,7 @@ def _in_child(script: str, fault: Begins, folder: Path) -> None:
     os.chdir(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")
     os.environ["FAULTS_DIGEST"] = str(folder / "digest")
+    os.environ["FAULTS_OUT"] = str(folder / "out")
     code: Any = 1
     try:
         fault.begin()
@@ -204,12 +208,25 @@ def _redirect(folder: Path) -> None:
 def _train(script: str, folder: Path) -> int:
     from profiler_ext import cli
 
+    if script in OF_THE_API:
+        return run_program(SCRIPTS / f"{script}.py")
     words = ["run", "--skip", "1", "--steps", "2", "-o", str(folder / "out")]
     PLANTED.is_armed = True
     try:
         return cli.main([*words, str(SCRIPTS / f"{script}.py")])
     finally:
         PLANTED.is_armed = False
+
+
+def run_program(script: Path) -> int:
+    """Run a script that profiles itself, as Python does; its frames are told by this name."""
+    sys.path.insert(0, str(script.parent))
+    PLANTED.is_armed = True
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    finally:
+        PLANTED.is_armed = False
+    return 0
 
 
 def _session(folder: Path) -> dict[str, Any]:
