@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import io
 import pkgutil
 import runpy
 import sys
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from profiler_ext.paths import working_folder
 
@@ -68,10 +70,14 @@ class Ending:
     was_interrupted: bool = False
 
 
-def run_program(program: Program) -> Ending:
-    """Run a program to the end of its main module; what it raised is printed as Python does."""
+def run_program(start: Callable[[], object]) -> Ending:
+    """Run a program to the end of its main module; what it raised is printed as Python does.
+
+    Args:
+        start: what :func:`prepared` returned.
+    """
     try:
-        _run(program)
+        start()
     except SystemExit as stop:
         return Ending(_exit_code(stop.code))
     except BaseException as error:
@@ -81,7 +87,12 @@ def run_program(program: Program) -> Ending:
     return Ending(0)
 
 
-def _run(program: Program) -> None:
+def prepared(program: Program) -> Callable[[], object]:
+    """Set the process up as Python does for a program, and return what begins it.
+
+    What fails here is ours, not the program's, but for a file that cannot be read or compiled:
+    that is raised when it is begun.
+    """
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
     if "__mp_main__" in sys.modules:  # multiprocessing's name for it, kept when that is imported
@@ -93,11 +104,10 @@ def _run(program: Program) -> None:
     vars(main).update(__annotations__={}, __builtins__=builtins)
     if program.is_module:
         sys.argv[0] = "-m"
-        _main_of_python(program.target, is_named=True)
-    elif program.holds_main:
-        _main_of_python("__main__", is_named=False)
-    else:
-        _run_script(program.target, main)
+        return _of_python(program.target, is_named=True)
+    if program.holds_main:
+        return _of_python("__main__", is_named=False)
+    return _of_script(program.target, main)
 
 
 def _leave_own_folder() -> None:
@@ -107,28 +117,40 @@ def _leave_own_folder() -> None:
         del sys.path[0]
 
 
-def _main_of_python(name: str, *, is_named: bool) -> None:
-    """Run a module as ``__main__``.
+def _of_python(name: str, *, is_named: bool) -> Callable[[], object]:
+    """Return what runs a module as ``__main__``.
 
     Source: ``Modules/main.c``, ``pymain_run_module``, calls this function by its name.
     """
-    run: Any = vars(runpy)["_run_module_as_main"]
-    run(name, is_named)
+    return functools.partial(vars(runpy)["_run_module_as_main"], name, is_named)
 
 
-def _run_script(path: str, main: types.ModuleType) -> None:
-    """Run a file as ``__main__``.
+def _of_script(path: str, main: types.ModuleType) -> Callable[[], object]:
+    """Return what runs a file as ``__main__``, or says why it cannot be.
 
     Source: ``Python/pythonrun.c``, ``_PyRun_SimpleFile``; the file's path is absolute.
     """
     file = path if Path(path).is_absolute() else f"{working_folder()}/{path}"
+    try:
+        code = _compiled(file)
+    except (OSError, SyntaxError, ValueError) as error:
+        return functools.partial(_raise, error)
+    vars(main).update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
+    return functools.partial(exec, code, vars(main))
+
+
+def _compiled(file: str) -> types.CodeType:
+    code: types.CodeType | None
     with io.open_code(file) as opened:
         code = pkgutil.read_code(opened)
     if code is None:
         with io.open_code(file) as opened:
             code = compile(opened.read(), file, "exec", dont_inherit=True)
-    vars(main).update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
-    exec(code, vars(main))  # noqa: S102  (the user's own script)
+    return code
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def _exit_code(code: Any) -> int:

@@ -22,7 +22,7 @@ from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, Us
 from profiler_ext.failures import failure_detail
 from profiler_ext.output import REMEDY, check_folder, save, write_rest
 from profiler_ext.own_modules import own_modules
-from profiler_ext.program import INTERRUPTED, Ending, Program, run_program
+from profiler_ext.program import INTERRUPTED, Ending, Program, prepared, run_program
 from profiler_ext.progress import Progress
 from profiler_ext.session import Session
 
@@ -136,8 +136,13 @@ class _Run:
         self._recorder.start()
         self._watch_signals()
         self._progress.say("compile and warm-up")
+        try:
+            start = prepared(self._request.program)
+        except BaseException:
+            self._signals.leave()
+            raise
         atexit.register(self._finish, Ending(0))
-        ending = run_program(self._request.program)
+        ending = run_program(start)
         try:
             return self._ended(ending)
         except Exception as error:

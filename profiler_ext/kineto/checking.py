@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from profiler_ext.kineto.limits import Limit
@@ -53,6 +55,23 @@ def check_events(text: bytes, starts: Ints, ends: Ints) -> None:
             suspects.add(at)
     for at in suspects - {-1}:
         check_value(text[starts[at] : ends[at]])
+
+
+def decoded(text: bytes | msgspec.Raw, wanted: Any) -> Any:
+    """Decode JSON.
+
+    Args:
+        text: a value.
+        wanted: the type that it shall have.
+
+    Raises:
+        msgspec.DecodeError: It is no JSON, or of another type.
+        OverLimitError: It is nested too deep for the decoder itself.
+    """
+    try:
+        return msgspec.json.decode(text, type=wanted)
+    except RecursionError as error:
+        raise OverLimitError(Limit.DEPTH.told("is nested too deep")) from error
 
 
 def check_value(text: bytes) -> None:

@@ -18,10 +18,10 @@ from profiler_ext.kineto.checking import (
     check_events,
     check_records,
     check_value,
+    decoded,
 )
 from profiler_ext.kineto.columns import columns_of
 from profiler_ext.kineto.events import offset_of
-from profiler_ext.kineto.limits import Limit
 from profiler_ext.kineto.writers import other_writer, writer_of_text
 from profiler_ext.records import Device, Ints, Trace
 
@@ -107,10 +107,6 @@ def read_document(path: Path) -> Document:
         return _document(text)
     except OverLimitError as error:
         raise TraceError(f"{source.shown(path)} {error}") from error
-    except RecursionError as error:
-        raise TraceError(
-            f"{source.shown(path)} {Limit.DEPTH.told('is nested too deep')}"
-        ) from error
     except _NotKinetoError as error:
         raise shape_error(path, str(error)) from error
     except msgspec.DecodeError as error:
@@ -186,11 +182,11 @@ def _document(text: bytes) -> Document:
 
 
 def _taken_apart(text: bytes, strict: bytes) -> Document:
-    header = msgspec.json.decode(strict, type=dict[str, msgspec.Raw])
+    header = decoded(strict, dict[str, msgspec.Raw])
     if EVENTS_KEY not in header:
         raise _NotKinetoError(other_writer(header) or f'no "{EVENTS_KEY}" in it')
     listed = header.pop(EVENTS_KEY)
-    events = msgspec.json.decode(listed, type=list[msgspec.Raw])
+    events = decoded(listed, list[msgspec.Raw])
     raw = _located(text, strict, offset_of(listed, strict), events)
     check_events(strict, raw.starts, raw.ends)
     for key, value in header.items():

@@ -18,8 +18,8 @@ import msgspec
 
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto import source
+from profiler_ext.kineto.checking import OverLimitError, decoded
 from profiler_ext.kineto.events import original, with_arguments
-from profiler_ext.kineto.limits import Limit
 from profiler_ext.kineto.reader import (
     EVENTS_KEY,
     EXTENSION_KEY,
@@ -195,17 +195,15 @@ def _restored(trace: Trace) -> Trace:
 
 def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
     try:
-        schema = msgspec.json.decode(raw, type=_Schema).schema
+        schema = decoded(raw, _Schema).schema
         if schema > SCHEMA_VERSION:
             raise TraceError(
                 f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this "
                 f"one reads up to {SCHEMA_VERSION}); update profiler-ext to read it"
             )
-        ours = msgspec.json.decode(raw, type=_Extension)
-    except RecursionError as error:
-        raise TraceError(
-            f"{source.shown(path)} {Limit.DEPTH.told('is nested too deep')}"
-        ) from error
+        ours: _Extension = decoded(raw, _Extension)
+    except OverLimitError as error:
+        raise TraceError(f"{source.shown(path)} {error}") from error
     except msgspec.DecodeError as error:
         raise shape_error(path, f"{EXTENSION_KEY}: {error}") from error
     if problem := unsound_session(ours.settings, ours.graphs):

@@ -26,23 +26,20 @@ _OWN = tuple(str(_ROOT / folder) for folder in (PACKAGE, "exporters"))
 _GUARD = str(_ROOT / PACKAGE / "guard.py")
 _BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<string>"}
 THE_DOOR = frozenset(
-    (
-        *(
-            f"profiler_ext.guard:{name}"
-            for name in (
-                "Guard.run",
-                "Guard.run_on",
-                "Guard.wrap.guarded",
-                "Guard.callback.guarded",
-                "Guard.wrap_candidates.guarded",
-                "Guard.wrap_candidates.in_order",
-            )
-        ),
-        "profiler_ext.undisturbed:undisturbed",
-        "profiler_ext.undisturbed:_Moment.__init__",
-        "profiler_ext.undisturbed:_Moment.begin",
-        "profiler_ext.undisturbed:_Moment.end",
-        "profiler_ext.torch_compat.profiler_use:ProfilerUse.own",
+    f"profiler_ext.{name}"
+    for name in (
+        "cli:main",
+        "guard:Guard.run",
+        "guard:Guard.run_on",
+        "guard:Guard.wrap.guarded",
+        "guard:Guard.callback.guarded",
+        "guard:Guard.wrap_candidates.guarded",
+        "guard:Guard.wrap_candidates.in_order",
+        "undisturbed:undisturbed",
+        "undisturbed:_Moment.__init__",
+        "undisturbed:_Moment.begin",
+        "undisturbed:_Moment.end",
+        "torch_compat.profiler_use:ProfilerUse.own",
     )
 )
 """What catches failures cannot fail itself: a few lines that call, catch and return."""

@@ -220,11 +220,15 @@ def errors(stderr: str) -> str:
         "  warnings.warn",
         "  self = ",
     )
-    lines = [line for line in stderr.splitlines() if not line.startswith(noise)]
+    once = ("TensorFloat32 tensor cores", "Profiler clears events")  # torch says it once, or not
+    said = (line for line in stderr.splitlines() if not line.startswith(noise))
+    lines = [line for line in said if not any(text in line for text in once)]
     text = "\n".join(lines)
     files = r"(?:zygote\.py|<frozen runpy>|runpy\.py|/profiler_ext/[^\"]*)"
     own = rf'  File "[^"]*{files}".*\n(?:    .*\n)*'
-    return re.sub(r"0x[0-9a-f]+|\d+ frames|pid=\d+|tmp\w+", "N", re.sub(own, "", text))
+    return re.sub(
+        r"0x[0-9a-f]+|\d+ frames|pid=\d+|tmp\w+|E\d{4} [\d:.]+ \d+", "N", re.sub(own, "", text)
+    )
 
 
 def first_difference(wanted: str, shown: str) -> str:
