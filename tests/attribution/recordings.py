@@ -29,6 +29,23 @@ from profiler_ext.records import (
     SiteKind,
 )
 
+# The cache key by Inductor's graph id and direction, as the markers of each trace carry it.
+KEYS: dict[str, dict[tuple[int, bool], str | None]] = {
+    "default": {
+        (0, False): "fg5i4txvzk6imccbb2sx4sr2l2suibo2vfj2tqobb3bjwok3tf3v",
+        (0, True): "ffvt7vzxf4vnp5xdatgpfp2nvdldbi2mslrvowrulv4f6neiwbdt",
+    },
+    "cg": {
+        (0, False): "fwoaqhlnvbptwhkavpvxp5pb3g2xrouzy5kph4h46jym6c3xz6ao",
+        (0, True): "fatwatxarqeznabefejcazkt32enq4dtjs65a7rinyizbgtevdin",
+    },
+    "llama": {
+        (1, False): "fefgm5mvmjgjy5eznol6sdhpkiephkkjno3k42zfpdeltbm7nmyr",
+        (1, True): "favmvrgnudicldpdxanv375x7d36qqxtkxtx6prcmubyjorpkke7",
+    },
+    "ckpt": {(3, False): None, (3, True): None},
+}
+
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "h200"
 
 _FILE_LINE = re.compile(r'\s*File "(.+)", line (\d+), in (\S+)')
@@ -36,16 +53,11 @@ _MODULE = re.compile(r"\(\"L\['\w+'\]\.?(.*?)\", <class '([^']+)'>\)")
 _OVERLOAD = re.compile(r"torch\.ops\.(\w+)\.(\w+)\.\w+")
 
 
-def recording(name: str, keys: dict[tuple[int, bool], str | None]) -> Recording:
-    """Return the recording of this name.
-
-    Args:
-        name: which of the fixtures.
-        keys: cache key by Inductor's graph id and direction, as the markers carry it.
-    """
+def recording(name: str) -> Recording:
+    """Return the recording of this name, one of ``KEYS``."""
     raw = json.loads(gzip.decompress((FIXTURES / f"{name}.callsites.json.gz").read_bytes()))
     graphs = [
-        _graph(index, keys[graph, is_backward], is_backward, list(entries))
+        _graph(index, KEYS[name][graph, is_backward], is_backward, list(entries))
         for index, ((graph, is_backward), entries) in enumerate(
             groupby(raw, key=lambda entry: (entry["graph"], entry["bw"]))
         )

@@ -10,27 +10,11 @@ import pytest
 from profiler_ext.attribution import attribute
 from profiler_ext.records import Analysis, SiteKind
 from tests.attribution.reading import assert_conserves, rows
-from tests.attribution.recordings import recording
-
-KEYS = {
-    "default": {
-        (0, False): "fg5i4txvzk6imccbb2sx4sr2l2suibo2vfj2tqobb3bjwok3tf3v",
-        (0, True): "ffvt7vzxf4vnp5xdatgpfp2nvdldbi2mslrvowrulv4f6neiwbdt",
-    },
-    "cg": {
-        (0, False): "fwoaqhlnvbptwhkavpvxp5pb3g2xrouzy5kph4h46jym6c3xz6ao",
-        (0, True): "fatwatxarqeznabefejcazkt32enq4dtjs65a7rinyizbgtevdin",
-    },
-    "llama": {
-        (1, False): "fefgm5mvmjgjy5eznol6sdhpkiephkkjno3k42zfpdeltbm7nmyr",
-        (1, True): "favmvrgnudicldpdxanv375x7d36qqxtkxtx6prcmubyjorpkke7",
-    },
-    "ckpt": {(3, False): None, (3, True): None},
-}
+from tests.attribution.recordings import KEYS, recording
 
 
 def _analysis(name: str) -> Analysis:
-    return attribute(recording(name, KEYS[name]))
+    return attribute(recording(name))
 
 
 @pytest.fixture(params=sorted(KEYS))

@@ -10,7 +10,6 @@ import profiler_ext
 from profiler_ext.merging import merge
 from profiler_ext.session import Session
 from tests.attribution.recordings import FIXTURES, recording
-from tests.attribution.test_recordings import KEYS
 from tests.cases.neutral import FOLDER, SUFFIX
 from tests.gold.sections import merged_text, session_text
 
@@ -45,4 +44,4 @@ def _of_ranks(name: str) -> str:
 
 
 def _of_probe(name: str) -> str:
-    return session_text(Session(recording(name, KEYS[name])))
+    return session_text(Session(recording(name)))
