@@ -28,7 +28,6 @@ _BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<str
 THE_DOOR = frozenset(
     f"profiler_ext.{name}"
     for name in (
-        "cli:main",
         "guard:Guard.run",
         "guard:Guard.run_on",
         "guard:Guard.wrap.guarded",
