@@ -13,10 +13,10 @@ from profiler_ext.printable import printable
 from profiler_ext.records import (
     Analysis,
     CacheState,
-    Category,
     GapReason,
     GraphInstance,
     IdleSpan,
+    LedgerCategory,
     Phase,
     Scope,
     Settings,
@@ -31,7 +31,7 @@ PHASE_STYLES = {
     Phase.OPTIMIZER: "green",
     Phase.OTHER: "bright_black",
 }
-_CATEGORIES = {term.value: term.words for each in (Category, GapReason) for term in each}
+_CATEGORIES = {term.value: term.words for each in (LedgerCategory, GapReason) for term in each}
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 

@@ -12,10 +12,10 @@ from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import (
     NOTHING,
     CacheState,
-    Category,
     ForwardEvidence,
     GapReason,
     LaunchKind,
+    LedgerCategory,
     Level,
     LineEvidence,
     Phase,
@@ -24,6 +24,7 @@ from profiler_ext.records import (
     SiteKind,
     Term,
 )
+from profiler_ext.store import EntryState
 from tests.analyses import gpu_step
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -37,8 +38,9 @@ VOCABULARIES: tuple[type[Term], ...] = (
     SiteKind,
     Level,
     Scope,
-    Category,
+    LedgerCategory,
     CacheState,
+    EntryState,
 )
 _MADE = "<!-- Written by `make reference` from the lists in the code. -->"
 _GAPS = """# Gaps
@@ -64,7 +66,8 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     SiteKind: ("What a call site of a compiled graph launches", "The launch"),
     Level: ("Levels", "The launch, or a part of it,"),
     Scope: ("Parts of a step's wall time", "The time"),
-    Category: ("What the ledger's time was led to", "The time"),
+    LedgerCategory: ("What the ledger's time was led to", "The time"),
+    EntryState: ("States of stored records, in `profiler-ext cache list`", "The record"),
     CacheState: ("How a compiled graph came to be in a process", "The graph"),
 }
 _FORMATS = """# Formats
@@ -83,7 +86,7 @@ Each is a method of a session and of several ranks together, takes the filters `
 def pages() -> dict[str, str]:
     """Return each page's text by its name."""
     evidence = (LineEvidence, ForwardEvidence, SiteEvidence)
-    words = (Phase, LaunchKind, SiteKind, Level, Scope, Category, CacheState)
+    words = (Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState)
     return {
         "gaps.md": _page(_GAPS, _terms(GapReason, "Launches with it", "##")),
         "evidence.md": _page(_EVIDENCE, *map(_vocabulary, evidence)),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 from profiler_ext.attribution import notes
+from profiler_ext.cli import cache
 from profiler_ext.exporters import notebook, terminal, wording
 from profiler_ext.records import (
     NOTHING,
@@ -20,8 +21,8 @@ from profiler_ext.records import (
     SiteKind,
     Term,
 )
-from profiler_ext.records import __all__ as recorded
 from profiler_ext.session import Session, load
+from profiler_ext.store import EntryState
 from tests.reference import DOCS, VOCABULARIES, pages
 
 ROOT = Path(__file__).parents[1]
@@ -45,11 +46,7 @@ every_term = pytest.mark.parametrize("term", TERMS, ids=lambda term: term.headin
 
 
 def test_every_vocabulary_is_documented() -> None:
-    import profiler_ext.records as records
-
-    found = {getattr(records, name) for name in recorded}
-    vocabularies = {each for each in found if isinstance(each, type) and issubclass(each, Term)}
-    assert vocabularies - {Term} == set(VOCABULARIES)
+    assert set(Term.__subclasses__()) == set(VOCABULARIES)
 
 
 @every_term
@@ -111,6 +108,10 @@ def test_only_the_usual_gaps_have_no_note() -> None:
     assert set(notes._UNNOTED) < set(GapReason)
 
 
+def test_a_state_of_a_stored_record_has_its_colour() -> None:
+    assert set(cache._STATE_STYLES) == set(EntryState)
+
+
 def test_a_scope_has_its_colour_everywhere() -> None:
     assert set(terminal._SCOPE_STYLES) == set(Scope)
     sheet = (ROOT / "exporters/html/static/report.css").read_text()
@@ -147,7 +148,7 @@ def test_the_readme_leads_to_every_reference_page() -> None:
     assert [name for name in pages() if f"docs/{name}" not in readme] == []
 
 
-@cache
+@lru_cache
 def recorded_session(name: str) -> Session:
     return load(RECORDED / f"{name}.session.pt.trace.json.gz")
 

@@ -13,9 +13,9 @@ from profiler_ext.exporters.tables.columns import TEXT, WHOLE, frame, gather, ra
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import (
     Analysis,
-    Category,
     ForwardEvidence,
     GraphInstance,
+    LedgerCategory,
     LedgerLine,
     Level,
     Phase,
@@ -183,7 +183,7 @@ def _busy_scopes(scope: str) -> tuple[str, ...]:
 def _level(scope: str, category: str) -> Level | None:
     if scope == Scope.IDLE:
         return None
-    if category == Category.PHASE_CORRECTED:
+    if category == LedgerCategory.PHASE_CORRECTED:
         return Level.LINE
     return Level(category) if category in tuple(Level) else Level.NONE
 

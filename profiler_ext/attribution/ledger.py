@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.columns import Flags
-from profiler_ext.records import Category, Ints, Launches, LedgerLine, Level, Scope, Step
+from profiler_ext.records import Ints, Launches, LedgerCategory, LedgerLine, Level, Scope, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _step_lines(
         if part_ns:
             key = categories[launch]
             by_category[key] = by_category.get(key, 0) + part_ns
-    by_category[Scope.IDLE, Category.IDLE] = step.wall_ns - int(length.sum())
+    by_category[Scope.IDLE, LedgerCategory.IDLE] = step.wall_ns - int(length.sum())
     return [
         LedgerLine(step.number, device, scope, category, duration_ns)
         for (scope, category), duration_ns in sorted(by_category.items())
@@ -111,5 +111,5 @@ def _category(
     if level == Level.NONE:
         return scope, launches.gap[launch]
     if level == Level.OP:
-        return scope, Category.OP
-    return scope, Category.PHASE_CORRECTED if corrected[launch] else Category.LINE
+        return scope, LedgerCategory.OP
+    return scope, LedgerCategory.PHASE_CORRECTED if corrected[launch] else LedgerCategory.LINE

@@ -41,8 +41,8 @@ from profiler_ext.records.soundness import unsound_provenance, unsound_session
 from profiler_ext.records.term import NOTHING, Term
 from profiler_ext.records.vocabulary import (
     CacheState,
-    Category,
     LaunchKind,
+    LedgerCategory,
     Level,
     Phase,
     Scope,
@@ -55,7 +55,6 @@ __all__ = [
     "Analysis",
     "CacheState",
     "CallSite",
-    "Category",
     "Codes",
     "Device",
     "Events",
@@ -70,6 +69,7 @@ __all__ = [
     "Ints",
     "LaunchKind",
     "Launches",
+    "LedgerCategory",
     "LedgerLine",
     "Level",
     "LibraryKernels",

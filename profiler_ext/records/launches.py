@@ -220,7 +220,7 @@ class LedgerLine:
         step: step number.
         device: device index.
         scope: a ``Scope``.
-        category: a ``Category``, or a gap's reason.
+        category: a ``LedgerCategory``, or a gap's reason.
         duration_ns: wall time.
     """
 

@@ -80,7 +80,7 @@ class Scope(Term, page="words.md", title="scope", columns=("coverage.scope",)):
     IDLE = ("idle", "device idle", "is when the device ran nothing")
 
 
-class Category(Term, page="words.md", title="category", columns=("coverage.category",)):
+class LedgerCategory(Term, page="words.md", title="category", columns=("coverage.category",)):
     """What a row of the ledger was led to, where it is no gap."""
 
     LINE = ("line", "led to source lines", "is that of launches that are led to lines")

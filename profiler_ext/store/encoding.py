@@ -14,12 +14,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zlib
-from enum import StrEnum
 
 import msgspec
 
 from profiler_ext.errors import StoreError
-from profiler_ext.records import Provenance, unsound_provenance
+from profiler_ext.records import Provenance, Term, unsound_provenance
 
 MAGIC = b"PXPR"
 FORMAT = 2
@@ -29,13 +28,28 @@ _INFLATED_LEAST_BYTES = 1 << 20
 """A record shrinks to a fifteenth; what unpacks to so much more is none."""
 
 
-class EntryState(StrEnum):
+class EntryState(Term, page="words.md", title="record", columns=()):
     """Whether this version can read a stored record."""
 
-    OK = "ok"
-    DAMAGED = "damaged"
-    NEWER = "newer"
-    OLDER = "older"
+    OK = ("ok", "can be read", "can be read by this version")
+    DAMAGED = (
+        "damaged",
+        "damaged",
+        "is cut off or changed, and nothing of it is used",
+        "`profiler-ext run --recompile` replaces it, `profiler-ext cache prune` removes it",
+    )
+    NEWER = (
+        "newer",
+        "of a newer version",
+        "was written by a newer version, and is left to it",
+        "update profiler-ext to read it",
+    )
+    OLDER = (
+        "older",
+        "of an older version",
+        "was written by an older version, and is not read",
+        "`profiler-ext run --recompile` replaces it, `profiler-ext cache prune` removes it",
+    )
 
 
 def with_digest(provenance: Provenance) -> Provenance:
