@@ -124,7 +124,8 @@ class ForwardEvidence(
     AUTOGRAD_SEQUENCE = (
         "autograd_sequence_number",
         "autograd's number in the trace",
-        "is the eager forward op with the same sequence number and thread in the trace",
+        "is the eager forward op with the same sequence number in the trace, on the thread that "
+        "the backward names where several have it",
     )
     RECOMPUTED = (
         "recomputed_forward",
@@ -149,7 +150,7 @@ class ForwardEvidence(
     REPLACED = (
         "replaced_forward",
         "stands for a forward node",
-        "is the forward node that a pass of the compiler replaced by this one",
+        "is the node itself: a pass of the compiler put it in the place of forward nodes",
     )
     NOT_LINKED = (
         "not_linked",
