@@ -80,10 +80,10 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         recompile: bool = False,
         **torch_options: Any,
     ) -> None:
-        _UNCAPTURED.strict = strict
-        if _UNCAPTURED.run("enable", _is_late):
+        self._outset = outset = Guard(strict)  # until capture is on, or where it cannot be
+        if outset.run("enable", _is_late):
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
-        misfit = _UNCAPTURED.run("enable", _enabled, torch_options, strict, recompile)
+        misfit = outset.run("enable", _enabled, torch_options, strict, recompile)
         if misfit is not None:
             raise misfit
         self.sessions: list[Session] = []
@@ -92,7 +92,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         self._on_session = on_trace_ready
         self._user_roots = user_roots
         self._raw = RawTrace()
-        guard = _UNCAPTURED.run("enable", _guard) or _UNCAPTURED
+        guard = outset.run("enable", _guard) or outset
         self._called_modules = guard.run("called modules", self._marks, guard)
         config = guard.run("threads", process.all_threads_config)
         torch_options.setdefault("experimental_config", config)
@@ -206,7 +206,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         super().export_chrome_trace(str(raw))
         capture = switch.current()
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
-        failed = capture.gaps if capture else tuple(map(failure_gap, self._guard.failures))
+        failed = (*map(failure_gap, self._outset.failures), *(capture.gaps if capture else ()))
         recording = Recording(
             trace=read_trace(raw),
             graphs=capture.graphs if capture else (),
@@ -241,10 +241,6 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
 
     def _paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
         return () if self._called_modules is None else self._called_modules.paths()
-
-
-_UNCAPTURED = Guard()
-"""Serves where capture is not on."""
 
 
 def _is_late() -> bool:

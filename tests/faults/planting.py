@@ -28,6 +28,7 @@ _BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<str
 THE_DOOR = frozenset(
     f"profiler_ext.{name}"
     for name in (
+        "guard:Guard.__init__",
         "guard:Guard.run",
         "guard:Guard.run_on",
         "guard:Guard.wrap.guarded",

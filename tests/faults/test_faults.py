@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("script", ["plain", "compiled_autograd"])
+@pytest.mark.parametrize("script", ["plain", "compiled_autograd", "api"])
 def test_what_fails_of_ours_costs_the_program_nothing_and_is_named(script: str) -> None:
     """And whatever torch calls of ours, it calls through the guard."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.faults", script, "--sample", "12"]

@@ -1,0 +1,93 @@
+"""What fails of ours in ``profile`` does not reach the loop; asking for what is lost says why."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import profiler_ext
+from profiler_ext.errors import CaptureWarning, OwnFaultError, TorchCapabilityError
+from profiler_ext.records import GapReason
+from tests.compiling import fresh_torch
+
+__all__ = ["fresh_torch"]
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("of ours")
+
+
+@pytest.fixture
+def shown():
+    """Warnings are no errors, so that those within our own work are not silenced."""
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        yield
+
+
+def looped(**options: Any) -> Any:
+    """Profile two steps of a loop, which must come to its end."""
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    with profiler_ext.profile(schedule=schedule, **options) as prof:
+        for _ in range(2):
+            torch.ones(2).sum()
+            prof.step()
+    assert prof.step_num == 2
+    return prof
+
+
+@pytest.mark.usefixtures("shown")
+@pytest.mark.parametrize(
+    "where",
+    [
+        "switch.enable",
+        "process.anything_compiled",
+        "process.all_threads_config",
+        "profilers.mark_steps",
+        "profilers.begins_recording",
+        "CalledModules",
+    ],
+)
+def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, where: str) -> None:
+    monkeypatch.setattr(f"profiler_ext.profiler.{where}", fails)
+    with pytest.warns(CaptureWarning, match="of ours"):
+        prof = looped()
+    gaps = [gap.reason for gap in prof.session.recording.gaps]
+    assert set(gaps) == {GapReason.CAPTURE_FAILED}
+    assert len(prof.session.launches()) > 0
+
+
+@pytest.mark.usefixtures("shown")
+@pytest.mark.parametrize("where", ["profiler.read_trace", "turns.TakesTurns._takes_its_turn"])
+def test_where_there_is_no_session_asking_for_it_says_why(monkeypatch, where: str) -> None:
+    monkeypatch.setattr(f"profiler_ext.{where}", fails)
+    with pytest.warns(CaptureWarning, match="of ours"):
+        prof = looped()
+    with pytest.raises(OwnFaultError, match="of ours"):
+        _ = prof.session
+
+
+@pytest.mark.parametrize("what", ["_Moment._hold_signals", "own_modules", "_depth"])
+def test_what_cannot_be_set_aside_costs_nothing(monkeypatch, what: str) -> None:
+    monkeypatch.setattr(f"profiler_ext.undisturbed.{what}", fails)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(looped().session.launches()) > 0
+
+
+def test_a_torch_that_does_not_fit_is_an_error_before_the_loop(monkeypatch) -> None:
+    def misfit(**_: Any) -> None:
+        raise TorchCapabilityError("it lacks a place")
+
+    monkeypatch.setattr("profiler_ext.profiler.switch.enable", misfit)
+    with pytest.raises(TorchCapabilityError, match="it lacks a place"):
+        looped()
+
+
+def test_an_option_that_torch_does_not_know_is_an_error_at_the_start() -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        looped(no_such_option=True)
