@@ -96,8 +96,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         self._called_modules = guard.run("called modules", self._marks, guard)
         config = guard.run("threads", process.all_threads_config)
         torch_options.setdefault("experimental_config", config)
-        kept = guard.run(RECORDING, guard.callback, RECORDING, self._keep_session)
-        super().__init__(guard, on_trace_ready=kept, **torch_options)
+        super().__init__(guard, on_trace_ready=self._cycle_over, **torch_options)
         guard.run("steps", profilers.mark_steps, self)
 
     def _marks(self, guard: Guard) -> CalledModules:
@@ -189,17 +188,19 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         if self._called_modules is not None:
             self._called_modules.leave()
 
-    def _keep_session(self, _: torch.profiler.profile) -> None:
-        if not self.has_trace:
-            return
+    def _cycle_over(self, _: torch.profiler.profile) -> None:
+        """Make a session; what the program's own callback raises is the program's."""
+        if self.has_trace and self._guard.run(RECORDING, self._keep_session):
+            self.deliver()
+
+    def _keep_session(self) -> bool:
         try:
-            session = self._made_session()
+            self.sessions.append(self._made_session())
         except ProfilerExtError as error:
             self.refusal = error
             self.refuse(error)
-            return
-        self.sessions.append(session)
-        self.deliver()
+            return False
+        return True
 
     def _made_session(self) -> Session:
         raw = self._raw.fresh()

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerAction
 from profiler_ext.answers import is_answer
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import ProfilerExtError
-from profiler_ext.profiler import profile
+from profiler_ext.profiler import RECORDING, profile
 from profiler_ext.session import Session
 from profiler_ext.stepping import StepEnds
 from profiler_ext.torch_compat import profilers
@@ -190,7 +190,7 @@ class _ProfilerOfRun(profile):
             self._recorder.window.move_behind(self.step_num)
 
     def deliver(self) -> None:
-        self._recorder.take(self.sessions[-1])
+        self._guard.run(RECORDING, self._recorder.take, self.sessions[-1])
 
     def refuse(self, error: ProfilerExtError) -> None:
         self._recorder.refuse(error)

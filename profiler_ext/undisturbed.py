@@ -85,10 +85,12 @@ class _Moment:
 
     def end(self) -> None:
         """Give everything back, and answer the signals that came."""
-        self._back.close()
-        came, self._came = tuple(dict.fromkeys(self._came)), ()
-        if came:
-            _raise(came)
+        try:
+            self._back.close()
+        finally:
+            came, self._came = tuple(dict.fromkeys(self._came)), ()
+            if came:
+                _raise(came)
 
     def _hold_signals(self, back: ExitStack) -> None:
         """Hold back each signal that Python code would answer, and what wakes a loop for it."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.errors import CaptureWarning, OwnFaultError, TorchCapabilityError
+from profiler_ext.errors import CaptureWarning, CoverageError, OwnFaultError, TorchCapabilityError
 from profiler_ext.records import GapReason
 from tests.compiling import fresh_torch
 
@@ -91,3 +91,13 @@ def test_a_torch_that_does_not_fit_is_an_error_before_the_loop(monkeypatch) -> N
 def test_an_option_that_torch_does_not_know_is_an_error_at_the_start() -> None:
     with pytest.raises(TypeError, match="no_such_option"):
         looped(no_such_option=True)
+
+
+def test_what_the_programs_own_callback_raises_is_the_programs() -> None:
+    """As with torch's profiler; so a check of the coverage in it can fail."""
+
+    def check(prof: Any) -> None:
+        prof.assert_coverage(2.0, level="op", scope="all")
+
+    with pytest.raises(CoverageError, match="expected 200"):
+        looped(on_trace_ready=check)

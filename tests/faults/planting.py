@@ -28,6 +28,7 @@ _BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<str
 THE_DOOR = frozenset(
     f"profiler_ext.{name}"
     for name in (
+        "cli:main",
         "guard:Guard.__init__",
         "guard:Guard.run",
         "guard:Guard.run_on",
@@ -35,6 +36,7 @@ THE_DOOR = frozenset(
         "guard:Guard.callback.guarded",
         "guard:Guard.wrap_candidates.guarded",
         "guard:Guard.wrap_candidates.in_order",
+        "undisturbed:disturbed",
         "undisturbed:undisturbed",
         "undisturbed:_Moment.__init__",
         "undisturbed:_Moment.begin",
@@ -46,8 +48,10 @@ THE_DOOR = frozenset(
 CALLED_BY_THE_USER = frozenset(
     (
         "profiler_ext:__getattr__",
-        "profiler_ext.cli:main",
-        *(f"profiler_ext.profiler:profile.{name}" for name in ("__init__", "step")),
+        *(
+            f"profiler_ext.profiler:profile.{name}"
+            for name in ("__init__", "step", "_cycle_over", "deliver")
+        ),
         *(
             f"profiler_ext.turns:TakesTurns.{name}"
             for name in (
