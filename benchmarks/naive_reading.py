@@ -30,8 +30,8 @@ from benchmarks.naive_cases import Case, Rule
 from benchmarks.naive_models import CASES
 from profiler_ext.attribution.lines import SourceRoots
 from profiler_ext.capture.nodes.nested import nested_nodes
-from profiler_ext.capture.nodes.stacks import parse_stack
 from profiler_ext.capture.told.printed_graphs import PrintedNode, read_graph
+from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.paths import expand
 from profiler_ext.records import Settings

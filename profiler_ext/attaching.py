@@ -136,25 +136,28 @@ def _instance(
         provenance=record,
         nodes=tuple(_expanded(node, root) for node in record.nodes),
         line_evidence=tuple(_evidence(node, root) for node in record.nodes),
-        runs_optimizer=any("/torch/optim/" in f.file for n in record.nodes for f in n.stack),
+        runs_optimizer=any(
+            "/torch/optim/" in f.file for n in record.nodes for f in n.lineage.stack
+        ),
     )
 
 
 def _expanded(node: FxNode, root: str) -> FxNode:
-    stack = tuple(dataclasses.replace(f, file=expand(f.file, root)) for f in node.stack)
-    return dataclasses.replace(node, stack=stack)
+    stack = tuple(dataclasses.replace(f, file=expand(f.file, root)) for f in node.lineage.stack)
+    return dataclasses.replace(node, lineage=dataclasses.replace(node.lineage, stack=stack))
 
 
 def _evidence(node: FxNode, root: str) -> LineEvidence:
-    if not node.stack:
+    stack = node.lineage.stack
+    if not stack:
         return LineEvidence.ABSENT
-    are_there = all(stands(frame.file, frame.line, frame.code, root) for frame in node.stack)
+    are_there = all(stands(frame.file, frame.line, frame.code, root) for frame in stack)
     return LineEvidence.ATTACHED if are_there else LineEvidence.STALE
 
 
 def _missing(graphs: list[GraphInstance]) -> tuple[str, ...]:
     attached = [graph for graph in graphs if graph.cache_state is CacheState.ATTACHED]
-    frames = (frame for graph in attached for node in graph.nodes for frame in node.stack)
+    frames = (frame for graph in attached for node in graph.nodes for frame in node.lineage.stack)
     files = dict.fromkeys(frame.file for frame in frames)
     return tuple(file for file in files if not Path(file).is_file())
 

@@ -52,7 +52,8 @@ def seq_table(model: Any, inputs: Any) -> DataFrame:
     positional, named = _arguments(inputs)
     nodes = _joint_nodes(model, positional, named)
     roots = SourceRoots(Settings(user_roots=user_roots(), library_roots=library_roots()))
-    base = next((node.seq_nr for node in nodes if node.seq_nr is not None), 0)
+    numbers = (node.lineage.seq_nr for node in nodes)
+    base = next((number for number in numbers if number is not None), 0)
     return table([_row(node, base, roots) for node in nodes])
 
 
@@ -101,36 +102,38 @@ def _joint_nodes(
     model: Any, positional: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[FxNode, ...]:
     """Return the joint graph's ops; picking one of an op's results is none."""
-    from profiler_ext.capture.nodes.births import watched
-    from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
-    from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_nodes
-    from profiler_ext.capture.nodes.joint import describe_joint
+    from profiler_ext.capture.lineage.joint import describe_joint
+    from profiler_ext.capture.lineage.stage import Compilation
+    from profiler_ext.capture.nodes.fx_nodes import describe_nodes
+    from profiler_ext.capture.traces.births import watched
+    from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
     from profiler_ext.torch_compat.joint_trace import MODEL, trace_joint
 
     with watched() as births:
         gm = trace_joint(model, positional, named)
     joint = describe_joint(gm, {}, births=births.of(gm.graph))
-    around = Surroundings(lambda _: joint, DynamoGraph("", (MODEL,), None, {}))
-    nodes = describe_nodes(gm.graph.nodes, around)
+    compilation = Compilation(lambda _: joint, DynamoGraph("", (MODEL,), None, {}))
+    nodes = describe_nodes(gm.graph.nodes, compilation)
     return tuple(node for node in nodes if node.target != "getitem")
 
 
 def _row(node: FxNode, base: int, roots: SourceRoots) -> SequenceRow:
     from profiler_ext.exporters.tables import SequenceRow
 
+    lineage = node.lineage
     frame = roots.model_frame(_frames(node))
     module = innermost_module(node, None)
     return SequenceRow(
-        seq_nr=None if node.seq_nr is None else node.seq_nr - base,
-        original_aten=node.original_aten or node.target,
-        source_fn=node.source_fns[-1] if node.source_fns else None,
+        seq_nr=None if lineage.seq_nr is None else lineage.seq_nr - base,
+        original_aten=lineage.original_aten or node.target,
+        source_fn=lineage.source_fns[-1] if lineage.source_fns else None,
         phase=joint_phase(node),
         module=module.path if module else None,
         line=frame.line if frame else None,
-        forward_node=node.forward_node,
+        forward_node=lineage.forward_node,
         node=node.name,
         file=frame.file if frame else None,
-        autograd_backward=node.autograd_backward,
+        autograd_backward=lineage.autograd_backward,
         annotation=annotation_text(node),
     )
 
@@ -139,5 +142,5 @@ def _frames(node: FxNode) -> tuple[Frame, ...]:
     """Return the stack with full paths, without the call that traced the model."""
     from profiler_ext.torch_compat import joint_trace
 
-    full = (replace(frame, file=expand(frame.file)) for frame in node.stack)
+    full = (replace(frame, file=expand(frame.file)) for frame in node.lineage.stack)
     return tuple(frame for frame in full if frame.file != joint_trace.__file__)

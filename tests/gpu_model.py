@@ -6,7 +6,6 @@ from profiler_ext.records import (
     CacheState,
     CallSite,
     Frame,
-    FxNode,
     GraphInstance,
     LineEvidence,
     ModuleFrame,
@@ -16,6 +15,7 @@ from profiler_ext.records import (
     SiteKind,
 )
 from profiler_ext.records import Level as Lv
+from tests.fx_nodes import fx_node
 from tests.gpu_events import BACKWARD_KEY, FORWARD_KEY
 
 MODEL = "/home/ann/gpt/model.py"
@@ -75,7 +75,7 @@ GPU_PLACES = (
 def _graph(index: int, key: str, backward: bool, sites: tuple[CallSite, ...]) -> GraphInstance:
     places = [place for place in GPU_PLACES if place.graph == index and place.node]
     nodes = tuple(
-        FxNode(
+        fx_node(
             name=place.node or "",
             target=place.aten_op or "",
             seq_nr=place.seq_nr,

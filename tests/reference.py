@@ -18,6 +18,7 @@ from profiler_ext.records import (
     LedgerCategory,
     Level,
     LineEvidence,
+    Mechanism,
     Phase,
     Scope,
     SiteEvidence,
@@ -31,6 +32,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 VOCABULARIES: tuple[type[Term], ...] = (
     GapReason,
     LineEvidence,
+    Mechanism,
     ForwardEvidence,
     SiteEvidence,
     Phase,
@@ -59,6 +61,7 @@ The values of the columns that say what ran. Gaps are in [gaps.md](gaps.md), evi
 [evidence.md](evidence.md)."""
 _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     LineEvidence: ("Where a source line comes from", "The line"),
+    Mechanism: ("By which way a node's source line was found", "The line"),
     ForwardEvidence: ("How backward work is tied to its forward op", "The forward op"),
     SiteEvidence: ("How a launch is tied to its place", "The launch"),
     Phase: ("Phases", "The work"),
@@ -85,7 +88,7 @@ Each is a method of a session and of several ranks together, takes the filters `
 
 def pages() -> dict[str, str]:
     """Return each page's text by its name."""
-    evidence = (LineEvidence, ForwardEvidence, SiteEvidence)
+    evidence = (LineEvidence, Mechanism, ForwardEvidence, SiteEvidence)
     words = (Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState)
     return {
         "gaps.md": _page(_GAPS, _terms(GapReason, "Launches with it", "##")),

@@ -65,7 +65,7 @@ ALLOWED = {
     "exporters": "errors kineto paths peaks printable records regular writing",
 }
 # The rooms within capture: each may import those before it, and the files beside them.
-CAPTURE = ("nodes", "sites", "told", "graphs", "hooks")
+CAPTURE = ("traces", "lineage", "nodes", "sites", "told", "graphs", "hooks")
 OWNERS = {
     "torch": {
         "torch_compat",

@@ -22,7 +22,6 @@ NOT_TORCHS = {
     "capture/graphs/uncaptured.py": {"is_forward"},  # a record's tag, read from printed code
     "capture/hooks/graphs.py": {"graph"},  # of a ``GraphModule``
     "capture/hooks/regions.py": {"graph"},
-    "capture/nodes/origins.py": KEYS,  # fields of a record
     "capture/sites/wrapper_calls.py": {"orelse", "value"},  # fields of Python's own trees
     "capture/told/held_values.py": {"elts", "value"},
     "capture/told/printed_graphs.py": {"annotation", "value"},
@@ -50,15 +49,14 @@ def test_no_read_goes_round_the_accessor():
 
 
 def test_what_is_not_torchs_is_there():
-    unused = {
+    assert {
         (place, text)
         for place, source in sources()
         for text in NOT_TORCHS.get(place, ())
         if not any(
             each.rpartition(" ")[2].strip("'") == text for each in Scan(KEYS, NONE).of(source)
         )
-    }
-    assert {each for each in unused if each[0] != "capture/nodes/origins.py"} == set()
+    } == set()
 
 
 @pytest.mark.parametrize(

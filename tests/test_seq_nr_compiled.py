@@ -33,9 +33,9 @@ def test_what_addmm_replaced_gives_its_number_and_its_backward_the_link() -> Non
     nodes = compiled_nodes()
     (addmm,) = [node for node in nodes.values() if node.target == "aten.addmm.default"]
     assert set(addmm.replaced) == {"mm", "add"}
-    assert addmm.seq_nr is not None
+    assert addmm.lineage.seq_nr is not None
     (product,) = [node for node in nodes.values() if node.target == "aten.mm.default"]
-    assert (product.forward_node, product.forward_evidence) == ("mm", "seq_nr")
+    assert (product.lineage.forward_node, product.lineage.forward_evidence) == ("mm", "seq_nr")
 
 
 class Product(torch.autograd.Function):
@@ -81,7 +81,7 @@ def test_compiled_a_forward_op_with_the_old_backward_tag_is_forward() -> None:
     compiled = torch.compile(product_tagged_the_old_way)
     compiled(torch.rand(8, 8, requires_grad=True), torch.rand(8, 8)).sum().backward()
     assert compiled_products() == [("mm", Phase.FORWARD, None), ("mm_1", Phase.BACKWARD, "mm")]
-    assert compiled_nodes()["mm"].autograd_backward is True
+    assert compiled_nodes()["mm"].lineage.autograd_backward is True
 
 
 def compiled_products() -> list[tuple[str, Phase, str | None]]:
@@ -89,7 +89,11 @@ def compiled_products() -> list[tuple[str, Phase, str | None]]:
     capture = switch.current()
     assert capture is not None
     return [
-        (node.name, node_phase(node, graph, CallContext(), in_torch_optim=False), node.forward_node)
+        (
+            node.name,
+            node_phase(node, graph, CallContext(), in_torch_optim=False),
+            node.lineage.forward_node,
+        )
         for graph in capture.graphs
         for node in graph.nodes
         if node.target == "aten.mm.default"

@@ -100,15 +100,16 @@ class _Pairing:
     def _joint(self, place: Place) -> str | None:
         """Return a node's joint graph: its graph's, or the one compiled autograd had it from."""
         node = self._nodes.get((place.graph, place.node))
-        if node is not None and node.joint is not None:
-            return node.joint
+        if node is not None and node.lineage.joint is not None:
+            return node.lineage.joint
         graph = None if place.graph is None else self._analysis.recording.graphs[place.graph]
         return None if graph is None or graph.provenance is None else graph.provenance.joint
 
 
 def _names_in_joint(node: FxNode) -> tuple[str, ...]:
     """Return the nodes of the joint graph that a node computes: itself, or what it replaced."""
-    return node.replaced if node.joint_name is None else (node.joint_name,)
+    name = node.lineage.joint_name
+    return node.replaced if name is None else (name,)
 
 
 def _nodes(analysis: Analysis) -> dict[tuple[int | None, str | None], FxNode]:

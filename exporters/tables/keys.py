@@ -102,7 +102,7 @@ def _cut(path: str | None, depth: int | None) -> str | None:
 
 def _module_classes(analysis: Analysis) -> dict[str, str]:
     nodes = (node for graph in analysis.recording.graphs for node in graph.nodes)
-    classes = {each.path: each.class_name for node in nodes for each in node.modules}
+    classes = {each.path: each.class_name for node in nodes for each in node.lineage.modules}
     placed = ((place.module, place.module_class) for place in analysis.places)
     return classes | {path: name for path, name in placed if path is not None and name is not None}
 

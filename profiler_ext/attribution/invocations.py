@@ -262,9 +262,12 @@ def _said(graph: GraphInstance) -> object:
     After a reset of Dynamo an equal graph has the old region: its trace has other numbers, and
     its lines may be known by another rule.
     """
-    nodes = tuple(replace(node, seq_nr=None) for node in graph.nodes)
+    nodes = [
+        replace(node, lineage=replace(node.lineage, seq_nr=None, mechanism=None))
+        for node in graph.nodes
+    ]
     lines = tuple(_WITHOUT_LINE.get(evidence) for evidence in graph.line_evidence)
-    return graph.provenance.call_sites if graph.provenance else (), nodes, lines
+    return graph.provenance.call_sites if graph.provenance else (), tuple(nodes), lines
 
 
 def _fits(call: GraphCall, graph: int, aligner: Aligner) -> bool:

@@ -17,8 +17,8 @@ def forward_evidence(node: FxNode, graph: GraphInstance, phase: Phase) -> str | 
     Returns:
         A :class:`ForwardEvidence`; ``None`` for work that is its own: forward, optimizer.
     """
-    if node.forward_evidence is not None:
-        return node.forward_evidence
+    if node.lineage.forward_evidence is not None:
+        return node.lineage.forward_evidence
     if phase in (Phase.FORWARD, Phase.BACKWARD) and node.target.startswith("aten.copy_"):
         return ForwardEvidence.MUTATION
     if phase is Phase.FORWARD:
@@ -51,4 +51,4 @@ _OF_PHASES = {
 
 def _is_of_hook(node: FxNode, graph: GraphInstance) -> bool:
     """Tell whether compiled autograd traced a hook: what it copies names its joint graph."""
-    return graph.is_of_compiled_autograd and node.joint is None and bool(node.stack)
+    return graph.is_of_compiled_autograd and node.lineage.joint is None and bool(node.lineage.stack)

@@ -48,12 +48,12 @@ def module_of(
         forwards: the modules that forwards were called on.
         joint: the joint graph that the node's graph was cut from.
     """
-    if node.joint is None and context.module is not None:
+    if node.lineage.joint is None and context.module is not None:
         return innermost_module(node, context.module)
-    modules = forwards.get(node.joint or joint or "", set())
+    modules = forwards.get(node.lineage.joint or joint or "", set())
     copied = dict(context.copied)
-    if node.copied_call is not None and node.copied_call in copied:
-        own = copied[node.copied_call]
+    if node.lineage.copied_call is not None and node.lineage.copied_call in copied:
+        own = copied[node.lineage.copied_call]
         return innermost_module(node, own) if own in modules else None
     return None if len(modules) > 1 else innermost_module(node, next(iter(modules), None))
 
@@ -69,10 +69,15 @@ def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
     """
     known: dict[str, tuple[ModuleFrame, ...]] = {}
     for node in nodes:
-        if node.is_gradient_acc and node.forward_node is None and len(node.modules) <= 1:
+        if (
+            node.lineage.is_gradient_acc
+            and node.lineage.forward_node is None
+            and len(node.lineage.modules) <= 1
+        ):
             around = _common([known.get(name, ()) for name in node.inputs])
-            node = replace(node, modules=around or node.modules)
-        known[node.name] = node.modules
+            lineage = replace(node.lineage, modules=around or node.lineage.modules)
+            node = replace(node, lineage=lineage)
+        known[node.name] = node.lineage.modules
         yield node
 
 
@@ -89,9 +94,9 @@ def innermost_module(node: FxNode, called: ModuleFrame | None) -> ModuleFrame | 
         called: that module, where it was compiled by itself and its own path is known.
     """
     if called is None:
-        return node.modules[-1] if node.modules else None
-    if not node.modules:
+        return node.lineage.modules[-1] if node.lineage.modules else None
+    if not node.lineage.modules:
         return called
-    inner = node.modules[-1]
+    inner = node.lineage.modules[-1]
     path = ".".join(part for part in (called.path, inner.path) if part)
     return ModuleFrame(path, inner.class_name)

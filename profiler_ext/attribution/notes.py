@@ -60,7 +60,7 @@ def _unlinked_note(recording: Recording) -> str | None:
         for node in graph.nodes
         if differentiates(node, graph)
     ]
-    names = [node.name for node in backward if node.forward_node is None]
+    names = [node.name for node in backward if node.lineage.forward_node is None]
     if not names:
         return None
     return (

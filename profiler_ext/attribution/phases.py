@@ -57,11 +57,11 @@ def node_phase(
     """
     if context.caller is not None:
         return context.caller.phase
-    if context.in_optimizer or in_torch_optim or (_updates(graph) and not node.stack):
+    if context.in_optimizer or in_torch_optim or (_updates(graph) and not node.lineage.stack):
         return Phase.OPTIMIZER
-    if node.is_gradient_acc:
+    if node.lineage.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
-    if node.forward_evidence == ForwardEvidence.RECOMPUTED:
+    if node.lineage.forward_evidence == ForwardEvidence.RECOMPUTED:
         return Phase.RECOMPUTE
     phase = _phase_by_graph(node, graph)
     return _called_again(context) if phase is Phase.FORWARD else phase
@@ -73,10 +73,10 @@ def joint_phase(node: FxNode) -> Phase:
     torch tags every node that is there when the forward ends, so what has no tag was made
     while autograd ran: the backward of an ``autograd.Function``.
     """
-    if node.is_gradient_acc:
+    if node.lineage.is_gradient_acc:
         return Phase.GRADIENT_ACCUMULATION
-    is_gradient = is_traced_gradient(node) or node.forward_node is not None
-    is_forward = node.partitioner_tag in _FORWARD_TAGS and not is_gradient
+    is_gradient = is_traced_gradient(node) or node.lineage.forward_node is not None
+    is_forward = node.lineage.partitioner_tag in _FORWARD_TAGS and not is_gradient
     return Phase.FORWARD if is_forward else Phase.BACKWARD
 
 
@@ -88,9 +88,9 @@ def is_leaked(node: FxNode, graph: GraphInstance) -> bool:
     partitioner's tag, or differentiates another node, or comes from a call of ``grad``. What
     says none of these is forward, where anything but the tag can say so.
     """
-    if not node.autograd_backward or graph.runs_backward or _is_backward(node, graph):
+    if not node.lineage.autograd_backward or graph.runs_backward or _is_backward(node, graph):
         return False
-    return bool(node.source_fns) or not _is_untagged(graph)
+    return bool(node.lineage.source_fns) or not _is_untagged(graph)
 
 
 def differentiates(node: FxNode, graph: GraphInstance) -> bool:
@@ -118,7 +118,7 @@ def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
 def _phase_by_graph(node: FxNode, graph: GraphInstance) -> Phase:
     if graph.runs_backward:
         return Phase.RECOMPUTE if _is_recomputed(node) else Phase.BACKWARD
-    is_tagged = bool(node.autograd_backward) and not is_leaked(node, graph)
+    is_tagged = bool(node.lineage.autograd_backward) and not is_leaked(node, graph)
     return Phase.BACKWARD if is_tagged or _is_backward(node, graph) else Phase.FORWARD
 
 
@@ -129,9 +129,9 @@ def _is_backward(node: FxNode, graph: GraphInstance) -> bool:
     and a gradient that the function takes itself has a forward's: they are known by the node
     that they differentiate.
     """
-    if is_traced_gradient(node) or node.forward_node is not None:
+    if is_traced_gradient(node) or node.lineage.forward_node is not None:
         return True
-    return node.partitioner_tag in _BACKWARD_TAGS and not _is_untagged(graph)
+    return node.lineage.partitioner_tag in _BACKWARD_TAGS and not _is_untagged(graph)
 
 
 def _called_again(context: CallContext) -> Phase:
@@ -147,9 +147,9 @@ def _updates(graph: GraphInstance) -> bool:
 
 
 def _is_recomputed(node: FxNode) -> bool:
-    if node.partitioner_tag in _FORWARD_TAGS:
-        return node.partitioner_tag == "is_forward"
-    return node.recompute is not None and node.partitioner_tag not in _BACKWARD_TAGS
+    if node.lineage.partitioner_tag in _FORWARD_TAGS:
+        return node.lineage.partitioner_tag == "is_forward"
+    return node.lineage.recompute is not None and node.lineage.partitioner_tag not in _BACKWARD_TAGS
 
 
 def _is_untagged(graph: GraphInstance) -> bool:
@@ -159,7 +159,7 @@ def _is_untagged(graph: GraphInstance) -> bool:
 
 def is_traced_gradient(node: FxNode) -> bool:
     """Tell whether the node differentiates inside a graph that holds forward work too."""
-    innermost = node.source_fns[-1] if node.source_fns else ""
+    innermost = node.lineage.source_fns[-1] if node.lineage.source_fns else ""
     if _FUNCTIONAL_GRADIENT.fullmatch(innermost):
         return True
-    return bool(_GRADIENT.fullmatch(innermost)) and node.autograd_backward is not False
+    return bool(_GRADIENT.fullmatch(innermost)) and node.lineage.autograd_backward is not False

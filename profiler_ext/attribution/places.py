@@ -72,21 +72,21 @@ class PlaceTable:
         is_open = _is_of_any_module(node, instance, evidence)
         joint = _joint_of_backward(instance)
         module = None if is_open else module_of(node, context, self._forwards, joint)
-        in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.stack)
+        in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.lineage.stack)
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
         has_line = not is_stale and not _is_unlinked_gradient(node)
-        stack = (*(context.caller.stack if context.caller else ()), *node.stack)
+        stack = (*(context.caller.stack if context.caller else ()), *node.lineage.stack)
         frame = self._roots.model_frame(stack) if has_line else None
         user = self._roots.user_frame(stack) if has_line else None
         place = Place(
             graph=graph,
             node=node.name,
-            aten_op=node.original_aten or node.target,
-            seq_nr=node.seq_nr,
+            aten_op=node.lineage.original_aten or node.target,
+            seq_nr=node.lineage.seq_nr,
             phase=phase,
-            autograd_backward=node.autograd_backward,
-            forward_node=node.forward_node,
+            autograd_backward=node.lineage.autograd_backward,
+            forward_node=node.lineage.forward_node,
             forward_evidence=forward_evidence(node, instance, phase),
             file=frame.file if frame else None,
             line=frame.line if frame else None,
@@ -138,7 +138,7 @@ def _joint_of_backward(graph: GraphInstance) -> str | None:
 def _is_of_any_module(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> bool:
     """Tell whether a node's module is not known: what is told of a graph leaves it out."""
     is_told = graph.provenance is not None and graph.provenance.is_told
-    return is_told and not node.modules and evidence is not LineEvidence.FRESH_GRAPH
+    return is_told and not node.lineage.modules and evidence is not LineEvidence.FRESH_GRAPH
 
 
 def _is_unlinked_gradient(node: FxNode) -> bool:
@@ -154,7 +154,7 @@ def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapR
     if _is_unlinked_gradient(node):
         return GapReason.TRACED_GRADIENT
     # What such a graph copies is known by its own joint graph; nothing else can tell the line.
-    lost = graph.is_of_compiled_autograd and node.joint is None
+    lost = graph.is_of_compiled_autograd and node.lineage.joint is None
     return GapReason.COMPILED_AUTOGRAD if lost else GapReason.NO_SOURCE_LINE
 
 
@@ -167,4 +167,4 @@ def _named_nodes(graph: GraphInstance) -> dict[str, tuple[FxNode, LineEvidence]]
 
 def annotation_text(node: FxNode) -> str | None:
     """Return the user's own labels of a node as one text."""
-    return ", ".join(f"{key}={value}" for key, value in node.annotation) or None
+    return ", ".join(f"{key}={value}" for key, value in node.lineage.annotation) or None

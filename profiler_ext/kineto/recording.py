@@ -37,6 +37,8 @@ from profiler_ext.records import (
     Recording,
     Settings,
     Trace,
+    flat,
+    nested,
     unsound_session,
 )
 from profiler_ext.writing import replacing
@@ -87,7 +89,7 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
         OutputError: The file cannot be written.
     """
     ours = _Extension(SCHEMA_VERSION, recording.settings, recording.graphs, recording.gaps)
-    header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(ours)))
+    header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(flat(ours))))
     write_trace(path, header, _events(recording.trace.raw, arguments))
 
 
@@ -201,7 +203,7 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
                 f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this "
                 f"one reads up to {SCHEMA_VERSION}); update profiler-ext to read it"
             )
-        ours: _Extension = decoded(raw, _Extension)
+        ours = nested(decoded(raw, Any), _Extension)
     except OverLimitError as error:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except msgspec.DecodeError as error:

@@ -11,7 +11,7 @@ from profiler_ext.records.events import (
     Thread,
     Trace,
 )
-from profiler_ext.records.evidence import ForwardEvidence, LineEvidence, SiteEvidence
+from profiler_ext.records.evidence import ForwardEvidence, LineEvidence, Mechanism, SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.launches import (
     SCHEMA_VERSION,
@@ -25,19 +25,19 @@ from profiler_ext.records.launches import (
     Shares,
     Step,
 )
+from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
 from profiler_ext.records.provenance import (
     CallSite,
-    Frame,
     FxNode,
     Gap,
     GraphInstance,
     LibraryKernels,
-    ModuleFrame,
     NestedIn,
     Provenance,
     TensorSpec,
 )
 from profiler_ext.records.soundness import unsound_provenance, unsound_session
+from profiler_ext.records.stored import flat, nested
 from profiler_ext.records.term import NOTHING, Term
 from profiler_ext.records.vocabulary import (
     CacheState,
@@ -74,7 +74,9 @@ __all__ = [
     "Level",
     "LibraryKernels",
     "LineEvidence",
+    "Lineage",
     "MaskedInts",
+    "Mechanism",
     "ModuleFrame",
     "NestedIn",
     "Phase",
@@ -92,6 +94,8 @@ __all__ = [
     "Term",
     "Thread",
     "Trace",
+    "flat",
+    "nested",
     "unsound_provenance",
     "unsound_session",
 ]

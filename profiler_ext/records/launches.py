@@ -9,13 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, Trace
-from profiler_ext.records.provenance import (
-    Frame,
-    Gap,
-    GraphInstance,
-    LibraryKernels,
-    ModuleFrame,
-)
+from profiler_ext.records.lineage import Frame, ModuleFrame
+from profiler_ext.records.provenance import Gap, GraphInstance, LibraryKernels
 from profiler_ext.records.vocabulary import Level, Phase
 
 SCHEMA_VERSION = 1

@@ -10,33 +10,8 @@ from dataclasses import dataclass, field
 
 from profiler_ext.records.evidence import LineEvidence
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.lineage import Lineage
 from profiler_ext.records.vocabulary import CacheState, SiteKind
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One frame of a Python stack.
-
-    Attributes:
-        file: path; inside a stored provenance relative to a root token such as
-            ``<site-packages>`` (see :mod:`profiler_ext.paths`).
-        line: 1-based line number.
-        function: name of the function.
-        code: text of the line, stripped; ``None`` where it was not recorded.
-    """
-
-    file: str
-    line: int
-    function: str
-    code: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleFrame:
-    """One ``nn.Module`` on the way from the root to a node: ``layers.7.mlp`` of class ``MLP``."""
-
-    path: str
-    class_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,60 +32,32 @@ class Gap:
     detail: str
 
 
+_NOBODY_SAID = Lineage()
+
+
 @dataclass(frozen=True, slots=True)
 class FxNode:
-    """A post-grad FX node with all that torch said of it when the graph was compiled.
+    """A post-grad FX node: what it is in its graph, and where it comes from.
 
     Attributes:
         name: its name in the post-grad graph, unique there.
         target: the ATen op in FX spelling, ``aten.addmm.default``.
-        original_aten: the op before decomposition, if torch recorded it.
-        seq_nr: torch's trace-time number; never the profiler's sequence number.
-        stack: outermost frame first; for a backward node the forward's stack.
-        modules: module path from the root inwards; for a backward node the forward's.
-        source_fns: the names in ``source_fn_stack`` (or the forward's), outermost first.
-        partitioner_tag: ``is_forward``, ``is_backward``, ``must_be_in_*`` or ``None``.
-        autograd_backward: torch's tag; ``None`` where this torch has no such tag.
-        is_gradient_acc: the node sums gradients of a tensor with several uses.
-        recompute: the checkpoint policy's tag, if any.
-        annotation: the user's own labels (``torch.fx.traceback.annotate``).
+        lineage: where it comes from.
         inputs: names of the nodes it reads.
         entry_name: its name in the graph that entered Inductor, ``None`` where a pass made it.
-        joint_name: its name in the joint graph, ``None`` where a later pass made it.
-        forward_node: name in the joint graph of the forward node it differentiates.
-        forward_evidence: the rule that found ``forward_node``.
         replaced: names of the nodes which a pattern turned into this one.
         outputs: one spec for each tensor it yields.
-        copied_from: in a graph of compiled autograd its name before, ``aot0_mul``; in a region
-            that was compiled by itself, the node of the graph around it that it was traced from.
-        joint: id of its joint graph, where compiled autograd took it from another graph.
         is_random: it draws from a random number generator.
-        copied_call: of which call of that graph it is, ``aot0_1``, in this process.
     """
 
     name: str
     target: str
-    original_aten: str | None = None
-    seq_nr: int | None = None
-    stack: tuple[Frame, ...] = ()
-    modules: tuple[ModuleFrame, ...] = ()
-    source_fns: tuple[str, ...] = ()
-    partitioner_tag: str | None = None
-    autograd_backward: bool | None = None
-    is_gradient_acc: bool = False
-    recompute: str | None = None
-    annotation: tuple[tuple[str, str], ...] = ()
+    lineage: Lineage = _NOBODY_SAID
     inputs: tuple[str, ...] = ()
     entry_name: str | None = None
-    joint_name: str | None = None
-    forward_node: str | None = None
-    forward_evidence: str | None = None
     replaced: tuple[str, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
-    copied_from: str | None = None
-    joint: str | None = None
     is_random: bool = False
-    copied_call: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

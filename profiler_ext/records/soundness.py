@@ -51,7 +51,7 @@ def _of_provenance(record: Provenance) -> Iterator[str]:
 
 def _of_nodes(nodes: Iterable[FxNode]) -> Iterator[str]:
     for node in nodes:
-        yield from _of_modules((frame.path for frame in node.modules), f"node {node.name}")
+        yield from _of_modules((frame.path for frame in node.lineage.modules), f"node {node.name}")
 
 
 def _of_modules(paths: Iterable[str], where: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ import zlib
 import msgspec
 
 from profiler_ext.errors import StoreError
-from profiler_ext.records import Provenance, Term, unsound_provenance
+from profiler_ext.records import Provenance, Term, flat, nested, unsound_provenance
 
 MAGIC = b"PXPR"
 FORMAT = 2
@@ -61,7 +61,9 @@ def with_digest(provenance: Provenance) -> Provenance:
 
 def to_bytes(provenance: Provenance) -> bytes:
     """Return a provenance as bytes that any process can read."""
-    return MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(provenance), 3)
+    return (
+        MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(flat(provenance)), 3)
+    )
 
 
 def from_bytes(data: bytes) -> Provenance:
@@ -89,7 +91,7 @@ def from_bytes(data: bytes) -> Provenance:
             f"found provenance format {found}, expected {FORMAT}: an older profiler-ext wrote it"
         )
     try:
-        record = msgspec.json.decode(_inflate(data[6:]), type=Provenance)
+        record = nested(msgspec.json.decode(_inflate(data[6:])), Provenance)
     except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"found a damaged provenance ({error})") from error
     if problem := unsound_provenance(record):

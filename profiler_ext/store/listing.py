@@ -79,7 +79,8 @@ def _direction(record: Provenance) -> str:
 
 
 def _source(record: Provenance) -> str | None:
-    frames = (node.stack[-1] for node in record.nodes if node.stack)
+    stacks = (node.lineage.stack for node in record.nodes)
+    frames = (stack[-1] for stack in stacks if stack)
     return next((f"{frame.file}:{frame.line}" for frame in frames), None)
 
 

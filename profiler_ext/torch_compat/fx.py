@@ -7,7 +7,8 @@ Source: keys as set in ``torch/fx/proxy.py``, ``torch/_functorch/_aot_autograd``
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,17 +20,7 @@ from profiler_ext.torch_compat.names import fx_names
 from profiler_ext.torch_compat.private import Key
 
 Meta = Mapping[str, Any]
-_ORIGIN = (
-    fx_names.SEQ_NR,
-    fx_names.PARTITIONER_TAG,
-    fx_names.ORIGINAL_ATEN,
-    fx_names.STACK_TRACE,
-    fx_names.NN_MODULE_STACK,
-    fx_names.FWD_NN_MODULE_STACK,
-    fx_names.SOURCE_FN_STACK,
-    fx_names.FWD_SOURCE_FN_STACK,
-    fx_names.IS_GRADIENT_ACC,
-)
+_ASKS = re.compile(r"(_autograd_grad|grad)(_\d+)?")
 
 
 def target_name(target: Any) -> str:
@@ -138,6 +129,11 @@ def source_fns(meta: Meta) -> tuple[str, ...]:
     return tuple(str(entry[0]) for entry in stack)
 
 
+def asks_for_gradient(source_fns: Sequence[str]) -> bool:
+    """Tell whether source functions, outermost first, end with the call for a gradient."""
+    return bool(_ASKS.fullmatch("".join(source_fns[-1:])))
+
+
 def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
     """Return ``(path, class name)`` from the root inwards, own or the forward's."""
     stack = fx_names.NN_MODULE_STACK.of(meta) or fx_names.FWD_NN_MODULE_STACK.of(meta) or {}
@@ -146,11 +142,6 @@ def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
 
 def _class_name(kind: Any) -> str:
     return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2].strip("'>")
-
-
-def origin(meta: Meta) -> Meta:
-    """Return what a node says of where it comes from; what it does not say is ``None``."""
-    return {key.text: key.of(meta) for key in _ORIGIN}
 
 
 def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
@@ -177,6 +168,11 @@ def tensors(meta: Meta) -> tuple[torch.Tensor, ...]:
     value = fx_names.VAL.of(meta) if fx_names.VAL.text in meta else fx_names.EXAMPLE_VALUE.of(meta)
     entries = value if isinstance(value, list | tuple) else (value,)
     return tuple(entry for entry in entries if isinstance(entry, torch.Tensor))
+
+
+def has_value(meta: Meta) -> bool:
+    """Tell whether it was noted what a node yields."""
+    return fx_names.VAL.of(meta) is not None
 
 
 def size_hint(size: Any) -> int | None:
@@ -287,11 +283,11 @@ COLLECTIVES = ("_c10d_functional.", "_dtensor.")
 """How the operators begin that communicate."""
 
 
-def is_collective(meta: Meta) -> bool:
+def is_collective(original_aten: str | None) -> bool:
     """Tell whether a node that was traced communicates, or waits for what did."""
-    return (original_aten(meta) or "").startswith(COLLECTIVES)
+    return (original_aten or "").startswith(COLLECTIVES)
 
 
-def is_wait(meta: Meta) -> bool:
+def is_wait(original_aten: str | None) -> bool:
     """Tell whether a node that was traced waits for a collective."""
-    return (original_aten(meta) or "").startswith("_c10d_functional.wait_tensor")
+    return (original_aten or "").startswith("_c10d_functional.wait_tensor")

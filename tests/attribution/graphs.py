@@ -18,21 +18,22 @@ from profiler_ext.records import (
     Provenance,
     SiteKind,
 )
+from tests.fx_nodes import changed, fx_node
 
 MODEL = "/home/me/model.py"
 
 
 def node(name: str, line: int, **changes: Any) -> FxNode:
     """Return a node that stands on a line of the model."""
-    made = FxNode(
-        name=name,
-        target=f"aten.{name}.default",
+    made = fx_node(
+        name,
+        f"aten.{name}.default",
         seq_nr=line,
         stack=(Frame(MODEL, line, "forward", f"{name}(x)"),),
         modules=(ModuleFrame("", "Net"), ModuleFrame(f"layers.{line}", "Layer")),
         partitioner_tag="is_forward",
     )
-    return replace(made, **changes)
+    return changed(made, **changes)
 
 
 def triton(kernel: str, *nodes: str, weights: Sequence[int] = ()) -> CallSite:

@@ -28,6 +28,7 @@ from profiler_ext.records import (
     Settings,
     SiteKind,
 )
+from tests.fx_nodes import fx_node
 
 # The cache key by Inductor's graph id and direction, as the markers of each trace carry it.
 KEYS: dict[str, dict[tuple[int, bool], str | None]] = {
@@ -120,9 +121,9 @@ def _profiler_name(kernel: str) -> str | None:
 
 
 def _node(name: str, meta: dict[str, Any]) -> FxNode:
-    return FxNode(
-        name=name,
-        target=meta.get("original_aten", "unknown"),
+    return fx_node(
+        name,
+        meta.get("original_aten", "unknown"),
         original_aten=meta.get("original_aten"),
         seq_nr=int(meta["seq_nr"]) if "seq_nr" in meta else None,
         stack=_stack(meta.get("stack_trace", [])),

@@ -9,13 +9,14 @@ from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import FxNode, GraphInstance, ModuleFrame, Recording
 from tests.attribution.graphs import extern, graph, node
 from tests.attribution.timeline import AUTOGRAD, SETTINGS, Timeline
+from tests.fx_nodes import changed
 
 BLOCKS = tuple((at, ModuleFrame(f"blocks.{at}", "Block")) for at in range(3))
 ROOT = (ModuleFrame("", "Block"),)
 COPY = node("mm", 1, modules=ROOT, joint="joint0", partitioner_tag="is_backward")
 NODES = (
-    replace(COPY, copied_call="aot4"),
-    replace(COPY, name="mm_1", copied_call="aot4_1"),
+    changed(COPY, copied_call="aot4"),
+    changed(COPY, name="mm_1", copied_call="aot4_1"),
 )
 
 

@@ -13,6 +13,7 @@ from profiler_ext.records import FxNode, GraphInstance, Recording
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import AUTOGRAD, Timeline
+from tests.fx_nodes import changed
 
 BUCKETS = 3
 
@@ -27,7 +28,7 @@ def bucket(at: int, **changes: object) -> GraphInstance:
 
 
 def _of_backward(forward: FxNode) -> FxNode:
-    return replace(forward, partitioner_tag="is_backward", forward_node=forward.name)
+    return changed(forward, partitioner_tag="is_backward", forward_node=forward.name)
 
 
 FORWARDS = tuple(bucket(at) for at in range(BUCKETS))

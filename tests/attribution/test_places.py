@@ -22,6 +22,7 @@ from profiler_ext.records import (
 from tests.attribution.graphs import MODEL, extern, graph, node, triton
 from tests.attribution.reading import rows
 from tests.attribution.small_graph import NODES, SITES, one_call, one_graph
+from tests.fx_nodes import changed
 
 
 def test_a_place_says_all_that_is_known_of_its_node():
@@ -67,7 +68,7 @@ def test_a_node_without_a_stack_is_known_by_its_op():
 
 def test_what_compiled_autograd_copied_from_an_unknown_graph_and_what_it_made_are_gaps():
     nodes = [node(name, 1, stack=(), partitioner_tag=None) for name in ("mm", "add", "view")]
-    nodes[2] = replace(nodes[2], joint="joint")
+    nodes[2] = changed(nodes[2], joint="joint")
     made = graph(nodes, [extern("aten::mm", "mm")], compile_id="!0/1/0")
     absent, eager = LineEvidence.ABSENT, LineEvidence.EAGER_BACKWARD
     table = PlaceTable((replace(made, line_evidence=(absent, eager, absent)),), Settings())

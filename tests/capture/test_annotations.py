@@ -13,10 +13,11 @@ import pytest
 import profiler_ext
 from profiler_ext import switch
 from profiler_ext.capture.graphs.correspondence import relabelled
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
-from profiler_ext.records import CacheState, Frame, FxNode, GraphInstance, Provenance
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.records import CacheState, Frame, GraphInstance, Provenance
 from profiler_ext.torch_compat import fx
 from tests.compiling import fresh_torch, torch
+from tests.fx_nodes import fx_node
 
 __all__ = ["fresh_torch"]
 
@@ -49,7 +50,9 @@ def trained(function: Callable[..., torch.Tensor]) -> tuple[GraphInstance, ...]:
 
 def labelled(graphs: tuple[GraphInstance, ...]) -> list[list[tuple[str, Labels]]]:
     """Return the labels of each matrix product."""
-    return [[(n.name, n.annotation) for n in g.nodes if n.name.startswith("mm")] for g in graphs]
+    return [
+        [(n.name, n.lineage.annotation) for n in g.nodes if n.name.startswith("mm")] for g in graphs
+    ]
 
 
 def expected(labels: Labels) -> list[list[tuple[str, Labels]]]:
@@ -83,7 +86,7 @@ def graph(*places: tuple[tuple[Frame, ...], Labels]) -> DynamoGraph:
 
 def test_equal_labels_on_several_lines_are_told_apart_by_the_line() -> None:
     nodes = tuple(
-        FxNode(name, "aten.mm", stack=stack, annotation=label)
+        fx_node(name, "aten.mm", stack=stack, annotation=label)
         for name, stack, label in (("a", ON_1, OLD), ("b", ON_2, OLD), ("c", ON_2, ()))
     )
     record = Provenance("", "", False, False, None, "d", nodes, ())
@@ -91,7 +94,7 @@ def test_equal_labels_on_several_lines_are_told_apart_by_the_line() -> None:
         record, dynamo_stacks=(0, 1), dynamo_annotations=(OLD, OLD), dynamo_digest="d"
     )
     moved = relabelled(record, graph((ON_1, NEW), (ON_2, ())))
-    assert [node.annotation for node in moved] == [NEW, (), ()]
+    assert [node.lineage.annotation for node in moved] == [NEW, (), ()]
     assert relabelled(record, graph((ON_1, OLD), (ON_2, OLD))) == nodes
 
 

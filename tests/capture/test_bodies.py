@@ -10,11 +10,11 @@ import torch.nn.attention.flex_attention as flex
 from functorch.compile import default_partition, make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
-from profiler_ext.capture.nodes.births import watched
-from profiler_ext.capture.nodes.bodies import find_bodies
-from profiler_ext.capture.nodes.fx_nodes import Surroundings
-from profiler_ext.capture.nodes.joint import describe_joint
+from profiler_ext.capture.lineage.bodies import find_bodies
+from profiler_ext.capture.lineage.joint import describe_joint
+from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
+from profiler_ext.capture.traces.births import watched
 from profiler_ext.records import FxNode
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -26,12 +26,12 @@ def backward_bodies(function: Callable[..., Any], *inputs: torch.Tensor) -> list
 
     def partition(gm: torch.fx.GraphModule, *rest: Any, num_fwd_outputs: int, **_: Any) -> Any:
         joint = describe_joint(gm, {}, births=births.of(gm.graph))
-        bodies = find_bodies(gm, joint.links, births.of, births.traced)
-        joints.append(replace(joint, bodies=bodies))
+        bodies = find_bodies(gm, joint.found.links, births.of, births.traced)
+        joints.append(replace(joint, found=replace(joint.found, bodies=bodies)))
         return default_partition(gm, *rest, num_fwd_outputs=num_fwd_outputs)
 
     def backward(gm: torch.fx.GraphModule, _: Any) -> Any:
-        around = Surroundings(lambda graph: joints[-1] if graph is gm.graph else None)
+        around = Compilation(lambda graph: joints[-1] if graph is gm.graph else None)
         found.extend(describe_nested(nested_nodes(gm), around))
         return make_boxed_func(gm.forward)
 
@@ -54,7 +54,10 @@ def test_scores_are_made_again_and_their_derivative_is_the_calls(
 ) -> None:
     monkeypatch.setattr(flex, "_validate_device", lambda *_: None)
     x = torch.rand(1, 2, 128, 32, device="meta", requires_grad=True)
-    links = {n.name: (n.forward_node, n.forward_evidence) for n in backward_bodies(attend, x)}
+    links = {
+        n.name: (n.lineage.forward_node, n.lineage.forward_evidence)
+        for n in backward_bodies(attend, x)
+    }
     again = {name: link for name, link in links.items() if "fw_graph" in name}
     assert again == {
         f"flex_attention_backward/fw_graph0/{op}": (
@@ -74,7 +77,9 @@ def branches(x: torch.Tensor) -> torch.Tensor:
 def test_a_branch_runs_again_what_its_backward_needs() -> None:
     found = backward_bodies(branches, torch.rand(4, 4, requires_grad=True))
     taken = [node for node in found if "true_graph" in node.name and "detach" not in node.name]
-    assert {(node.target, node.forward_node, node.forward_evidence) for node in taken} == {
+    assert {
+        (node.target, node.lineage.forward_node, node.lineage.forward_evidence) for node in taken
+    } == {
         ("aten.exp.default", "cond/true_graph_0/exp", "recomputed_forward"),
         ("aten.cos.default", "cond/true_graph_0/sin", "autograd_node_of_body"),
         ("aten.mul.Tensor", "cond/true_graph_0/sin", "autograd_node_of_body"),

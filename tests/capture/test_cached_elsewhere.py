@@ -79,7 +79,7 @@ def test_a_standalone_artifact_brings_its_attribution(
     torch._inductor.CompiledArtifact.load(path=path, format=form)(*given)
     cold, warm, alone = graphs()
     assert said((warm, alone)) == said((cold, cold))
-    assert [node.stack[-1].line for node in cold.nodes] == list(TWICE_LINES)
+    assert [node.lineage.stack[-1].line for node in cold.nodes] == list(TWICE_LINES)
     assert [set(graph.line_evidence) for graph in (cold, warm, alone)] == [
         {LineEvidence.COMPILED},
         {LineEvidence.FRESH_DYNAMO},

@@ -117,7 +117,7 @@ def ours() -> GraphInstance:
 
 
 def code_of(node: FxNode) -> str | None:
-    frame = node.stack[-1] if node.stack else None
+    frame = node.lineage.stack[-1] if node.lineage.stack else None
     return linecache.getline(frame.file, frame.line).strip() if frame else None
 
 
@@ -127,7 +127,7 @@ def described(graph: GraphInstance, site: CallSite) -> list[tuple[object, ...]]:
         (
             node_phase(node, graph, CallContext(), in_torch_optim=False).value,
             code_of(node),
-            node.modules[-1].path if node.modules else None,
+            node.lineage.modules[-1].path if node.lineage.modules else None,
             forward_code(node),
         )
         for node in (nodes[name] for name in site.nodes)
@@ -137,12 +137,12 @@ def described(graph: GraphInstance, site: CallSite) -> list[tuple[object, ...]]:
 def forward_code(node: FxNode) -> str | None:
     """The line of the forward node in the joint graph that the node came from."""
     forward = {
-        (graph.provenance.joint, each.joint_name): each
+        (graph.provenance.joint, each.lineage.joint_name): each
         for graph in capture().graphs
         if graph.provenance and not graph.is_backward and not graph.is_of_compiled_autograd
         for each in graph.nodes
     }
-    found = forward.get((node.joint, node.forward_node))
+    found = forward.get((node.lineage.joint, node.lineage.forward_node))
     return code_of(found) if found else None
 
 
@@ -258,9 +258,9 @@ def test_an_op_with_several_results_is_led_by_them(is_cached: bool) -> None:
     with compiled_autograd():
         train()
     found = [node for node in ours().nodes if node.target == "aten.convolution_backward.default"]
-    assert [(node.forward_node, code_of(node), node.joint is None) for node in found] == [
-        ("convolution", "return torch.nn.functional.conv2d(x, self.weight)", False)
-    ]
+    assert [
+        (node.lineage.forward_node, code_of(node), node.lineage.joint is None) for node in found
+    ] == [("convolution", "return torch.nn.functional.conv2d(x, self.weight)", False)]
 
 
 def train(part, x):

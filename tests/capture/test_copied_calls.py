@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.capture.nodes.origins import all_led
-from profiler_ext.records import FxNode, LineEvidence
+from profiler_ext.capture.lineage.compiled_autograd import all_led
+from profiler_ext.records import LineEvidence
 from tests.capture.test_compiled_autograd import compiled_autograd, ours
+from tests.fx_nodes import fx_node
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
@@ -19,7 +20,7 @@ def test_each_copy_of_a_graph_used_twice_tells_which_it_is_and_their_sum_tells_n
     with compiled_autograd():
         shared(shared(x.requires_grad_(), weight), weight).backward(torch.ones(8, 8))
     found = {
-        is_sum: [n.copied_call for n in ours().nodes if n.is_gradient_acc is is_sum]
+        is_sum: [n.lineage.copied_call for n in ours().nodes if n.lineage.is_gradient_acc is is_sum]
         for is_sum in (False, True)
     }
     first = found[False][0]
@@ -28,6 +29,6 @@ def test_each_copy_of_a_graph_used_twice_tells_which_it_is_and_their_sum_tells_n
 
 
 def test_a_node_that_leads_nowhere_here_does_not_keep_the_call_of_another_process() -> None:
-    node = FxNode("mm", "aten.mm.default", copied_from="aot0_1_mm", copied_call="aot0_1")
+    node = fx_node("mm", "aten.mm.default", copied_from="aot0_1_mm", copied_call="aot0_1")
     [(found, _)] = all_led([(node, LineEvidence.RECORDED)], {})
-    assert (found.copied_from, found.copied_call) == ("aot0_1_mm", None)
+    assert (found.lineage.copied_from, found.lineage.copied_call) == ("aot0_1_mm", None)

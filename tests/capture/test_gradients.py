@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.capture.nodes.births import Birth
-from profiler_ext.capture.nodes.gradients import find_gradients
-from profiler_ext.capture.nodes.links import Link
+from profiler_ext.capture.lineage.gradients import find_gradients
+from profiler_ext.capture.lineage.stage import Link
+from profiler_ext.capture.traces.births import Birth
+from profiler_ext.records import Lineage
 from profiler_ext.torch_compat.autograd import Running
+from tests.capture.fx_graphs import frame_text
 
-ASKS = {"source_fn_stack": [("_autograd_grad", None)], "stack_trace": "asks"}
+
+def line(code: str) -> str:
+    return frame_text("/src/model.py", 1, "forward", code)
+
+
+ASKS = {"source_fn_stack": [("_autograd_grad", None)], "stack_trace": line("asks")}
+
+
+def code(place: Lineage | None) -> str | None:
+    return place.stack[-1].code if place else None
 
 
 def forward(op: str, since: int, until: int, thread: int = 1) -> Birth:
-    meta = {"stack_trace": f"line of {op}", "source_fn_stack": [(op, None)]}
+    meta = {"stack_trace": line(f"line of {op}"), "source_fn_stack": [(op, None)]}
     return Birth(f"aten.{op}.default", (), meta, None, False, thread, since, until)
 
 
@@ -31,7 +42,7 @@ def test_the_op_that_bears_the_number_and_the_name_is_differentiated() -> None:
     }
     found = find_gradients(births)
     assert found.links == {"grad": Link("sin", "autograd_node")}
-    assert found.sources["grad"]["stack_trace"] == "line of sin"
+    assert code(found.places["grad"]) == "line of sin"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +56,7 @@ def test_the_op_that_bears_the_number_and_the_name_is_differentiated() -> None:
 def test_what_no_op_bears_is_left_unlinked(birth: Birth) -> None:
     births = {"sin": forward("sin", 4, 5), "cos": forward("cos", 5, 6), "grad": birth}
     found = find_gradients(births)
-    assert (found.links, found.sources) == ({}, {})
+    assert (found.links, found.places) == ({}, {})
 
 
 def test_a_number_of_two_threads_links_where_the_names_differ_only() -> None:
@@ -70,8 +81,9 @@ def test_gradients_that_are_summed_when_a_node_has_run_are_no_work_of_it() -> No
     }
     found = find_gradients(births)
     assert set(found.links) == {"one", "other"}
-    assert found.sources["sum"]["is_gradient_acc"] is True
-    assert found.sources["sum"]["stack_trace"] == "line of sin"
+    place = found.places["sum"]
+    assert place is not None and place.is_gradient_acc
+    assert code(place) == "line of sin"
 
 
 @pytest.mark.parametrize("twice", [True, False])

@@ -33,7 +33,10 @@ def test_weights_that_are_reordered_belong_to_the_convolutions_that_read_them():
     nodes = {node.name: node for node in forward.nodes}
     sites = reordering(forward)
     computed = {name for site in sites for name in site.nodes}
-    lines = {linecache.getline(nodes[n].stack[-1].file, nodes[n].stack[-1].line) for n in computed}
+    lines = {
+        linecache.getline(nodes[n].lineage.stack[-1].file, nodes[n].lineage.stack[-1].line)
+        for n in computed
+    }
     assert {line.split("=")[0].strip() for line in lines} == {"h", "y"}
     assert {nodes[name].target for name in computed} == {"aten.convolution.default"}
     assert all(site.nodes for site in sites)

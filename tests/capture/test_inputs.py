@@ -49,7 +49,11 @@ def given(graph) -> dict[str, tuple[int | None, str | None, str]]:
     """Return for each recorded input its line, the node it is the gradient of, its evidence."""
     pairs = zip(graph.nodes, graph.line_evidence, strict=True)
     return {
-        node.name: (node.stack[-1].line if node.stack else None, node.forward_node, evidence)
+        node.name: (
+            node.lineage.stack[-1].line if node.lineage.stack else None,
+            node.lineage.forward_node,
+            evidence,
+        )
         for node, evidence in pairs
         if node.target == "placeholder"
     }
@@ -76,8 +80,10 @@ def test_arguments_have_the_functions_line_and_gradients_their_outputs(wanted):
         "tangents_1": (FIRST_OUTPUT, "mm_2", compiled),
         "tangents_2": (SECOND_OUTPUT, "mm_3", compiled),
     }
-    known = [n for n in forward.nodes if n.target == "placeholder" and n.stack]
-    assert {(n.modules[-1].path, n.modules[-1].class_name) for n in known} == {("", "Model")}
+    known = [n for n in forward.nodes if n.target == "placeholder" and n.lineage.stack]
+    assert {(n.lineage.modules[-1].path, n.lineage.modules[-1].class_name) for n in known} == {
+        ("", "Model")
+    }
 
 
 @pytest.mark.parametrize("hit", ["fx", "aot"])

@@ -4,8 +4,9 @@ import dataclasses
 from pathlib import Path
 
 from profiler_ext.capture.graphs import instances
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Source
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
+from tests.fx_nodes import fx_node
 
 OLD = (Frame("/m/model.py", 10, "forward", "y = x * 3"),)
 NEW = (Frame("/m/model.py", 17, "forward", "y = x * 3"),)
@@ -22,7 +23,7 @@ def recorded_with(*nodes: FxNode, stacks: tuple[int | None, ...] = ()) -> Proven
 
 
 def test_a_graph_compiled_here_has_its_own_lines() -> None:
-    nodes = (FxNode("mul", "aten.mul.Tensor", stack=OLD), FxNode("view", "aten.view.default"))
+    nodes = (fx_node("mul", "aten.mul.Tensor", stack=OLD), fx_node("view", "aten.view.default"))
     assert instances.compiled_here(nodes) == (
         (nodes[0], LineEvidence.COMPILED),
         (nodes[1], LineEvidence.ABSENT),
@@ -30,11 +31,13 @@ def test_a_graph_compiled_here_has_its_own_lines() -> None:
 
 
 def test_on_an_fx_hit_the_fresh_graph_gives_line_and_link_and_the_record_the_rest() -> None:
-    recorded = FxNode("mul", "aten.mul.Tensor", stack=OLD, inputs=("a",), entry_name="mul")
-    fresh = FxNode("mul", "aten.mul.Tensor", stack=NEW, seq_nr=5, forward_node="sin", inputs=("b",))
+    recorded = fx_node("mul", "aten.mul.Tensor", stack=OLD, inputs=("a",), entry_name="mul")
+    fresh = fx_node(
+        "mul", "aten.mul.Tensor", stack=NEW, seq_nr=5, forward_node="sin", inputs=("b",)
+    )
     assert instances.from_fresh_graph((recorded,), (fresh,)) == (
         (
-            FxNode(
+            fx_node(
                 "mul",
                 "aten.mul.Tensor",
                 stack=NEW,
@@ -49,23 +52,28 @@ def test_on_an_fx_hit_the_fresh_graph_gives_line_and_link_and_the_record_the_res
 
 
 def test_on_an_fx_hit_a_product_merged_with_a_sum_of_gradients_stands_for_the_product() -> None:
-    recorded = FxNode("addmm_7", "aten.addmm.default", replaced=("mm", "add"))
+    recorded = fx_node("addmm_7", "aten.addmm.default", replaced=("mm", "add"))
     fresh = (
-        FxNode("mm", "aten.mm.default", stack=OLD, seq_nr=1),
-        FxNode("add", "aten.add.Tensor", stack=NEW, is_gradient_acc=True),
+        fx_node("mm", "aten.mm.default", stack=OLD, seq_nr=1),
+        fx_node("add", "aten.add.Tensor", stack=NEW, is_gradient_acc=True),
     )
     [(node, _)] = instances.from_fresh_graph((recorded,), fresh)
-    assert (node.name, node.seq_nr, node.stack, node.is_gradient_acc) == ("addmm_7", 1, OLD, False)
+    assert (node.name, node.lineage.seq_nr, node.lineage.stack, node.lineage.is_gradient_acc) == (
+        "addmm_7",
+        1,
+        OLD,
+        False,
+    )
 
 
 def test_on_an_fx_hit_a_node_that_a_pass_made_takes_the_line_of_the_last_node_it_replaced() -> None:
-    recorded = FxNode("addmm_7", "aten.addmm.default", stack=OLD, replaced=("mm", "add"))
+    recorded = fx_node("addmm_7", "aten.addmm.default", stack=OLD, replaced=("mm", "add"))
     fresh = (
-        FxNode("mm", "aten.mm.default", stack=OLD, seq_nr=1),
-        FxNode("add", "aten.add.Tensor", stack=NEW, seq_nr=2),
+        fx_node("mm", "aten.mm.default", stack=OLD, seq_nr=1),
+        fx_node("add", "aten.add.Tensor", stack=NEW, seq_nr=2),
     )
     [(node, evidence)] = instances.from_fresh_graph((recorded,), fresh)
-    assert (node.name, node.target, node.seq_nr, node.stack, evidence) == (
+    assert (node.name, node.target, node.lineage.seq_nr, node.lineage.stack, evidence) == (
         "addmm_7",
         "aten.addmm.default",
         2,
@@ -77,42 +85,52 @@ def test_on_an_fx_hit_a_node_that_a_pass_made_takes_the_line_of_the_last_node_it
 def test_on_an_fx_hit_a_node_that_a_pass_made_keeps_the_op_that_it_was_compiled_with() -> None:
     """As torch 2.11 made it on an H200; the fresh graph has only what the pass replaced."""
     own = "prims.prepare_softmax_online.default"
-    recorded = FxNode("prepare_softmax_online_default", own, own, replaced=("amax", "sum_1"))
+    recorded = fx_node(
+        "prepare_softmax_online_default", own, original_aten=own, replaced=("amax", "sum_1")
+    )
     fresh = (
-        FxNode("amax", "aten.amax.default", "aten._log_softmax.default", seq_nr=290),
-        FxNode("sum_1", "aten.sum.dim_IntList", "aten._log_softmax.default", seq_nr=290),
+        fx_node("amax", "aten.amax.default", original_aten="aten._log_softmax.default", seq_nr=290),
+        fx_node(
+            "sum_1", "aten.sum.dim_IntList", original_aten="aten._log_softmax.default", seq_nr=290
+        ),
     )
     [(node, _)] = instances.from_fresh_graph((recorded,), fresh)
-    assert (node.target, node.original_aten, node.seq_nr) == (own, own, 290)
+    assert (node.target, node.lineage.original_aten, node.lineage.seq_nr) == (own, own, 290)
 
 
 def test_on_an_fx_hit_a_node_that_entered_inductor_has_the_op_of_this_process() -> None:
-    recorded = FxNode("mul", "aten.mul.Tensor", "aten.silu.default", entry_name="mul")
-    fresh = (FxNode("mul", "aten.mul.Tensor", "aten.mul.Tensor"),)
+    recorded = fx_node(
+        "mul", "aten.mul.Tensor", original_aten="aten.silu.default", entry_name="mul"
+    )
+    fresh = (fx_node("mul", "aten.mul.Tensor", original_aten="aten.mul.Tensor"),)
     [(node, _)] = instances.from_fresh_graph((recorded,), fresh)
-    assert node.original_aten == "aten.mul.Tensor"
+    assert node.lineage.original_aten == "aten.mul.Tensor"
 
 
 def test_a_pass_made_name_is_not_joined_with_another_node_of_that_name() -> None:
-    recorded = FxNode("mul_1", "aten.mul.Tensor", stack=OLD, entry_name=None)
+    recorded = fx_node("mul_1", "aten.mul.Tensor", stack=OLD, entry_name=None)
     [(node, evidence)] = instances.from_fresh_graph(
-        (recorded,), (FxNode("mul_1", "aten.mul.Tensor", stack=NEW),)
+        (recorded,), (fx_node("mul_1", "aten.mul.Tensor", stack=NEW),)
     )
-    assert (node.stack, evidence) == (OLD, LineEvidence.STALE)
+    assert (node.lineage.stack, evidence) == (OLD, LineEvidence.STALE)
 
 
 def test_on_an_aot_hit_the_equal_dynamo_graph_gives_the_line_by_source_function() -> None:
-    recorded = FxNode("mul", "aten.mul.Tensor", stack=OLD, source_fns=("mul_1",))
+    recorded = fx_node("mul", "aten.mul.Tensor", stack=OLD, source_fns=("mul_1",))
     [(node, evidence)] = instances.from_dynamo(recorded_with(recorded), dynamo(mul_1=NEW, mul=OLD))
-    assert (node.stack, node.modules, evidence) == (NEW, MODULES, LineEvidence.FRESH_DYNAMO)
+    assert (node.lineage.stack, node.lineage.modules, evidence) == (
+        NEW,
+        MODULES,
+        LineEvidence.FRESH_DYNAMO,
+    )
 
 
 def gradient_sum(stacks: tuple[int | None, ...], **sources: tuple[Frame, ...]) -> tuple[str, ...]:
     """Lead a node without a source function, whose recorded line is OLD, to this process."""
-    node = FxNode("add", "aten.add.Tensor", stack=OLD)
+    node = fx_node("add", "aten.add.Tensor", stack=OLD)
     found = instances.from_dynamo(recorded_with(node, stacks=stacks), dynamo(**sources))
     [(here, evidence)] = found
-    return str(here.stack[0].line), evidence
+    return str(here.lineage.stack[0].line), evidence
 
 
 def test_a_node_without_a_source_function_has_the_line_of_the_same_place_in_the_equal_graph() -> (
@@ -131,7 +149,7 @@ def test_a_line_that_still_stands_is_stale_where_this_process_never_ran_it(tmp_p
     file = tmp_path / "model.py"
     file.write_text("y = x * 3\ny = x * 3\n")
     ours, other = ((Frame(str(file), n, "f", "y = x * 3"),) for n in (1, 2))
-    provenance = recorded_with(FxNode("add", "aten.add.Tensor", stack=other))
+    provenance = recorded_with(fx_node("add", "aten.add.Tensor", stack=other))
     assert [e for _, e in instances.from_record(provenance.nodes)] == [LineEvidence.RECORDED]
     ran = instances.from_dynamo(provenance, dynamo(mul=other))
     assert [e for _, e in ran] == [LineEvidence.RECORDED]
@@ -140,10 +158,10 @@ def test_a_line_that_still_stands_is_stale_where_this_process_never_ran_it(tmp_p
 
 
 def test_on_an_fx_hit_a_node_without_a_fresh_one_shares_the_line_of_its_neighbours() -> None:
-    known = FxNode("mul", "aten.mul.Tensor", stack=OLD, entry_name="mul")
-    made = FxNode("made", "aten.add.Tensor", stack=OLD)
-    found = instances.from_fresh_graph((known, made), (FxNode("mul", "", stack=NEW),))
-    assert [(node.stack, evidence) for node, evidence in found] == [
+    known = fx_node("mul", "aten.mul.Tensor", stack=OLD, entry_name="mul")
+    made = fx_node("made", "aten.add.Tensor", stack=OLD)
+    found = instances.from_fresh_graph((known, made), (fx_node("mul", "", stack=NEW),))
+    assert [(node.lineage.stack, evidence) for node, evidence in found] == [
         (NEW, LineEvidence.FRESH_GRAPH)
     ] * 2
 
@@ -153,12 +171,12 @@ LAYERS = tuple((ModuleFrame(f"layers.{at}", "Layer"),) for at in range(3))
 
 def made_beside(*recorded: FxNode, fresh: tuple[FxNode, ...]) -> tuple[ModuleFrame, ...]:
     """Return the modules of a node of layer 0 that a pass made, of which nothing fresh tells."""
-    made = FxNode("made", "aten.full.default", stack=OLD, modules=LAYERS[0])
-    return instances.from_fresh_graph((*recorded, made), fresh)[-1][0].modules
+    made = fx_node("made", "aten.full.default", stack=OLD, modules=LAYERS[0])
+    return instances.from_fresh_graph((*recorded, made), fresh)[-1][0].lineage.modules
 
 
 def of_layer(at: int, name: str = "mul") -> FxNode:
-    return FxNode(name, "", stack=OLD, modules=LAYERS[at], entry_name=name)
+    return fx_node(name, "", stack=OLD, modules=LAYERS[at], entry_name=name)
 
 
 def test_on_an_fx_hit_a_node_without_a_fresh_one_has_the_layer_of_its_neighbours() -> None:
@@ -175,13 +193,13 @@ def test_a_layer_that_no_neighbour_leads_is_kept_only_where_all_others_are_the_s
 
 
 def test_what_a_pass_merged_of_two_layers_says_nothing_of_the_others() -> None:
-    merged = FxNode("merged", "", stack=OLD, modules=LAYERS[1], replaced=("mul", "add"))
+    merged = fx_node("merged", "", stack=OLD, modules=LAYERS[1], replaced=("mul", "add"))
     fresh = (of_layer(1), of_layer(2, "add"))
     assert made_beside(merged, of_layer(1), fresh=fresh) == LAYERS[0]
 
 
 def test_on_an_aot_hit_a_node_has_the_layer_that_stands_in_its_place() -> None:
-    node = FxNode("add", "aten.add.Tensor", stack=OLD, modules=LAYERS[0])
+    node = fx_node("add", "aten.add.Tensor", stack=OLD, modules=LAYERS[0])
     for places, expected in ((LAYERS[1:2], LAYERS[1]), (LAYERS[:1], LAYERS[0]), (LAYERS[:2], ())):
         record = dataclasses.replace(
             recorded_with(node, stacks=(0,) * len(places)), dynamo_modules=(0,) * len(places)
@@ -189,13 +207,13 @@ def test_on_an_aot_hit_a_node_has_the_layer_that_stands_in_its_place() -> None:
         sources = tuple(Source(OLD, modules) for modules in places)
         graph = DynamoGraph("d", (), None, {}, sources)
         [(found, evidence)] = instances.from_dynamo(record, graph)
-        assert (found.modules, evidence) == (expected, LineEvidence.FRESH_DYNAMO)
+        assert (found.lineage.modules, evidence) == (expected, LineEvidence.FRESH_DYNAMO)
 
 
 def test_a_recorded_line_counts_while_its_text_stands_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "model.py"
     file.write_text("import torch\n    y = x * 3  \n")
-    node = FxNode("mul", "aten.mul.Tensor", stack=(Frame(str(file), 2, "f", "y = x * 3"),))
+    node = fx_node("mul", "aten.mul.Tensor", stack=(Frame(str(file), 2, "f", "y = x * 3"),))
     assert instances.from_record((node,)) == ((node, LineEvidence.RECORDED),)
     file.write_text("import torch\nimport os\n    y = x * 3\n")
     assert instances.from_record((node,)) == ((node, LineEvidence.STALE),)
@@ -206,20 +224,20 @@ def test_a_recorded_line_counts_while_its_text_stands_in_the_file(tmp_path: Path
 def test_a_recorded_line_without_text_proves_nothing(tmp_path: Path) -> None:
     file = tmp_path / "model.py"
     file.write_text("y = x * 3\n")
-    node = FxNode("mul", "aten.mul.Tensor", stack=(Frame(str(file), 1, "f", None),))
+    node = fx_node("mul", "aten.mul.Tensor", stack=(Frame(str(file), 1, "f", None),))
     assert instances.from_record((node,)) == ((node, LineEvidence.STALE),)
 
 
 def test_a_node_without_a_stack_is_absent_not_stale() -> None:
-    node = FxNode("mul", "aten.mul.Tensor")
+    node = fx_node("mul", "aten.mul.Tensor")
     assert instances.from_record((node,)) == ((node, LineEvidence.ABSENT),)
 
 
 def test_lines_of_other_source_are_stale() -> None:
-    node = FxNode("mul", "aten.mul.Tensor", stack=OLD)
+    node = fx_node("mul", "aten.mul.Tensor", stack=OLD)
     assert instances.stale((node,)) == ((node, LineEvidence.STALE),)
 
 
 def test_an_instance_has_the_folders_of_this_process() -> None:
-    node = FxNode("mul", "aten.mul.Tensor", stack=(Frame("<working>/model.py", 1, "f"),))
-    assert instances.expanded(node).stack == (Frame(str(Path.cwd() / "model.py"), 1, "f"),)
+    node = fx_node("mul", "aten.mul.Tensor", stack=(Frame("<working>/model.py", 1, "f"),))
+    assert instances.expanded(node).lineage.stack == (Frame(str(Path.cwd() / "model.py"), 1, "f"),)

@@ -1,14 +1,16 @@
 """A backward node is led to the forward node it differentiates."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch.fx
 
-from profiler_ext.capture.nodes.joint import JointGraph, describe_joint, filled_meta
-from profiler_ext.capture.nodes.links import Link
+from profiler_ext.capture.lineage.joint import describe_joint
+from profiler_ext.capture.lineage.stage import JointGraph, Link
+from profiler_ext.capture.traces.metadata import Said, said
 from profiler_ext.errors import PrivateNameError
-from tests.capture.fx_graphs import Graph, aten
+from tests.capture.fx_graphs import Graph, aten, frame_text
 
 FORWARD: dict[str, Any] = {"partitioner_tag": "is_forward"}
 BACKWARD: dict[str, Any] = {"partitioner_tag": "is_backward"}
@@ -27,7 +29,7 @@ def test_the_number_links_where_one_forward_node_carries_it() -> None:
     x = graph.given("x", 4)
     graph.call(aten.sin.default, [x], name="sin", seq_nr=7, **FORWARD)
     grad = graph.call(aten.cos.default, [x], name="cos", seq_nr=7, **BACKWARD)
-    assert joint_of(graph, grad).links == {"cos": Link("sin", "seq_nr")}
+    assert joint_of(graph, grad).found.links == {"cos": Link("sin", "seq_nr")}
 
 
 def test_nodes_that_share_a_number_are_told_apart_by_source_function() -> None:
@@ -39,7 +41,7 @@ def test_nodes_that_share_a_number_are_told_apart_by_source_function() -> None:
                source_fn_stack=[("cos", None)])  # fmt: skip
     grad = graph.call(aten.mul.Tensor, [x, x], name="grad", seq_nr=7, **BACKWARD,
                       fwd_source_fn_stack=[("embedding", None)])  # fmt: skip
-    assert joint_of(graph, grad).links == {"grad": Link("embedding", "seq_nr_and_source")}
+    assert joint_of(graph, grad).found.links == {"grad": Link("embedding", "seq_nr_and_source")}
 
 
 def test_nodes_that_share_number_and_function_are_told_apart_by_module() -> None:
@@ -52,7 +54,7 @@ def test_nodes_that_share_number_and_function_are_told_apart_by_module() -> None
     grad = graph.call(aten.cos.default, [x], name="grad", seq_nr=7, **BACKWARD,
                       fwd_source_fn_stack=[("sin", None)],
                       fwd_nn_module_stack=module_stack("a"))  # fmt: skip
-    assert joint_of(graph, grad).links == {"grad": Link("a", "seq_nr_and_source")}
+    assert joint_of(graph, grad).found.links == {"grad": Link("a", "seq_nr_and_source")}
 
 
 def test_of_one_op_that_decomposed_the_last_node_is_taken_and_says_so() -> None:
@@ -61,7 +63,7 @@ def test_of_one_op_that_decomposed_the_last_node_is_taken_and_says_so() -> None:
     for name in ("var_mean", "rsqrt"):
         graph.call(aten.sin.default, [x], name=name, seq_nr=7, **FORWARD)
     grad = graph.call(aten.cos.default, [x], name="grad", seq_nr=7, **BACKWARD)
-    assert joint_of(graph, grad).links == {"grad": Link("rsqrt", "seq_nr_of_decomposed_op")}
+    assert joint_of(graph, grad).found.links == {"grad": Link("rsqrt", "seq_nr_of_decomposed_op")}
 
 
 def test_the_number_of_a_gradient_sum_and_of_an_epilogue_copy_means_nothing() -> None:
@@ -71,7 +73,7 @@ def test_the_number_of_a_gradient_sum_and_of_an_epilogue_copy_means_nothing() ->
     total = graph.call(aten.add.Tensor, [x, x], name="sum", seq_nr=7, is_gradient_acc=True,
                        **BACKWARD)  # fmt: skip
     copy = graph.call(aten.copy_.default, [x, x], name="copy", seq_nr=7, **BACKWARD)
-    assert joint_of(graph, total, copy).links == {}
+    assert joint_of(graph, total, copy).found.links == {}
 
 
 def test_a_backward_node_without_a_number_is_not_linked_to_forward_nodes_without_one() -> None:
@@ -79,7 +81,7 @@ def test_a_backward_node_without_a_number_is_not_linked_to_forward_nodes_without
     x = graph.given("x", 4)
     graph.call(aten.sin.default, [x], name="sin", **FORWARD)
     grad = graph.call(aten.cos.default, [x], name="cos", **BACKWARD)
-    assert joint_of(graph, grad).links == {}
+    assert joint_of(graph, grad).found.links == {}
 
 
 def test_a_joint_graph_is_known_by_its_nodes() -> None:
@@ -92,28 +94,38 @@ def test_a_joint_graph_is_known_by_its_nodes() -> None:
     assert joint(aten.sin.default).names == {"n"}
 
 
+def line(name: str) -> str:
+    return frame_text("/src/model.py", 1, name, f"{name}()")
+
+
+def told(name: str, **meta: Any) -> Said:
+    return said(name, meta)
+
+
 def test_a_product_merged_with_a_sum_of_gradients_has_the_products_line() -> None:
-    rows = (("mm", {"stack_trace": "product"}), ("add", {"stack_trace": "s", "is_gradient_acc": 1}))
-    assert filled_meta({}, rows) == {"stack_trace": "product"}
-    assert filled_meta({}, rows[1:]) == rows[1][1]
+    product = told("mm", stack_trace=line("product"))
+    summed = told("add", stack_trace=line("sum"), is_gradient_acc=True)
+    new = told("addmm")
+    assert new.filled_by([product, summed]).lineage.stack == product.lineage.stack
+    filled = new.filled_by([summed]).lineage
+    assert (filled.stack, filled.is_gradient_acc) == (summed.lineage.stack, True)
 
 
 def test_what_a_pattern_lost_comes_from_the_last_node_it_replaced() -> None:
-    rows = (
-        ("mm", {"stack_trace": "first", "seq_nr": 1}),
-        ("add", {"stack_trace": "last", "seq_nr": 2}),
-        ("view", {}),
+    first = told("mm", stack_trace=line("first"), seq_nr=1)
+    last = told("add", stack_trace=line("last"), seq_nr=2, source_fn_stack=[("add", None)])
+    new = told("addmm", seq_nr=None, partitioner_tag="is_backward")
+    assert new.filled_by([first, last, told("view")]) == Said(
+        "addmm",
+        replace(last.lineage, partitioner_tag="is_backward", mechanism=None),
+        last.stack_text,
     )
-    assert filled_meta({"val": "v", "seq_nr": None}, rows) == {
-        "val": "v",
-        "stack_trace": "last",
-        "seq_nr": 2,
-    }
 
 
 def test_a_node_that_lost_nothing_is_left_as_it_is() -> None:
-    whole = {"stack_trace": "own", "seq_nr": 9}
-    assert filled_meta(whole, (("mm", {"stack_trace": "old", "seq_nr": 1}),)) == whole
+    whole = told("mm", stack_trace=line("own"), seq_nr=9)
+    old = told("old", stack_trace=line("old"), seq_nr=1, nn_module_stack=module_stack("a"))
+    assert whole.filled_by([old]) == whole
 
 
 @pytest.mark.parametrize("gone", ["partitioner_tag", "original_aten", "val"])

@@ -12,6 +12,7 @@ from profiler_ext.guard import Guard
 from profiler_ext.records import CallSite, GapReason, GraphInstance, Provenance, SiteKind
 from profiler_ext.store import to_bytes, with_digest, work_digest
 from tests.compiling import fresh_torch
+from tests.fx_nodes import changed
 from tests.store.records import record
 
 __all__ = ["fresh_torch"]
@@ -78,7 +79,7 @@ def test_calls_teach_until_one_records_the_graph(fresh_torch: Path) -> None:
 
 def test_equal_work_on_other_lines_is_equal_and_other_shapes_are_not() -> None:
     (node,) = WHOLE.nodes
-    moved = dataclasses.replace(node, stack=(dataclasses.replace(node.stack[0], line=9),))
+    moved = changed(node, stack=(dataclasses.replace(node.lineage.stack[0], line=9),))
     other = dataclasses.replace(node, target="aten.add")
     digests = [work_digest(dataclasses.replace(WHOLE, nodes=(n,))) for n in (node, moved, other)]
     assert (digests[0] == digests[1], digests[0] == digests[2]) == (True, False)

@@ -11,17 +11,27 @@ from torch._inductor.async_compile import AsyncCompile
 import profiler_ext
 from profiler_ext import switch
 from profiler_ext.attribution.phases import CallContext, node_phase
-from profiler_ext.capture.nodes.mutations import mutations, with_source
-from profiler_ext.records import Phase
-from tests.capture.fx_graphs import Graph, aten
+from profiler_ext.capture.lineage.mutated import find_mutations, mutated_input
+from profiler_ext.capture.lineage.own import own_metadata
+from profiler_ext.capture.lineage.stage import Compilation, Found, JointGraph, Lineages, Stage
+from profiler_ext.capture.traces.metadata import lineage_of
+from profiler_ext.records import Mechanism, Phase
+from tests.capture.fx_graphs import Graph, aten, frame_text
 
 MUTATING: dict[str, Any] = {
-    "stack_trace": "of the mutation",
+    "stack_trace": frame_text("/src/model.py", 3, "forward", "of the mutation"),
     "source_fn_stack": [("copy_", None)],
     "nn_module_stack": {"m": ("m", "Layer")},
     "seq_nr": 3,
 }
 EPILOGUE: dict[str, Any] = {"seq_nr": 9, "partitioner_tag": "must_be_in_forward"}
+
+
+def found_of(*nodes: torch.fx.Node, mutated: Lineages) -> Lineages:
+    """Return what the rule says of nodes whose joint graph's mutations are known."""
+    joint = JointGraph("", frozenset(), found=Found(mutated=mutated))
+    stage = Stage(nodes, Compilation(lambda _: joint))
+    return mutated_input(stage.knowing(own_metadata(stage)))
 
 
 def test_a_copy_is_led_to_the_op_that_mutated_and_not_to_the_value_it_wrote() -> None:
@@ -30,11 +40,11 @@ def test_a_copy_is_led_to_the_op_that_mutated_and_not_to_the_value_it_wrote() ->
     value = graph.call(aten.sin.default, [x], name="sin", stack_trace="of the value")
     new = graph.call(aten.copy.default, [buffer, value], name="copy", **MUTATING)
     copy = graph.call(aten.copy_.default, [buffer, new], name="copy_", **EPILOGUE)
-    found = mutations(graph.module(copy))
-    assert found == {"copy_": MUTATING}
+    found = find_mutations(graph.module(copy))
+    assert found == {"copy_": lineage_of(MUTATING)}
     copy.replace_input_with(new, value)  # what torch's joint graph passes make of it
-    assert with_source(copy, copy.meta, found) == {**copy.meta, **MUTATING}
-    assert with_source(value, value.meta, found) == value.meta
+    expected = lineage_of({**EPILOGUE, **MUTATING}).by(Mechanism.MUTATED)
+    assert found_of(copy, value, mutated=found) == {"copy_": expected}
 
 
 def test_a_value_without_a_stack_is_led_on_to_what_it_was_made_of() -> None:
@@ -43,7 +53,7 @@ def test_a_value_without_a_stack_is_led_on_to_what_it_was_made_of() -> None:
     made = graph.call(aten.add.Tensor, [buffer, 1], name="add", **MUTATING)
     view = graph.call(aten.view.default, [made, [4]], name="view", seq_nr=5)
     copy = graph.call(aten.copy_.default, [buffer, view], name="copy_", **EPILOGUE)
-    assert mutations(graph.module(copy)) == {"copy_": MUTATING}
+    assert find_mutations(graph.module(copy)) == {"copy_": lineage_of(MUTATING)}
 
 
 def test_a_copy_between_values_of_the_graph_is_no_epilogue() -> None:
@@ -51,8 +61,8 @@ def test_a_copy_between_values_of_the_graph_is_no_epilogue() -> None:
     x = graph.given("x", 4)
     first = graph.call(aten.sin.default, [x], name="sin", **MUTATING)
     copy = graph.call(aten.copy_.default, [first, x], name="copy_", stack_trace="own")
-    assert mutations(graph.module(copy)) == {}
-    assert with_source(copy, copy.meta, {"copy_": MUTATING}) == copy.meta
+    assert find_mutations(graph.module(copy)) == {}
+    assert found_of(copy, mutated={"copy_": lineage_of(MUTATING)}) == {}
 
 
 class Halving(torch.autograd.Function):
@@ -105,7 +115,7 @@ def test_buffers_mutated_in_forward_and_in_backward() -> None:
     capture = switch.current()
     assert capture is not None
     rows = [
-        (n.partitioner_tag, n.stack[-1].line, n.modules[-1].path,
+        (n.lineage.partitioner_tag, n.lineage.stack[-1].line, n.lineage.modules[-1].path,
          node_phase(n, graph, CallContext(), in_torch_optim=False))
         for graph in capture.graphs
         for n in graph.nodes
@@ -128,7 +138,10 @@ def test_where_no_gradient_is_asked_for_the_tag_tells_no_phase() -> None:
     assert capture is not None
     (graph,) = capture.graphs
     copies = [n for n in graph.nodes if n.target == "aten.copy_.default"]
-    found = [(n.partitioner_tag, n.stack[-1].line, n.modules[-1].path) for n in copies]
+    found = [
+        (n.lineage.partitioner_tag, n.lineage.stack[-1].line, n.lineage.modules[-1].path)
+        for n in copies
+    ]
     tag = "must_be_in_backward"
     assert found == [*[(tag, _FORWARD + 1, "norm")] * 3, (tag, _FORWARD + 2, "")]
     phases = {node_phase(n, graph, CallContext(), in_torch_optim=False) for n in copies}

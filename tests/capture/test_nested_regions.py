@@ -42,7 +42,10 @@ def products(graph: GraphInstance) -> list[FxNode]:
 
 
 def place(node: FxNode) -> tuple[str, str]:
-    frame, module = node.stack[-1], node.modules[-1].path if node.modules else ""
+    frame, module = (
+        node.lineage.stack[-1],
+        node.lineage.modules[-1].path if node.lineage.modules else "",
+    )
     return linecache.getline(frame.file, frame.line).strip(), module
 
 
@@ -51,11 +54,11 @@ def test_each_product_of_the_backward_leads_to_the_forward_product_of_its_own_ca
     profiler_ext.enable(strict=True)
     torch.compile(Net(), fullgraph=True)(torch.ones(8, 8, requires_grad=True)).sum().backward()
     forward, backward = capture().graphs
-    by_name = {node.joint_name: place(node) for node in products(forward)}
+    by_name = {node.lineage.joint_name: place(node) for node in products(forward)}
     up, down = "h = x @ self.up", "return h @ self.down"
     blocks = [(line, f"blocks.{number}") for number in range(3) for line in (up, down)]
     assert sorted(by_name.values()) == sorted([*blocks, ("return x @ x", "")])
-    linked = [(place(node), by_name[node.forward_node]) for node in products(backward)]
+    linked = [(place(node), by_name[node.lineage.forward_node]) for node in products(backward)]
     assert set(linked) == {(own, own) for own in by_name.values()}
 
 
@@ -80,7 +83,7 @@ def test_from_a_cache_what_a_pass_merged_in_a_region_is_as_it_was_compiled(
             ).sum().backward()
     cold, warm = (
         [
-            (node.name, place(node), node.forward_node, node.replaced)
+            (node.name, place(node), node.lineage.forward_node, node.replaced)
             for graph in graphs
             for node in graph.nodes
             if "addmm" in node.target or "mm.default" in node.target

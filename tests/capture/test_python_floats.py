@@ -22,7 +22,8 @@ def rotate(x: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
 
 
 def code(node: FxNode) -> str:
-    return linecache.getline(node.stack[-1].file, node.stack[-1].line).strip() if node.stack else ""
+    stack = node.lineage.stack
+    return linecache.getline(stack[-1].file, stack[-1].line).strip() if stack else ""
 
 
 def lines(graph: GraphInstance) -> dict[str, str]:
@@ -53,5 +54,7 @@ def test_what_torch_makes_of_a_float_has_the_line_of_the_op_that_takes_it():
 def test_the_gradient_of_such_an_op_is_linked_to_it():
     _, backward = compiled()
     scaled = [node for node in backward.nodes if node.name.startswith("mul_tensor")]
-    links = {node.partitioner_tag: (node.forward_node, code(node)) for node in scaled}
+    links = {
+        node.lineage.partitioner_tag: (node.lineage.forward_node, code(node)) for node in scaled
+    }
     assert links["is_backward"] == ("mul_tensor", "cos = x.cos() * scaling.value")

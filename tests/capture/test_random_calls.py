@@ -18,7 +18,7 @@ def test_a_random_call_that_is_replayed_in_backward_keeps_its_line_in_both_halve
 
     torch.compile(lambda x: checkpoint(block, x, use_reentrant=False).sum())(x).backward()
     nodes = [
-        (graph.is_backward, node.partitioner_tag, node.stack[-1].code)
+        (graph.is_backward, node.lineage.partitioner_tag, node.lineage.stack[-1].code)
         for graph in switch.current().graphs
         for node in graph.nodes
         if "rng_state" in node.target

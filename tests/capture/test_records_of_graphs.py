@@ -37,7 +37,7 @@ def test_keys_and_generated_code_are_the_same_with_and_without_capture(
 
 
 def lines_of(graph: Any) -> list[tuple[int, ...]]:
-    lines = {node.name: node.stack[-1].line for node in graph.nodes if node.stack}
+    lines = {node.name: node.lineage.stack[-1].line for node in graph.nodes if node.lineage.stack}
     return [tuple(lines[n] for n in site.nodes) for site in graph.provenance.call_sites]
 
 
@@ -49,7 +49,7 @@ def test_library_calls_are_led_to_their_node_and_line_forward_and_backward() -> 
     first, second = TWICE_LINES
     assert lines_of(forward) == [(first,), (second,)]
     assert lines_of(backward) == [(second,), (first,)]
-    links = {node.name: node.forward_node for node in backward.nodes}
+    links = {node.name: node.lineage.forward_node for node in backward.nodes}
     assert [links[site.nodes[0]] for site in backward.provenance.call_sites] == ["mm_1", "mm"]
     assert forward.provenance.joint == backward.provenance.joint
     assert [s.op for s in forward.provenance.call_sites] == ["aten::mm", "aten::mm"]
@@ -80,7 +80,9 @@ def test_each_state_of_the_caches_is_told_and_gives_the_same_lines() -> None:
         assert again.key == forward.key
     for again in capture().graphs[3::2]:
         assert lines_of(again) == lines_of(backward)
-        assert [n.forward_node for n in again.nodes] == [n.forward_node for n in backward.nodes]
+        assert [n.lineage.forward_node for n in again.nodes] == [
+            n.lineage.forward_node for n in backward.nodes
+        ]
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -178,10 +180,10 @@ def test_no_path_of_this_machine_s_home_or_working_folder_is_in_a_record() -> No
     train_once()
     for graph in capture().graphs:
         assert graph.provenance is not None
-        files = {frame.file for node in graph.provenance.nodes for frame in node.stack}
+        files = {frame.file for node in graph.provenance.nodes for frame in node.lineage.stack}
         assert [
             file for file in files if file.startswith((str(Path.home()), str(Path.cwd())))
         ] == []
-        assert {f.file for node in graph.nodes for f in node.stack} >= {
+        assert {f.file for node in graph.nodes for f in node.lineage.stack} >= {
             str(Path(__file__).parent.with_name("compiling.py"))
         }

@@ -119,8 +119,18 @@ def test_regions_of_one_joint_graph_carry_its_id_and_their_half() -> None:
     assert {record.is_inference for record in records if record} == {False}
     assert [graph.cut_from for graph in instances() if not graph.is_backward] == [0] * 4
     assert {graph.cut_from for graph in instances() if graph.is_backward} == {1}
-    numbers = {n.joint_name: n.seq_nr for g in instances() for n in g.nodes if n.joint_name}
-    links = [(n.seq_nr, n.forward_node) for g in instances() if g.is_backward for n in g.nodes]
+    numbers = {
+        n.lineage.joint_name: n.lineage.seq_nr
+        for g in instances()
+        for n in g.nodes
+        if n.lineage.joint_name
+    }
+    links = [
+        (n.lineage.seq_nr, n.lineage.forward_node)
+        for g in instances()
+        if g.is_backward
+        for n in g.nodes
+    ]
     assert links
     assert [number for number, _ in links] == [numbers[str(node)] for _, node in links]
 
@@ -155,7 +165,7 @@ def test_a_region_that_the_cache_has_from_another_function_has_the_lines_of_this
         compiled(function)(torch.ones(4, 8), w).sum().backward()
     assert {graph.cache_state for graph in instances()[-2:]} == {"aot_hit"}
     line = second.__code__.co_firstlineno + 2
-    found = [node.stack[-1].line for g in instances()[-2:] for node in g.nodes]
+    found = [node.lineage.stack[-1].line for g in instances()[-2:] for node in g.nodes]
     assert set(found) == {line}
 
 

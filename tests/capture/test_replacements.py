@@ -2,13 +2,13 @@
 
 import torch.fx
 
-from profiler_ext.capture.nodes.replacements import Watch
+from profiler_ext.capture.traces.replacements import Watch
 from profiler_ext.torch_compat import fx
 from tests.capture.fx_graphs import Graph, aten
 
 
 def replaced(watch: Watch) -> dict[str, list[str]]:
-    return {name: [old for old, _ in rows] for name, rows in watch.replaced().items()}
+    return {name: [row.name for row in rows] for name, rows in watch.replaced().items()}
 
 
 def put_in_place(
@@ -32,8 +32,8 @@ def test_a_fused_node_replaced_its_root_and_the_nodes_gone_with_it() -> None:
         addmm = gm.graph.call_function(aten.addmm.default, (x, x, x))
     put_in_place(gm, watch, add, addmm)
     assert replaced(watch) == {"addmm_default": ["mm", "add"]}
-    [_, (_, meta)] = watch.replaced()["addmm_default"]
-    assert meta["seq_nr"] == 2
+    [_, added] = watch.replaced()["addmm_default"]
+    assert added.lineage.seq_nr == 2
 
 
 def test_a_node_that_stays_for_another_reader_was_not_replaced() -> None:

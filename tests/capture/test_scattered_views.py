@@ -25,7 +25,8 @@ def corners(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def code(node: FxNode) -> str:
-    return linecache.getline(node.stack[-1].file, node.stack[-1].line).strip() if node.stack else ""
+    stack = node.lineage.stack
+    return linecache.getline(stack[-1].file, stack[-1].line).strip() if stack else ""
 
 
 def computed(graph: GraphInstance) -> list[FxNode]:
@@ -45,10 +46,10 @@ def backward(function) -> list[FxNode]:
 def test_a_copy_into_a_strided_view_is_of_the_view_that_it_differentiates():
     nodes = backward(windows)
     copies = [node for node in nodes if node.target.startswith("aten.copy_")]
-    assert [(code(node), node.forward_node) for node in copies] == [
+    assert [(code(node), node.lineage.forward_node) for node in copies] == [
         ("pooled = h.as_strided((8, 4, 32), (512, 128, 1))", "as_strided")
     ]
-    assert [node.name for node in nodes if not node.stack] == []
+    assert [node.name for node in nodes if not node.lineage.stack] == []
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -56,8 +57,8 @@ def test_a_copy_into_a_strided_view_is_of_the_view_that_it_differentiates():
 def test_copies_into_several_views_of_zeros_are_told_apart_by_what_they_write():
     nodes = backward(corners)
     copies = [node for node in nodes if node.target.startswith("aten.copy_")]
-    assert {(code(node)[:5], node.forward_node) for node in copies} == {
+    assert {(code(node)[:5], node.lineage.forward_node) for node in copies} == {
         ("first", "diagonal"),
         ("other", "diagonal_1"),
     }
-    assert [node.name for node in nodes if not node.stack] == []
+    assert [node.name for node in nodes if not node.lineage.stack] == []

@@ -16,9 +16,9 @@ from torch._dynamo.output_graph import OutputGraph
 from torch.nn.attention import flex_attention as module
 from torch.nn.attention.flex_attention import flex_attention
 
-from profiler_ext.capture.nodes.dynamo_graphs import describe_dynamo_graph
-from profiler_ext.capture.nodes.fx_nodes import Surroundings
+from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
+from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 
 
 def several_lines(score, k, bias):
@@ -49,9 +49,9 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
         return original(self, gm, *rest, **named)
 
     def read(gm: torch.fx.GraphModule, _: Any) -> Any:
-        around = Surroundings(lambda _: None, dynamo[-1], frozenset(), {})
+        around = Compilation(lambda _: None, dynamo[-1], frozenset(), {})
         for node in describe_nested(nested_nodes(gm), around):
-            found[node.name] = node.stack[-1].code if node.stack else None
+            found[node.name] = node.lineage.stack[-1].code if node.lineage.stack else None
         return make_boxed_func(gm.forward)
 
     monkeypatch.setattr(OutputGraph, "call_user_compiler", note)

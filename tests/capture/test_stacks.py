@@ -1,6 +1,6 @@
 """torch's stack traces become frames."""
 
-from profiler_ext.capture.nodes.stacks import parse_stack
+from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.records import Frame
 from tests.capture.fx_graphs import frame_text
 

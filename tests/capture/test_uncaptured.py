@@ -27,7 +27,7 @@ def captured(*, aot: bool) -> tuple[GraphInstance, ...]:
 def rows(graphs: tuple[GraphInstance, ...]) -> list[tuple[str, str | None, str, int]]:
     """Kernel, op, node and line of each call site's nodes."""
     return [
-        (site.kernel, site.op, name, node.stack[-1].line)
+        (site.kernel, site.op, name, node.lineage.stack[-1].line)
         for graph in graphs
         if graph.provenance is not None
         for site in graph.provenance.call_sites

@@ -41,8 +41,8 @@ def products(target: str = "aten.mm.default") -> list[Row]:
         (
             node.name,
             node_phase(node, graph, CallContext(), in_torch_optim=False).value,
-            node.forward_node,
-            node.stack[-1].line,
+            node.lineage.forward_node,
+            node.lineage.stack[-1].line,
         )
         for graph in capture.graphs
         for node in graph.nodes
@@ -89,7 +89,7 @@ def tagged() -> list[bool | None]:
     capture = switch.current()
     assert capture is not None
     nodes = [node for graph in capture.graphs for node in graph.nodes]
-    return [node.autograd_backward for node in nodes if node.target == "aten.mm.default"]
+    return [node.lineage.autograd_backward for node in nodes if node.target == "aten.mm.default"]
 
 
 def test_a_gradient_of_functions_in_the_same_graph_is_backward_work_of_the_forwards_line() -> None:

@@ -40,7 +40,7 @@ def calls(graph: GraphInstance) -> list[FxNode]:
 
 
 def code(node: FxNode) -> str:
-    return linecache.getline(node.stack[-1].file, node.stack[-1].line).strip()
+    return linecache.getline(node.lineage.stack[-1].file, node.lineage.stack[-1].line).strip()
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
@@ -51,8 +51,8 @@ def test_a_call_that_writes_replaced_its_functional_form_and_has_its_number_and_
     forward, backward = capture().graphs
     first, second = calls(forward)
     assert (code(first), code(second)) == ("multiply_into(x, out)",) * 2
-    assert None not in (first.seq_nr, second.seq_nr)
-    assert first.seq_nr < second.seq_nr
+    assert None not in (first.lineage.seq_nr, second.lineage.seq_nr)
+    assert first.lineage.seq_nr < second.lineage.seq_nr
     assert [code(node) for node in calls(backward)] == ["multiply_into(gradients[0], out)"] * 2
-    linked = [(node.forward_node,) for node in calls(backward)]
+    linked = [(node.lineage.forward_node,) for node in calls(backward)]
     assert linked == [second.replaced, first.replaced]

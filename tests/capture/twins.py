@@ -83,6 +83,10 @@ def graphs() -> tuple[GraphInstance, ...]:
 def lines(instances: tuple[GraphInstance, ...]) -> list[list[tuple[str, str]]]:
     """Return each node's name and the remark on its innermost line, for each graph."""
     return [
-        [(n.name, (n.stack[-1].code or "").partition("# ")[2]) for n in graph.nodes if n.stack]
+        [
+            (n.name, (n.lineage.stack[-1].code or "").partition("# ")[2])
+            for n in graph.nodes
+            if n.lineage.stack
+        ]
         for graph in instances
     ]

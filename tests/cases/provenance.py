@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.attribution.lines import SourceRoots
-from profiler_ext.capture.nodes.stacks import parse_stack
+from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.paths import expand
 from profiler_ext.records import Analysis, Frame, Settings

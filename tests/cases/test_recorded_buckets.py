@@ -51,7 +51,7 @@ def test_there_are_equal_buckets_in_forward_and_in_backward():
 def test_every_call_of_a_bucket_has_the_layers_of_that_bucket():
     analysis = recorded().analysis
     nodes = {
-        at: {module.path for node in graph.nodes for module in node.modules}
+        at: {module.path for node in graph.nodes for module in node.lineage.modules}
         for at, graph in graphs_of_one_key().items()
     }
     for at, modules in nodes.items():

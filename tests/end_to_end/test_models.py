@@ -77,7 +77,7 @@ def test_backward_work_that_was_hoisted_into_the_forward_graph_stays_backward(
     session: Session,
 ) -> None:
     forward = session.recording.graphs[0]
-    tags = {node.name: node.partitioner_tag for node in forward.nodes}
+    tags = {node.name: node.lineage.partitioner_tag for node in forward.nodes}
     rows = parts(session).merge(session.launches()[["launch", "graph"]], on="launch")
     there = rows[rows.graph == forward.key]
     hoisted = {name for name in there.node if tags[name] == "is_backward"}
@@ -91,7 +91,7 @@ def test_backward_rows_carry_the_forward_s_node_file_line_and_module(session: Se
     assert len(backward) > 20
     assert backward[["forward_node", "file", "line", "module"]].notna().all(axis=None)
     forward, _, *_ = session.recording.graphs
-    lines = {(frame.file, frame.line) for node in forward.nodes for frame in node.stack}
+    lines = {(frame.file, frame.line) for node in forward.nodes for frame in node.lineage.stack}
     assert set(zip(backward.file, backward.line, strict=True)) <= lines
 
 
@@ -99,12 +99,18 @@ def test_a_backward_node_has_the_stack_and_modules_of_the_forward_node_it_names(
     session: Session,
 ) -> None:
     forward, backward, *_ = session.recording.graphs
-    nodes = {node.joint_name: node for node in forward.nodes if node.joint_name}
-    differentiating = [node for node in backward.nodes if node.partitioner_tag == "is_backward"]
-    linked = [(n, nodes[n.forward_node]) for n in differentiating if n.forward_node in nodes]
+    nodes = {node.lineage.joint_name: node for node in forward.nodes if node.lineage.joint_name}
+    differentiating = [
+        node for node in backward.nodes if node.lineage.partitioner_tag == "is_backward"
+    ]
+    linked = [
+        (n, nodes[n.lineage.forward_node])
+        for n in differentiating
+        if n.lineage.forward_node in nodes
+    ]
     assert len(linked) > 10
-    assert [one.name for one, other in linked if one.stack != other.stack] == []
-    assert [one.name for one, other in linked if one.modules != other.modules] == []
+    assert [one.name for one, other in linked if one.lineage.stack != other.lineage.stack] == []
+    assert [one.name for one, other in linked if one.lineage.modules != other.lineage.modules] == []
 
 
 def test_the_rows_of_a_launch_add_up_to_it(session: Session) -> None:

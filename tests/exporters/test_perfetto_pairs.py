@@ -20,6 +20,7 @@ from profiler_ext.records import (
 )
 from tests.cases.neutral import FOLDER, SUFFIX
 from tests.exporters.test_perfetto_queries import RECORDED
+from tests.fx_nodes import fx_node
 from tests.handmade import Mark, Row, launches, shares, trace
 
 FORWARD, BACKWARD, COPIED = 0, 1, 2
@@ -35,9 +36,9 @@ def _graph(index: int, node: FxNode) -> GraphInstance:
 
 
 GRAPHS = (
-    _graph(FORWARD, FxNode("mul_post", "aten.mul.Tensor", joint_name="mul")),
-    _graph(BACKWARD, FxNode("mul_9", "aten.mul.Tensor", joint_name="mul_9", forward_node="mul")),
-    _graph(COPIED, FxNode("mul_3", "aten.mul.Tensor", forward_node="mul", joint="joint")),
+    _graph(FORWARD, fx_node("mul_post", "aten.mul.Tensor", joint_name="mul")),
+    _graph(BACKWARD, fx_node("mul_9", "aten.mul.Tensor", joint_name="mul_9", forward_node="mul")),
+    _graph(COPIED, fx_node("mul_3", "aten.mul.Tensor", forward_node="mul", joint="joint")),
 )
 
 

@@ -162,6 +162,6 @@ def _given(graphs: tuple[GraphInstance, ...], line: int) -> list[tuple[str, bool
     for graph, site in _sites(graphs):
         pairs = zip(site.nodes, site.weights, strict=True)
         made = [nodes[graph.index][name] for name, weight in pairs if weight]
-        frames = [roots.model_frame(node.stack) for node in made if node.inputs]
+        frames = [roots.model_frame(node.lineage.stack) for node in made if node.inputs]
         found.append((site.kernel, any(f is not None and f.line == line for f in frames)))
     return found

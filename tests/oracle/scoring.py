@@ -137,7 +137,7 @@ class _Lines:
     def of_nodes(self, nodes: Iterable[FxNode], borne: Borne) -> frozenset[int]:
         """The lines of those nodes that bear a constant; 0 for a line elsewhere, none for a gap."""
         bearing = (n for n in nodes if borne.get(n.name, frozenset()) & self._line_of.keys())
-        frames = (self._roots.model_frame(node.stack) for node in bearing)
+        frames = (self._roots.model_frame(node.lineage.stack) for node in bearing)
         own = str(self._compiled.file)
         return frozenset(f.line if f.file == own else 0 for f in frames if f is not None)
 

@@ -6,8 +6,9 @@ import dataclasses
 import os
 from pathlib import Path
 
-from profiler_ext.records import CallSite, Frame, FxNode, Provenance, SiteKind
+from profiler_ext.records import CallSite, Frame, Provenance, SiteKind
 from profiler_ext.store import Store, to_bytes, with_digest
+from tests.fx_nodes import fx_node
 
 DAY_NS = 86_400 * 10**9
 
@@ -23,7 +24,7 @@ def record() -> Provenance:
             is_inference=False,
             joint=None,
             dynamo_digest="d1",
-            nodes=(FxNode("mul_0", "aten.mul", stack=(frame,)),),
+            nodes=(fx_node("mul_0", "aten.mul", stack=(frame,)),),
             call_sites=(CallSite(0, "0", SiteKind.TRITON, "triton_poi", None, ("mul_0",), (1,)),),
         )
     )

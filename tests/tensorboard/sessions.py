@@ -8,6 +8,7 @@ from pathlib import Path
 from profiler_ext import load
 from profiler_ext.records import FxNode
 from profiler_ext.session import Session
+from tests.fx_nodes import changed
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "fixtures" / "h200" / "mlp.session.pt.trace.json.gz"
@@ -33,5 +34,5 @@ def evil() -> Session:
 
 
 def _with_evil_module(node: FxNode) -> FxNode:
-    modules = (replace(each, path=each.path.replace("down", EVIL)) for each in node.modules)
-    return replace(node, modules=tuple(modules))
+    modules = (replace(each, path=each.path.replace("down", EVIL)) for each in node.lineage.modules)
+    return changed(node, modules=tuple(modules))

@@ -16,14 +16,14 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_node
-from profiler_ext.capture.nodes.joint import JointGraph, marks_of
-from profiler_ext.capture.nodes.origins import Origins, Sourced
-from profiler_ext.capture.nodes.stacks import parse_stack
+from profiler_ext.capture.graphs.instances import with_lineage
+from profiler_ext.capture.lineage.stage import Compilation, JointGraph, marks_of
+from profiler_ext.capture.nodes.fx_nodes import describe_nodes
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Origins, Sourced
+from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.guard import Guard
 from profiler_ext.paths import shorten
-from profiler_ext.records import FxNode, GraphInstance, LineEvidence
+from profiler_ext.records import FxNode, GraphInstance, Lineage, LineEvidence, Mechanism
 from profiler_ext.torch_compat import compiled_autograd, fx, process
 from profiler_ext.torch_compat.names import fx_names
 
@@ -130,8 +130,8 @@ def _recorded(graph: GraphInstance | None) -> dict[str, Sourced]:
     joint = _joint(graph)
     found: dict[str, Sourced] = {}
     for node, evidence in zip(graph.nodes, graph.line_evidence, strict=True):
-        stack = tuple(replace(frame, file=shorten(frame.file)) for frame in node.stack)
-        origin = replace(node, joint=joint, stack=stack), evidence
+        stack = tuple(replace(frame, file=shorten(frame.file)) for frame in node.lineage.stack)
+        origin = with_lineage(node, joint=joint, stack=stack), evidence
         found |= dict.fromkeys((*node.replaced, node.entry_name or node.name), origin)
     return found
 
@@ -148,18 +148,17 @@ def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> di
 
 
 def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str, Sourced]]:
-    around = Surroundings(joint_of=lambda _: made.joint, dynamo=made.dynamo)
+    compilation = Compilation(joint_of=lambda _: made.joint, dynamo=made.dynamo)
     joint = made.joint.id if made.joint else None
-    for node in gm.graph.nodes:
-        if node.op == "call_function":
-            described = replace(describe_node(node, around), joint=joint)
-            is_led = bool(described.stack)
-            yield node.name, (described, LineEvidence.COMPILED if is_led else LineEvidence.ABSENT)
+    for node in describe_nodes(gm.graph.nodes, compilation):
+        evidence = LineEvidence.COMPILED if node.lineage.stack else LineEvidence.ABSENT
+        yield node.name, (with_lineage(node, joint=joint), evidence)
 
 
 def _of_call(origin: Sourced, copy: compiled_autograd.Copy) -> Sourced:
     node, evidence = origin
-    return replace(node, copied_call=copy.call), evidence
+    lineage = replace(node.lineage, copied_call=copy.call).by(Mechanism.COPIED)
+    return replace(node, lineage=lineage), evidence
 
 
 def _of_results(node: torch.fx.Node, known: Mapping[int, Mapping[str, Sourced]]) -> Sourced | None:
@@ -179,28 +178,32 @@ def _own(node: torch.fx.Node, found: Origins) -> Sourced:
     """Return what Dynamo saw of a node that is no copy: a hook's work, or autograd's own."""
     frames = parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
     users = tuple(frame for frame in frames if not compiled_autograd.is_machinery(frame.file))
-    own = FxNode(
-        name=node.name,
-        target=fx.target_name(node.target),
-        stack=users,
-        source_fns=fx.source_fns(node.meta),
-    )
+    lineage = Lineage(stack=users, source_fns=fx.source_fns(node.meta)).by(Mechanism.OWN)
+    own = FxNode(node.name, fx.target_name(node.target), lineage)
     if users:
         return own, LineEvidence.COMPILED
     if gradients := compiled_autograd.summed_gradients(node):
-        own = replace(own, is_gradient_acc=True)
+        own = with_lineage(own, is_gradient_acc=True)
         return _sum(own, [found[n.name][0] if n.name in found else own for n in gradients])
     return own, LineEvidence.EAGER_BACKWARD
 
 
 def _sum(own: FxNode, gradients: Sequence[FxNode]) -> Sourced:
     """Lead a sum of gradients to the line that they are of, where that is one line."""
-    places = {(gradient.stack, gradient.modules) for gradient in gradients}
+    summed = [gradient.lineage for gradient in gradients]
+    places = {(each.stack, each.modules) for each in summed}
     stack, modules = places.pop()
     if places or not stack:
         return own, LineEvidence.EAGER_BACKWARD
-    led = replace(own, stack=stack, modules=modules, joint=_one(g.joint for g in gradients))
-    return replace(led, copied_call=_one(g.copied_call for g in gradients)), LineEvidence.GRADIENT
+    led = with_lineage(
+        own,
+        stack=stack,
+        modules=modules,
+        joint=_one(each.joint for each in summed),
+        copied_call=_one(each.copied_call for each in summed),
+        mechanism=Mechanism.GRADIENT_SUM,
+    )
+    return led, LineEvidence.GRADIENT
 
 
 def _one(said: Iterable[str | None]) -> str | None:

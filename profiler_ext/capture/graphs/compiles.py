@@ -18,11 +18,11 @@ from weakref import WeakKeyDictionary
 
 import torch.fx
 
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.nodes.joint import JointGraph, Marks, marks_of
+from profiler_ext.capture.lineage.stage import JointGraph, Marks, marks_of
 from profiler_ext.capture.nodes.regions import Half, Region, marks_of_half
-from profiler_ext.capture.nodes.replacements import Replaced
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.records import Provenance
 from profiler_ext.torch_compat import fx, inductor, process, regions
 

@@ -11,12 +11,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
-from profiler_ext.records import FxNode, Provenance
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+from profiler_ext.records import FxNode, Lineage, Provenance
 
 Value = TypeVar("Value")
 Key = TypeVar("Key")
-Labels = tuple[tuple[str, str], ...]
 
 
 def bound(provenance: Provenance, dynamo: DynamoGraph | None) -> Provenance:
@@ -33,8 +32,12 @@ def bound(provenance: Provenance, dynamo: DynamoGraph | None) -> Provenance:
     return dataclasses.replace(
         provenance,
         dynamo_digest=dynamo.digest,
-        dynamo_stacks=_positions([p.stack for p in dynamo.places], [n.stack for n in nodes]),
-        dynamo_modules=_positions([p.modules for p in dynamo.places], [n.modules for n in nodes]),
+        dynamo_stacks=_positions(
+            [p.stack for p in dynamo.places], [n.lineage.stack for n in nodes]
+        ),
+        dynamo_modules=_positions(
+            [p.modules for p in dynamo.places], [n.lineage.modules for n in nodes]
+        ),
         dynamo_annotations=tuple(place.annotation for place in dynamo.places),
     )
 
@@ -76,14 +79,17 @@ def relabelled(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...
     if len(before) != len(here) or list(before) == here:
         return provenance.nodes
     changes = agreed(zip(before, here, strict=True))
-    lines = [None if at is None else provenance.nodes[at].stack for at in provenance.dynamo_stacks]
+    lineages = [node.lineage for node in provenance.nodes]
+    lines = [None if at is None else lineages[at].stack for at in provenance.dynamo_stacks]
     on_line = agreed(zip(zip(lines, before, strict=False), here, strict=False))
 
-    def labels(node: FxNode) -> Labels:
-        led = on_line.get((node.stack, node.annotation))
-        return changes.get(node.annotation, node.annotation) if led is None else led
+    def relabel(old: Lineage) -> Lineage:
+        led = on_line.get((old.stack, old.annotation))
+        labels = changes.get(old.annotation, old.annotation) if led is None else led
+        return dataclasses.replace(old, annotation=labels)
 
-    return tuple(dataclasses.replace(node, annotation=labels(node)) for node in provenance.nodes)
+    nodes = zip(provenance.nodes, lineages, strict=True)
+    return tuple(dataclasses.replace(node, lineage=relabel(old)) for node, old in nodes)
 
 
 def agreed(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, Value]:

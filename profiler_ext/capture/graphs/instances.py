@@ -12,16 +12,17 @@ process's stacks are known, a recorded stack counts only if it is one of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, TypeVar
 
 from profiler_ext.capture.graphs.correspondence import agreed, corresponding, relabelled
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.nodes.origins import Sourced
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Sourced
 from profiler_ext.paths import expand, stands
-from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame, Provenance
+from profiler_ext.records import Frame, FxNode, Lineage, LineEvidence, ModuleFrame, Provenance
 
 _Stack = tuple[Frame, ...]
 _Modules = tuple[ModuleFrame, ...]
+_Value = TypeVar("_Value")
 
 
 class _Here:
@@ -44,13 +45,14 @@ class _Here:
         self._modules = agreed(pairs)
         self._are_other_modules = any(recorded != here for recorded, here in pairs)
 
-    def modules_of(self, node: FxNode) -> _Modules:
+    def modules_of(self, recorded: Lineage) -> _Modules:
         """Return a recorded node's modules in this process.
 
         Modules that nothing leads are those of this process where all others are, too. An equal
         graph of other layers, as each of DDP's buckets is, has others.
         """
-        return self._modules.get(node.modules, () if self._are_other_modules else node.modules)
+        unknown = () if self._are_other_modules else recorded.modules
+        return self._modules.get(recorded.modules, unknown)
 
 
 def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
@@ -77,15 +79,15 @@ def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tupl
     The cache key covers the region's code, with the names that its nodes have in that graph.
     """
     by_name = {node.name: node for node in fresh}
-    found = [(node, by_name.get(node.copied_from or "")) for node in recorded]
+    found = [(node, by_name.get(node.lineage.copied_from or "")) for node in recorded]
     return _joined([(node, _in_region(node, other)) for node, other in found], fresh)
 
 
 def _in_region(node: FxNode, found: FxNode | None) -> FxNode | None:
     """A pass's node stands for one of the joint graph, but is none of its nodes."""
-    if found is None or node.joint_name is not None:
+    if found is None or node.lineage.joint_name is not None:
         return found
-    return dataclasses.replace(found, joint_name=None)
+    return with_lineage(found, joint_name=None)
 
 
 def _joined(
@@ -95,9 +97,9 @@ def _joined(
     joined = [(node, other) for node, other in found if other is not None]
     same = ((node, other) for node, other in joined if not node.replaced)
     here = _Here(
-        ((node.stack, other.stack) for node, other in joined if node.stack),
-        ((node.modules, other.modules) for node, other in same if node.modules),
-        {node.stack for node in fresh},
+        _pairs(joined, lambda lineage: lineage.stack),
+        _pairs(same, lambda lineage: lineage.modules),
+        {node.lineage.stack for node in fresh},
     )
     return tuple(
         _led(node, here, LineEvidence.FRESH_GRAPH) if other is None else refreshed(node, other)
@@ -105,21 +107,18 @@ def _joined(
     )
 
 
+def _pairs(
+    joined: Iterable[tuple[FxNode, FxNode]], of: Callable[[Lineage], _Value]
+) -> Iterator[tuple[_Value, _Value]]:
+    """Return what recorded nodes say beside what their fresh nodes do."""
+    pairs = ((of(node.lineage), of(other.lineage)) for node, other in joined)
+    return (pair for pair in pairs if pair[0])
+
+
 def refreshed(node: FxNode, found: FxNode) -> Sourced:
     """Return a recorded node with the metadata of its node in the fresh graph."""
-    op = node.original_aten if node.entry_name is None else found.original_aten
-    kept = dataclasses.replace(
-        found,
-        name=node.name,
-        target=node.target,
-        original_aten=op,
-        inputs=node.inputs,
-        entry_name=node.entry_name,
-        replaced=node.replaced,
-        outputs=node.outputs,
-        is_random=node.is_random,
-        copied_from=found.copied_from or node.copied_from,
-    )
+    lineage = node.lineage.refreshed(found.lineage, is_made=node.entry_name is None)
+    kept = dataclasses.replace(node, lineage=lineage)
     return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
 
 
@@ -128,7 +127,7 @@ def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, .
     if dynamo.origins:
         return from_record(provenance.nodes)
     nodes, places = provenance.nodes, dynamo.places
-    stacks, modules = [n.stack for n in nodes], [n.modules for n in nodes]
+    stacks, modules = [n.lineage.stack for n in nodes], [n.lineage.modules for n in nodes]
     here = _Here(
         corresponding(stacks, provenance.dynamo_stacks, [place.stack for place in places]),
         corresponding(modules, provenance.dynamo_modules, [place.modules for place in places]),
@@ -152,44 +151,51 @@ def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     names = (*((node.entry_name,) if node.entry_name else ()), *reversed(node.replaced))
     found = [fresh[name] for name in names if name in fresh]
     # A product merged with a sum of gradients stands for the product, as when it was compiled.
-    work = (other for other in found if not other.is_gradient_acc)
+    work = (other for other in found if not other.lineage.is_gradient_acc)
     return next(work, found[0] if found else None)
 
 
 def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> Sourced:
-    source = dynamo.sources.get(node.source_fns) if node.source_fns else None
+    own = node.lineage
+    source = dynamo.sources.get(own.source_fns) if own.source_fns else None
     if source is None:
         return _led(node, here, LineEvidence.FRESH_DYNAMO)
     # A nested region is traced on one module; the record knows which one each call was on.
-    modules = node.modules if "/" in node.name else source.modules
-    fresh = dataclasses.replace(node, stack=source.stack, modules=modules)
+    modules = own.modules if "/" in node.name else source.modules
+    fresh = with_lineage(node, stack=source.stack, modules=modules)
     return fresh, LineEvidence.FRESH_DYNAMO
 
 
 def _led(node: FxNode, here: _Here, evidence: LineEvidence) -> Sourced:
     """Lead a recorded stack to this process's; one that is not among its stacks is stale."""
-    moved = dataclasses.replace(node, modules=here.modules_of(node))
-    if stack := here.stacks.get(node.stack):
-        return dataclasses.replace(moved, stack=stack), evidence
+    moved = with_lineage(node, modules=here.modules_of(node.lineage))
+    if stack := here.stacks.get(node.lineage.stack):
+        return with_lineage(moved, stack=stack), evidence
     return (
         _recorded(moved)
-        if node.stack in here.known
+        if node.lineage.stack in here.known
         else (moved, _or_absent(node, LineEvidence.STALE))
     )
 
 
 def _recorded(node: FxNode) -> Sourced:
-    if not node.stack:
+    stack = node.lineage.stack
+    if not stack:
         return node, LineEvidence.ABSENT
-    is_there = all(stands(frame.file, frame.line, frame.code) for frame in node.stack)
+    is_there = all(stands(frame.file, frame.line, frame.code) for frame in stack)
     return node, LineEvidence.RECORDED if is_there else LineEvidence.STALE
 
 
 def expanded(node: FxNode) -> FxNode:
     """Return a node with this process's folders in its stack."""
-    stack = tuple(dataclasses.replace(f, file=expand(f.file)) for f in node.stack)
-    return dataclasses.replace(node, stack=stack)
+    stack = tuple(dataclasses.replace(f, file=expand(f.file)) for f in node.lineage.stack)
+    return with_lineage(node, stack=stack)
+
+
+def with_lineage(node: FxNode, **changes: Any) -> FxNode:
+    """Return a node of which something is known otherwise."""
+    return dataclasses.replace(node, lineage=dataclasses.replace(node.lineage, **changes))
 
 
 def _or_absent(node: FxNode, evidence: LineEvidence) -> LineEvidence:
-    return evidence if node.stack else LineEvidence.ABSENT
+    return evidence if node.lineage.stack else LineEvidence.ABSENT

@@ -15,13 +15,14 @@ from typing import Any
 from profiler_ext.capture.graphs import instances
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
 from profiler_ext.capture.graphs.correspondence import bound
-from profiler_ext.capture.graphs.sealing import surroundings
+from profiler_ext.capture.graphs.sealing import compilation_of
 from profiler_ext.capture.graphs.uncaptured import told_afresh, told_lines, told_provenance
+from profiler_ext.capture.lineage.compiled_autograd import all_led
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes, printed_frames
 from profiler_ext.capture.nodes.inputs import INPUT, describe_inputs
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
-from profiler_ext.capture.nodes.origins import Sourced, all_led
 from profiler_ext.capture.nodes.regions import Region
+from profiler_ext.capture.traces.dynamo_graphs import Sourced
 from profiler_ext.errors import OutputError, StoreError
 from profiler_ext.guard import Guard
 from profiler_ext.records import Gap, GapReason, Provenance
@@ -121,7 +122,7 @@ class Recall:
             return Recalled(None, gaps=gaps)
         nodes = told_lines(told.nodes, self._compiles.dynamo, is_backward=is_backward)
         if inner is not None:
-            fresh = describe_nodes(inner.gm.graph.nodes, surroundings(self._compiles, inner.gm))
+            fresh = describe_nodes(inner.gm.graph.nodes, compilation_of(self._compiles, inner.gm))
             nodes = told_afresh(told.nodes, nodes, fresh, printed_frames(inner.gm.graph.nodes))
         return Recalled(told, nodes, gaps)
 
@@ -146,17 +147,17 @@ class Recall:
 
     def _refreshed(self, key: str | None, recorded: Provenance, inner: InnerCompile) -> Recalled:
         """An FX hit: this process traced the graph anew, so its metadata is the truth."""
-        around = surroundings(self._compiles, inner.gm)
-        fresh = describe_nodes(inner.gm.graph.nodes, around)
-        fresh += describe_nested(nested_nodes(inner.gm), around)
+        compilation = compilation_of(self._compiles, inner.gm)
+        fresh = describe_nodes(inner.gm.graph.nodes, compilation)
+        fresh += describe_nested(nested_nodes(inner.gm), compilation)
         if any(node.target == INPUT for node in recorded.nodes):
-            fresh += describe_inputs(inputs.all_inputs(inner.gm), around)
+            fresh += describe_inputs(inputs.all_inputs(inner.gm), compilation)
         nodes = instances.from_fresh_graph(recorded.nodes, fresh)
-        joint = around.joint_of(inner.gm.graph)
+        joint = compilation.joint_of(inner.gm.graph)
         here = dataclasses.replace(
             recorded, nodes=tuple(node for node, _ in nodes), joint=joint.id if joint else None
         )
-        here = with_digest(bound(here, around.dynamo))
+        here = with_digest(bound(here, compilation.dynamo))
         gaps = self._keep(key, here, None)
         return Recalled(here, nodes, gaps)
 

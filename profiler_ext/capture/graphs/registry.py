@@ -195,4 +195,4 @@ def _store_in(cache_dir: str) -> Store:
 
 
 def _is_optimizer(node: FxNode) -> bool:
-    return any("/torch/optim/" in frame.file for frame in node.stack)
+    return any("/torch/optim/" in frame.file for frame in node.lineage.stack)

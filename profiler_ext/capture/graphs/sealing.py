@@ -10,10 +10,10 @@ import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.correspondence import bound
+from profiler_ext.capture.lineage.stage import Compilation, JointGraph, marks_of
 from profiler_ext.capture.nodes.buckets import open_buckets
-from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_nodes
+from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.nodes.inputs import describe_inputs
-from profiler_ext.capture.nodes.joint import JointGraph, marks_of
 from profiler_ext.capture.nodes.nested import Nested, describe_nested
 from profiler_ext.capture.sites.call_sites import partial_sum_site
 from profiler_ext.capture.sites.comments import contradicted
@@ -45,33 +45,33 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     wrong = contradicted(sites, calls)
     doubts = (*_contradictions(sites, calls), *_doubted(sites, wrong))
     sites = [placed.without_nodes() if at in wrong else placed for at, placed in enumerate(sites)]
-    around, region = surroundings(compiles, gm), compiles.region
-    inner = describe_nested(_nested_nodes(sites), around)
-    given = describe_inputs(inputs.changing_inputs(artifact, gm), around)
+    compilation, region = compilation_of(compiles, gm), compiles.region
+    inner = describe_nested(_nested_nodes(sites), compilation)
+    given = describe_inputs(inputs.changing_inputs(artifact, gm), compilation)
     sealed = [p.site.sealed(n, p.path, p.prefix, p.within) for n, p in enumerate(sites)]
-    opened, parts = open_buckets(sealed, gm.graph.nodes, around)
+    opened, parts = open_buckets(sealed, gm.graph.nodes, compilation)
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
         is_backward=inductor.graph_is_backward(graph) or bool(region and region.half.is_backward),
         is_inference=inductor.graph_is_inference(graph)
         and not (region and region.is_differentiated),
-        joint=joint.id or None if (joint := around.joint_of(gm.graph)) else None,
+        joint=joint.id or None if (joint := compilation.joint_of(gm.graph)) else None,
         dynamo_digest=None,
-        nodes=(*describe_nodes(gm.graph.nodes, around), *inner, *given, *parts),
+        nodes=(*describe_nodes(gm.graph.nodes, compilation), *inner, *given, *parts),
         entered=_entered(compiles) if inductor.graph_is_backward(graph) else (),
         call_sites=opened,
         gaps=doubts,
     )
-    return with_digest(bound(provenance, around.dynamo))
+    return with_digest(bound(provenance, compilation.dynamo))
 
 
 def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
     return compiles.inner.order if compiles.inner else ()
 
 
-def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:
-    """Return what the records of a graph's nodes need from around it."""
+def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
+    """Return what is known of the compile in force, whose graph this is."""
     inner, region = compiles.inner, compiles.region
     known: dict[torch.fx.Graph, JointGraph | None] = {}
 
@@ -83,7 +83,7 @@ def surroundings(compiles: Compiles, gm: torch.fx.GraphModule) -> Surroundings:
             known[graph] = compiles.joint_of(marks)
         return known[graph]
 
-    return Surroundings(
+    return Compilation(
         joint_of=joint_of,
         dynamo=compiles.dynamo,
         entered=inner.entered if inner else frozenset(),

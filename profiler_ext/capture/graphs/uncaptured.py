@@ -7,21 +7,28 @@ kernels, which bear no comments.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from profiler_ext.capture.graphs.correspondence import agreed
-from profiler_ext.capture.graphs.instances import from_record, refreshed
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph, Source
-from profiler_ext.capture.nodes.gradients import asks
-from profiler_ext.capture.nodes.origins import Sourced
+from profiler_ext.capture.graphs.instances import from_record, refreshed, with_lineage
 from profiler_ext.capture.sites.call_sites import generated_kind, spelled_op
 from profiler_ext.capture.sites.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.capture.told.printed_graphs import PrintedNode, read_graph
 from profiler_ext.capture.told.told_sites import told_nodes
-from profiler_ext.records import CallSite, Frame, FxNode, LineEvidence, Provenance, SiteKind
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Source, Sourced
+from profiler_ext.records import (
+    CallSite,
+    Frame,
+    FxNode,
+    Lineage,
+    LineEvidence,
+    Mechanism,
+    Provenance,
+    SiteKind,
+)
 from profiler_ext.store import with_digest
+from profiler_ext.torch_compat import fx
 
 
 def told_provenance(
@@ -84,11 +91,11 @@ def told_lines(
 
 def _may_sum(node: FxNode) -> bool:
     """Tell whether a node may sum gradients of a value, which has a line but no one module."""
-    return node.target == "aten.add.Tensor" and node.partitioner_tag is None
+    return node.target == "aten.add.Tensor" and node.lineage.partitioner_tag is None
 
 
 def _of_any_module(node: FxNode) -> FxNode:
-    return dataclasses.replace(node, modules=())
+    return with_lineage(node, modules=())
 
 
 def told_afresh(
@@ -110,7 +117,8 @@ def told_afresh(
         frames: what torch would print of each of those.
     """
     by_name = {node.name: node for node in fresh}
-    lines = agreed((n.stack, frames[n.name]) for n in printed if n.stack and n.name in by_name)
+    pairs = ((n.lineage.stack, frames[n.name]) for n in printed if n.name in by_name)
+    lines = agreed(pair for pair in pairs if pair[0])
     return tuple(
         refreshed(node, by_name[node.name]) if _is_one(node, by_name, frames, lines) else known
         for node, known in zip(printed, told, strict=True)
@@ -123,13 +131,13 @@ def _is_one(
     frames: Mapping[str, tuple[Frame, ...]],
     lines: Mapping[tuple[Frame, ...], tuple[Frame, ...]],
 ) -> bool:
-    other = fresh.get(node.name)
-    if other is None or bool(node.stack) != bool(frames[node.name]):
+    other, stack = fresh.get(node.name), node.lineage.stack
+    if other is None or bool(stack) != bool(frames[node.name]):
         return False
-    if not node.stack:
+    if not stack:
         return (node.target, node.inputs) == (other.target, other.inputs)
-    is_one_text = _texts(node.stack) == _texts(frames[node.name])
-    return is_one_text or lines.get(node.stack) == frames[node.name]
+    is_one_text = _texts(stack) == _texts(frames[node.name])
+    return is_one_text or lines.get(stack) == frames[node.name]
 
 
 def _texts(stack: tuple[Frame, ...]) -> list[tuple[str, str | None]]:
@@ -137,11 +145,14 @@ def _texts(stack: tuple[Frame, ...]) -> list[tuple[str, str | None]]:
 
 
 def _node(node: PrintedNode, recomputed: frozenset[str]) -> FxNode:
+    lineage = Lineage(
+        stack=(node.frame,) if node.frame else (),
+        partitioner_tag="is_forward" if node.name in recomputed else None,
+    )
     return FxNode(
         name=node.name,
         target=node.target,
-        stack=(node.frame,) if node.frame else (),
-        partitioner_tag="is_forward" if node.name in recomputed else None,
+        lineage=lineage.by(Mechanism.PRINTED),
         inputs=tuple(dict.fromkeys(node.inputs)),
         entry_name=node.name,
     )
@@ -158,18 +169,20 @@ def _site(number: int, call: WrapperCall, nodes: tuple[str, ...]) -> CallSite:
 
 
 def _told(node: FxNode, dynamo: DynamoGraph | None) -> Sourced:
-    if not node.stack:
+    stack = node.lineage.stack
+    if not stack:
         return node, LineEvidence.ABSENT
     if dynamo is None:
         [(same, evidence)] = from_record((node,))
         return same, LineEvidence.TOLD if evidence is LineEvidence.RECORDED else evidence
-    places = _places_of(node.stack[-1], dynamo)
+    places = _places_of(stack[-1], dynamo)
     if len({place.stack[-1] for place in places}) != 1:
         return node, LineEvidence.STALE
-    if asking := [names for names, at in dynamo.sources.items() if at in places and asks(names)]:
+    there = (names for names, at in dynamo.sources.items() if at in places)
+    if asking := [names for names in there if fx.asks_for_gradient(names)]:
         return _of_gradient(node, asking[0] if len(asking) == len(places) else ())
     modules = {place.modules for place in places}
-    found = dataclasses.replace(
+    found = with_lineage(
         node,
         stack=_common_end([place.stack for place in places]),
         modules=modules.pop() if len(modules) == 1 else (),
@@ -179,7 +192,7 @@ def _told(node: FxNode, dynamo: DynamoGraph | None) -> Sourced:
 
 def _of_gradient(node: FxNode, source_fns: tuple[str, ...]) -> Sourced:
     """What stands where a gradient is asked for may be of any line that it differentiates."""
-    open_node = dataclasses.replace(node, stack=(), source_fns=source_fns)
+    open_node = with_lineage(node, stack=(), source_fns=source_fns, mechanism=None)
     return open_node, LineEvidence.ABSENT
 
 

@@ -11,13 +11,15 @@ import torch.fx
 
 from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.nodes.births import BirthHooks
-from profiler_ext.capture.nodes.bodies import find_bodies
-from profiler_ext.capture.nodes.dynamo_graphs import describe_dynamo_graph
-from profiler_ext.capture.nodes.joint import Marks, describe_joint, marks_of
-from profiler_ext.capture.nodes.mutations import Mutations, mutations
-from profiler_ext.capture.nodes.replacements import Replaced, Watch
-from profiler_ext.capture.nodes.retraced_bodies import carried_graphs, retraced
+from profiler_ext.capture.lineage.bodies import find_bodies
+from profiler_ext.capture.lineage.joint import describe_joint
+from profiler_ext.capture.lineage.mutated import find_mutations
+from profiler_ext.capture.lineage.stage import Lineages, Marks, marks_of
+from profiler_ext.capture.traces.births import BirthHooks
+from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.capture.traces.metadata import Replaced
+from profiler_ext.capture.traces.replacements import Watch
+from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
 from profiler_ext.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, fx, points, process
 from profiler_ext.torch_compat.patches import Hook
@@ -64,7 +66,7 @@ class GraphHooks:
         if process.in_compiled_autograd():
             compiled_autograd.name_origins(gm)
         watch = Watch(gm, self._tensorified.get(gm.graph, {}))
-        mutated, marks = mutations(gm, watch.found_meta), marks_of(gm.graph)
+        mutated, marks = find_mutations(gm, watch.before), marks_of(gm.graph)
         origins = region.origins(gm) if region else None
         with fx.watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
             yield
@@ -76,12 +78,12 @@ class GraphHooks:
     def _noted(self, hook: str, watch: Watch) -> Callable[..., None]:
         return self._guard.callback(hook, watch.note)
 
-    def _keep_joint(self, gm: Any, watch: Watch, mutated: Mutations, marks: Marks) -> None:
+    def _keep_joint(self, gm: Any, watch: Watch, mutated: Lineages, marks: Marks) -> None:
         births, overwritten = self.births.of(gm.graph), watch.overwritten()
         joint = describe_joint(gm, watch.replaced(), mutated, births, overwritten)
-        bodies = find_bodies(gm, joint.links, self.births.of, self.births.traced)
+        bodies = find_bodies(gm, joint.found.links, self.births.of, self.births.traced)
         whole = self._compiles.whole_of(marks)
-        joint = replace(joint, bodies=bodies)
+        joint = replace(joint, found=replace(joint.found, bodies=bodies))
         self._compiles.keep_joint(whole.part(joint) if whole else joint)
 
     def _post_grad_passes(self, call: Observed) -> Observation:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.nodes.births import BirthHooks
-from profiler_ext.capture.nodes.joint import describe_joint
-from profiler_ext.capture.nodes.mutations import mutations
+from profiler_ext.capture.lineage.joint import describe_joint
+from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.nodes.regions import describe_region
+from profiler_ext.capture.traces.births import BirthHooks
 from profiler_ext.guard import Observation, Observed
 from profiler_ext.torch_compat import points, regions
 from profiler_ext.torch_compat.patches import Hook
@@ -39,7 +39,7 @@ class RegionHooks:
         """Keep a joint graph that Inductor will not see, but for its regions."""
         if self._compiles.region is not None or not regions.has_marks(gm):
             return
-        joint = describe_joint(gm, {}, mutations(gm), self._births.of(gm.graph))
+        joint = describe_joint(gm, {}, find_mutations(gm), self._births.of(gm.graph))
         is_inference = not regions.has_tangents(gm.graph)
         self._compiles.keep_joint(replace(joint, is_inference=is_inference))
 

@@ -1,1 +1,1 @@
-"""Owns FX nodes as records: lines, modules, links to the forward, and what passes lost."""
+"""Owns FX nodes as records: what each is in its graph, beside its lineage."""

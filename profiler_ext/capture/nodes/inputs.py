@@ -6,65 +6,61 @@ from outside the line of the output that it is the gradient of.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 import torch.fx
 
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.nodes.fx_nodes import Surroundings, tensor_spec
-from profiler_ext.capture.nodes.module_paths import module_frames
-from profiler_ext.capture.nodes.stacks import parse_stack
-from profiler_ext.records import ForwardEvidence, FxNode
+from profiler_ext.capture.lineage.own import user_modules
+from profiler_ext.capture.lineage.stage import Compilation
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.traces.metadata import tensor_specs
+from profiler_ext.records import ForwardEvidence, FxNode, Lineage, Mechanism
 from profiler_ext.torch_compat import fx, inputs
-from profiler_ext.torch_compat.names import fx_names
 
 INPUT = "placeholder"
 """The target of an input's record."""
 
 
-def describe_inputs(given: Iterable[torch.fx.Node], around: Surroundings) -> tuple[FxNode, ...]:
+def describe_inputs(given: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
     """Return the records of inputs, those that are tensors.
 
     Args:
         given: inputs of the graph that Inductor compiled.
-        around: what the records need.
+        compilation: what is known of its compile.
     """
-    return tuple(_describe(node, around) for node in given if fx.tensors(node.meta))
+    return tuple(_describe(node, compilation) for node in given if fx.tensors(node.meta))
 
 
-def _describe(node: torch.fx.Node, around: Surroundings) -> FxNode:
-    outputs = tuple(tensor_spec(value) for value in fx.tensors(node.meta))
-    own = FxNode(name=node.name, target=INPUT, entry_name=node.name, outputs=outputs)
+def _describe(node: torch.fx.Node, compilation: Compilation) -> FxNode:
+    outputs, output = tensor_specs(node.meta), inputs.output_of_gradient(node)
+    lineage = Lineage()
     if (argument := inputs.argument_of(node)) is not None:
-        return _argument(own, argument, around.dynamo)
-    output = inputs.output_of_gradient(node)
-    return own if output is None else _gradient(own, output, node, around)
+        lineage = _argument(argument, compilation.dynamo)
+    elif output is not None:
+        lineage = _gradient(output, node, compilation)
+    return FxNode(node.name, INPUT, lineage, entry_name=node.name, outputs=outputs)
 
 
-def _argument(own: FxNode, number: int, dynamo: DynamoGraph | None) -> FxNode:
+def _argument(number: int, dynamo: DynamoGraph | None) -> Lineage:
     names = dynamo.arguments[number : number + 1] if dynamo else ()
     source = dynamo.sources.get(names[0]) if dynamo and names else None
     if source is None:
-        return own
-    return dataclasses.replace(own, source_fns=names[0], stack=source.stack, modules=source.modules)
+        return Lineage()
+    found = Lineage(source_fns=names[0], stack=source.stack, modules=source.modules)
+    return found.by(Mechanism.ARGUMENT)
 
 
-def _gradient(own: FxNode, output: int, node: torch.fx.Node, around: Surroundings) -> FxNode:
-    """Return the record of a gradient: it belongs where the output's value was made."""
-    joint = around.joint_of(node.graph)
-    made = joint.outputs.get(output) if joint else None
+def _gradient(output: int, node: torch.fx.Node, compilation: Compilation) -> Lineage:
+    """Return where a gradient belongs: where the output's value was made."""
+    joint = compilation.joint_of(node.graph)
+    made = joint.found.outputs.get(output) if joint else None
     if made is None:
-        return own
-    name, meta = made
-    dynamo = around.dynamo
-    return dataclasses.replace(
-        own,
-        stack=parse_stack(fx.text(meta, fx_names.STACK_TRACE)),
-        modules=module_frames(
-            fx.module_stack(meta), dynamo.roots if dynamo else (), dynamo.own if dynamo else None
-        ),
-        source_fns=fx.source_fns(meta),
-        forward_node=name,
+        return Lineage()
+    found = Lineage(
+        stack=made.lineage.stack,
+        modules=user_modules(made.lineage.modules, compilation.dynamo),
+        source_fns=made.lineage.source_fns,
+        forward_node=made.name,
         forward_evidence=ForwardEvidence.GRADIENT_OF_OUTPUT,
     )
+    return found.by(Mechanism.GRADIENT_OF_OUTPUT)

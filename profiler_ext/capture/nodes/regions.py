@@ -1,9 +1,4 @@
-"""Owns regions of a graph that are compiled by themselves, while the rest of it runs eagerly.
-
-A region's graph is traced anew: its nodes have other names, the numbers of no joint graph, and
-no forward source. Each leads back to the node that ran while it was traced, and so to the joint
-graph that the region was cut from.
-"""
+"""Owns regions of a graph that are compiled by themselves, while the rest of it runs eagerly."""
 
 from __future__ import annotations
 
@@ -12,11 +7,21 @@ from dataclasses import dataclass, field
 
 import torch.fx
 
-from profiler_ext.capture.nodes.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.nodes.fx_nodes import Surroundings, describe_nodes
-from profiler_ext.capture.nodes.joint import JointGraph, Marks, marks_of
-from profiler_ext.capture.nodes.links import Link
-from profiler_ext.capture.nodes.replacements import Replaced
+from profiler_ext.capture.lineage.links import link_of
+from profiler_ext.capture.lineage.order import TRACED, find_lineages
+from profiler_ext.capture.lineage.stage import (
+    Compilation,
+    Found,
+    JointGraph,
+    Lineages,
+    Link,
+    Marks,
+    TracedFrom,
+    marks_of,
+)
+from profiler_ext.capture.nodes.fx_nodes import describe_nodes
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.records import FxNode
 from profiler_ext.torch_compat import fx, regions
 from profiler_ext.torch_compat.names import fx_names
@@ -44,7 +49,7 @@ class Region:
     Attributes:
         half: the graph that it is a part of.
         nodes: the records of its nodes, as they are in that graph.
-        metas: the nodes' metadata, with what a pass lost found again.
+        lineages: where they come from; modules are spelled as Dynamo does.
         links: backward node to forward node.
         stacks: the nodes' stacks, as they are traced anew.
         graph: its own graph; of one that was not traced yet, or of a body, nothing is known.
@@ -52,7 +57,7 @@ class Region:
 
     half: Half
     nodes: tuple[FxNode, ...]
-    metas: Mapping[str, fx.Meta]
+    lineages: Lineages
     links: Mapping[str, Link]
     stacks: Mapping[str, str | None]
     graph: JointGraph = field(init=False)
@@ -61,15 +66,7 @@ class Region:
 
     def __post_init__(self) -> None:
         """Begin with nothing known of its own graph."""
-        whole = self.half.joint
-        self.body = self.graph = JointGraph(
-            id=whole.id if whole else "",
-            names=frozenset(),
-            links={},
-            forward={},
-            traced_from={},
-            whole=whole.names if whole else frozenset(),
-        )
+        self.body = self.graph = self._described(frozenset(), Found(), {})
 
     @property
     def is_differentiated(self) -> bool:
@@ -88,7 +85,9 @@ class Region:
 
     def _is_same(self, node: torch.fx.Node, name: str) -> bool:
         """The second rule: what was traced keeps the stack of what ran."""
-        return name in self.metas and self.stacks[name] == fx.text(node.meta, fx_names.STACK_TRACE)
+        return name in self.lineages and self.stacks[name] == fx.text(
+            node.meta, fx_names.STACK_TRACE
+        )
 
     def keep(
         self, gm: torch.fx.GraphModule, origins: Mapping[str, str], replaced: Replaced
@@ -100,17 +99,17 @@ class Region:
             origins: what its nodes were traced from, looked up before the passes.
             replaced: what the nodes that the passes made replaced.
         """
+        names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
+        links = {n: self.links[name] for n, name in origins.items() if name in self.links}
+        self.graph = self._described(names, Found(links=links, replaced=replaced), origins)
+
+    def _described(
+        self, names: frozenset[str], found: Found, origins: Mapping[str, str]
+    ) -> JointGraph:
         joint = self.half.joint
-        self.graph = JointGraph(
-            id=joint.id if joint else "",
-            names=frozenset(n.name for n in gm.graph.nodes if n.op == "call_function"),
-            links={n: self.links[name] for n, name in origins.items() if name in self.links},
-            forward={},
-            replaced=replaced,
-            sources={n: fx.origin(self.metas[name]) for n, name in origins.items()},
-            traced_from=origins,
-            whole=joint.names if joint else frozenset(),
-        )
+        lineages = {node: self.lineages[name] for node, name in origins.items()}
+        region = TracedFrom(origins, lineages, joint.names if joint else frozenset())
+        return JointGraph(joint.id if joint else "", names, found=found, region=region)
 
 
 def marks_of_half(gm: torch.fx.GraphModule) -> Marks:
@@ -126,13 +125,13 @@ def describe_region(half: Half, gm: torch.fx.GraphModule, dynamo: DynamoGraph | 
         gm: its nodes, as they are in that graph.
         dynamo: the Dynamo graph of the same compile, if it is known.
     """
-    around = Surroundings(joint_of=lambda _: half.joint, dynamo=dynamo)
+    compilation = Compilation(joint_of=lambda _: half.joint, dynamo=dynamo)
     calls = [node for node in gm.graph.nodes if node.op == "call_function"]
-    links = {node.name: around.link(node, ()) for node in calls}
+    links = {node.name: link_of(node, compilation) for node in calls}
     return Region(
         half=half,
-        nodes=describe_nodes(calls, around),
-        metas={node.name: around.found_meta(node) for node in calls},
+        nodes=describe_nodes(calls, compilation),
+        lineages=find_lineages(calls, compilation, TRACED),
         links={name: link for name, link in links.items() if link is not None},
         stacks={node.name: fx.text(node.meta, fx_names.STACK_TRACE) for node in calls},
     )

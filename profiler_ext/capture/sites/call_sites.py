@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.fx
 
-from profiler_ext.capture.nodes.bodies import inner_prefix
+from profiler_ext.capture.lineage.bodies import inner_prefix
 from profiler_ext.capture.sites import cost
 from profiler_ext.capture.sites.edges import made_of
 from profiler_ext.capture.sites.exact_nodes import exact_nodes

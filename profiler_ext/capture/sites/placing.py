@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.fx
 
-from profiler_ext.capture.nodes.bodies import inner_prefix
+from profiler_ext.capture.lineage.bodies import inner_prefix
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
 from profiler_ext.records import NestedIn
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from profiler_ext.capture.nodes.views import is_view_op
 from profiler_ext.capture.sites.wrapper_calls import WrapperCall
 from profiler_ext.capture.told.commented_nodes import computed, resolved
 from profiler_ext.capture.told.copies import Copy, copies_of
@@ -23,6 +22,7 @@ from profiler_ext.capture.told.kernel_comments import (
 )
 from profiler_ext.capture.told.mutated_inputs import made_since, mutating
 from profiler_ext.capture.told.printed_graphs import PrintedGraph, made_of_tangents
+from profiler_ext.capture.traces.views import is_view_op
 
 OUTPUTS = ("out_", "in_out_")
 _CALLED_AS = {

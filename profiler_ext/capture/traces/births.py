@@ -8,6 +8,7 @@ forward op was made: the exact link, where torch's own metadata has none.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,9 @@ from weakref import WeakKeyDictionary
 
 import torch.fx
 
+from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.guard import Guard, Observation, Observed
+from profiler_ext.records import Lineage
 from profiler_ext.torch_compat import fx, points
 from profiler_ext.torch_compat.autograd import (
     Edge,
@@ -31,7 +34,7 @@ from profiler_ext.torch_compat.autograd import (
 from profiler_ext.torch_compat.patches import Hook, installed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Birth:
     """How a node of a traced graph was made.
 
@@ -42,6 +45,7 @@ class Birth:
         running: the autograd node that ran, if one did.
         feeds_twice: that node hands two gradients to one other node, which are summed.
         edges: where autograd's nodes hand their gradients, as far as that one leads.
+        overwritten: where it came from, before a pass overwrote it.
         thread: where it was made; each thread has numbers of its own.
         since: the last number given before the node that was made before it.
         until: the last number given before it was made.
@@ -56,16 +60,23 @@ class Birth:
     since: int
     until: int
     edges: Edges = field(default_factory=dict)
+    overwritten: Lineage | None = None
+
+    @functools.cached_property
+    def lineage(self) -> Lineage:
+        """Where it comes from by its own metadata, once that is complete."""
+        own = lineage_of(self.meta)
+        return own if self.overwritten is None else own.traced_from(self.overwritten)
 
 
 Births = Mapping[str, Birth]
 _KEPT_TRACES = 256
 
 
-def as_made(births: Births, was: Mapping[str, fx.Meta]) -> Births:
+def as_made(births: Births, overwritten: Mapping[str, Lineage]) -> Births:
     """Return the births with what nodes said of their origin before a pass overwrote it."""
     return {
-        name: dataclasses.replace(birth, meta={**birth.meta, **was[name]}) if name in was else birth
+        name: dataclasses.replace(birth, overwritten=overwritten.get(name))
         for name, birth in births.items()
     }
 

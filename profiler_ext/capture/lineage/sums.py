@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from profiler_ext.capture.nodes.births import Birth, Births
+from profiler_ext.capture.traces.births import Birth, Births
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import Edge
 

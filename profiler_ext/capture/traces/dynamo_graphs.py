@@ -14,12 +14,17 @@ from typing import Any
 
 import torch.fx
 
-from profiler_ext.capture.nodes.module_paths import module_frames, root_modules
-from profiler_ext.capture.nodes.origins import Origins
-from profiler_ext.capture.nodes.stacks import parse_stack
-from profiler_ext.records import Frame, ModuleFrame
+from profiler_ext.capture.traces.module_paths import module_frames, root_modules
+from profiler_ext.capture.traces.stacks import parse_stack
+from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
 from profiler_ext.torch_compat import fx, inputs, process
 from profiler_ext.torch_compat.names import fx_names
+
+Sourced = tuple[FxNode, LineEvidence]
+"""A node, and the truth that its line comes from."""
+
+Origins = Mapping[str, Sourced]
+"""The nodes of compiled autograd's graph, each with the backward node that it copies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,24 +11,19 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
 
-from profiler_ext.capture.nodes.births import Birth, Births
-from profiler_ext.capture.nodes.links import HAND_ON, Link
-from profiler_ext.capture.nodes.sums import summed_values
-from profiler_ext.records import ForwardEvidence
+from profiler_ext.capture.lineage.links import HAND_ON
+from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
+from profiler_ext.capture.lineage.sums import summed_values
+from profiler_ext.capture.traces.births import Birth, Births
+from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import Running
 from profiler_ext.torch_compat.names import fx_names
 
-_STACKS = (
-    (fx_names.NN_MODULE_STACK, fx_names.FWD_NN_MODULE_STACK),
-    (fx_names.SOURCE_FN_STACK, fx_names.FWD_SOURCE_FN_STACK),
-)
-_ASKS = re.compile(r"(_autograd_grad|grad)(_\d+)?")
 _BUILTIN = re.compile(r"(?P<op>\w+)Backward\d+")
 _COPY_SLICES = "torch::autograd::CopySlices"
 _LEAST_PREFIX = 4
@@ -40,12 +35,12 @@ class Gradients:
 
     Attributes:
         links: to the node whose op each of them differentiates.
-        sources: what torch would say of them, had it known the link.
+        places: the node whose place is theirs; ``None`` where torch gave them the right one.
         made: the node of each one that autograd made, as far as it is known.
     """
 
     links: Mapping[str, Link] = field(default_factory=dict)
-    sources: Mapping[str, fx.Meta] = field(default_factory=dict)
+    places: Mapping[str, Lineage | None] = field(default_factory=dict)
     made: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -63,11 +58,35 @@ def find_gradients(births: Births) -> Gradients:
     outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
     links |= outer
     sums = frozenset(_sums(births))
-    sources = _sources(births, links, sums)
+    places = _places(births, links, sums)
     links = {n: link for n, link in links.items() if n not in sums}
     values = dict(summed_values(births, sums, _Made(births).by))
     of_sums = {n: Link(value, ForwardEvidence.GRADIENT_SUM) for n, value in values.items()}
-    return Gradients(links | of_sums, {**sources, **_sources(births, of_sums, sums)}, forward)
+    return Gradients(links | of_sums, {**places, **_places(births, of_sums, sums)}, forward)
+
+
+def gradient_of(stage: Stage) -> Lineages:
+    """Say of a gradient's node that it stands where the op does that it differentiates."""
+    known = stage.joint.found.gradients if stage.joint else {}
+    return _standing(stage, {n: at for n, at in known.items() if not (at and at.is_gradient_acc)})
+
+
+def sum_of_gradients(stage: Stage) -> Lineages:
+    """Say of a sum of gradients that it stands where the value is made whose gradients it sums."""
+    known = stage.joint.found.gradients if stage.joint else {}
+    return _standing(stage, {n: at for n, at in known.items() if at and at.is_gradient_acc})
+
+
+def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
+    found: dict[str, Lineage] = {}
+    for node in stage.nodes if places else ():
+        place = places.get(stage.compilation.traced_name(node) or "")
+        if place is not None:
+            own = stage.lineages[node.name].standing_at(place)
+            summed = replace(own, is_gradient_acc=own.is_gradient_acc or place.is_gradient_acc)
+            rule = Mechanism.GRADIENT_SUM if place.is_gradient_acc else Mechanism.GRADIENT
+            found[node.name] = summed.by(rule) if place.stack else summed
+    return found
 
 
 def made_by(births: Births) -> dict[str, str]:
@@ -79,20 +98,12 @@ def made_by(births: Births) -> dict[str, str]:
 
 def _is_traced(birth: Birth) -> bool:
     """The joint graph's own backward is tagged, and has torch's links."""
-    return (
-        birth.running is not None
-        and fx_names.PARTITIONER_TAG.of(birth.meta) != fx_names.TAG_BACKWARD.text
-    )
+    return birth.running is not None and birth.lineage.partitioner_tag != fx_names.TAG_BACKWARD.text
 
 
-def asks(source_fns: Sequence[str]) -> bool:
-    """Tell whether source functions, outermost first, end with the call for a gradient."""
-    return bool(_ASKS.fullmatch("".join(source_fns[-1:])))
-
-
-def _asks(meta: fx.Meta) -> bool:
+def _asks(birth: Birth) -> bool:
     """Tell whether torch gives a node the line that asks for the gradient."""
-    return asks(fx.source_fns(meta))
+    return fx.asks_for_gradient(birth.lineage.source_fns)
 
 
 class _Made:
@@ -137,19 +148,19 @@ class _Made:
 
     def _of_function(self, run: _Run, running: Running, birth: Birth) -> list[str]:
         """The forward of an ``autograd.Function``, in whose call its backward stands too."""
-        call = fx.source_fns(birth.meta)[:1]
-        if _BUILTIN.fullmatch(running.name) or not call or _asks(birth.meta):
+        call = birth.lineage.source_fns[:1]
+        if _BUILTIN.fullmatch(running.name) or not call or _asks(birth):
             return []
-        is_called = fx.source_fns(self._births[run.names[0]].meta)[:1] == call
+        is_called = self._source(run.names[0])[:1] == call
         return [n for n in run.names if is_called and self._source(n)[:1] == call]
 
     def _op(self, name: str) -> str:
         birth = self._births[name]
-        op = fx.original_aten(birth.meta) or birth.target
+        op = birth.lineage.original_aten or birth.target
         return _plain(op.split(".")[1] if "." in op else op)
 
     def _source(self, name: str) -> tuple[str, ...]:
-        return fx.source_fns(self._births[name].meta)
+        return self._births[name].lineage.source_fns
 
     def _is_one_call(self, one: str, other: str) -> bool:
         return (self._op(one), self._source(one)) == (self._op(other), self._source(other))
@@ -197,7 +208,7 @@ def _seeds(births: Births, links: Mapping[str, Link]) -> dict[str, Link]:
     return {
         name: Link(forward, ForwardEvidence.SEED_OF_GRADIENT)
         for name, birth in births.items()
-        if birth.running is None and _asks(birth.meta) and len(users[name]) == 1
+        if birth.running is None and _asks(birth) and len(users[name]) == 1
         for forward in users[name]
         if forward is not None
     }
@@ -205,7 +216,7 @@ def _seeds(births: Births, links: Mapping[str, Link]) -> dict[str, Link]:
 
 def _sums(births: Births) -> Iterator[str]:
     """Find the sums of gradients of one value: autograd makes them when a node has run."""
-    yield from (name for name, birth in births.items() if fx_names.IS_GRADIENT_ACC.of(birth.meta))
+    yield from (name for name, birth in births.items() if birth.lineage.is_gradient_acc)
     for running, group in groupby(births, key=lambda name: births[name].running):
         if running is None:
             continue
@@ -219,9 +230,9 @@ def _sums(births: Births) -> Iterator[str]:
 def _is_sum(births: Births, name: str, here: frozenset[str]) -> bool:
     """Tell whether an addition's inputs are gradients, of which one at least was there before."""
     birth = births[name]
-    if birth.target != "aten.add.Tensor" or not birth.inputs or not _asks(birth.meta):
+    if birth.target != "aten.add.Tensor" or not birth.inputs or not _asks(birth):
         return False
-    if fx.original_aten(birth.meta) != "aten.add.Tensor":
+    if birth.lineage.original_aten != "aten.add.Tensor":
         return False
     if not all(v in births and _is_gradient(births[v]) for v in birth.inputs):
         return False
@@ -229,24 +240,17 @@ def _is_sum(births: Births, name: str, here: frozenset[str]) -> bool:
 
 
 def _is_gradient(birth: Birth) -> bool:
-    return birth.running is not None or _asks(birth.meta)
+    return birth.running is not None or _asks(birth)
 
 
-def _sources(births: Births, links: Mapping[str, Link], sums: frozenset[str]) -> dict[str, fx.Meta]:
-    """Return what the forward op says of its source, for nodes that have no better."""
-    found: dict[str, fx.Meta] = {}
+def _places(
+    births: Births, links: Mapping[str, Link], sums: frozenset[str]
+) -> dict[str, Lineage | None]:
+    """Return the forward op's lineage, for nodes that have no better place."""
+    found: dict[str, Lineage | None] = {}
     for name, link in links.items():
-        meta = births[name].meta
-        forward = {**births[link.forward_node].meta, **found.get(link.forward_node, {})}
-        source = forward_source(forward) if _asks(meta) or name in sums else {}
-        found[name] = {**source, fx_names.IS_GRADIENT_ACC.text: True} if name in sums else source
+        forward, led = births[link.forward_node].lineage, found.get(link.forward_node)
+        place = forward if led is None else forward.standing_at(led)
+        is_lost = _asks(births[name]) or name in sums
+        found[name] = replace(place, is_gradient_acc=name in sums) if is_lost else None
     return found
-
-
-def forward_source(forward: fx.Meta) -> fx.Meta:
-    """Return a forward node's source under the names that torch has for its backward nodes."""
-    kept = (fx_names.STACK_TRACE.text, fx_names.CUSTOM.text)
-    own: dict[str, Any] = {key: forward[key] for key in kept if key in forward}
-    for key, of_forward in _STACKS:
-        own[of_forward.text] = key.of(forward) or of_forward.of(forward)
-    return {**own, **{key.text: None for key, _ in _STACKS}}

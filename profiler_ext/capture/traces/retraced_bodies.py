@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import torch.fx
 
-from profiler_ext.capture.nodes.replacements import Replaced
+from profiler_ext.capture.traces.metadata import Replaced, Said, said_with_outputs
 from profiler_ext.torch_compat import fx
 
-Row = tuple[str, fx.Meta]
 Carried = Mapping[str, tuple[torch.fx.Graph, ...]]
 
 
@@ -39,14 +38,14 @@ def retraced(
     """
     found: dict[torch.fx.Graph, Replaced] = {}
     for call in gm.graph.nodes:
-        rows = [row for row in replaced.get(call.name, ()) if row[0] in before]
+        rows = [row for row in replaced.get(call.name, ()) if row.name in before]
         if call.op == "call_function" and len(rows) == 1:
-            found.update(_inside(call, before[rows[0][0]], rows[0]))
+            found.update(_inside(call, before[rows[0].name], rows[0]))
     return found
 
 
 def _inside(
-    call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: Row
+    call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: Said
 ) -> dict[torch.fx.Graph, Replaced]:
     """Return the same of all graphs in a call, which did stand in a call of other graphs."""
     graphs = _graphs(call)
@@ -57,7 +56,7 @@ def _inside(
         own = _only_copy(
             [_calls(body) for body in (before[at : at + 1] if is_alike else before)], nodes
         )
-        rows = {n: (own[n].name, dict(own[n].meta)) if n in own else row for n in nodes}
+        rows = {n: said_with_outputs(own[n].name, own[n].meta) if n in own else row for n in nodes}
         found[graph] = {node.name: (rows[node],) for node in nodes}
         for node in nodes:
             found.update(_inside(node, _graphs(own[node]) if node in own else (), rows[node]))

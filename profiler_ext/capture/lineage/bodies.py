@@ -9,29 +9,51 @@ the lines; bodies that are not the same op by op are left as torch has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import takewhile
 
 import torch.fx
 
-from profiler_ext.capture.nodes.births import Births
-from profiler_ext.capture.nodes.gradients import forward_source, made_by
-from profiler_ext.capture.nodes.links import HAND_ON, Link
-from profiler_ext.records import ForwardEvidence
+from profiler_ext.capture.lineage.gradients import made_by
+from profiler_ext.capture.lineage.links import HAND_ON
+from profiler_ext.capture.lineage.own import user_modules
+from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
+from profiler_ext.capture.traces.births import Births
+from profiler_ext.capture.traces.metadata import lineage_of, main_of
+from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
 from profiler_ext.torch_compat import fx
 
-
-@dataclass(frozen=True, slots=True)
-class Led:
-    """Where a node of a backward body comes from, and the forward node it differentiates."""
-
-    meta: fx.Meta
-    link: Link | None
-
-
-Bodies = Mapping[str, Led]
 Graph = tuple[str, torch.fx.GraphModule]
 """A nested graph, and the attribute of its caller that names it."""
+
+
+def body_of_call(stage: Stage) -> Lineages:
+    """Say of a backward body's node that it stands where the forward body's does."""
+    known = _bodies_of(stage)
+    found: dict[str, Lineage] = {}
+    for node in stage.nodes if known else ():
+        main = main_of(stage.compilation.stands_for(node))
+        body = known.get(f"{stage.prefix}/{main.name if main else node.name}")
+        if body is not None:
+            found[node.name] = _standing(stage, stage.lineages[node.name], body)
+    return found
+
+
+def _bodies_of(stage: Stage) -> Lineages:
+    joint = stage.compilation.joint_of(stage.caller.graph) if stage.caller else None
+    return joint.found.bodies if joint else {}
+
+
+def _standing(stage: Stage, own: Lineage, body: Lineage) -> Lineage:
+    led = replace(
+        own,
+        stack=body.stack,
+        source_fns=body.source_fns,
+        modules=user_modules(body.modules, stage.dynamo),
+        forward_node=body.forward_node,
+        forward_evidence=body.forward_evidence,
+    )
+    return led.by(Mechanism.BODY)
 
 
 def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
@@ -58,7 +80,7 @@ def find_bodies(
     links: Mapping[str, Link],
     births_of: Callable[[torch.fx.Graph], Births],
     traced: Iterable[Births],
-) -> Bodies:
+) -> Lineages:
     """Lead the nodes of a joint graph's backward bodies, by qualified names.
 
     Args:
@@ -68,7 +90,7 @@ def find_bodies(
         traced: how those of the graphs were made that were traced lately.
     """
     calls = {node.name: tuple(fx.nested(node)) for node in gm.graph.nodes}
-    found: dict[str, Led] = {}
+    found: dict[str, Lineage] = {}
     for name, graphs in calls.items():
         forward = links[name].forward_node if name in links else ""
         if not graphs or len(graphs) != len(calls.get(forward, ())):
@@ -84,7 +106,7 @@ def find_bodies(
 
 def _run_again(
     forward: str, theirs: Sequence[Graph], backward: str, ours: Sequence[Graph]
-) -> Iterator[tuple[str, Led]]:
+) -> Iterator[tuple[str, Lineage]]:
     """Lead bodies that a backward runs once more: FlexAttention makes its scores again."""
     for attribute, body in ours:
         same = [(inner, graph) for inner, graph in theirs if _targets(graph) == _targets(body)]
@@ -93,7 +115,11 @@ def _run_again(
             there = inner_prefix(forward, inner, len(theirs))
             for own, original in zip(_calls(body), _calls(graph), strict=True):
                 link = Link(there + original.name, ForwardEvidence.RECOMPUTED)
-                yield here + own.name, Led(own.meta, link)
+                yield here + own.name, _linked(lineage_of(own.meta), link)
+
+
+def _linked(lineage: Lineage, link: Link) -> Lineage:
+    return replace(lineage, forward_node=link.forward_node, forward_evidence=link.evidence)
 
 
 def _targets(graph: torch.fx.GraphModule) -> list[object]:
@@ -106,7 +132,7 @@ def _calls(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 def _lead(
     forward: Births, body: Births, traced: Iterable[Births], prefix: str
-) -> Iterator[tuple[str, Led]]:
+) -> Iterator[tuple[str, Lineage]]:
     first = _first_trace(body, traced) if is_traced_again(body) else None
     if first is None:
         return
@@ -118,11 +144,12 @@ def _lead(
         return
     original = dict(zip(again, originals, strict=True))
     for node, same in original.items():
-        yield node, Led(forward[same].meta, Link(prefix + same, ForwardEvidence.RECOMPUTED))
+        link = Link(prefix + same, ForwardEvidence.RECOMPUTED)
+        yield node, _linked(forward[same].lineage, link)
     for node, differentiated in made.items():
         if node not in original and (there := original.get(differentiated)) is not None:
             link = Link(prefix + there, ForwardEvidence.AUTOGRAD_NODE_OF_BODY)
-            yield node, Led(forward_source(forward[there].meta), link)
+            yield node, _linked(forward[there].lineage, link)
 
 
 def _first_trace(body: Births, traced: Iterable[Births]) -> Births | None:

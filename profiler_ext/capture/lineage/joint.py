@@ -1,0 +1,91 @@
+"""Owns what is looked for in a joint graph, before it is cut into a forward and a backward."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import torch.fx
+
+from profiler_ext.capture.lineage.bodies import is_traced_again
+from profiler_ext.capture.lineage.gradients import find_gradients
+from profiler_ext.capture.lineage.links import find_links
+from profiler_ext.capture.lineage.stage import (
+    Found,
+    JointGraph,
+    Lineages,
+    Link,
+    call_of,
+    marks_of,
+)
+from profiler_ext.capture.traces.births import Births, as_made
+from profiler_ext.capture.traces.metadata import Replaced, Said, said
+from profiler_ext.records import ForwardEvidence
+from profiler_ext.torch_compat import fx, inputs, plausible
+
+
+def describe_joint(
+    gm: torch.fx.GraphModule,
+    replaced: Replaced,
+    mutated: Lineages | None = None,
+    births: Births | None = None,
+    overwritten: Mapping[str, Said] | None = None,
+) -> JointGraph:
+    """Describe a joint graph after its passes and before it is cut.
+
+    Args:
+        gm: the graph.
+        replaced: what the nodes that its passes made replaced.
+        mutated: where its epilogue copies' values were made, looked up before the passes.
+        births: how its nodes were made.
+        overwritten: what nodes said of their origin before a pass overwrote it.
+    """
+    plausible.check_told(gm.graph)
+    nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
+    was = overwritten or {}
+    lineages = {name: before.lineage for name, before in was.items()}
+    told = {n.name: _told(n, was).filled_by(replaced.get(n.name, ())) for n in nodes}
+    gradients = find_gradients(as_made(births or {}, lineages))
+    links = {} if is_traced_again(births or {}) else find_links(nodes, told)
+    found = Found(
+        links={**links, **_of_calls(nodes, links, gradients.made), **gradients.links},
+        replaced=replaced,
+        mutated=mutated or {},
+        overwritten=lineages,
+        gradients=gradients.places,
+        random={call_of(n.target, n.args): said(n.name, n.meta) for n in nodes if fx.is_random(n)},
+        outputs={
+            at: told[node.name]
+            for at, node in inputs.outputs(gm.graph).items()
+            if node.name in told
+        },
+    )
+    names = frozenset(node.name for node in nodes)
+    return JointGraph(id=_digest(nodes), names=names, marks=marks_of(gm.graph), found=found)
+
+
+def _told(node: torch.fx.Node, was: Mapping[str, Said]) -> Said:
+    own = said(node.name, node.meta)
+    if (before := was.get(node.name)) is None:
+        return own
+    return replace(
+        own, lineage=own.lineage.traced_from(before.lineage), stack_text=before.stack_text
+    )
+
+
+def _of_calls(
+    nodes: Iterable[torch.fx.Node], links: Mapping[str, Link], made: Mapping[str, str]
+) -> dict[str, Link]:
+    """Lead the backward calls of higher-order ops that a line alone tells: it may be a loop's.
+
+    FlexAttention's call has no number of its forward's on torch 2.11.
+    """
+    told = {node.name for node in nodes if any(fx.nested(node))} & links.keys() & made.keys()
+    by_line = (name for name in told if links[name].evidence is ForwardEvidence.STACK)
+    return {name: Link(made[name], ForwardEvidence.AUTOGRAD_NODE) for name in by_line}
+
+
+def _digest(nodes: list[torch.fx.Node]) -> str:
+    text = "\n".join(f"{node.name} {fx.target_name(node.target)}" for node in nodes)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,152 @@
+"""Owns the way from a backward node of a joint graph to the forward node it differentiates.
+
+``seq_nr`` links within one joint graph, never across, and it is not a key: nodes that
+have no gradient share the number of their neighbour. Where several forward nodes carry a
+number, the source function, the modules and the stack tell them apart. Where none does
+(views that autograd made anew), the line does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import torch.fx
+
+from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
+from profiler_ext.capture.traces.metadata import Said
+from profiler_ext.records import ForwardEvidence, Lineage
+from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.names import fx_names
+
+HAND_ON = ("getitem", "aten.detach.default", "aten.alias.default")
+
+
+def joint_graph(stage: Stage) -> Lineages:
+    """Say each node's name in the joint graph, and which forward node it differentiates there."""
+    joint, found = stage.joint, dict[str, Lineage]()
+    for node in stage.nodes if joint else ():
+        replaced = (row.name for row in stage.compilation.stands_for(node))
+        link = link_of(node, stage.compilation, replaced)
+        found[node.name] = replace(
+            stage.lineages[node.name],
+            joint_name=joint_name(node, stage.compilation),
+            forward_node=link.forward_node if link else None,
+            forward_evidence=link.evidence if link else None,
+        )
+    return found
+
+
+def link_of(
+    node: torch.fx.Node, compilation: Compilation, replaced: Iterable[str] = ()
+) -> Link | None:
+    """Return the forward node of a node, or of the first one that it replaced."""
+    joint = compilation.joint_of(node.graph)
+    if joint is None:
+        return None
+    own, traced = compilation.own_name(node), compilation.traced_name(node)
+    names = (*((traced,) if joint.leads(traced) else ()), own, *replaced)
+    links = joint.found.links
+    return next((links[name] for name in names if name in links), None)
+
+
+def joint_name(node: torch.fx.Node, compilation: Compilation) -> str | None:
+    """Return a node's name in the joint graph."""
+    joint, own = compilation.joint_of(node.graph), compilation.own_name(node)
+    return joint.joint_name(own) if joint and own else None
+
+
+def forward_name(node: torch.fx.Node, compilation: Compilation) -> str | None:
+    """Return the name in the joint graph of a call's forward: of its own, if it is that."""
+    link = link_of(node, compilation)
+    return link.forward_node if link else joint_name(node, compilation)
+
+
+def is_forward(lineage: Lineage) -> bool:
+    """Tell whether a node was there when the forward ended."""
+    tags = (fx_names.TAG_FORWARD.text, fx_names.TAG_MUST_BE_FORWARD.text)
+    return lineage.partitioner_tag in tags
+
+
+def find_links(nodes: Iterable[torch.fx.Node], told: Mapping[str, Said]) -> dict[str, Link]:
+    """Return the forward node of each backward node that has one.
+
+    Args:
+        nodes: the call nodes of a joint graph, in graph order.
+        told: what is said of them, with what a pattern lost found again.
+    """
+    ordered = list(nodes)
+    forward = _Forward([n for n in ordered if is_forward(told[n.name].lineage)], told)
+    backward = [n.name for n in ordered if differentiates(n, told[n.name].lineage)]
+    links = {name: forward.link(told[name]) for name in backward}
+    return {name: link for name, link in links.items() if link is not None}
+
+
+def differentiates(node: torch.fx.Node, lineage: Lineage) -> bool:
+    """Tell whether a node of a joint graph differentiates a forward node.
+
+    A gradient sum's and an epilogue copy's number and stack tell of some other node.
+    """
+    is_copy = fx.target_name(node.target).startswith("aten.copy_")
+    return not is_forward(lineage) and not lineage.is_gradient_acc and not is_copy
+
+
+class _Forward:
+    """The forward nodes of a joint graph, by what a backward node can know of them."""
+
+    def __init__(self, nodes: list[torch.fx.Node], told: Mapping[str, Said]) -> None:
+        self._told = {node.name: told[node.name] for node in nodes}
+        self._by_number: dict[int, list[str]] = defaultdict(list)
+        self._by_stack: dict[str, list[str]] = defaultdict(list)
+        for node in nodes:
+            # What only hands a value on has the number of the node that computes it.
+            if fx.target_name(node.target) not in HAND_ON:
+                self._add(told[node.name])
+
+    def _add(self, told: Said) -> None:
+        if (number := told.lineage.seq_nr) is not None:
+            self._by_number[number].append(told.name)
+        if told.stack_text is not None:
+            self._by_stack[told.stack_text].append(told.name)
+
+    def link(self, told: Said) -> Link | None:
+        """Return the forward node of a backward node.
+
+        What autograd made outside a node of its own (the Python backward of an
+        ``autograd.Function``) has no tag, and the number of the last forward node.
+        """
+        if told.lineage.partitioner_tag is None:
+            return None
+        return self._of_number(told) or self._of_line(told)
+
+    def _of_number(self, told: Said) -> Link | None:
+        number = told.lineage.seq_nr
+        candidates = [] if number is None else self._by_number.get(number, [])
+        if len(candidates) <= 1:
+            return Link(candidates[0], ForwardEvidence.SEQ_NR) if candidates else None
+        told_apart = candidates
+        for same in (_same_source, _same_modules, _same_stack):
+            kept = [name for name in told_apart if same(told, self._told[name])]
+            told_apart = kept or told_apart
+        # One op decomposes into several nodes with its number; the last one yields its value.
+        is_one = len(told_apart) == 1
+        rule = ForwardEvidence.SEQ_NR_SOURCE if is_one else ForwardEvidence.SEQ_NR_DECOMPOSED
+        return Link(told_apart[-1], rule)
+
+    def _of_line(self, told: Said) -> Link | None:
+        """A view that autograd makes anew has a number of its own, and the mutation's line."""
+        candidates = self._by_stack.get(told.stack_text or "", [])
+        return Link(candidates[-1], ForwardEvidence.STACK) if candidates else None
+
+
+def _same_source(backward: Said, forward: Said) -> bool:
+    return backward.lineage.source_fns == forward.lineage.source_fns
+
+
+def _same_modules(backward: Said, forward: Said) -> bool:
+    return backward.lineage.modules == forward.lineage.modules
+
+
+def _same_stack(backward: Said, forward: Said) -> bool:
+    return backward.stack_text == forward.stack_text

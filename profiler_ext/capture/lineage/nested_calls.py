@@ -1,0 +1,80 @@
+"""Owns the names and links of nested graphs' nodes, which lead through the calls around them.
+
+A region that is compiled once for several calls (``invoke_subgraph``) has a joint graph of its
+own; its nodes stand in the outer one once for each call, so the calls are part of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+import torch.fx
+
+from profiler_ext.capture.lineage.links import differentiates, forward_name, joint_name, link_of
+from profiler_ext.capture.lineage.stage import Compilation, Lineages, Stage
+from profiler_ext.capture.traces.metadata import lineage_of
+from profiler_ext.records import ForwardEvidence, Lineage
+from profiler_ext.torch_compat import fx
+
+Named = Callable[[torch.fx.Node, Compilation], str | None]
+
+
+def called_graph(stage: Stage) -> Lineages:
+    """Say the joint graph's names of a nested graph's nodes, all calls on the way included."""
+    if not stage.prefix:
+        return {}
+    here = _path_of(stage, joint_name)
+    forward = _path_of(stage, forward_name)
+    return {
+        node.name: _linked(node, _named(node, stage, here), stage, forward) for node in stage.nodes
+    }
+
+
+def _named(node: torch.fx.Node, stage: Stage, path: str | None) -> Lineage:
+    is_made = node.name in stage.compilation.replaced.get(node.graph, {})
+    name = None if path is None or is_made else f"{path}/{node.name}"
+    return replace(stage.lineages[node.name], joint_name=name)
+
+
+def _linked(node: torch.fx.Node, own: Lineage, stage: Stage, path: str | None) -> Lineage:
+    """Return a node's lineage, its forward node named by the region's call in the forward.
+
+    A body whose own trace tells nothing differentiates what its call does.
+    """
+    link = own.forward_node
+    forward = None if link is None or path is None else f"{path}/{link}"
+    evidence = None if forward is None else own.forward_evidence
+    if forward is None and stage.caller is not None and differentiates(node, lineage_of(node.meta)):
+        call = link_of(stage.caller, stage.compilation)
+        forward = call.forward_node if call else None
+        evidence = ForwardEvidence.OF_CALL if call else None
+    return replace(own, forward_node=forward, forward_evidence=evidence)
+
+
+def _path_of(stage: Stage, named: Named) -> str | None:
+    """Return the names of the calls on the way to a graph; ``None`` where one has none there."""
+    if stage.caller is None:
+        return None
+    return _path(_calls(stage.prefix, stage.caller, lambda node: named(node, stage.compilation)))
+
+
+def _calls(
+    prefix: str, outermost: torch.fx.Node, named: Callable[[torch.fx.Node], str | None]
+) -> Iterator[str | None]:
+    """Yield the names of the calls, and which of its graphs each calls where it has several."""
+    parts = iter(prefix.split("/"))
+    graph: torch.fx.Graph | None = outermost.graph
+    for name in parts:
+        node = next((node for node in graph.nodes if node.name == name), None) if graph else None
+        graphs = dict(fx.nested(node)) if node else {}
+        which = next(iter(graphs), None) if len(graphs) < 2 else next(parts, None)
+        graph = graphs[which].graph if which in graphs else None
+        yield named(node) if node and graph else None
+        if len(graphs) > 1:
+            yield which
+
+
+def _path(names: Iterable[str | None]) -> str | None:
+    parts = list(names)
+    return None if None in parts else "/".join(part for part in parts if part)

@@ -1,0 +1,32 @@
+"""Owns what torch itself says of a node, and the names that the user has for its modules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.traces.metadata import lineage_of
+from profiler_ext.capture.traces.module_paths import module_frames
+from profiler_ext.records import ModuleFrame
+
+
+def own_metadata(stage: Stage) -> Lineages:
+    """Say what each node's own metadata says."""
+    return {node.name: lineage_of(node.meta) for node in stage.nodes}
+
+
+def modules_of_the_user(stage: Stage) -> Lineages:
+    """Say each node's modules by their paths from the model that the user holds."""
+    return {
+        name: replace(found, modules=user_modules(found.modules, stage.dynamo))
+        for name, found in stage.lineages.items()
+    }
+
+
+def user_modules(
+    modules: tuple[ModuleFrame, ...], dynamo: DynamoGraph | None
+) -> tuple[ModuleFrame, ...]:
+    """Return modules as the user names them; of none, the one whose own method was compiled."""
+    roots, own = (dynamo.roots, dynamo.own) if dynamo else ((), None)
+    return module_frames(tuple((each.path, each.class_name) for each in modules), roots, own)

@@ -1,0 +1,30 @@
+"""Owns what the nodes of a region take from the graph around it, which is not compiled with it.
+
+A region's graph is traced anew: its nodes have other names, the numbers of no joint graph, and
+no forward source. Each leads back to the node that ran while it was traced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch.fx
+
+from profiler_ext.capture.lineage.stage import Lineages, Stage, TracedFrom
+from profiler_ext.records import Lineage, Mechanism
+
+
+def region_of_graph(stage: Stage) -> Lineages:
+    """Say of a region's node where that comes from which it was traced from."""
+    region = stage.joint.region if stage.joint else None
+    if region is None:
+        return {}
+    return {node.name: _traced_from(node, stage, region) for node in stage.nodes}
+
+
+def _traced_from(node: torch.fx.Node, stage: Stage, region: TracedFrom) -> Lineage:
+    own, traced = stage.lineages[node.name], stage.compilation.traced_name(node) or ""
+    around = region.lineages.get(traced)
+    # The number that a region's node was traced anew with is of no joint graph.
+    led = own.traced_from(around).by(Mechanism.REGION) if around else replace(own, seq_nr=None)
+    return replace(led, copied_from=led.copied_from or region.names.get(traced))

@@ -1,0 +1,246 @@
+"""Owns the stages at which lineage is looked for: a joint graph, and a graph on its way to code.
+
+A joint graph is seen before it is cut in two; what is found then is kept until its halves, or its
+regions, are compiled. What a mechanism finds there, a rule says of the nodes of those graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import torch.fx
+
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.traces.metadata import Replaced, Said, main_of
+from profiler_ext.records import ForwardEvidence, Lineage
+from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.names import fx_names
+
+Marks = frozenset[tuple[str, int | None]]
+"""A graph's nodes by their names and numbers; names alone are those of many graphs."""
+
+Call = tuple[str, tuple[str, ...]]
+"""An operator, and the names of the tensors it is called with."""
+
+Lineages = Mapping[str, Lineage]
+"""Where nodes come from, by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A forward node, and the rule that found it."""
+
+    forward_node: str
+    evidence: ForwardEvidence
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What mechanisms found in a joint graph, each by the names of its nodes.
+
+    Attributes:
+        links: the forward node that each backward node differentiates.
+        replaced: nodes that a pattern made, with what they replaced.
+        mutated: epilogue copies, with what mutated.
+        overwritten: nodes that a pass wrote another's origin on, as they were before.
+        gradients: nodes of gradients that are taken inside the traced function, with the node
+            whose place is theirs; ``None`` where torch gave them the right one.
+        bodies: nodes of the backward bodies of higher-order ops, by qualified names.
+        random: the random calls, by operator and inputs; the partitioner wraps them anew.
+        outputs: the nodes that yield the outputs of Dynamo's graph, by their places.
+    """
+
+    links: Mapping[str, Link] = field(default_factory=dict)
+    replaced: Replaced = field(default_factory=dict)
+    mutated: Lineages = field(default_factory=dict)
+    overwritten: Lineages = field(default_factory=dict)
+    gradients: Mapping[str, Lineage | None] = field(default_factory=dict)
+    bodies: Lineages = field(default_factory=dict)
+    random: Mapping[Call, Said] = field(default_factory=dict)
+    outputs: Mapping[int, Said] = field(default_factory=dict)
+
+    def over(self, whole: Found) -> Found:
+        """Return what was found in a graph or else in the whole that it is a part of."""
+        merged = {
+            f.name: {**getattr(whole, f.name), **getattr(self, f.name)} for f in fields(Found)
+        }
+        return Found(**merged)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedFrom:
+    """What the nodes of a region, which is compiled by itself, were traced from.
+
+    Attributes:
+        names: the node of the graph around the region.
+        lineages: where that comes from.
+        whole: the nodes of the joint graph that the region was cut from.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    lineages: Lineages = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class JointGraph:
+    """What is kept of a joint graph until its halves are compiled.
+
+    Attributes:
+        id: digest of its nodes; the halves carry it.
+        names: its nodes.
+        marks: what tells a half of it.
+        is_inference: no gradient was asked for, so it is the forward alone.
+        found: what mechanisms found in it.
+        region: of a region that is compiled by itself; ``None`` of any other graph.
+    """
+
+    id: str
+    names: frozenset[str]
+    marks: Marks = frozenset()
+    is_inference: bool = False
+    found: Found = Found()
+    region: TracedFrom | None = None
+
+    def joint_name(self, name: str) -> str | None:
+        """Return the name that a node of this graph has in the joint graph."""
+        if self.region is None:
+            return name
+        found = self.region.names.get(name)
+        return found if found in self.region.whole else None
+
+    def leads(self, name: str | None) -> bool:
+        """Tell whether a node comes from elsewhere than its own metadata says."""
+        traced = self.region.lineages if self.region else {}
+        return name in self.found.overwritten or name in self.found.gradients or name in traced
+
+    def holds(self, marks: Marks) -> bool:
+        """Tell whether a graph is a part of this one, by numbers that torch did not wipe."""
+        return marks < self.marks and all(number is not None for _, number in marks)
+
+    def part(self, joint: JointGraph) -> JointGraph:
+        """Return a part of this graph with what only the whole tells.
+
+        The body of a region is cut in halves, and the passes for joint graphs run on each of them
+        once more (``torch/_functorch/_aot_autograd/graph_compile.py``,
+        ``run_joint_graph_passes_on_hops``). The whole knows better what is differentiated.
+        """
+        links = {name: link for name, link in self.found.links.items() if name in joint.names}
+        own = replace(joint.found, links={**joint.found.links, **links})
+        whole = replace(self.found, links={}, bodies={}, outputs={})
+        return replace(joint, id=self.id, found=own.over(whole))
+
+    def shared(self, marks: Marks) -> int:
+        """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""
+        if any(number is not None for _, number in marks):
+            return len(self.marks & marks)
+        return sum(name in self.names for name, _ in marks)
+
+
+def marks_of(graph: torch.fx.Graph) -> Marks:
+    """Return what tells which joint graph a graph was cut from."""
+    nodes = (node for node in graph.nodes if node.op == "call_function")
+    return frozenset((node.name, fx.integer(node.meta, fx_names.SEQ_NR)) for node in nodes)
+
+
+def call_of(target: object, args: Iterable[object]) -> Call:
+    """Return what tells a call from others: its operator and its inputs."""
+    named = tuple(value.name for value in args if isinstance(value, torch.fx.Node))
+    return fx.target_name(target), named
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What is known of a compile when its graphs reach Inductor.
+
+    Attributes:
+        joint_of: the joint graph that a graph was cut from, if it is known.
+        dynamo: the Dynamo graph of the same compile, if it is known.
+        entered: names in the graph as it entered Inductor.
+        replaced: for each graph what the post-grad passes' new nodes replaced.
+    """
+
+    joint_of: Callable[[torch.fx.Graph], JointGraph | None]
+    dynamo: DynamoGraph | None = None
+    entered: frozenset[str] = frozenset()
+    replaced: Mapping[torch.fx.Graph, Replaced] = field(default_factory=dict)
+
+    def made_from(self, node: torch.fx.Node) -> tuple[Said, ...]:
+        """Return what the post-grad passes made a node of; empty of any other node."""
+        return tuple(self.replaced.get(node.graph, {}).get(node.name, ()))
+
+    def replaced_by(self, node: torch.fx.Node) -> tuple[Said, ...]:
+        """Return what a node replaced, in the post-grad passes or in the joint graph's."""
+        joint = self.joint_of(node.graph)
+        at_joint = joint.found.replaced.get(node.name, ()) if joint else ()
+        return self.made_from(node) or tuple(at_joint)
+
+    def wrapped_by(self, node: torch.fx.Node) -> Said | None:
+        """Return the random call that a node wraps, if it does."""
+        joint, call = self.joint_of(node.graph), wrapped_call(node)
+        return joint.found.random.get(call) if joint and call is not None else None
+
+    def stands_for(self, node: torch.fx.Node) -> tuple[Said, ...]:
+        """Return the nodes that a node stands for: the one that it wraps, or what it replaced."""
+        wrapped = self.wrapped_by(node)
+        return self.replaced_by(node) if wrapped is None else (wrapped,)
+
+    def own_name(self, node: torch.fx.Node) -> str | None:
+        """Return a node's name in the traced graph; a later pass may use one of its names anew."""
+        joint = self.joint_of(node.graph)
+        is_made_later = node.name in self.replaced.get(node.graph, {})
+        return node.name if joint and node.name in joint.names and not is_made_later else None
+
+    def traced_name(self, node: torch.fx.Node) -> str | None:
+        """Return the name of the traced node that a node is, or mainly stands for."""
+        joint = self.joint_of(node.graph)
+        main = main_of(self.stands_for(node))
+        name = main.name if main else self.own_name(node)
+        at_joint = main_of(joint.found.replaced.get(name, ())) if joint and name else None
+        return at_joint.name if at_joint else name
+
+
+def wrapped_call(node: torch.fx.Node) -> Call | None:
+    """Return the call that a higher-order op carries, ``None`` for any other node.
+
+    To replay random numbers the partitioner puts an op into ``graphsafe_run_with_rng_state``
+    and copies no metadata (``torch/_functorch/partitioners.py``, ``functionalize_rng_ops``).
+    """
+    carried = fx.carried_op(node)
+    if carried is None:
+        return None
+    return call_of(carried, node.args[node.args.index(carried) + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Nodes of one graph on their way to code, and what is known of them so far.
+
+    Attributes:
+        nodes: the nodes.
+        compilation: what is known of their compile.
+        lineages: where they come from, as far as earlier rules know.
+        prefix: what names a nested graph, ``cond/true_graph_0``; ``""`` of the outermost one.
+        caller: the node of the outermost graph that calls a nested one.
+    """
+
+    nodes: tuple[torch.fx.Node, ...]
+    compilation: Compilation
+    lineages: Lineages = field(default_factory=dict)
+    prefix: str = ""
+    caller: torch.fx.Node | None = None
+
+    @property
+    def joint(self) -> JointGraph | None:
+        """The joint graph that theirs was cut from."""
+        return self.compilation.joint_of(self.nodes[0].graph) if self.nodes else None
+
+    @property
+    def dynamo(self) -> DynamoGraph | None:
+        """The Dynamo graph of the same compile."""
+        return self.compilation.dynamo
+
+    def knowing(self, found: Lineages) -> Stage:
+        """Return this stage with what one more rule found."""
+        return replace(self, lineages={**self.lineages, **found})

@@ -1,0 +1,162 @@
+"""Owns the record of where a node comes from, and the ways in which one node takes it from another.
+
+What travels from one node to another is decided here alone, field by field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from profiler_ext.records.evidence import Mechanism
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a Python stack.
+
+    Attributes:
+        file: path; inside a stored provenance relative to a root token such as
+            ``<site-packages>`` (see :mod:`profiler_ext.paths`).
+        line: 1-based line number.
+        function: name of the function.
+        code: text of the line, stripped; ``None`` where it was not recorded.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleFrame:
+    """One ``nn.Module`` on the way from the root to a node: ``layers.7.mlp`` of class ``MLP``."""
+
+    path: str
+    class_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where a node comes from; what is ``None``, empty or false, nobody said.
+
+    Attributes:
+        original_aten: the op before decomposition, if torch recorded it.
+        seq_nr: torch's trace-time number; never the profiler's sequence number.
+        stack: outermost frame first; for a backward node the forward's stack.
+        modules: module path from the root inwards; for a backward node the forward's.
+        source_fns: the names in ``source_fn_stack`` (or the forward's), outermost first.
+        partitioner_tag: ``is_forward``, ``is_backward``, ``must_be_in_*`` or ``None``.
+        autograd_backward: torch's tag; ``None`` where this torch has no such tag.
+        is_gradient_acc: the node sums gradients of a tensor with several uses.
+        recompute: the checkpoint policy's tag, if any.
+        annotation: the user's own labels (``torch.fx.traceback.annotate``).
+        joint_name: its name in the joint graph, ``None`` where a later pass made it.
+        forward_node: name in the joint graph of the forward node it differentiates.
+        forward_evidence: the rule that found ``forward_node``.
+        copied_from: in a graph of compiled autograd its name before, ``aot0_mul``; in a region
+            that was compiled by itself, the node of the graph around it that it was traced from.
+        joint: id of its joint graph, where compiled autograd took it from another graph.
+        copied_call: of which call of that graph it is, ``aot0_1``, in this process.
+        mechanism: what gave it its stack; ``None`` where it has none, or an older record is silent.
+    """
+
+    original_aten: str | None = None
+    seq_nr: int | None = None
+    stack: tuple[Frame, ...] = ()
+    modules: tuple[ModuleFrame, ...] = ()
+    source_fns: tuple[str, ...] = ()
+    partitioner_tag: str | None = None
+    autograd_backward: bool | None = None
+    is_gradient_acc: bool = False
+    recompute: str | None = None
+    annotation: tuple[tuple[str, str], ...] = ()
+    joint_name: str | None = None
+    forward_node: str | None = None
+    forward_evidence: str | None = None
+    copied_from: str | None = None
+    joint: str | None = None
+    copied_call: str | None = None
+    mechanism: Mechanism | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything says where the node was called: a stack, or a number."""
+        return bool(self.stack) or self.seq_nr is not None
+
+    def by(self, mechanism: Mechanism) -> Lineage:
+        """Return the same, said to have its stack by a mechanism, if it has one."""
+        return replace(self, mechanism=mechanism if self.stack else None)
+
+    def filled_by(self, other: Lineage) -> Lineage:
+        """Return this lineage, what it does not say taken from another's.
+
+        One that has its number and its stack lost nothing, and is left as it is.
+        """
+        if self.seq_nr is not None and self.stack:
+            return self
+        return Lineage(
+            original_aten=self.original_aten or other.original_aten,
+            seq_nr=other.seq_nr if self.seq_nr is None else self.seq_nr,
+            stack=self.stack or other.stack,
+            modules=self.modules or other.modules,
+            source_fns=self.source_fns or other.source_fns,
+            partitioner_tag=self.partitioner_tag or other.partitioner_tag,
+            autograd_backward=self.autograd_backward or other.autograd_backward,
+            is_gradient_acc=self.is_gradient_acc or other.is_gradient_acc,
+            recompute=self.recompute or other.recompute,
+            annotation=self.annotation or other.annotation,
+            copied_from=self.copied_from or other.copied_from,
+            mechanism=self.mechanism,
+        )
+
+    def standing_at(self, other: Lineage) -> Lineage:
+        """Return this lineage at another's place: its line, modules, source functions and labels.
+
+        Number, tags and op stay its own; so do line and labels where the other has none.
+        """
+        return replace(
+            self,
+            stack=other.stack or self.stack,
+            modules=other.modules,
+            source_fns=other.source_fns,
+            annotation=other.annotation or self.annotation,
+        )
+
+    def traced_from(self, other: Lineage) -> Lineage:
+        """Return the lineage of a node that was traced from another: all that its trace lost.
+
+        Its labels and the checkpoint's tag a trace keeps.
+        """
+        return replace(
+            self,
+            original_aten=other.original_aten,
+            seq_nr=other.seq_nr,
+            stack=other.stack,
+            modules=other.modules,
+            source_fns=other.source_fns,
+            partitioner_tag=other.partitioner_tag,
+            is_gradient_acc=other.is_gradient_acc,
+        )
+
+    def copied(self, original: Lineage) -> Lineage:
+        """Return the lineage of a copy in compiled autograd's graph: all is the original's."""
+        return replace(
+            original,
+            original_aten=original.original_aten or self.original_aten,
+            copied_from=self.copied_from,
+        )
+
+    def refreshed(self, fresh: Lineage, *, is_made: bool) -> Lineage:
+        """Return a recorded lineage as this process's equal graph has it.
+
+        Args:
+            fresh: that of the node which this one is, or stands for.
+            is_made: a pass made this node: its op, and the way to its line, are its own.
+        """
+        return replace(
+            fresh,
+            original_aten=self.original_aten if is_made else fresh.original_aten,
+            copied_from=fresh.copied_from or self.copied_from,
+            mechanism=self.mechanism if is_made else fresh.mechanism,
+        )

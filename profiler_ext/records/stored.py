@@ -1,0 +1,64 @@
+"""Owns the stored form of records: in a file a node and its lineage are one object.
+
+So files of before lineage had a record of its own are read as they are; what they do not say is
+absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import msgspec
+
+from profiler_ext.records.lineage import Lineage
+
+_LINEAGE = frozenset(field.name for field in fields(Lineage))
+Record = TypeVar("Record")
+
+
+def flat(record: object) -> Any:
+    """Return a provenance, or what holds graph instances, in plain objects as a file has them."""
+    return _with_nodes(msgspec.to_builtins(record), _flat)
+
+
+def nested(told: Any, kind: type[Record]) -> Record:
+    """Return the record of which plain objects tell.
+
+    Args:
+        told: what :func:`flat` gave.
+        kind: the record's type.
+
+    Raises:
+        msgspec.ValidationError: They tell of something else.
+    """
+    return msgspec.convert(_with_nodes(told, _nested), kind)
+
+
+def _with_nodes(told: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the same with each node of it changed; what has another shape is left as it is."""
+    if not isinstance(told, dict):
+        return told
+    found = dict(told)
+    for name, entry in told.items():
+        if name == "nodes" and isinstance(entry, list | tuple):
+            found[name] = [change(node) for node in entry]
+        elif name == "graphs" and isinstance(entry, list | tuple):
+            found[name] = [_with_nodes(graph, change) for graph in entry]
+        elif name == "provenance":
+            found[name] = _with_nodes(entry, change)
+    return found
+
+
+def _flat(node: dict[str, Any]) -> dict[str, Any]:
+    lineage: dict[str, Any] = node["lineage"]
+    return {name: entry for name, entry in node.items() if name != "lineage"} | lineage
+
+
+def _nested(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    lineage = {name: entry for name, entry in node.items() if name in _LINEAGE}
+    own = {name: entry for name, entry in node.items() if name not in _LINEAGE}
+    return own | {"lineage": lineage}
