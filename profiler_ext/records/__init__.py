@@ -11,7 +11,7 @@ from profiler_ext.records.events import (
     Thread,
     Trace,
 )
-from profiler_ext.records.evidence import ForwardEvidence, LineEvidence, Mechanism, SiteEvidence
+from profiler_ext.records.evidence import ForwardEvidence, LineEvidence, SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.launches import (
     SCHEMA_VERSION,
@@ -26,6 +26,7 @@ from profiler_ext.records.launches import (
     Step,
 )
 from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
+from profiler_ext.records.mechanism import Mechanism
 from profiler_ext.records.provenance import (
     CallSite,
     FxNode,

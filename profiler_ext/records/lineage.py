@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from profiler_ext.records.evidence import Mechanism
+from profiler_ext.records.mechanism import Mechanism
 
 
 @dataclass(frozen=True, slots=True)
