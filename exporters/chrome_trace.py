@@ -71,6 +71,7 @@ def _launch_columns(analysis: Analysis) -> dict[str, list[object]]:
     return {
         "compile.phase": [launches.phase[row] for row in rows],
         "compile.evidence": [launches.evidence[row] for row in rows],
+        "compile.mechanism": [launches.mechanism[row] for row in rows],
         "compile.gap": [launches.gap[row] for row in rows],
         "compile.step": launches.step.tolist(),
         "compile.call_site": launches.call_site.tolist(),

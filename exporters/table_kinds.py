@@ -162,6 +162,17 @@ TABLES = (
         shown=(("forward_evidence", "link to forward"),),
         unnamed="not backward",
     ),
+    TableKind(
+        name="by_mechanism",
+        words="device time by the way by which source lines were found",
+        maker="tables.sums:by_mechanism",
+        keys=("mechanism", "gap"),
+        is_sum=True,
+        by="mechanism",
+        title="Ways to source lines",
+        shown=(("mechanism", "way to the line"),),
+        unnamed="no compiled line",
+    ),
 )
 WRITTEN = tuple(kind for kind in TABLES if kind.is_written)
 BY = {kind.by: kind for kind in TABLES if kind.by is not None}

@@ -58,6 +58,10 @@ class Tabled(ABC):
         """Return time by the rule that tied backward work to its forward."""
         return self.table("by_link", **filters)
 
+    def by_mechanism(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return device time by the way by which its source lines were found, largest first."""
+        return self.table("by_mechanism", **filters)
+
     def by_kernel(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return time by kernel."""
         return self.table("by_kernel", **filters)

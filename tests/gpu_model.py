@@ -8,6 +8,7 @@ from profiler_ext.records import (
     Frame,
     GraphInstance,
     LineEvidence,
+    Mechanism,
     ModuleFrame,
     Phase,
     Place,
@@ -49,6 +50,7 @@ def _place(
         module_class={"mlp": "MLP"}.get(module, "Linear"),
         level=Lv.LINE,
         evidence=LineEvidence.COMPILED,
+        mechanism=Mechanism.OWN,
     )
 
 

@@ -14,7 +14,9 @@ from profiler_ext.records import (
     Events,
     Interned,
     Launches,
+    Level,
     MaskedInts,
+    Mechanism,
     Shares,
     Thread,
     Trace,
@@ -145,8 +147,14 @@ def launches(marks: Sequence[Mark], rows: Sequence[Row]) -> Launches:
         external_id=argument("External id"),
         level=interned([row.level for row in rows]),
         evidence=interned([row.evidence for row in rows]),
+        mechanism=interned([_mechanism(row) for row in rows]),
         gap=interned([row.gap for row in rows]),
     )
+
+
+def _mechanism(row: Row) -> str:
+    is_led = row.graph is not None and row.level == Level.LINE
+    return Mechanism.OWN if is_led else ""
 
 
 def shares(rows: Sequence[Row]) -> Shares:

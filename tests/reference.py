@@ -54,7 +54,7 @@ launches, and what to do about it."""
 _EVIDENCE = """# Evidence
 
 Each attribution names the rule that it rests on. `by_link()` sums backward time by the rule that
-led it to its forward op."""
+led it to its forward op, and `by_mechanism()` all time by the way by which its line was found."""
 _WORDS = """# Words of the tables
 
 The values of the columns that say what ran. Gaps are in [gaps.md](gaps.md), evidence is in

@@ -212,7 +212,7 @@ def test_a_new_table_is_a_function_and_a_row(
     monkeypatch.setattr(table_kinds, "TABLES", (*TABLES, row))
     monkeypatch.setitem(BY, "stream", row)
 
-    assert "phase,link,stream}" in helped(capsys, "report")
+    assert "link,mechanism,stream}" in helped(capsys, "report")
     told = printed(capsys, "report", folder, "--by", "stream")
     assert told == printed(capsys, "report", folder, "--by", "phase")
     session = Session(gpu_step().recording)

@@ -44,7 +44,7 @@ class LaunchArguments:
         self._external_id: list[int | None] = launches.external_id.tolist()
         self._durations: list[int] = launches.duration_ns.tolist()
         interned = (launches.name, launches.kernel, launches.kind, launches.phase, launches.level)
-        every = (*interned, launches.evidence, launches.gap)
+        every = (*interned, launches.evidence, launches.mechanism, launches.gap)
         self._codes: list[list[int]] = [column.codes.tolist() for column in every]
 
     def largest_place(self, row: int) -> Place | None:
@@ -97,6 +97,7 @@ class LaunchArguments:
             "kernel": columns.kernel[row],
             "level": columns.level[row],
             "evidence": columns.evidence[row],
+            "mechanism": columns.mechanism[row],
             "gap": columns.gap[row],
             "launched_by": None if op is None else self._event_names[op],
         }

@@ -56,5 +56,6 @@ def _of(place: Place) -> dict[str, Argument | None]:
         "caller_line": place.caller_line,
         "module": module_text(place),
         "module_class": place.module_class,
+        "mechanism": place.mechanism,
         "gap": place.gap,
     }

@@ -54,15 +54,10 @@ def module_keys(analysis: Analysis, depth: int | None) -> Keys:
     return _with_gaps(analysis, ("module",), ("module_class",), values)
 
 
-def op_keys(analysis: Analysis) -> Keys:
-    """Return ATen ops."""
-    return _with_gaps(analysis, ("aten_op",), (), ((place.aten_op,) for place in analysis.places))
-
-
-def link_keys(analysis: Analysis) -> Keys:
-    """Return the rules that tied backward work to its forward."""
-    values = ((place.forward_evidence,) for place in analysis.places)
-    return _with_gaps(analysis, ("forward_evidence",), (), values)
+def text_keys(analysis: Analysis, column: str) -> Keys:
+    """Return what the places say in one column: ATen ops, mechanisms, links to the forward."""
+    values = ((getattr(place, column),) for place in analysis.places)
+    return _with_gaps(analysis, (column,), (), values)
 
 
 def phase_keys(analysis: Analysis) -> Keys:

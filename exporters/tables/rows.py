@@ -104,6 +104,7 @@ def attribution(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
         "share": ratio(duration, analysis.launches.duration_ns[launch]),
         "duration_ns": whole(duration),
         "evidence": _of_place(analysis, "evidence", place),
+        "mechanism": _of_place(analysis, "mechanism", place),
         "gap": _of_place(analysis, "gap", place),
     }
     return frame(columns)
@@ -137,6 +138,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
         "external_id": whole(rows.external_id),
         "level": text(rows.level),
         "evidence": text(rows.evidence, absent=""),
+        "mechanism": text(rows.mechanism, absent=""),
         "gap": text(rows.gap, absent=""),
     }
     return frame(columns | achieved_by_launch(analysis, peaks))

@@ -45,6 +45,7 @@ _EVERY = (
     Column("external_id", WHOLE, "the trace's number of the op that launched it"),
     Column("level", TEXT, "how far it was led back"),
     Column("evidence", TEXT, "the rule that led it there"),
+    Column("mechanism", TEXT, "by which way the line was found; of a launch its largest part's"),
     Column("gap", TEXT, "why it was not led further"),
     Column("est_bytes", WHOLE, "Inductor's estimate of the bytes that it moves"),
     Column("est_flops", WHOLE, "Inductor's estimate of the operations that it does"),

@@ -17,10 +17,9 @@ from profiler_ext.exporters.tables.keys import (
     Keys,
     kernel_keys,
     line_keys,
-    link_keys,
     module_keys,
-    op_keys,
     phase_keys,
+    text_keys,
 )
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Rows, Selection
 from profiler_ext.peaks import PEAKS, Peak
@@ -79,7 +78,7 @@ def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     Raises:
         UsageError: There is no such step or phase.
     """
-    return _sums(analysis, op_keys(analysis), Selection(**filters))
+    return _sums(analysis, text_keys(analysis, "aten_op"), Selection(**filters))
 
 
 def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
@@ -114,7 +113,23 @@ def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     Raises:
         UsageError: There is no such step or phase.
     """
-    return _sums(analysis, link_keys(analysis), Selection(**filters))
+    return _sums(analysis, text_keys(analysis, "forward_evidence"), Selection(**filters))
+
+
+def by_mechanism(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+    """Return device time by the way by which its source lines were found, largest first.
+
+    Args:
+        analysis: what attribution found.
+        **filters: the step, rank or phase to sum over.
+
+    Returns:
+        ``mechanism``, ``gap`` and the sums; absent is eager work, and what has no line.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    return _sums(analysis, text_keys(analysis, "mechanism"), Selection(**filters))
 
 
 def by_kernel(

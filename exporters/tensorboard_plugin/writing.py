@@ -16,8 +16,8 @@ from profiler_ext.exporters.tables.keys import (
     kernel_keys,
     line_keys,
     module_keys,
-    op_keys,
     phase_keys,
+    text_keys,
 )
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.exporters.tensorboard_plugin.document import (
@@ -164,7 +164,7 @@ def _keys(analysis: Analysis) -> dict[str, Keys]:
         "kernel": kernel_keys(analysis),
         "line": line_keys(analysis, "model"),
         "module": module_keys(analysis, None),
-        "op": op_keys(analysis),
+        "op": text_keys(analysis, "aten_op"),
         "phase": phase_keys(analysis),
     }
 

@@ -116,5 +116,6 @@ def _launches(
         external_id=events.external_id[rows],
         level=table.spread([place.level for place in main]),
         evidence=table.spread([verdict.evidence for verdict in verdicts]),
+        mechanism=table.spread([place.mechanism or "" for place in main]),
         gap=table.spread([place.gap or "" for place in main]),
     )

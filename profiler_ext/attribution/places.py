@@ -21,6 +21,7 @@ from profiler_ext.records import (
     GraphInstance,
     Level,
     LineEvidence,
+    ModuleFrame,
     Phase,
     Place,
     Settings,
@@ -63,6 +64,11 @@ class PlaceTable:
         """Return the index of the place of a graph's input, on which an operator works."""
         return self.add(dataclasses.replace(self.of_node(graph, node, context), aten_op=op))
 
+    def _module_of(
+        self, node: FxNode, graph: GraphInstance, context: CallContext
+    ) -> ModuleFrame | None:
+        return module_of(node, context, self._forwards, _joint_of_backward(graph))
+
     def of_node(self, graph: int, name: str, context: CallContext) -> Place:
         """Return the place of a graph's node, as the graph was called."""
         if name not in self._nodes[graph]:
@@ -70,8 +76,7 @@ class PlaceTable:
         node, evidence = self._nodes[graph][name]
         instance = self._graphs[graph]
         is_open = _is_of_any_module(node, instance, evidence)
-        joint = _joint_of_backward(instance)
-        module = None if is_open else module_of(node, context, self._forwards, joint)
+        module = None if is_open else self._module_of(node, instance, context)
         in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.lineage.stack)
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
@@ -100,6 +105,7 @@ class PlaceTable:
             annotation=annotation_text(node),
             level=Level.LINE if frame else Level.OP,
             evidence=evidence,
+            mechanism=node.lineage.mechanism if frame else None,
             gap=None if frame else _no_line(node, instance, evidence),
             is_phase_corrected=is_leaked(node, instance),
         )

@@ -88,6 +88,7 @@ class Launches:
         external_id: the trace's external id.
         level: a ``Level``: how far the largest share was led.
         evidence: a ``SiteEvidence``, or ``""``.
+        mechanism: the ``Mechanism`` that found the line of the largest share, or ``""``.
         gap: a ``GapReason``, or ``""``.
     """
 
@@ -108,6 +109,7 @@ class Launches:
     external_id: MaskedInts
     level: Interned
     evidence: Interned
+    mechanism: Interned
     gap: Interned
 
     def __len__(self) -> int:
@@ -138,7 +140,9 @@ class Place:
         module_class: class of that module.
         annotation: the user's own labels.
         level: how far it was led.
-        evidence: the rule that found the line.
+        evidence: the truth that the line came from.
+        mechanism: by which way a compiled node's line was found: a ``Mechanism``; ``None`` where it
+            has none, of eager work, and in recordings of before there was such a column.
         gap: why there is no line, or no place at all.
         is_phase_corrected: torch's backward tag leaked onto this forward node.
     """
@@ -165,6 +169,7 @@ class Place:
     annotation: str | None = None
     level: Level = Level.NONE
     evidence: str | None = None
+    mechanism: str | None = None
     gap: str | None = None
     is_phase_corrected: bool = False
 

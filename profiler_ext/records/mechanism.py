@@ -5,7 +5,12 @@ from __future__ import annotations
 from profiler_ext.records.term import Term
 
 
-class Mechanism(Term, page="evidence.md", title="mechanism", columns=()):
+class Mechanism(
+    Term,
+    page="evidence.md",
+    title="mechanism",
+    columns=("launches.mechanism", "attribution.mechanism", "by_mechanism.mechanism"),
+):
     """By which way a node's source line was found; ``capture/lineage/order.py`` has their order."""
 
     OWN = (

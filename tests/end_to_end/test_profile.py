@@ -16,7 +16,16 @@ from profiler_ext.session import Session, load
 from tests.compiling import TWICE_LINES, train_once
 from tests.end_to_end.processes import python
 
-TABLES = ("launches", "attribution", "by_line", "by_module", "by_op", "by_phase", "by_link")
+TABLES = (
+    "launches",
+    "attribution",
+    "by_line",
+    "by_module",
+    "by_op",
+    "by_phase",
+    "by_link",
+    "by_mechanism",
+)
 TABLES += ("by_kernel", "graphs", "coverage")
 
 

@@ -68,5 +68,6 @@ def _launches(events: Events, rows: np.ndarray) -> Launches:
         external_id=events.external_id[rows],
         level=interned(["line"] * count),
         evidence=interned(["call_order"] * count),
+        mechanism=interned([""] * count),
         gap=interned([""] * count),
     )

@@ -16,6 +16,7 @@ SUMMING = [
     tables.by_op,
     tables.by_phase,
     tables.by_link,
+    tables.by_mechanism,
     tables.by_kernel,
 ]
 ESTIMATES = ["est_bytes", "est_flops", "est_gb_per_s", "est_tflop_per_s", "est_peak_fraction"]

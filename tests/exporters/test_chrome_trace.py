@@ -28,6 +28,7 @@ def test_a_fused_kernel_says_all_that_is_known():
     assert arguments(gpu_step())[25] == {
         "compile.phase": "forward",
         "compile.evidence": "call_order",
+        "compile.mechanism": "own_stack",
         "compile.step": 3,
         "compile.call_site": 1,
         "compile.graph": "fkeyforward",

@@ -108,6 +108,7 @@ def test_arguments_of_a_fused_launch_say_what_it_computed(gpu: Reader) -> None:
         ("debug.kind", "triton"),
         ("debug.launched_by", "triton_poi_fused__to_copy_gelu_0"),
         ("debug.level", "line"),
+        ("debug.mechanism", "own_stack"),
         ("debug.modules[0]", "mlp"),
         ("debug.modules[1]", "mlp.down"),
         ("debug.phase", "forward"),

@@ -33,6 +33,7 @@ LAUNCH_COLUMNS = {
     "external_id": "Int64",
     "level": "string",
     "evidence": "string",
+    "mechanism": "string",
     "gap": "string",
     "est_bytes": "Int64",
     "est_flops": "Int64",
@@ -64,6 +65,7 @@ ATTRIBUTION_COLUMNS = {
     "share": "Float64",
     "duration_ns": "Int64",
     "evidence": "string",
+    "mechanism": "string",
     "gap": "string",
 }
 
@@ -98,6 +100,7 @@ def test_a_launch_in_a_graph_carries_graph_call_site_and_source():
         "external_id": 113,
         "level": "line",
         "evidence": "call_order",
+        "mechanism": "own_stack",
         "gap": pd.NA,
         **dict.fromkeys(ESTIMATES, pd.NA),
     }
@@ -107,7 +110,7 @@ def test_what_a_launch_lacks_is_absent():
     launch = row(tables.launches(gpu_step()), 0)
     absent = [name for name, value in launch.items() if value is pd.NA]
     unplaced = ["kernel", "graph", "compile_id", "call_site", "kernel_source"]
-    unplaced += ["process_group", "gap"]
+    unplaced += ["process_group", "mechanism", "gap"]
     assert absent == [*unplaced, *ESTIMATES]
 
 

@@ -42,6 +42,7 @@ SUM_COLUMNS = [
         (tables.by_op, ["aten_op", "gap"]),
         (tables.by_phase, ["phase"]),
         (tables.by_link, ["forward_evidence", "gap"]),
+        (tables.by_mechanism, ["mechanism", "gap"]),
     ],
 )
 def test_a_summing_table_has_its_keys_and_the_sums(table, keys):
@@ -154,6 +155,14 @@ def test_backward_time_stands_by_the_rule_that_linked_it():
         (pd.NA, pd.NA, 0, 70_001),
         ("seq_nr", pd.NA, 70_000, 70_000),
         (pd.NA, "ambiguous_extern_run", 20_000, 20_000),
+    ]
+
+
+def test_time_stands_by_the_way_by_which_its_line_was_found():
+    assert rows(tables.by_mechanism(gpu_step()), "mechanism", "gap", "duration_ns") == [
+        ("own_stack", pd.NA, 140_001),
+        (pd.NA, "no_source_line", 74_500),
+        (pd.NA, "ambiguous_extern_run", 20_000),
     ]
 
 

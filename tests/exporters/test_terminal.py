@@ -95,7 +95,7 @@ def test_a_wide_terminal_shows_every_phase_and_the_code():
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 132, 200])
-@pytest.mark.parametrize("by", ["line", "module", "op", "kernel", "phase", "link"])
+@pytest.mark.parametrize("by", ["line", "module", "op", "kernel", "phase", "link", "mechanism"])
 def test_no_line_is_wider_than_the_terminal(width, by):
     text = report(gpu_step(), by=by, width=width)
     assert max(map(len, text.splitlines())) <= width

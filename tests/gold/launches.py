@@ -17,7 +17,15 @@ from tests.gold.cells import ABSENT, TAB, at, cell, cells, rows
 LAUNCH = ("name", "kind", "phase", "graph", "call_site", "evidence")
 ROW = ("phase", "line", "module", "module_class", "forward_node", "forward_evidence")
 MORE_OF_LAUNCH = ("level", "gap", "device", "stream", "process_group")
-MORE_OF_ROW = ("evidence", "level", "gap", "is_phase_corrected", "autograd_backward", "annotation")
+MORE_OF_ROW = (
+    "evidence",
+    "mechanism",
+    "level",
+    "gap",
+    "is_phase_corrected",
+    "autograd_backward",
+    "annotation",
+)
 # What is written only where it is something else.
 USUAL = {
     "device": 0,
@@ -111,7 +119,8 @@ class Launches:
         own = {"level": place.level, "is_phase_corrected": place.is_phase_corrected}
         known = {**row, **own, "line": line}
         more = {name: known[name] for name in MORE_OF_ROW}
-        usual = {**USUAL, "user_line": line, "caller_line": ABSENT}
+        way = row["mechanism"] if row["mechanism"] is None else "own_stack"  # older ones tell none
+        usual = {**USUAL, "mechanism": way, "user_line": line, "caller_line": ABSENT}
         unusual = _unusual({"user_line": user, "caller_line": caller, **more}, usual)
         stack = self.stacks.of(_stack(place.stack))
         return cells((*(known[name] for name in ROW), stack, *unusual))

@@ -60,8 +60,9 @@ def _report(session: Session, path: Path, out: Path) -> None:
 
 def _tables(session: Session, path: Path, out: Path) -> None:
     frames = [session.launches(), session.attribution(), session.graphs(), session.coverage()]
-    summed = (session.by_line, session.by_module, session.by_op, session.by_phase, session.by_link)
-    frames += [table() for table in (*summed, session.by_kernel)]
+    summed = (session.by_line, session.by_module, session.by_op, session.by_phase)
+    ruled = (session.by_link, session.by_mechanism)
+    frames += [table() for table in (*summed, *ruled, session.by_kernel)]
     total = int(session.analysis.launches.duration_ns.sum())
     assert int(frames[0]["duration_ns"].sum()) == total, "the launches do not add up"
     assert int(frames[1]["duration_ns"].sum()) == total, "the attribution does not add up"
