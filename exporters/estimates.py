@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.peaks import PEAKS, Peak, peak_of
+from profiler_ext.exporters.peaks import PEAKS, Peak, peak_of
 from profiler_ext.records import Analysis, CallSite, Ints, LaunchKind, MaskedInts, SiteKind
 
 Rows = npt.NDArray[np.bool_]

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_ext.paths import reading_roots
+from profiler_ext.files.paths import reading_roots
+from profiler_ext.files.regular import read_regular
 from profiler_ext.records import Analysis, Frame, Place, Settings
-from profiler_ext.regular import read_regular
 
 _LARGEST_BYTES = 8_000_000
 _NOT_HERE = "the file is not here, or under no --root"

@@ -12,21 +12,21 @@ from profiler_ext import autostart
 
 if TYPE_CHECKING:
     from profiler_ext.joint_table import seq_table
-    from profiler_ext.merging import MergedSession, load, merge
-    from profiler_ext.profiler import profile
-    from profiler_ext.session import Session
-    from profiler_ext.switch import disable, enable
+    from profiler_ext.profiling.profiler import profile
+    from profiler_ext.profiling.switch import disable, enable
+    from profiler_ext.sessions.merging import MergedSession, load, merge
+    from profiler_ext.sessions.session import Session
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "MergedSession": "merging",
-    "Session": "session",
-    "disable": "switch",
-    "enable": "switch",
-    "load": "merging",
-    "merge": "merging",
-    "profile": "profiler",
+    "MergedSession": "sessions.merging",
+    "Session": "sessions.session",
+    "disable": "profiling.switch",
+    "enable": "profiling.switch",
+    "load": "sessions.merging",
+    "merge": "sessions.merging",
+    "profile": "profiling.profiler",
     "seq_table": "joint_table",
 }
 __all__ = [

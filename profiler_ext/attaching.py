@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from profiler_ext.attribution.calls import Surroundings, find_calls
-from profiler_ext.attribution.launches import find_launches
-from profiler_ext.attribution.nesting import nest
+from profiler_ext.attribution.calls.enclosing import Surroundings
+from profiler_ext.attribution.calls.graph_calls import find_calls
+from profiler_ext.attribution.trace.enqueued import find_launches
+from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.errors import StoreError, UsageError
+from profiler_ext.files.paths import expand, library_roots, stands
 from profiler_ext.kineto import names
 from profiler_ext.kineto.recording import in_utf8
-from profiler_ext.paths import expand, library_roots, stands
 from profiler_ext.records import (
     CacheState,
     Events,

@@ -79,8 +79,8 @@ class _ThenEnable(Loader):
 def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:
     """Do what ``import torch`` must not feel a failure of: a torch that does not fit, say.
 
-    This is no :class:`profiler_ext.guard.Guard`: every process of Python comes here, and that one
-    costs more to import.
+    This is no :class:`profiler_ext.isolation.guard.Guard`: every process of Python comes here,
+    and that one costs more to import.
     """
     try:
         return function(*arguments)
@@ -92,4 +92,4 @@ def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:
 
 def _enable() -> None:
     name = renaming.load_under_other_name() if renaming.is_taken([]) else renaming.NAME
-    import_module(f"{name}.switch").enable()
+    import_module(f"{name}.profiling.switch").enable()

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from profiler_ext.attribution.lines import SourceRoots
-from profiler_ext.attribution.modules import innermost_module
-from profiler_ext.attribution.phases import joint_phase
-from profiler_ext.attribution.places import annotation_text
+from profiler_ext.attribution.places.lines import SourceRoots
+from profiler_ext.attribution.places.modules import innermost_module
+from profiler_ext.attribution.places.phases import joint_phase
+from profiler_ext.attribution.places.places import annotation_text
 from profiler_ext.errors import UsageError
-from profiler_ext.paths import expand, library_roots, user_roots
+from profiler_ext.files.paths import expand, library_roots, user_roots
 from profiler_ext.records import Frame, FxNode, Settings
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import profiler_ext
-from profiler_ext import switch
 from profiler_ext.capture.hooks.installing import Capture
+from profiler_ext.profiling import switch
 
 with warnings.catch_warnings():  # torch's own modules warn of what they use of each other
     warnings.simplefilter("ignore")

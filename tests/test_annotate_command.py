@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from profiler_ext import cli
-from profiler_ext.merging import load
-from profiler_ext.session import Session
+from profiler_ext.sessions.merging import load
+from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
 from tests.test_cli import folder, printed, refused, session
 
@@ -37,7 +37,7 @@ def test_a_pipe_gets_whole_lines(
     step = Session(gpu_step().recording)
     step.analysis = gpu_step()
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr("profiler_ext.merging.load", lambda *_: step)
+    monkeypatch.setattr("profiler_ext.sessions.merging.load", lambda *_: step)
     assert cli.main(["annotate", "anywhere"]) == 0
     assert "return self.down(h.to(x.dtype))" in capsys.readouterr().out
 

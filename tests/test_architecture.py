@@ -10,73 +10,52 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from profiler_ext.session import Session, load
+import pytest
+
+from profiler_ext.sessions.session import Session, load
 from tests.analyses import gpu_step
 
 ROOT = Path(__file__).parents[1]
 
 # Each room, and the rooms it may import. A room under exporters may import those of exporters too.
 ALLOWED = {
-    "errors": "printable",
-    "answers": "",
-    "failures": "",
-    "guard": "answers errors failures",
-    "paths": "",
-    "locks": "",
-    "peaks": "",
     "printable": "",
-    "progress": "",
     "records": "",
-    "regular": "",
-    "writing": "errors",
-    "raw_trace": "errors",
-    "kineto": "errors records writing",
-    "attribution": "kineto records",
-    "store": "errors records regular writing",
-    "torch_compat": "errors guard locks",
-    "capture": "errors failures guard kineto locks paths records store torch_compat",
-    "warmup": "attribution kineto records torch_compat",
-    "ending_signals": "",
-    "own_modules": "",
-    "undisturbed": "answers own_modules",
-    "program": "paths",
-    "turns": "guard torch_compat undisturbed",
-    "switch": "capture locks warmup",
-    "autostart": "renaming switch",
     "renaming": "",
-    "stepping": "capture guard records torch_compat",
-    "tabled": "exporters",
-    "merging": "attribution errors exporters kineto records session tabled",
-    "session": "attribution errors exporters kineto records tabled",
-    "profiler": "capture errors exporters guard kineto paths raw_trace records session switch "
-    "tabled torch_compat turns undisturbed",
-    "recorder": "answers capture errors profiler session stepping torch_compat undisturbed",
-    "attaching": "attribution errors kineto paths records store",
-    "output": "errors exporters failures session",
-    "running": "ending_signals errors failures output own_modules program progress recorder "
-    "remarks session switch",
-    "remarks": "session",
+    "errors": "printable",
+    "isolation": "errors",
+    "files": "errors",
+    "kineto": "errors files records",
+    "attribution": "kineto records",
+    "store": "errors files records",
+    "torch_compat": "errors isolation",
+    "capture": "errors files isolation kineto records store torch_compat",
+    "exporters": "errors files kineto printable records",
+    "sessions": "attribution errors exporters isolation kineto records",
+    "profiling": "attribution capture errors exporters files isolation kineto records sessions "
+    "torch_compat",
+    "run": "capture errors files isolation profiling records sessions torch_compat",
+    "attaching": "attribution errors files kineto records store",
     "doctor": "exporters torch_compat",
-    "joint_table": "attribution capture errors exporters paths records torch_compat",
-    "cli": "attaching doctor errors exporters failures joint_table kineto merging output program "
-    "renaming running session printable store torch_compat",
+    "joint_table": "attribution capture errors exporters files records torch_compat",
+    "autostart": "profiling renaming",
+    "cli": "attaching doctor errors exporters isolation joint_table kineto printable renaming run "
+    "sessions store torch_compat",
     "__main__": "cli",
-    "__init__": "autostart joint_table merging profiler session switch",
-    "exporters": "errors kineto paths peaks printable records regular writing",
+    "__init__": "autostart joint_table profiling sessions",
 }
-# The rooms within capture: each may import those before it, and the files beside them.
-CAPTURE = ("traces", "lineage", "nodes", "sites", "told", "graphs", "hooks")
+# The rooms within a room: each may import those before it, and the files beside them.
+INNER = {
+    "attribution": ("trace", "calls", "alignment", "places", "verdicts"),
+    "capture": ("traces", "lineage", "nodes", "sites", "told", "graphs", "hooks"),
+}
 OWNERS = {
     "torch": {
         "torch_compat",
         "capture",
-        "profiler",
-        "stepping",
-        "switch",
+        "profiling",
+        "run",
         "doctor",
-        "recorder",
-        "turns",
-        "warmup",
     },
     "pandas": {"profiler_ext.exporters.tables"},
     "pyarrow": {"profiler_ext.exporters.tables"},
@@ -108,15 +87,17 @@ def test_each_room_imports_only_what_lies_below_it():
     assert wrong == set()
 
 
-def test_rooms_within_capture_import_only_those_before_them():
+@pytest.mark.parametrize("outer", INNER)
+def test_rooms_within_a_room_import_only_those_before_them(outer: str):
+    order = INNER[outer]
     rooms = {name: name.split(".")[2] for name in MODULES if name.count(".") == 3}
-    inner = {name: room for name, room in rooms.items() if name.startswith("profiler_ext.capture")}
-    assert set(inner.values()) == set(CAPTURE)
+    inner = {name: rooms[name] for name in rooms if MODULES[name].room == outer}
+    assert set(inner.values()) == set(order)
     wrong = {
         f"{name} imports {target}"
         for name, room in inner.items()
         for target in targets(MODULES[name])
-        if target in inner and CAPTURE.index(inner[target]) > CAPTURE.index(room)
+        if target in inner and order.index(inner[target]) > order.index(room)
     }
     assert wrong == set()
 

@@ -14,7 +14,7 @@ from profiler_ext.attaching import attach
 from profiler_ext.attribution import attribute
 from profiler_ext.cli import main
 from profiler_ext.records import Device, Frame, Provenance, Recording
-from profiler_ext.session import Session, load
+from profiler_ext.sessions.session import Session, load
 from profiler_ext.store import Store, to_bytes, with_digest, work_digest
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import rows

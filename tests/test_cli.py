@@ -12,7 +12,7 @@ import pytest
 
 from profiler_ext import cli, doctor
 from profiler_ext.exporters.formats import FORMATS
-from profiler_ext.session import FILE_NAME, Session, load
+from profiler_ext.sessions.session import FILE_NAME, Session, load
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Point
 from tests.compiling import torch
@@ -181,7 +181,7 @@ AUTOSTART = """
 import sys
 assert "torch" not in sys.modules
 import torch
-from profiler_ext import switch
+from profiler_ext.profiling import switch
 print(switch.current() is not None)
 """
 

@@ -11,11 +11,12 @@ from typing import IO
 
 import pytest
 
-from profiler_ext import cli, output
+from profiler_ext import cli
 from profiler_ext.errors import OutputError
 from profiler_ext.exporters.formats import FORMATS, format_called
-from profiler_ext.merging import load
-from profiler_ext.session import FILE_NAME, Session
+from profiler_ext.sessions import output
+from profiler_ext.sessions.merging import load
+from profiler_ext.sessions.session import FILE_NAME, Session
 from profiler_ext.store import Store, to_bytes
 from tests.store.records import record
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from profiler_ext import cli, output
+from profiler_ext import cli
 from profiler_ext.cli import run
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds, tables
@@ -23,8 +23,9 @@ from profiler_ext.exporters.printed import PRINTED, Printed
 from profiler_ext.exporters.table_kinds import BY, TABLES, WRITTEN, TableKind
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import Analysis
-from profiler_ext.session import Session
-from profiler_ext.tabled import Tabled
+from profiler_ext.sessions import output
+from profiler_ext.sessions.session import Session
+from profiler_ext.sessions.tabled import Tabled
 from tests.analyses import cpu_step, gpu_step
 from tests.test_merging import two_ranks
 

@@ -11,9 +11,9 @@ from profiler_ext.attribution.clocks import Clock
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.kineto.collectives import Collective, collective, only_group
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.merging import MergedSession
 from profiler_ext.records import Recording, Settings
-from profiler_ext.session import Session
+from profiler_ext.sessions.merging import MergedSession
+from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
 
 HOUR_NS = 3_600_000_000_000

@@ -15,8 +15,15 @@ PACKAGE = Path(profiler_ext.__file__).parent
 NONE: frozenset[str] = frozenset()
 KEYS = frozenset(name.name for name in names.ALL if isinstance(name, Key))
 DECLARING = {"private.py", "points.py", "shapes.py", "names"}
-TOUCHING = ("torch_compat", "capture", "guard.py", "joint_table.py", "profiler.py", "stepping.py")
-TOUCHING += ("switch.py", "doctor.py", "running.py", "warmup.py", "recorder.py", "turns.py")
+TOUCHING = (
+    "torch_compat",
+    "capture",
+    "isolation",
+    "profiling",
+    "run",
+    "joint_table.py",
+    "doctor.py",
+)
 NOT_TORCHS = {
     "capture/cpu_kernels.py": {"_profiler_ext_original"},  # our own mark
     "capture/graphs/uncaptured.py": {"is_forward"},  # a record's tag, read from printed code
@@ -26,6 +33,8 @@ NOT_TORCHS = {
     "capture/told/held_values.py": {"elts", "value"},
     "capture/told/printed_graphs.py": {"annotation", "value"},
     "doctor.py": {"autograd_backward"},  # the name of a finding
+    "isolation/undisturbed.py": {"moment"},  # of a thread of ours
+    "run/program.py": {"_run_module_as_main"},  # of ``runpy``
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is
     "torch_compat/profiler_use.py": {"on_exit"},  # of the C library
     "torch_compat/process.py": {"get_device_name"},  # public, and not of each device's module

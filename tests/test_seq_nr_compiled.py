@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import profiler_ext
-from profiler_ext import switch
-from profiler_ext.attribution.phases import CallContext, node_phase
+from profiler_ext.attribution.calls.enclosing import CallContext
+from profiler_ext.attribution.places.phases import node_phase
+from profiler_ext.profiling import switch
 from profiler_ext.records import FxNode, Phase
 from tests.compiling import fresh_torch, torch
 

@@ -1,6 +1,6 @@
 """Sessions and profiles show themselves in Jupyter."""
 
-from profiler_ext.session import Session
+from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
 from tests.compiling import torch
 

@@ -21,7 +21,7 @@ from profiler_ext.records import (
     SiteKind,
     Term,
 )
-from profiler_ext.session import Session, load
+from profiler_ext.sessions.session import Session, load
 from profiler_ext.store import EntryState
 from tests.reference import DOCS, VOCABULARIES, pages
 

@@ -21,9 +21,9 @@ from profiler_ext.exporters.html.data import report_data, wanted_files
 from profiler_ext.exporters.html.summary import ledger, notes, steps
 from profiler_ext.exporters.sources import read_texts
 from profiler_ext.exporters.wording import heading
+from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis
-from profiler_ext.writing import replacing
 
 _SCRIPTS = (
     "model.js",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profiler_ext.errors import TraceError
+from profiler_ext.exporters.peaks import PEAKS, Peak
 from profiler_ext.exporters.perfetto.device import draw_devices
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.host import draw_host, rows_of_threads
@@ -14,9 +15,8 @@ from profiler_ext.exporters.perfetto.places import draw_places
 from profiler_ext.exporters.perfetto.queries import queries
 from profiler_ext.exporters.perfetto.rates import Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks
-from profiler_ext.peaks import PEAKS, Peak
+from profiler_ext.files.writing import replacing
 from profiler_ext.records import Analysis, Events
-from profiler_ext.writing import replacing
 
 __all__ = ["export_perfetto", "export_ranks", "queries"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from profiler_ext.exporters.estimates import MOST_OF_PEAK, MaskedFloats, estimate
+from profiler_ext.exporters.peaks import PEAKS, Peak, peak_of
 from profiler_ext.exporters.perfetto.packets import Argument
-from profiler_ext.peaks import PEAKS, Peak, peak_of
 from profiler_ext.records import Analysis
 
 GB_PER_S, TFLOP_PER_S = "est_gb_per_s", "est_tflop_per_s"

@@ -8,8 +8,8 @@ import numpy as np
 from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.exporters.estimates import Estimates, MaskedFloats, estimate
+from profiler_ext.exporters.peaks import Peak
 from profiler_ext.exporters.tables.columns import real, whole
-from profiler_ext.peaks import Peak
 from profiler_ext.records import Analysis, Ints, MaskedInts
 
 

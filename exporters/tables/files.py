@@ -22,9 +22,9 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import PARQUET
 from profiler_ext.exporters.tables.columns import REAL, TEXT, Dtype, gather
 from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import SCHEMA_VERSION
-from profiler_ext.writing import replacing
 
 _FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")

@@ -11,6 +11,7 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
+from profiler_ext.exporters.peaks import PEAKS, Peak
 from profiler_ext.exporters.tables.achieved import achieved_by_key
 from profiler_ext.exporters.tables.columns import WHOLE, frame, ratio, repeated, whole
 from profiler_ext.exporters.tables.keys import (
@@ -22,7 +23,6 @@ from profiler_ext.exporters.tables.keys import (
     text_keys,
 )
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Rows, Selection
-from profiler_ext.peaks import PEAKS, Peak
 from profiler_ext.records import Analysis, Ints
 
 

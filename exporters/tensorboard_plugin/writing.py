@@ -41,9 +41,9 @@ from profiler_ext.exporters.wording import (
     records,
     short_path,
 )
+from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Ints, Phase, Settings
-from profiler_ext.writing import replacing
 
 _TAB = 8
 _PHASES = tuple(phase.value for phase in Phase)

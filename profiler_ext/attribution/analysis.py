@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler_ext.attribution.calls import Surroundings, find_calls
-from profiler_ext.attribution.columns import NO_ROW, ask, masked, take
-from profiler_ext.attribution.compiled import CompiledJudge
-from profiler_ext.attribution.eager import EagerJudge
+from profiler_ext.attribution.alignment.invocations import Aligner, Invocation, identify
+from profiler_ext.attribution.alignment.learning import settled_kernels
+from profiler_ext.attribution.alignment.replays import without_doubts
+from profiler_ext.attribution.alignment.verification import StreamOrder
+from profiler_ext.attribution.calls.enclosing import Surroundings
+from profiler_ext.attribution.calls.graph_calls import find_calls
 from profiler_ext.attribution.idle import find_idle
-from profiler_ext.attribution.invocations import Aligner, Invocation, identify
-from profiler_ext.attribution.launches import Enqueued, find_launches
-from profiler_ext.attribution.learning import settled_kernels
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
-from profiler_ext.attribution.modules import modules_of_joints
-from profiler_ext.attribution.nested_calls import with_callers
-from profiler_ext.attribution.nesting import nest
 from profiler_ext.attribution.notes import notes_on
-from profiler_ext.attribution.places import PlaceTable
-from profiler_ext.attribution.replays import without_doubts
-from profiler_ext.attribution.steps import find_steps, steps_of
-from profiler_ext.attribution.verdicts import VerdictTable, main_places
-from profiler_ext.attribution.verification import StreamOrder
+from profiler_ext.attribution.places.modules import modules_of_joints
+from profiler_ext.attribution.places.nested_calls import with_callers
+from profiler_ext.attribution.places.places import PlaceTable
+from profiler_ext.attribution.trace.enqueued import Enqueued, find_launches
+from profiler_ext.attribution.trace.lookups import NO_ROW, ask, masked, take
+from profiler_ext.attribution.trace.nesting import nest
+from profiler_ext.attribution.trace.steps import find_steps, steps_of
+from profiler_ext.attribution.verdicts.compiled import CompiledJudge
+from profiler_ext.attribution.verdicts.eager import EagerJudge
+from profiler_ext.attribution.verdicts.verdicts import VerdictTable, main_places
 from profiler_ext.kineto import classify
 from profiler_ext.records import Analysis, Interned, Ints, Launches, Place, Recording
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.attribution.columns import NO_ROW, ask, take
 from profiler_ext.attribution.ledger import Busy
-from profiler_ext.attribution.nesting import Nesting
-from profiler_ext.attribution.timelines import timeline
+from profiler_ext.attribution.trace.lookups import NO_ROW, ask, take
+from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.kineto import classify
 from profiler_ext.records import Events, IdleSpan, Ints, Step
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.columns import Flags
+from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.records import Ints, Launches, LedgerCategory, LedgerLine, Level, Scope, Step
 
 

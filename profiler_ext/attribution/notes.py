@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_ext.attribution.columns import ask
-from profiler_ext.attribution.phases import differentiates, is_leaked
+from profiler_ext.attribution.places.phases import differentiates, is_leaked
+from profiler_ext.attribution.trace.lookups import ask
 from profiler_ext.records import CacheState, GapReason, Launches, Recording
 
 # Usual in a step that is led back as far as can be; the ledger's words are enough.

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from profiler_ext.capture.traces.module_paths import WRAPPED_UNDER
-from profiler_ext.guard import Guard, Observation, Observed
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import compiled_autograd, points, process

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from profiler_ext.guard import Guard, Observation, Observe, Observed
+from profiler_ext.isolation.guard import Guard, Observation, Observe, Observed
 from profiler_ext.torch_compat import process
 
 _PREFIX = "cpp_"

@@ -12,7 +12,7 @@ from profiler_ext.cli import annotate, attach, cache, doctor, export, merge, rep
 from profiler_ext.cli.choices import FAILED, READER_GONE
 from profiler_ext.cli.printing import tell, tell_usage, write
 from profiler_ext.errors import ProfilerExtError, ReaderGoneError
-from profiler_ext.failures import failure_detail
+from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.printable import printable_lines
 
 if TYPE_CHECKING:

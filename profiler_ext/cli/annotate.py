@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _annotate(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.annotate import annotate, print_annotated
     from profiler_ext.exporters.sources import sources_here
-    from profiler_ext.merging import MergedSession, load
+    from profiler_ext.sessions.merging import MergedSession, load
 
     session = load(options.session, options.roots)
     merged = session if isinstance(session, MergedSession) else MergedSession([session])

@@ -33,8 +33,8 @@ def _attach(options: argparse.Namespace) -> int:
     from profiler_ext.cli.cache import open_store
     from profiler_ext.cli.run import print_session
     from profiler_ext.kineto.recording import read_recording
-    from profiler_ext.output import check_folder, write_all
-    from profiler_ext.session import Session
+    from profiler_ext.sessions.output import check_folder, write_all
+    from profiler_ext.sessions.session import Session
 
     check_folder(options.output, force=options.force)
     store = open_store(options.cache_dir)

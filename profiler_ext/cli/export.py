@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _export(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.formats import format_called
-    from profiler_ext.merging import load
+    from profiler_ext.sessions.merging import load
 
     session, format = load(options.session, options.roots), format_called(options.to)
     target = options.output or _folder(options.session) / format.target

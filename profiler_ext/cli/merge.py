@@ -19,8 +19,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _merge(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.formats import in_run
-    from profiler_ext.merging import merge, rank_folders
-    from profiler_ext.session import load as load_one
+    from profiler_ext.sessions.merging import merge, rank_folders
+    from profiler_ext.sessions.session import load as load_one
 
     folders = [rank for each in options.sessions for rank in rank_folders(each) or [each]]
     merged = merge([load_one(folder) for folder in folders])

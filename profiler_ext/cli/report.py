@@ -26,7 +26,7 @@ def _report(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.terminal import print_report, report
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
     from profiler_ext.exporters.wording import table_text
-    from profiler_ext.merging import MergedSession, load
+    from profiler_ext.sessions.merging import MergedSession, load
 
     session = load(options.session)
     if isinstance(session, MergedSession):

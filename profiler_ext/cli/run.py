@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 from profiler_ext import renaming
 from profiler_ext.cli.printing import console, say, tell, write
 from profiler_ext.errors import OutputError, ReaderGoneError
-from profiler_ext.program import Program
+from profiler_ext.run.program import Program
 
 if TYPE_CHECKING:
-    from profiler_ext.running import Outcome
-    from profiler_ext.session import Session
+    from profiler_ext.run.profiled_program import Outcome
+    from profiler_ext.sessions.session import Session
 
 HELP = "profile the steps of an untouched script"
 
@@ -55,7 +55,7 @@ def _program(options: argparse.Namespace) -> Program:
 
 def command(options: argparse.Namespace) -> int:
     """Run the program; returns its exit code."""
-    from profiler_ext.running import Request, run
+    from profiler_ext.run.profiled_program import Request, run
 
     request = Request(
         program=_program(options),

@@ -17,6 +17,7 @@ from typing import IO, Any
 import msgspec
 
 from profiler_ext.errors import TraceError
+from profiler_ext.files.writing import replacing
 from profiler_ext.kineto import source
 from profiler_ext.kineto.checking import OverLimitError, decoded
 from profiler_ext.kineto.events import original, with_arguments
@@ -41,7 +42,6 @@ from profiler_ext.records import (
     nested,
     unsound_session,
 )
-from profiler_ext.writing import replacing
 
 Arguments = Mapping[int, Mapping[str, object]]
 Header = Iterable[tuple[str, bytes]]

@@ -16,7 +16,7 @@ class Frame:
 
     Attributes:
         file: path; inside a stored provenance relative to a root token such as
-            ``<site-packages>`` (see :mod:`profiler_ext.paths`).
+            ``<site-packages>`` (see :mod:`profiler_ext.files.paths`).
         line: 1-based line number.
         function: name of the function.
         code: text of the line, stripped; ``None`` where it was not recorded.

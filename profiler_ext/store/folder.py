@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from profiler_ext.errors import StoreError
+from profiler_ext.files.regular import read_regular
+from profiler_ext.files.writing import replacing
 from profiler_ext.records import LibraryKernels, Provenance
-from profiler_ext.regular import read_regular
 from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
 from profiler_ext.store.kernels import kernels_from_bytes, kernels_to_bytes
 from profiler_ext.store.own_files import (
@@ -28,7 +29,6 @@ from profiler_ext.store.own_files import (
     own_files,
     remove,
 )
-from profiler_ext.writing import replacing
 
 LIMIT_VARIABLE = "PROFILER_EXT_STORE_BYTES"
 LIMIT_BYTES = 512 << 20

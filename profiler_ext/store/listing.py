@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler_ext.errors import StoreError
+from profiler_ext.files.regular import read_regular
 from profiler_ext.records import CallSite, Provenance
-from profiler_ext.regular import read_regular
 from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
 from profiler_ext.store.own_files import StoredFile
 

@@ -1,7 +1,7 @@
 """Owns how a torch function is wrapped and given back: checked, kept, restored.
 
-What is wrapped is called through the :mod:`profiler_ext.guard`; the wrapper falls silent when the
-patch is removed, even where someone wrapped it again.
+What is wrapped is called through the :mod:`profiler_ext.isolation.guard`; the wrapper falls silent
+when the patch is removed, even where someone wrapped it again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiler_ext.errors import TorchCapabilityError
-from profiler_ext.guard import Guard, Observe, Sorting
+from profiler_ext.isolation.guard import Guard, Observe, Sorting
 from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import get_ident
 
-from profiler_ext.guard import Guard, Observation, Observed
-from profiler_ext.locks import Lock
+from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.isolation.locks import Lock
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import running_names
 from profiler_ext.torch_compat.patches import Hook, Point, installed

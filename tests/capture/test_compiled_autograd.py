@@ -14,7 +14,8 @@ import torch._dynamo.compiled_autograd
 import torch._inductor.compile_fx
 
 import profiler_ext
-from profiler_ext.attribution.phases import CallContext, node_phase
+from profiler_ext.attribution.calls.enclosing import CallContext
+from profiler_ext.attribution.places.phases import node_phase
 from profiler_ext.records import CallSite, FxNode, GraphInstance, LineEvidence
 from tests.compiling import cache_keys, capture, generated_code
 

@@ -10,7 +10,7 @@ import torch
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.registry import Registry
-from profiler_ext.guard import Guard
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.torch_compat import inputs
 
 COPIES, NONE, OTHERS = (("ids",),), ((),), (("mask",),)

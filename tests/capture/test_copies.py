@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from profiler_ext.guard import Guard, Observation, Observed
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, fx, points
 from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM, Copy
 from profiler_ext.torch_compat.patches import installed

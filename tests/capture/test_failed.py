@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from profiler_ext.capture.graphs.failed import failure_gap, without_failed
-from profiler_ext.failures import Failure
+from profiler_ext.isolation.failures import Failure
 from profiler_ext.records import Gap, GapReason, GraphInstance
 from profiler_ext.torch_compat import points
 from tests.attribution.graphs import graph, node

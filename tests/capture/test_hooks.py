@@ -13,10 +13,10 @@ import torch._inductor.codecache
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import profiler_ext
-from profiler_ext import switch
 from profiler_ext.capture.hooks import artifacts as artifact_hooks
 from profiler_ext.capture.hooks import installing as hooks
 from profiler_ext.errors import CaptureWarning, TorchCapabilityError
+from profiler_ext.profiling import switch
 from profiler_ext.records import GapReason
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Point

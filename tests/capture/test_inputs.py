@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext import switch
 from profiler_ext.errors import PrivateNameError
+from profiler_ext.profiling import switch
 from profiler_ext.records import CacheState, FxNode, LineEvidence
 from profiler_ext.torch_compat import inputs
 

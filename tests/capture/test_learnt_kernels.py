@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.registry import Registry
-from profiler_ext.guard import Guard
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import CallSite, GapReason, GraphInstance, Provenance, SiteKind
 from profiler_ext.store import to_bytes, with_digest, work_digest
 from tests.compiling import fresh_torch

@@ -5,7 +5,7 @@ from torch import nn
 
 from profiler_ext.capture.called_modules import CalledModules
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
-from profiler_ext.guard import Guard
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import ModuleFrame
 
 

@@ -9,12 +9,13 @@ import torch
 from torch._inductor.async_compile import AsyncCompile
 
 import profiler_ext
-from profiler_ext import switch
-from profiler_ext.attribution.phases import CallContext, node_phase
+from profiler_ext.attribution.calls.enclosing import CallContext
+from profiler_ext.attribution.places.phases import node_phase
 from profiler_ext.capture.lineage.mutated import find_mutations, mutated_input
 from profiler_ext.capture.lineage.own import own_metadata
 from profiler_ext.capture.lineage.stage import Compilation, Found, JointGraph, Lineages, Stage
 from profiler_ext.capture.traces.metadata import lineage_of
+from profiler_ext.profiling import switch
 from profiler_ext.records import Mechanism, Phase
 from tests.capture.fx_graphs import Graph, aten, frame_text
 

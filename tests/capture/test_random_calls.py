@@ -5,7 +5,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import profiler_ext
-from profiler_ext import switch
+from profiler_ext.profiling import switch
 
 
 @pytest.mark.usefixtures("fresh_torch")

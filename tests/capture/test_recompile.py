@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import profiler_ext
-from profiler_ext import switch
+from profiler_ext.profiling import switch
 from profiler_ext.records import CacheState, GapReason, GraphInstance
 from tests.compiling import expected_gradient, fresh_torch, torch, train_once
 

@@ -16,7 +16,7 @@ from torch.fx.passes.regional_inductor import regional_inductor
 from torch.utils.checkpoint import checkpoint
 
 import profiler_ext
-from profiler_ext import switch
+from profiler_ext.profiling import switch
 from profiler_ext.records import GraphInstance
 from tests.compiling import fresh_torch, torch
 

@@ -3,7 +3,7 @@
 import pytest
 
 import profiler_ext
-from profiler_ext import switch
+from profiler_ext.profiling import switch
 from profiler_ext.records import CacheState, GraphInstance, LineEvidence
 from profiler_ext.torch_compat import inductor
 from tests.compiling import TWICE_LINES, fresh_torch, torch, train_once

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import profiler_ext
-from profiler_ext import switch
+from profiler_ext.profiling import switch
 from profiler_ext.records import GraphInstance
 from tests.compiling import torch
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from profiler_ext.session import FILE_NAME
+from profiler_ext.sessions.session import FILE_NAME
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"
 SUFFIX = ".session.pt.trace.json.gz"

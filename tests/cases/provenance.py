@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.attribution.lines import SourceRoots
+from profiler_ext.attribution.places.lines import SourceRoots
 from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.guard import Guard, Observation, Observed
-from profiler_ext.paths import expand
+from profiler_ext.files.paths import expand
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import Analysis, Frame, Settings
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Patch

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import profiler_ext
-from profiler_ext.session import Session
+from profiler_ext.sessions.session import Session
 from tests.cases.catalogue import CASES
 from tests.cases.facts.claims import broken
 from tests.cases.facts.table import FACTS, facts_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import profiler_ext
-from profiler_ext.merging import MergedSession, merge
+from profiler_ext.sessions.merging import MergedSession, merge
 from tests.cases.neutral import FOLDER, SUFFIX
 from tests.trace_processor import reading
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.session import Session, load
+from profiler_ext.sessions.session import Session, load
 from tests.compiling import fresh_torch
 from tests.end_to_end.processes import EXAMPLES, profiled
 

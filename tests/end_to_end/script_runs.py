@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from profiler_ext import cli
-from profiler_ext.session import Session, load
+from profiler_ext.sessions.session import Session, load
 
 HEAD = """\
 import sys

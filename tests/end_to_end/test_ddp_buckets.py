@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
-from profiler_ext import switch
-from profiler_ext.guard import Guard, Observation, Observed
-from profiler_ext.session import Session
+from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.profiling import switch
+from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import installed
 from tests.compiling import capture, twice

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from profiler_ext.records import GraphInstance
-from profiler_ext.session import Session, load
+from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import profiled
 
 LINES = 14

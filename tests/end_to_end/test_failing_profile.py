@@ -53,7 +53,7 @@ def looped(**options: Any) -> Any:
     ],
 )
 def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, where: str) -> None:
-    monkeypatch.setattr(f"profiler_ext.profiler.{where}", fails)
+    monkeypatch.setattr(f"profiler_ext.profiling.profiler.{where}", fails)
     with pytest.warns(CaptureWarning, match="of ours"):
         prof = looped()
     gaps = [gap.reason for gap in prof.session.recording.gaps]
@@ -62,7 +62,9 @@ def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, wher
 
 
 @pytest.mark.usefixtures("shown")
-@pytest.mark.parametrize("where", ["profiler.read_trace", "turns.TakesTurns._takes_its_turn"])
+@pytest.mark.parametrize(
+    "where", ["profiling.profiler.read_trace", "profiling.turns.TakesTurns._takes_its_turn"]
+)
 def test_where_there_is_no_session_asking_for_it_says_why(monkeypatch, where: str) -> None:
     monkeypatch.setattr(f"profiler_ext.{where}", fails)
     with pytest.warns(CaptureWarning, match="of ours"):
@@ -73,7 +75,7 @@ def test_where_there_is_no_session_asking_for_it_says_why(monkeypatch, where: st
 
 @pytest.mark.parametrize("what", ["_Moment._hold_signals", "own_modules", "_depth"])
 def test_what_cannot_be_set_aside_costs_nothing(monkeypatch, what: str) -> None:
-    monkeypatch.setattr(f"profiler_ext.undisturbed.{what}", fails)
+    monkeypatch.setattr(f"profiler_ext.isolation.undisturbed.{what}", fails)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(looped().session.launches()) > 0
@@ -83,7 +85,7 @@ def test_a_torch_that_does_not_fit_is_an_error_before_the_loop(monkeypatch) -> N
     def misfit(**_: Any) -> None:
         raise TorchCapabilityError("it lacks a place")
 
-    monkeypatch.setattr("profiler_ext.profiler.switch.enable", misfit)
+    monkeypatch.setattr("profiler_ext.profiling.profiler.switch.enable", misfit)
     with pytest.raises(TorchCapabilityError, match="it lacks a place"):
         looped()
 

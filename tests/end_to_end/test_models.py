@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profiler_ext.session import Session
+from profiler_ext.sessions.session import Session
 from tests.end_to_end.processes import EXAMPLES
 
 MODELS = ("mlp", "gpt", "llama")

@@ -12,7 +12,7 @@ import torch.profiler
 import profiler_ext
 from profiler_ext.errors import CoverageError, LateCaptureWarning, UsageError
 from profiler_ext.exporters import tables
-from profiler_ext.session import Session, load
+from profiler_ext.sessions.session import Session, load
 from tests.compiling import TWICE_LINES, train_once
 from tests.end_to_end.processes import python
 

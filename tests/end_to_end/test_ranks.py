@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from profiler_ext import load
-from profiler_ext.merging import MergedSession
+from profiler_ext.sessions.merging import MergedSession
 from tests.end_to_end.processes import environment
 
 SCRIPT = Path(__file__).parent / "scripts" / "two_ranks.py"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from profiler_ext.session import Session, load
+from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import profiled
 from tests.end_to_end.test_warm_cache import SITE, WHERE
 

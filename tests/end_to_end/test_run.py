@@ -9,7 +9,7 @@ import torch.profiler
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from profiler_ext import cli
-from profiler_ext.session import FILE_NAME, load
+from profiler_ext.sessions.session import FILE_NAME, load
 from tests.end_to_end.script_runs import HEAD, Run, out, refused, run, steps
 
 __all__ = ["run"]

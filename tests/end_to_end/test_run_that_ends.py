@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext import cli, remarks
-from profiler_ext.session import FILE_NAME, load
+from profiler_ext import cli
+from profiler_ext.run import remarks
+from profiler_ext.sessions.session import FILE_NAME, load
 from tests.end_to_end.processes import environment
 from tests.end_to_end.script_runs import HEAD, Run, out, refused, run, steps
 
@@ -165,7 +166,7 @@ def test_after_a_second_ctrl_c_the_remark_says_what_is_kept(
     kept: str,
     there: set[str],
 ) -> None:
-    module = "profiler" if amid == "read_trace" else "running"
+    module = "profiling.profiler" if amid == "read_trace" else "run.profiled_program"
     monkeypatch.setattr(f"profiler_ext.{module}.{amid}", twice_interrupted)
     with pytest.raises(KeyboardInterrupt):
         run("for _ in range(6): step()")

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import profiler_ext
-from profiler_ext.session import Session
+from profiler_ext.sessions.session import Session
 
 # What Dynamo warns of itself when it traces from a value that is no leaf.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")

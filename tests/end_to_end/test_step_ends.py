@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import profiler_ext
-from profiler_ext import switch
-from profiler_ext.stepping import StepEnds
+from profiler_ext.profiling import switch
+from profiler_ext.run.step_ends import StepEnds
 from tests.compiling import torch
 
 

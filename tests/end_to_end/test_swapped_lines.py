@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.session import load
+from profiler_ext.sessions.session import load
 from tests.end_to_end.processes import python
 
 SCRIPT = Path(__file__).parent / "scripts" / "swapped_lines.py"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from profiler_ext.session import Session, load
+from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import EXAMPLES, profiled
 
 WHERE = ["node", "aten_op", "seq_nr", "phase", "autograd_backward", "forward_node", "file", "line"]

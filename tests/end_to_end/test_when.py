@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.session import Session
+from profiler_ext.sessions.session import Session
 
 
 class Layer(torch.nn.Module):

@@ -10,7 +10,7 @@ import pytest
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.estimates import estimate
-from profiler_ext.peaks import Peak
+from profiler_ext.exporters.peaks import Peak
 from profiler_ext.records import Analysis, Device
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step
 from tests.exporters.estimated import estimated

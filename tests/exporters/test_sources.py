@@ -19,9 +19,9 @@ from profiler_ext.exporters.sources import (
     source_files,
     sources_here,
 )
-from profiler_ext.paths import reading_roots
+from profiler_ext.files.paths import reading_roots
 from profiler_ext.records import Settings
-from profiler_ext.session import Session
+from profiler_ext.sessions.session import Session
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.gpu_model import MODEL
 

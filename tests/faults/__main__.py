@@ -137,8 +137,7 @@ def preload() -> None:
     import pandas  # noqa: F401
 
     import profiler_ext.cli.run
-    import profiler_ext.running
-    import profiler_ext.switch  # noqa: F401
+    import profiler_ext.profiling.switch  # noqa: F401
     from profiler_ext.capture import lacking
 
     lacking.problems()

@@ -23,24 +23,24 @@ from pathlib import Path
 PACKAGE = "profiler_ext"
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / folder) for folder in (PACKAGE, "exporters"))
-_GUARD = str(_ROOT / PACKAGE / "guard.py")
+_GUARD = str(_ROOT / PACKAGE / "isolation" / "guard.py")
 _BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<string>"}
 THE_DOOR = frozenset(
     f"profiler_ext.{name}"
     for name in (
         "cli:main",
-        "guard:Guard.__init__",
-        "guard:Guard.run",
-        "guard:Guard.run_on",
-        "guard:Guard.wrap.guarded",
-        "guard:Guard.callback.guarded",
-        "guard:Guard.wrap_candidates.guarded",
-        "guard:Guard.wrap_candidates.in_order",
-        "undisturbed:disturbed",
-        "undisturbed:undisturbed",
-        "undisturbed:_Moment.__init__",
-        "undisturbed:_Moment.begin",
-        "undisturbed:_Moment.end",
+        "isolation.guard:Guard.__init__",
+        "isolation.guard:Guard.run",
+        "isolation.guard:Guard.run_on",
+        "isolation.guard:Guard.wrap.guarded",
+        "isolation.guard:Guard.callback.guarded",
+        "isolation.guard:Guard.wrap_candidates.guarded",
+        "isolation.guard:Guard.wrap_candidates.in_order",
+        "isolation.undisturbed:disturbed",
+        "isolation.undisturbed:undisturbed",
+        "isolation.undisturbed:_Moment.__init__",
+        "isolation.undisturbed:_Moment.begin",
+        "isolation.undisturbed:_Moment.end",
         "torch_compat.profiler_use:ProfilerUse.own",
     )
 )
@@ -49,11 +49,11 @@ CALLED_BY_THE_USER = frozenset(
     (
         "profiler_ext:__getattr__",
         *(
-            f"profiler_ext.profiler:profile.{name}"
+            f"profiler_ext.profiling.profiler:profile.{name}"
             for name in ("__init__", "step", "_cycle_over", "deliver")
         ),
         *(
-            f"profiler_ext.turns:TakesTurns.{name}"
+            f"profiler_ext.profiling.turns:TakesTurns.{name}"
             for name in (
                 "__init__",
                 "start",
@@ -69,7 +69,10 @@ CALLED_BY_THE_USER = frozenset(
 """What the script calls itself, or torch's profiler for it: a door of the same kind, since what
 torch does in there must be done once, whatever fails."""
 ASKED_FOR = frozenset(
-    ("profiler_ext.profiler:profile.session", "profiler_ext.session:Session.save")
+    (
+        "profiler_ext.profiling.profiler:profile.session",
+        "profiler_ext.sessions.session:Session.save",
+    )
 )
 """What the script asks for when it has trained; that it is not there may be an error."""
 

@@ -31,7 +31,7 @@ from tests.faults import __main__ as faults
 
 def preload(sound=faults.preload):
     sound()
-    from profiler_ext.guard import Guard
+    from profiler_ext.isolation.guard import Guard
     def caught(self, hook, error, subject):
         raise error
     Guard.caught = caught

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import profiler_ext
-from profiler_ext.session import FILE_NAME
+from profiler_ext.sessions.session import FILE_NAME
 from tests.cases.neutral import neutral
 from tests.gold.sections import captured_text
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from profiler_ext.records import Analysis, Frame, GraphInstance, Place
-from profiler_ext.session import Session
+from profiler_ext.sessions.session import Session
 from tests.gold.cells import ABSENT, TAB, at, cell, cells, rows
 
 LAUNCH = ("name", "kind", "phase", "graph", "call_site", "evidence")

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import profiler_ext
-from profiler_ext.merging import merge
-from profiler_ext.session import Session
+from profiler_ext.sessions.merging import merge
+from profiler_ext.sessions.session import Session
 from tests.attribution.recordings import FIXTURES, recording
 from tests.cases.neutral import FOLDER, SUFFIX
 from tests.gold.sections import merged_text, session_text

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from profiler_ext.merging import MergedSession
 from profiler_ext.records import Analysis
-from profiler_ext.session import Session
-from profiler_ext.tabled import Tabled
+from profiler_ext.sessions.merging import MergedSession
+from profiler_ext.sessions.session import Session
+from profiler_ext.sessions.tabled import Tabled
 from tests.gold.cells import ABSENT, at, cells, lines, rows
 from tests.gold.launches import Launches, times
 

@@ -6,7 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
-from profiler_ext.session import FILE_NAME
+from profiler_ext.sessions.session import FILE_NAME
 from tests.cases.neutral import FOLDER, SUFFIX
 from tests.gold.captured import write_texts
 from tests.gold.cells import TAB

@@ -14,9 +14,9 @@ from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, read_checked
 from profiler_ext.kineto.recording import read_recording
-from profiler_ext.merging import MergedSession
 from profiler_ext.records import Analysis
-from profiler_ext.session import Session
+from profiler_ext.sessions.merging import MergedSession
+from profiler_ext.sessions.session import Session
 from profiler_ext.store import Store
 from tests.hostile.making import BASE, FOLDER
 from tests.hostile.making import SUFFIX as RECORDED

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_ext.attribution.lines import SourceRoots
-from profiler_ext.paths import library_roots
+from profiler_ext.attribution.places.lines import SourceRoots
+from profiler_ext.files.paths import library_roots
 from profiler_ext.records import CallSite, FxNode, GraphInstance, Settings
 from tests.oracle.compiling import compile_model
 from tests.oracle.draft import Draft, Model

@@ -16,9 +16,9 @@ import torch
 import torch._dynamo
 
 import profiler_ext
-from profiler_ext import switch
 from profiler_ext.capture.nodes.nested import nested_nodes
-from profiler_ext.guard import Guard, Observation, Observed
+from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.profiling import switch
 from profiler_ext.records import Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points
 from profiler_ext.torch_compat.patches import installed

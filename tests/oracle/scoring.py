@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from profiler_ext.attribution.lines import SourceRoots
-from profiler_ext.paths import library_roots
+from profiler_ext.attribution.places.lines import SourceRoots
+from profiler_ext.files.paths import library_roots
 from profiler_ext.records import CallSite, FxNode, GraphInstance, Settings, SiteKind
 from tests.oracle.compiling import Borne, Compiled
 from tests.oracle.constants import MarkedLines, constants_in

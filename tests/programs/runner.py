@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiler_ext.session import FILE_NAME, load
+from profiler_ext.sessions.session import FILE_NAME, load
 from tests.programs.table import ANY, NONE, PART, WHOLE, Program
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from profiler_ext import load
 from profiler_ext.records import FxNode
-from profiler_ext.session import Session
+from profiler_ext.sessions.session import Session
 from tests.fx_nodes import changed
 
 ROOT = Path(__file__).parents[2]

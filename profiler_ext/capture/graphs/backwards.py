@@ -21,8 +21,8 @@ from profiler_ext.capture.lineage.stage import Compilation, JointGraph, marks_of
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Origins, Sourced
 from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.guard import Guard
-from profiler_ext.paths import shorten
+from profiler_ext.files.paths import shorten
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import FxNode, GraphInstance, Lineage, LineEvidence, Mechanism
 from profiler_ext.torch_compat import compiled_autograd, fx, process
 from profiler_ext.torch_compat.names import fx_names

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from profiler_ext.failures import Failure
+from profiler_ext.isolation.failures import Failure
 from profiler_ext.records import CacheState, Gap, GapReason, GraphInstance
 from profiler_ext.torch_compat import inductor, points
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from profiler_ext.capture.graphs.correspondence import agreed, corresponding, relabelled
 from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Sourced
-from profiler_ext.paths import expand, stands
+from profiler_ext.files.paths import expand, stands
 from profiler_ext.records import Frame, FxNode, Lineage, LineEvidence, ModuleFrame, Provenance
 
 _Stack = tuple[Frame, ...]

@@ -24,7 +24,7 @@ from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.regions import Region
 from profiler_ext.capture.traces.dynamo_graphs import Sourced
 from profiler_ext.errors import OutputError, StoreError
-from profiler_ext.guard import Guard
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import Gap, GapReason, Provenance
 from profiler_ext.store import Store, from_bytes, to_bytes, with_digest
 from profiler_ext.torch_compat import inductor, inputs, process

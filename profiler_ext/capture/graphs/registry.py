@@ -15,8 +15,8 @@ from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.recall import Recall
 from profiler_ext.errors import StoreError
-from profiler_ext.guard import Guard
-from profiler_ext.locks import Lock
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.locks import Lock
 from profiler_ext.records import (
     FxNode,
     Gap,

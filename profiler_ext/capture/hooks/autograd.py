@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from profiler_ext.capture.graphs.backwards import Backwards
-from profiler_ext.guard import Observation, Observed
+from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, points, process
 from profiler_ext.torch_compat.patches import Hook
 

@@ -20,7 +20,7 @@ from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.capture.traces.replacements import Watch
 from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
-from profiler_ext.guard import Guard, Observation, Observed
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, fx, points, process
 from profiler_ext.torch_compat.patches import Hook
 

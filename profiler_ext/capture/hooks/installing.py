@@ -19,7 +19,7 @@ from profiler_ext.capture.hooks.graphs import GraphHooks
 from profiler_ext.capture.hooks.regions import RegionHooks
 from profiler_ext.capture.hooks.sites import SiteHooks
 from profiler_ext.errors import TorchCapabilityError
-from profiler_ext.guard import Guard, Observation, Observed
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import Analysis, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
 from profiler_ext.torch_compat.patches import Hook, installed

@@ -10,7 +10,7 @@ from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.nodes.regions import describe_region
 from profiler_ext.capture.traces.births import BirthHooks
-from profiler_ext.guard import Observation, Observed
+from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.torch_compat import points, regions
 from profiler_ext.torch_compat.patches import Hook
 

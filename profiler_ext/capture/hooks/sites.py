@@ -6,7 +6,7 @@ from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.sites import call_sites
-from profiler_ext.guard import Observation, Observed
+from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.torch_compat import inductor, points
 from profiler_ext.torch_compat.patches import Hook
 

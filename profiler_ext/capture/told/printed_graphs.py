@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler_ext.paths import absolute, shorten
+from profiler_ext.files.paths import absolute, shorten
 from profiler_ext.records import Frame
 
 _LINE = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from profiler_ext.paths import absolute, shorten
+from profiler_ext.files.paths import absolute, shorten
 from profiler_ext.records import Frame
 
 _FILE = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+?)\s*$')

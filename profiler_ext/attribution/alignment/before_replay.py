@@ -1,0 +1,109 @@
+"""Owns the work that the runner of CUDA graphs adds to a call, before it replays.
+
+It copies the inputs that change with each call to where the graph reads them, and sets the
+seed and the offset of the random numbers that the graph draws. Which inputs a graph copies
+was noted when it was recorded; what that note does not explain remains glue. A graph that was
+recorded several times may copy others each time: how many copies a call runs may tell which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from profiler_ext.attribution.alignment.matching import Match
+from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.records import FxNode, GapReason, GraphInstance, SiteEvidence
+
+_COPY = "aten::_foreach_copy_"
+_FILL = "aten::fill_"
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerWork:
+    """What a unit of a call does for which nodes.
+
+    Attributes:
+        nodes: the inputs that it copies, or the nodes that draw.
+        weights: one integer for each, its part of the work.
+        evidence: the rule that led to them.
+    """
+
+    nodes: tuple[str, ...]
+    weights: tuple[int, ...]
+    evidence: SiteEvidence
+
+
+def runner_work(
+    units: Sequence[Unit], matches: Sequence[Match], graph: GraphInstance
+) -> Mapping[int, RunnerWork]:
+    """Return what the graph runner's own units of a call do, by their place in the call.
+
+    Args:
+        units: what the call ran, in order.
+        matches: where the alignment led each.
+        graph: the graph that was called.
+    """
+    if not any(unit.replayed for unit in units):
+        return {}
+    glue = [match.gap is GapReason.WRAPPER_GLUE for match in matches]
+    nodes = {node.name: node for node in graph.nodes}
+    return {**_copies(units, glue, graph, nodes), **_seeds(units, glue, graph)}
+
+
+def _copies(
+    units: Sequence[Unit],
+    glue: Sequence[bool],
+    graph: GraphInstance,
+    nodes: Mapping[str, FxNode],
+) -> dict[int, RunnerWork]:
+    """Lead the copies, one for each recorded graph that copies anything, to their inputs."""
+    found = [at for at, unit in enumerate(units) if glue[at] and unit.name == _COPY]
+    # Work without its operator may be one more copy, so that their number tells nothing.
+    is_open = any(g and u.on_device and not u.replayed for g, u in zip(glue, units, strict=True))
+    noted = () if is_open and graph.copied_otherwise else _noted(graph, len(found))
+    pairs = zip(found, noted, strict=True) if noted else ()
+    return {at: _copy([nodes[n] for n in names]) for at, names in pairs if set(names) <= set(nodes)}
+
+
+def _noted(graph: GraphInstance, copies: int) -> tuple[tuple[str, ...], ...]:
+    """Return the inputs of each copy of a call; none where its recordings do not agree on them."""
+    recorded = (graph.copied_inputs, *graph.copied_otherwise)
+    copying = {tuple(filter(None, inputs)) for inputs in recorded}
+    fitting = [noted for noted in copying if len(noted) == copies]
+    return fitting[0] if len(fitting) == 1 else ()
+
+
+def _copy(copied: Sequence[FxNode]) -> RunnerWork:
+    sizes = [_elements(node) for node in copied]
+    weights = tuple(size for size in sizes if size) if all(sizes) else (1,) * len(copied)
+    return RunnerWork(tuple(node.name for node in copied), weights, SiteEvidence.RUNNER_COPY)
+
+
+def _elements(node: FxNode) -> int:
+    """Return the number of elements of an input; 0 where a dimension has no fixed size."""
+    dimensions = [size for spec in node.outputs for size in spec.size]
+    fixed = [size for size in dimensions if isinstance(size, int)]
+    return math.prod(fixed) if len(fixed) == len(dimensions) else 0
+
+
+def _seeds(
+    units: Sequence[Unit], glue: Sequence[bool], graph: GraphInstance
+) -> dict[int, RunnerWork]:
+    """Lead the fills right before a replay to the nodes that draw random numbers in it.
+
+    Of several recorded graphs nobody knows which one a node is in.
+    """
+    drawing = tuple(node.name for node in graph.nodes if node.is_random)
+    if not drawing or (len(graph.copied_inputs) != 1 and len(drawing) > 1):
+        return {}
+    work = RunnerWork(drawing, (1,) * len(drawing), SiteEvidence.RUNNER_SEED)
+    found: dict[int, RunnerWork] = {}
+    is_before_replay = False
+    for at in reversed(range(len(units))):
+        is_fill = glue[at] and units[at].name == _FILL
+        is_before_replay = units[at].replayed or (is_before_replay and is_fill)
+        if is_fill and is_before_replay:
+            found[at] = work
+    return found

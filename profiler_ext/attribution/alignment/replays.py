@@ -1,0 +1,155 @@
+"""Owns the second rule for replays: what a CUDA graph runs, it runs again, in the same order.
+
+In a replay a library's kernels have no operator, so the events that were lost, or that changed
+places, are not missed where they were. A replay is whole when it ran just what its recording
+did, or what another replay did. Of any other only that stays which such a one confirms; unless
+it ran what its recording does not have, between the same generated kernels: libraries have other
+kernels for another size, and then those between two anchors are of the one call there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiler_ext.attribution.alignment.aligning import agreed_pairs, device_names
+from profiler_ext.attribution.alignment.invocations import Aligner, Invocation
+from profiler_ext.attribution.alignment.loops import is_in_loop
+from profiler_ext.attribution.alignment.matching import Match
+from profiler_ext.attribution.alignment.verification import StreamOrder
+from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
+
+_GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
+_BY_ANCHORS = (SiteEvidence.REPLAY_ORDER, SiteEvidence.REPLAY_FAMILIES)
+_GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a call of a graph runs, in order: names, and the call site of each."""
+
+    names: tuple[str, ...]
+    sites: tuple[int | None, ...]
+
+
+def without_doubts(
+    found: Sequence[Invocation], aligner: Aligner, order: StreamOrder
+) -> tuple[Invocation, ...]:
+    """Make gaps of what was led in replays that nothing confirms.
+
+    Args:
+        found: the calls of compiled graphs and their matches.
+        aligner: knows the call sites of each graph, and what was learnt of them.
+        order: tells whether a call's launches ran as they were written down.
+    """
+    replays: dict[int, list[Invocation]] = defaultdict(list)
+    for each in found:
+        if each.graph is not None and each.call.is_replay:
+            replays[each.graph].append(each)
+    checked: dict[int, Invocation] = {}
+    for calls in replays.values():
+        every = Counter(map(_ran, calls))
+        for each in calls:
+            checked[each.call.marker] = _checked(each, every, aligner, order)
+    return tuple(checked.get(each.call.marker, each) for each in found)
+
+
+def _checked(
+    found: Invocation, every: Counter[_Told], aligner: Aligner, order: StreamOrder
+) -> Invocation:
+    assert found.graph is not None
+    sites = aligner.sites(found.graph)
+    ran, recorded = _ran(found), _recorded(found, sites, aligner.learnt(found.graph).kernels)
+    others = [recorded] if recorded else [other for other in every if other != ran]
+    if every[ran] > 1 or not others or (recorded and recorded.names == ran.names):
+        return found
+    lost_ops = any(unit.on_device and not unit.replayed for unit in found.call.units)
+    is_other = recorded and _is_of_another_size(ran, recorded, sites)
+    if is_other and not lost_ops and order.is_as_written(found.call):
+        matches = aligner.align(found.graph, found.call, chose_anew=True)
+        return _without_open_ends(replace(found, matches=matches), sites)
+    return _confirmed(found, ran, others)
+
+
+def _is_of_another_size(ran: _Told, recorded: _Told, sites: Sequence[CallSite]) -> bool:
+    """Tell whether libraries ran what the recording does not have, and all kernels ran in order.
+
+    What lost events has nothing else, and what changed places within a replay is the same.
+    """
+    pairs = zip(recorded.names, recorded.sites, strict=True)
+    kernels = {name for name, at in pairs if at is not None and sites[at].kind in _GENERATED}
+    in_order = [[n for n in told.names if n in kernels] for told in (ran, recorded)]
+    return in_order[0] == in_order[1] and bool(Counter(ran.names) - Counter(recorded.names))
+
+
+def _without_open_ends(found: Invocation, sites: Sequence[CallSite]) -> Invocation:
+    """Make gaps of what only one anchor holds: another call's first launch may stand there."""
+    led = [None if match.site is None else sites[match.site].kind for match in found.matches]
+    anchors = [at for at, kind in enumerate(led) if kind in _GENERATED] or [len(led)]
+    matches = tuple(
+        _GAP if match.evidence in _BY_ANCHORS and _is_outside(at, anchors) else match
+        for at, match in enumerate(found.matches)
+    )
+    return replace(found, matches=matches)
+
+
+def _is_outside(at: int, anchors: Sequence[int]) -> bool:
+    return at < anchors[0] or at > anchors[-1]
+
+
+def _ran(found: Invocation) -> _Told:
+    """Return what a call ran for its sites without an operator."""
+    led = zip(found.call.units, found.matches, strict=True)
+    pairs = [(unit.name, match.site) for unit, match in led if _is_open(unit, match)]
+    return _Told(tuple(name for name, _ in pairs), tuple(site for _, site in pairs))
+
+
+def _is_open(unit: Unit, match: Match) -> bool:
+    return unit.on_device and match.gap is not GapReason.WRAPPER_GLUE
+
+
+def _recorded(
+    found: Invocation, sites: Sequence[CallSite], kernels: Mapping[int, tuple[str, ...]]
+) -> _Told | None:
+    """Return what a call runs without an operator if it runs what was learnt, if all was."""
+    led = zip(found.call.units, found.matches, strict=True)
+    called = {match.site for unit, match in led if not unit.on_device}
+    pairs = list[tuple[str, int]]()
+    for at, site in enumerate(sites):
+        if at in called or site.kind is SiteKind.CPP:
+            continue
+        if is_in_loop(site) or (site.kind is SiteKind.EXTERN and at not in kernels):
+            return None
+        names = kernels[at] if site.kind is SiteKind.EXTERN else device_names(site)[-1:]
+        pairs += [(name, at) for name in names]
+    return _Told(tuple(name for name, _ in pairs), tuple(at for _, at in pairs))
+
+
+def _confirmed(found: Invocation, ran: _Told, others: Sequence[_Told]) -> Invocation:
+    """Keep of a call what another one confirms: the same name of the same site at that place."""
+    kept = {at for other in others for at in _same(ran, other)}
+    led = zip(found.call.units, found.matches, strict=True)
+    devices = [at for at, (unit, match) in enumerate(led) if _is_open(unit, match)]
+    lost = {at for place, at in enumerate(devices) if place not in kept}
+    matches = tuple(_GAP if at in lost else match for at, match in enumerate(found.matches))
+    return replace(found, matches=matches)
+
+
+def _same(ran: _Told, other: _Told) -> list[int]:
+    """Return the places in a call at which another one ran the same for the same site.
+
+    Where both ran as much, nothing can have moved up.
+    """
+    codes = {name: code for code, name in enumerate(dict.fromkeys(ran.names + other.names))}
+    rows, columns = ([codes[name] for name in told.names] for told in (ran, other))
+    pairs = agreed_pairs(np.equal.outer(np.array(rows), np.array(columns)))
+    as_much = len(rows) == len(columns)
+    return [
+        at
+        for at, place in pairs
+        if ran.sites[at] == other.sites[place] and (at == place or not as_much)
+    ]

@@ -1,0 +1,158 @@
+"""Owns what lies open between the anchors of an alignment: sites and units that no name ties.
+
+Replayed library kernels carry no operator and no name that their call site has. What each call
+was seen to launch leads them, where a run holds just that; where nothing was seen, a lone call
+between two anchors takes what lies between them, and all else is a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from profiler_ext.attribution.alignment.learnt import Learnt
+from profiler_ext.attribution.alignment.matching import Match
+from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.trace.lookups import Flags
+from profiler_ext.kineto import classify
+from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The sites between an anchor and the next, and the units between the same two."""
+
+    sites: tuple[int, ...]
+    units: tuple[int, ...]
+
+
+class OpenRuns:
+    """Leads what lies open in one graph call to its call sites, as far as names decide."""
+
+    def __init__(
+        self,
+        sites: Sequence[CallSite],
+        units: Sequence[Unit],
+        expected: Flags,
+        learnt: Learnt,
+    ) -> None:
+        """Note what was called.
+
+        Args:
+            sites: the call sites.
+            units: what ran.
+            expected: units that have the name of some site.
+            learnt: what other calls taught of library calls.
+        """
+        self._sites, self._units = sites, units
+        self._expected, self._learnt = expected, learnt
+
+    def resolve(self, anchors: Mapping[int, int]) -> dict[int, Match]:
+        """Return the matches of the open units of which something can be said."""
+        runs = self._between(anchors)
+        starved = [self._is_starved(run) for run in runs]
+        doubted = [any(starved[max(at - 1, 0) : at + 2]) for at in range(len(runs))]
+        found: dict[int, Match] = {}
+        for run, is_doubted in zip(runs, doubted, strict=True):
+            found.update(self._on_device(run, is_doubted))
+            found.update(self._nameless(run))
+        return found
+
+    def _between(self, anchors: Mapping[int, int]) -> list[Run]:
+        ends = [(-1, -1), *sorted(anchors.items()), (len(self._units), len(self._sites))]
+        return [
+            Run(tuple(range(site + 1, next_site)), tuple(range(unit + 1, next_unit)))
+            for (unit, site), (next_unit, next_site) in pairwise(ends)
+        ]
+
+    def _is_starved(self, run: Run) -> bool:
+        """Tell whether sites ran less than they must: then the neighbours may have theirs."""
+        return len(run.units) < sum(self._learnt.kernels.get(site) != () for site in run.sites)
+
+    def _on_device(self, run: Run, is_doubted: bool) -> dict[int, Match]:
+        """Give each device event its site where names or the anchors decide, else the reason."""
+        units = [unit for unit in run.units if self._units[unit].on_device]
+        if not run.sites:
+            return dict.fromkeys(units, Match(gap=GapReason.WRAPPER_GLUE))
+        owners = self._owners_by_name(run, units)
+        if owners is not None:
+            return self._led(units, owners, self._name_evidence(run))
+        if is_doubted or not self._are_libraries(run) or self._contradicts(run):
+            return dict.fromkeys(units, Match(gap=GapReason.ALIGNMENT_MISMATCH))
+        owners = self._owners_by_place(run, units)
+        if owners is not None:
+            return self._led(units, owners, None)
+        owners = self._owners_by_family(run, units)
+        if owners is not None:
+            return self._led(units, owners, SiteEvidence.REPLAY_FAMILIES)
+        return dict.fromkeys(units, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
+
+    def _led(
+        self, units: Sequence[int], owners: Sequence[int], evidence: SiteEvidence | None
+    ) -> dict[int, Match]:
+        pairs = zip(units, owners, strict=True)
+        return {u: Match(site, evidence or self._units[u].order_evidence) for u, site in pairs}
+
+    def _owners_by_name(self, run: Run, units: Sequence[int]) -> list[int] | None:
+        """Return the site of each unit if the run holds just what its sites were seen to run."""
+        seen = self._learnt.kernels
+        if not all(site in seen for site in run.sites):
+            return None
+        owned = [(site, name) for site in run.sites for name in seen[site]]
+        holds = [name for _, name in owned] == [self._units[unit].name for unit in units]
+        return [site for site, _ in owned] if holds else None
+
+    def _name_evidence(self, run: Run) -> SiteEvidence | None:
+        """Where several sites share a run, another run's names placed the unit."""
+        if not any(self._units[unit].replayed for unit in run.units):
+            return None
+        is_stored = len(run.sites) > 1 and not self._learnt.elsewhere.isdisjoint(run.sites)
+        return SiteEvidence.STORED_KERNELS if is_stored else SiteEvidence.REPLAY_KERNELS
+
+    def _contradicts(self, run: Run) -> bool:
+        """Tell whether sites of the run were seen to run something else, and nothing says why."""
+        is_seen = any(site in self._learnt.kernels for site in run.sites)
+        return is_seen and not self._learnt.chose_anew
+
+    def _owners_by_place(self, run: Run, units: Sequence[int]) -> list[int] | None:
+        """Return the site of each unit where it cannot be another, as each site runs a kernel."""
+        if len(run.sites) == 1:
+            return [run.sites[0]] * len(units)
+        all_kernels = all(self._units[unit].is_kernel for unit in units)
+        is_one_each = all_kernels and len(units) == len(run.sites)
+        return list(run.sites) if is_one_each and not self._learnt.is_contradicted else None
+
+    def _owners_by_family(self, run: Run, units: Sequence[int]) -> list[int] | None:
+        """Return the site of each unit where as many calls begin as there are sites.
+
+        Each of them begins once, and with what cannot go on from the one before it.
+        """
+        families, seen = self._learnt.families, self._learnt.kernels
+        calling = [site for site in run.sites if seen.get(site) != ()]
+        parts = families.parts([self._units[unit].name for unit in units])
+        are_plain = all(self._sites[site].op in families.plain_ops for site in calling)
+        if not self._learnt.chose_anew or parts is None or not are_plain:
+            return None
+        return [calling[part] for part in parts] if parts[-1] + 1 == len(calling) else None
+
+    def _are_libraries(self, run: Run) -> bool:
+        return all(self._sites[site].kind is SiteKind.EXTERN for site in run.sites)
+
+    def _nameless(self, run: Run) -> dict[int, Match]:
+        """Pair sites whose operator capture could not name with the operators left over.
+
+        Only where nothing else lies open in the run, and the numbers agree.
+        """
+        called = [unit for unit in run.units if self._units[unit].launched]
+        is_nameless = self._are_libraries(run) and not any(self._sites[s].op for s in run.sites)
+        is_left_over = all(self._is_left_over(unit) for unit in called)
+        if not (is_nameless and is_left_over and len(called) == len(run.sites)):
+            return {}
+        by_order = SiteEvidence.CALL_ORDER
+        return {u: Match(s, by_order) for u, s in zip(called, run.sites, strict=True)}
+
+    def _is_left_over(self, at: int) -> bool:
+        unit = self._units[at]
+        is_operator = not unit.on_device and classify.is_dispatched_op(unit.name)
+        return is_operator and not self._expected[at]

@@ -1,0 +1,156 @@
+"""Owns the calls of compiled graphs: each marker with its units, and where it was called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.attribution.calls.enclosing import CallContext, Surroundings
+from profiler_ext.attribution.calls.units import Unit, units_of
+from profiler_ext.attribution.trace.enqueued import Enqueued, work_name
+from profiler_ext.attribution.trace.forward_links import ForwardLinks
+from profiler_ext.attribution.trace.lookups import NO_ROW, ask, take
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import Events, GapReason, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCall:
+    """One call of a compiled graph, as the trace shows it.
+
+    Attributes:
+        marker: row of the marker.
+        key: cache key that the marker carries.
+        compile_id: id of the compiled region, or of the forward's region; ``None`` unknown.
+        context: where it was called.
+        units: what it ran, in enqueue order.
+        launches: for each unit its launches, in enqueue order.
+        ran: for each unit the names of the device events of its launches.
+        trials: launches of compile work inside the call, each with what it was.
+        place: which call it is within one run of a compiled function, and of how many.
+        graph: the index of its graph that the process noted, ``None`` where it noted none.
+        run: the run of a compiled frame that it belongs to, a backward to that of its forward.
+        rows: the row of the operator that each unit is, ``NO_ROW`` of a launch without one.
+        caller: the marker of the call that it lies within and the operator there, if it does.
+    """
+
+    marker: int
+    key: str | None
+    compile_id: str | None
+    context: CallContext
+    units: tuple[Unit, ...]
+    launches: tuple[tuple[int, ...], ...]
+    trials: tuple[tuple[int, GapReason], ...]
+    place: tuple[int, int] = (0, 1)
+    graph: int | None = None
+    run: int | None = None
+    rows: tuple[int, ...] = ()
+    caller: tuple[int, int] | None = None
+    ran: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether a CUDA graph was replayed in this call."""
+        return any(unit.replayed for unit in self.units)
+
+
+def find_calls(around: Surroundings, enqueued: Enqueued) -> tuple[GraphCall, ...]:
+    """Collect every call of a compiled graph and what it ran."""
+    unit_row = _unit_rows(around, enqueued)
+    inside = np.flatnonzero(take(around.marker, enqueued.cpu, NO_ROW) != NO_ROW)
+    members = _by_marker(take(around.marker, enqueued.cpu[inside], NO_ROW), inside)
+    called = _called_rows(around)
+    links, places = _forward_links(around), _places(around)
+    return tuple(
+        _call(around, enqueued, unit_row, members, called, links, places, int(marker))
+        for marker in np.flatnonzero(around.is_marker)
+    )
+
+
+def _unit_rows(around: Surroundings, enqueued: Enqueued) -> Ints:
+    """Return for each launch the operator called by the marker, or the runtime call itself."""
+    by_operator = take(around.operator, enqueued.cpu, NO_ROW)
+    return np.where(by_operator == NO_ROW, enqueued.call, by_operator)
+
+
+def _called_rows(around: Surroundings) -> dict[int, Ints]:
+    """Return for each marker the operators that it called itself, trials left out."""
+    operator = around.operator
+    rows = np.flatnonzero((operator == np.arange(len(operator))) & (around.marker != NO_ROW))
+    rows = rows[~around.is_trial(rows)]
+    return _by_marker(around.marker[rows], rows)
+
+
+def _by_marker(marker: Ints, values: Ints) -> dict[int, Ints]:
+    order = np.argsort(marker, kind="stable")
+    distinct, first = np.unique(marker[order], return_index=True)
+    return dict(zip(distinct.tolist(), np.split(values[order], first[1:]), strict=False))
+
+
+def _forward_links(around: Surroundings) -> ForwardLinks:
+    def rows(question: Callable[[str], bool]) -> Ints:
+        return np.flatnonzero(ask(around.events.name, question) & around.is_op)
+
+    forward, backward = rows(classify.is_compiled_forward), rows(classify.is_compiled_backward)
+    return ForwardLinks(around.events, forward, backward)
+
+
+def _forward_row(around: Surroundings, links: ForwardLinks, marker: int) -> int | None:
+    """Return the row at which the forward of a call ran: its own, or by sequence number."""
+    backward = around.own(around.backward, marker)
+    return marker if backward == NO_ROW else links.forward_of(backward)
+
+
+def _region(around: Surroundings, forward: int | None) -> int | None:
+    """Return the row of a call's region; a backward's is that of its forward."""
+    region = NO_ROW if forward is None else around.own(around.region, forward)
+    return None if region == NO_ROW else region
+
+
+def _call(
+    around: Surroundings,
+    enqueued: Enqueued,
+    unit_row: Ints,
+    members: dict[int, Ints],
+    called: dict[int, Ints],
+    links: ForwardLinks,
+    places: dict[int, tuple[int, int]],
+    marker: int,
+) -> GraphCall:
+    launches = members.get(marker, np.empty(0, dtype=np.int64))
+    trial = around.is_trial(enqueued.cpu[launches])
+    forward = _forward_row(around, links, marker)
+    run = _region(around, forward)
+    units = units_of(around.events, enqueued, unit_row, launches[~trial], called.get(marker))
+    return GraphCall(
+        marker=marker,
+        key=names.graph_key(around.events.name[marker]),
+        compile_id=None if run is None else names.region_id(around.events.name[run]),
+        context=around.context(marker, forward, links),
+        units=tuple(unit for unit, _, _ in units),
+        launches=tuple(own for _, own, _ in units),
+        trials=tuple(
+            (launch, around.compile_work(int(enqueued.cpu[launch])))
+            for launch in launches[trial].tolist()
+        ),
+        place=places[marker],
+        graph=around.graph(marker),
+        run=run,
+        rows=tuple(row for _, _, row in units),
+        caller=around.caller(marker),
+        ran=tuple(_ran(around.events, enqueued, own) for _, own, _ in units),
+    )
+
+
+def _ran(events: Events, enqueued: Enqueued, launches: Sequence[int]) -> tuple[str, ...]:
+    return tuple(work_name(events, int(enqueued.event[at])) for at in launches)
+
+
+def _places(around: Surroundings) -> dict[int, tuple[int, int]]:
+    """Return for each marker which call it is within one run of a compiled function."""
+    markers = np.flatnonzero(around.is_marker)
+    markers = markers[np.argsort(around.events.start_ns[markers], kind="stable")]
+    runs = _by_marker(around.run[markers], markers).values()
+    return {int(row): (at, len(own)) for own in runs for at, row in enumerate(own)}

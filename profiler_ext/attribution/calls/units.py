@@ -1,0 +1,86 @@
+"""Owns what a call of a compiled graph ran: its operators, and launches without an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_ext.attribution.trace.enqueued import Enqueued, work_name
+from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import Events, Ints, SiteEvidence
+
+_Order = tuple[int, int]
+"""When the CPU enqueued it, then when the device ran it: a replay enqueues all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One thing that a graph call ran: an operator, or a device event without an operator.
+
+    Attributes:
+        name: the operator's or the device event's name, without a ``graph_0_`` prefix.
+        on_device: no operator is known, so the name is the device event's.
+        replayed: it was launched by the replay of a CUDA graph.
+        is_kernel: for a device event: neither a copy nor a memset.
+        launched: for an operator: it launched something.
+    """
+
+    name: str
+    on_device: bool = False
+    replayed: bool = False
+    is_kernel: bool = True
+    launched: bool = True
+
+    @property
+    def order_evidence(self) -> SiteEvidence:
+        """The rule that its order alone makes."""
+        return SiteEvidence.REPLAY_ORDER if self.replayed else SiteEvidence.CALL_ORDER
+
+
+def units_of(
+    events: Events, enqueued: Enqueued, unit_row: Ints, launches: Ints, called: Ints | None
+) -> list[tuple[Unit, tuple[int, ...], int]]:
+    """List what a call ran in enqueue order: operators, and launches without an operator.
+
+    A call that replays also shows the operators of the recording, which launched nothing;
+    those are left out, as their work is what the replay runs.
+
+    Args:
+        events: the trace's events.
+        enqueued: its launches.
+        unit_row: for each launch its operator, or the runtime call itself.
+        launches: the call's own launches.
+        called: the operators that the call called itself.
+
+    Returns:
+        Each unit with its launches, and the row of its operator, ``NO_ROW`` where it is none.
+    """
+    owned: dict[int, list[int]] = {int(r): [] for r in (() if called is None else called)}
+    found = list[tuple[_Order, Unit, tuple[int, ...], int]]()
+    for launch in launches.tolist():
+        if unit_row[launch] == enqueued.call[launch]:
+            found.append(_device_unit(events, enqueued, launch))
+        else:
+            owned.setdefault(int(unit_row[launch]), []).append(launch)
+    replays = any(unit.replayed for _, unit, _, _ in found)
+    for row, own in owned.items():
+        if own or not replays:
+            unit = Unit(names.kernel_name(events.name[row]), launched=bool(own))
+            found.append(((int(events.start_ns[row]), 0), unit, tuple(own), row))
+    found.sort(key=lambda item: item[0])
+    return [(unit, own, row) for _, unit, own, row in found]
+
+
+def _device_unit(
+    events: Events, enqueued: Enqueued, launch: int
+) -> tuple[_Order, Unit, tuple[int, ...], int]:
+    row, call = int(enqueued.event[launch]), int(enqueued.call[launch])
+    category = events.category[row]
+    unit = Unit(
+        name=work_name(events, row),
+        on_device=True,
+        replayed=names.is_graph_launch(events.name[call]),
+        is_kernel=not (classify.is_copy(category) or classify.is_memset(category)),
+    )
+    order = (int(enqueued.enqueue_ns[launch]), int(events.start_ns[row]))
+    return order, unit, (launch,), NO_ROW

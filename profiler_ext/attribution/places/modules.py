@@ -1,0 +1,102 @@
+"""Owns which module a node belongs to, by its path from the model that the user holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import takewhile
+
+from profiler_ext.attribution.calls.enclosing import CallContext
+from profiler_ext.records import FxNode, GraphInstance, ModuleFrame
+
+ModulesOfJoints = Mapping[str, set[ModuleFrame]]
+"""The modules that forwards were called on, by the joint graph that they were cut from."""
+
+
+def modules_of_joints(
+    called: Iterable[tuple[GraphInstance, ModuleFrame | None]],
+) -> ModulesOfJoints:
+    """Collect the modules that the forward graphs of a trace were called on.
+
+    Args:
+        called: each call's graph, and the module it was called on, where that is known.
+    """
+    found: dict[str, set[ModuleFrame]] = defaultdict(set)
+    for graph, module in called:
+        joint = graph.provenance.joint if graph.provenance else None
+        if joint is not None and module is not None and not graph.runs_backward:
+            found[joint].add(module)
+    return found
+
+
+def module_of(
+    node: FxNode,
+    context: CallContext,
+    forwards: ModulesOfJoints,
+    joint: str | None = None,
+) -> ModuleFrame | None:
+    """Return the innermost module of a node, as its graph was called.
+
+    What compiled autograd copied belongs to the module that its own forward was called on. Where
+    nothing tells which forward that is, it belongs to the one module that such forwards were
+    called on, and so does a backward whose own forward ran before the recording began.
+
+    Args:
+        node: the node.
+        context: where its graph was called.
+        forwards: the modules that forwards were called on.
+        joint: the joint graph that the node's graph was cut from.
+    """
+    if node.lineage.joint is None and context.module is not None:
+        return innermost_module(node, context.module)
+    modules = forwards.get(node.lineage.joint or joint or "", set())
+    copied = dict(context.copied)
+    if node.lineage.copied_call is not None and node.lineage.copied_call in copied:
+        own = copied[node.lineage.copied_call]
+        return innermost_module(node, own) if own in modules else None
+    return None if len(modules) > 1 else innermost_module(node, next(iter(modules), None))
+
+
+def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
+    """Give each sum of gradients of a value that no op made the modules that hold all it sums.
+
+    Torch keeps none, so that a sum has only the module that was compiled: a tensor is used more
+    than once in the innermost module around its uses. Where an op made it, the sum has the op's.
+
+    Args:
+        nodes: the nodes of a graph, in graph order.
+    """
+    known: dict[str, tuple[ModuleFrame, ...]] = {}
+    for node in nodes:
+        if (
+            node.lineage.is_gradient_acc
+            and node.lineage.forward_node is None
+            and len(node.lineage.modules) <= 1
+        ):
+            around = _common([known.get(name, ()) for name in node.inputs])
+            lineage = replace(node.lineage, modules=around or node.lineage.modules)
+            node = replace(node, lineage=lineage)
+        known[node.name] = node.lineage.modules
+        yield node
+
+
+def _common(modules: list[tuple[ModuleFrame, ...]]) -> tuple[ModuleFrame, ...]:
+    shared = zip(*modules, strict=False)
+    return tuple(each[0] for each in takewhile(lambda each: len(set(each)) == 1, shared))
+
+
+def innermost_module(node: FxNode, called: ModuleFrame | None) -> ModuleFrame | None:
+    """Return the innermost module of a node.
+
+    Args:
+        node: the node; its modules' paths begin at the module that was compiled.
+        called: that module, where it was compiled by itself and its own path is known.
+    """
+    if called is None:
+        return node.lineage.modules[-1] if node.lineage.modules else None
+    if not node.lineage.modules:
+        return called
+    inner = node.lineage.modules[-1]
+    path = ".".join(part for part in (called.path, inner.path) if part)
+    return ModuleFrame(path, inner.class_name)

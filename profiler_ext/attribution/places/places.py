@@ -1,0 +1,172 @@
+"""Owns places: an FX node as it was called, an eager op, a gap; equal places are one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from profiler_ext.attribution.calls.enclosing import CallContext
+from profiler_ext.attribution.places.forward_evidence import forward_evidence
+from profiler_ext.attribution.places.lines import SourceRoots
+from profiler_ext.attribution.places.modules import ModulesOfJoints, module_of, with_modules_of_sums
+from profiler_ext.attribution.places.phases import is_leaked, is_traced_gradient, node_phase
+from profiler_ext.records import (
+    ForwardEvidence,
+    FxNode,
+    GapReason,
+    GraphInstance,
+    Level,
+    LineEvidence,
+    ModuleFrame,
+    Phase,
+    Place,
+    Settings,
+)
+
+
+class PlaceTable:
+    """The places of an analysis, each once."""
+
+    def __init__(
+        self,
+        graphs: Sequence[GraphInstance],
+        settings: Settings,
+        forwards: ModulesOfJoints | None = None,
+    ) -> None:
+        self._graphs = graphs
+        self._forwards = forwards or {}
+        self._roots = SourceRoots(settings)
+        self._index: dict[Place, int] = {}
+        self._of_node: dict[tuple[int, str, CallContext], int] = {}
+        self._nodes = [_named_nodes(graph) for graph in graphs]
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The places in the order of their indices."""
+        return tuple(self._index)
+
+    def add(self, place: Place) -> int:
+        """Return the index of a place, which may be new."""
+        return self._index.setdefault(place, len(self._index))
+
+    def add_node(self, graph: int, node: str, context: CallContext) -> int:
+        """Return the index of the place of a graph's node, as the graph was called."""
+        key = (graph, node, context)
+        if key not in self._of_node:
+            self._of_node[key] = self.add(self.of_node(graph, node, context))
+        return self._of_node[key]
+
+    def add_input(self, graph: int, node: str, context: CallContext, op: str) -> int:
+        """Return the index of the place of a graph's input, on which an operator works."""
+        return self.add(dataclasses.replace(self.of_node(graph, node, context), aten_op=op))
+
+    def _module_of(
+        self, node: FxNode, graph: GraphInstance, context: CallContext
+    ) -> ModuleFrame | None:
+        return module_of(node, context, self._forwards, _joint_of_backward(graph))
+
+    def of_node(self, graph: int, name: str, context: CallContext) -> Place:
+        """Return the place of a graph's node, as the graph was called."""
+        if name not in self._nodes[graph]:
+            return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
+        node, evidence = self._nodes[graph][name]
+        instance = self._graphs[graph]
+        is_open = _is_of_any_module(node, instance, evidence)
+        module = None if is_open else self._module_of(node, instance, context)
+        in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.lineage.stack)
+        phase = node_phase(node, instance, context, in_torch_optim)
+        is_stale = evidence is LineEvidence.STALE
+        has_line = not is_stale and not _is_unlinked_gradient(node)
+        stack = (*(context.caller.stack if context.caller else ()), *node.lineage.stack)
+        frame = self._roots.model_frame(stack) if has_line else None
+        user = self._roots.user_frame(stack) if has_line else None
+        place = Place(
+            graph=graph,
+            node=node.name,
+            aten_op=node.lineage.original_aten or node.target,
+            seq_nr=node.lineage.seq_nr,
+            phase=phase,
+            autograd_backward=node.lineage.autograd_backward,
+            forward_node=node.lineage.forward_node,
+            forward_evidence=forward_evidence(node, instance, phase),
+            file=frame.file if frame else None,
+            line=frame.line if frame else None,
+            function=frame.function if frame else None,
+            code=frame.code if frame else None,
+            user_file=user.file if user else None,
+            user_line=user.line if user else None,
+            stack=() if is_stale else stack,
+            module=module.path if module else None,
+            module_class=module.class_name if module else None,
+            annotation=annotation_text(node),
+            level=Level.LINE if frame else Level.OP,
+            evidence=evidence,
+            mechanism=node.lineage.mechanism if frame else None,
+            gap=None if frame else _no_line(node, instance, evidence),
+            is_phase_corrected=is_leaked(node, instance),
+        )
+        return place if context.caller is None else _run_by(place, context.caller)
+
+
+def _run_by(place: Place, caller: Place) -> Place:
+    """Return the place of a node whose graph an op of another graph's call runs."""
+    linked, evidence = place.forward_node, place.forward_evidence
+    if linked is None and place.phase is not Phase.FORWARD:
+        linked, evidence = caller.forward_node, caller.forward_evidence
+        evidence = evidence if linked is None else ForwardEvidence.OF_CALL
+    return dataclasses.replace(
+        place,
+        forward_node=linked,
+        forward_evidence=evidence,
+        caller_file=caller.file,
+        caller_line=caller.line,
+        module=caller.module,
+        module_class=caller.module_class,
+        annotation=place.annotation or caller.annotation,
+    )
+
+
+def gap_place(
+    gap: GapReason, phase: Phase, graph: int | None = None, op: str | None = None
+) -> Place:
+    """Return the place of what could not be led back, with the op that is known of it."""
+    return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
+
+
+def _joint_of_backward(graph: GraphInstance) -> str | None:
+    return graph.provenance.joint if graph.provenance and graph.runs_backward else None
+
+
+def _is_of_any_module(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> bool:
+    """Tell whether a node's module is not known: what is told of a graph leaves it out."""
+    is_told = graph.provenance is not None and graph.provenance.is_told
+    return is_told and not node.lineage.modules and evidence is not LineEvidence.FRESH_GRAPH
+
+
+def _is_unlinked_gradient(node: FxNode) -> bool:
+    """Tell whether the stack leads to where the gradient is asked for, not to what it is of."""
+    return is_traced_gradient(node)
+
+
+def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapReason:
+    if evidence is LineEvidence.STALE:
+        return GapReason.STALE_SOURCE_LINE
+    if evidence is LineEvidence.EAGER_BACKWARD:
+        return GapReason.EAGER_BACKWARD
+    if _is_unlinked_gradient(node):
+        return GapReason.TRACED_GRADIENT
+    # What such a graph copies is known by its own joint graph; nothing else can tell the line.
+    lost = graph.is_of_compiled_autograd and node.lineage.joint is None
+    return GapReason.COMPILED_AUTOGRAD if lost else GapReason.NO_SOURCE_LINE
+
+
+def _named_nodes(graph: GraphInstance) -> dict[str, tuple[FxNode, LineEvidence]]:
+    absent = [LineEvidence.ABSENT] * (len(graph.nodes) - len(graph.line_evidence))
+    evidence = [*graph.line_evidence, *absent]
+    nodes = with_modules_of_sums(graph.nodes)
+    return {node.name: (node, e) for node, e in zip(nodes, evidence, strict=True)}
+
+
+def annotation_text(node: FxNode) -> str | None:
+    """Return the user's own labels of a node as one text."""
+    return ", ".join(f"{key}={value}" for key, value in node.lineage.annotation) or None

@@ -1,0 +1,112 @@
+"""Owns which events are launches, and by which call and under which CPU event each was enqueued."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, ask, find_unique, take
+from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import Events, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """The launches of a trace in order of start, and where the CPU enqueued them.
+
+    Attributes:
+        event: row of the device event (of the CPU event, where the trace has no device).
+        call: row of the launching runtime call, or ``NO_ROW``.
+        cpu: row of the innermost CPU event around that call, or ``NO_ROW``.
+        enqueue_ns: when the CPU enqueued it.
+        queue: number of its device and stream; what one queue gets, it runs in order.
+        on_cpu: the trace holds no device events, so CPU events are the launches.
+    """
+
+    event: Ints
+    call: Ints
+    cpu: Ints
+    enqueue_ns: Ints
+    queue: Ints
+    on_cpu: bool
+
+    def __len__(self) -> int:
+        """Return the number of launches."""
+        return len(self.event)
+
+
+def work_name(events: Events, row: int) -> str:
+    """Return the name of what a device event ran."""
+    return classify.work_name(events.name[row], events.category[row])
+
+
+def find_launches(events: Events, nesting: Nesting) -> Enqueued:
+    """Find every launch of the trace; no device event is left out."""
+    device_rows = np.flatnonzero(ask(events.category, classify.is_device_work))
+    if not len(device_rows):
+        return _on_cpu(events, nesting)
+    rows = device_rows[np.lexsort((device_rows, events.start_ns[device_rows]))]
+    call = _launching_calls(events, rows)
+    start_ns = events.start_ns[rows]
+    enqueue_ns = np.where(call == NO_ROW, start_ns, take(events.start_ns, call, 0))
+    cpu = _cpu_events(events, nesting, rows, call)
+    return Enqueued(rows, call, cpu, enqueue_ns, _queues(events, rows), on_cpu=False)
+
+
+def find_launch_calls(events: Events, nesting: Nesting) -> Enqueued:
+    """Find every launching runtime call, as if each had run one thing on the device.
+
+    While a CUDA graph is recorded the calls run nothing, yet each becomes a node of the graph.
+    """
+    calls = ask(events.name, names.is_launch_call) & ~ask(events.name, names.is_graph_launch)
+    rows = np.flatnonzero(calls & ask(events.category, classify.is_runtime_call))
+    rows = rows[np.lexsort((rows, events.start_ns[rows]))]
+    queue = np.zeros(len(rows), dtype=np.int64)
+    cpu = take(nesting.parent, rows, NO_ROW)
+    return Enqueued(rows, rows, cpu, events.start_ns[rows], queue, on_cpu=False)
+
+
+def _queues(events: Events, rows: Ints) -> Ints:
+    device, stream = events.device[rows].filled(0), events.stream[rows].filled(0)
+    pairs = np.stack([device, stream], axis=1)
+    return np.unique(pairs, axis=0, return_inverse=True)[1].astype(np.int64)
+
+
+def _launching_calls(events: Events, rows: Ints) -> Ints:
+    """Follow each device event's correlation to the one runtime call that has it."""
+    calls = np.flatnonzero(ask(events.category, classify.is_runtime_call))
+    return find_unique(events.correlation, calls, events.correlation[rows])
+
+
+def _cpu_events(events: Events, nesting: Nesting, rows: Ints, call: Ints) -> Ints:
+    """Find the innermost CPU event around each launching call.
+
+    The external id names the operator exactly; the times of a call are those of another
+    clock, so they only decide which range within that operator it is.
+    """
+    is_op = ask(events.category, classify.is_op)
+    op_rows = np.flatnonzero(is_op)
+    by_id = find_unique(events.external_id, op_rows, events.external_id[rows])
+    by_time = take(nesting.parent, call, NO_ROW)
+    op_by_time = take(nesting.nearest(is_op), by_time, NO_ROW)
+    return np.where((by_id == NO_ROW) | (by_id == op_by_time), by_time, by_id)
+
+
+def _on_cpu(events: Events, nesting: Nesting) -> Enqueued:
+    """On a CPU the launches are Inductor's C++ kernels and the outermost operators."""
+    is_op = ask(events.category, classify.is_op)
+    kernel = is_op & ask(events.name, classify.is_cpu_kernel)
+    marker = ask(events.name, names.is_graph_marker)
+    operator = is_op & ask(events.name, classify.is_dispatched_op)
+    rows = _outermost_work(nesting, kernel | (operator & ~nesting.holds(kernel | marker)))
+    rows = rows[np.lexsort((rows, events.start_ns[rows]))]
+    nothing = np.full(len(rows), NO_ROW, dtype=np.int64)
+    queue = events.thread[rows].astype(np.int64)
+    return Enqueued(rows, nothing, rows, events.start_ns[rows], queue, on_cpu=True)
+
+
+def _outermost_work(nesting: Nesting, work: Flags) -> Ints:
+    outermost = nesting.outermost(work, np.zeros(len(work), dtype=np.bool_))
+    return np.flatnonzero(work & (outermost == np.arange(len(work))))

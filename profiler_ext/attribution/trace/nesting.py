@@ -1,0 +1,125 @@
+"""Owns which CPU event stands inside which: the parent of each, and questions up that chain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, ask, take
+from profiler_ext.kineto import classify
+from profiler_ext.records import Events, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """The CPU events of all threads as trees.
+
+    Attributes:
+        parent: row of the innermost enclosing event, or ``NO_ROW``.
+        depth: number of enclosing events; ``NO_ROW`` for rows that are no CPU event.
+    """
+
+    parent: Ints
+    depth: Ints
+
+    def nearest(self, wanted: Flags) -> Ints:
+        """Return for each row the innermost wanted event that is it or encloses it."""
+        rows = np.arange(len(self.parent))
+        steps = np.where(wanted, rows, self.parent)
+        return _at_the_end(np.where(self.depth == NO_ROW, NO_ROW, steps))
+
+    def outermost(self, wanted: Flags, within: Flags) -> Ints:
+        """Return for each row the outermost wanted event that is it or encloses it.
+
+        Args:
+            wanted: events to find.
+            within: events at which the search starts anew; they are not found themselves.
+        """
+        rows = np.arange(len(self.parent))
+        stop = self.nearest(wanted | within)
+        stop = np.where(_told(within, stop), NO_ROW, stop)
+        above = take(stop, self.parent, NO_ROW)
+        return take(_at_the_end(np.where(above == NO_ROW, rows, above)), stop, NO_ROW)
+
+    def holds(self, wanted: Flags) -> Flags:
+        """Tell of each row whether a wanted event stands inside it."""
+        parent = self.parent.tolist()
+        found = [False] * len(parent)
+        for row in np.flatnonzero(wanted).tolist():
+            above = parent[row]
+            while above != NO_ROW and not found[above]:
+                found[above] = True
+                above = parent[above]
+        return np.array(found, dtype=np.bool_)
+
+
+def _at_the_end(steps: Ints) -> Ints:
+    """Follow steps from row to row until they lead to themselves or nowhere.
+
+    Each turn doubles the steps, so that the deepest nesting takes few.
+    """
+    steps = np.append(steps, NO_ROW)
+    while not np.array_equal(further := steps[steps], steps):
+        steps = further
+    return steps[:-1]
+
+
+def _told(flags: Flags, rows: Ints) -> Flags:
+    """Return the flag of each row, ``False`` where there is none."""
+    return np.append(flags, False)[rows]  # NO_ROW is the last
+
+
+def nest(events: Events) -> Nesting:
+    """Find the parent of every CPU event.
+
+    Operators and ranges of a thread enclose what lies wholly inside them. A runtime call
+    is timed by another clock and may jut out: it belongs where it starts, and holds nothing.
+    """
+    leaf = ask(events.category, classify.is_runtime_call)
+    holder = ask(events.category, classify.is_op) | ask(events.category, classify.is_annotation)
+    order = _outer_first(events, leaf, np.flatnonzero(leaf | holder))
+    return Nesting(*_parents(events, leaf, order))
+
+
+def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
+    """Sort by thread and start; of those that start together the outer one comes first."""
+    keys = (
+        events.external_id.filled(0)[rows],
+        -events.duration_ns[rows],
+        leaf[rows],
+        events.start_ns[rows],
+        events.thread[rows],
+    )
+    return rows[np.lexsort(keys)]
+
+
+def _parents(events: Events, leaf: Flags, order: Ints) -> tuple[Ints, Ints]:
+    """Walk the sorted rows once with a stack of the events that are still open.
+
+    What ends before an event that opened after it can enclose nothing more, and leaves the stack:
+    so the ends on the stack only shrink, and its top is the innermost.
+    """
+    parent = np.full(len(events), NO_ROW, dtype=np.int64)
+    depth = np.full(len(events), NO_ROW, dtype=np.int64)
+    sorted_columns = zip(
+        order.tolist(),
+        events.thread[order].tolist(),
+        events.start_ns[order].tolist(),
+        events.end_ns[order].tolist(),
+        leaf[order].tolist(),
+        strict=True,
+    )
+    thread, open_events = None, list[tuple[int, int, int]]()
+    for row, row_thread, start, end, is_leaf in sorted_columns:
+        if row_thread != thread:
+            thread, open_events = row_thread, []
+        while open_events and open_events[-1][1] <= start:
+            open_events.pop()
+        while open_events and open_events[-1][1] < end and not is_leaf:
+            open_events.pop()
+        above, level = (open_events[-1][0], open_events[-1][2] + 1) if open_events else (NO_ROW, 0)
+        parent[row], depth[row] = above, level
+        if not is_leaf:
+            open_events.append((row, end, level))
+    return parent, depth

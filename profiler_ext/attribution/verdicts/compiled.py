@@ -1,0 +1,210 @@
+"""Owns the verdicts on launches inside calls of compiled graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from profiler_ext.attribution.alignment.before_replay import RunnerWork, runner_work
+from profiler_ext.attribution.alignment.invocations import Invocation
+from profiler_ext.attribution.alignment.matching import Match
+from profiler_ext.attribution.alignment.verification import StreamOrder, contradicted
+from profiler_ext.attribution.calls.enclosing import CallContext
+from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.places.phases import graph_phase
+from profiler_ext.attribution.places.places import PlaceTable, gap_place
+from profiler_ext.attribution.trace.enqueued import Enqueued
+from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import (
+    CallSite,
+    Events,
+    GapReason,
+    GraphInstance,
+    LaunchKind,
+    Level,
+    Place,
+    SiteEvidence,
+)
+
+
+class CompiledJudge:
+    """Gives every launch of a graph call its verdict."""
+
+    def __init__(
+        self,
+        events: Events,
+        enqueued: Enqueued,
+        order: StreamOrder,
+        graphs: Sequence[GraphInstance],
+        places: PlaceTable,
+        table: VerdictTable,
+    ) -> None:
+        self._events, self._enqueued = events, enqueued
+        self._graphs, self._places, self._table = graphs, places, table
+        self._order = order
+        self._at_site: dict[tuple[int | None, Match, CallContext], Verdict] = {}
+
+    def judge(self, found: Invocation) -> None:
+        """Give the launches of one call their verdicts."""
+        sites = self._sites(found)
+        wrong = contradicted(
+            self._events, self._enqueued, found.call, sites, found.matches, self._order
+        )
+        graph = self._graph(found)
+        own_work = runner_work(found.call.units, found.matches, graph) if graph else {}
+        pieces = zip(found.call.units, found.matches, found.call.launches, strict=True)
+        for at, (unit, match, own) in enumerate(pieces):
+            if at in own_work and not wrong.intersection(own):
+                self._table.give(own, self._runner_verdict(found, unit, own_work[at]))
+            else:
+                self._judge_unit(found, unit, match, own, wrong)
+        for launch, gap in found.call.trials:
+            self._give_gap(found, launch, gap, None)
+
+    def _judge_unit(
+        self, found: Invocation, unit: Unit, match: Match, own: Sequence[int], wrong: set[int]
+    ) -> None:
+        sound = [launch for launch in own if launch not in wrong]
+        if match.site is not None:
+            self._table.give(sound, self._site_verdict(found, match))
+            sound = []
+        for launch in own:
+            if launch in wrong or match.site is None:
+                gap = GapReason.ALIGNMENT_MISMATCH if launch in wrong else match.gap
+                self._give_gap(found, launch, gap or GapReason.ALIGNMENT_MISMATCH, unit)
+
+    def _sites(self, found: Invocation) -> tuple[CallSite, ...]:
+        provenance = None if found.graph is None else self._graphs[found.graph].provenance
+        return provenance.call_sites if provenance else ()
+
+    def _site_verdict(self, found: Invocation, match: Match) -> Verdict:
+        key = (found.graph, match, found.call.context)
+        if key not in self._at_site:
+            self._at_site[key] = self._new_site_verdict(found, match)
+        return self._at_site[key]
+
+    def _runner_verdict(self, found: Invocation, unit: Unit, work: RunnerWork) -> Verdict:
+        assert found.graph is not None
+        graph, context = found.graph, found.call.context
+        if work.evidence is SiteEvidence.RUNNER_COPY:
+            places = [self._places.add_input(graph, n, context, unit.name) for n in work.nodes]
+        else:
+            places = [self._places.add_node(graph, name, context) for name in work.nodes]
+        return Verdict(
+            kind=LaunchKind.EAGER,
+            places=tuple(places),
+            weights=work.weights,
+            graph=graph,
+            evidence=work.evidence,
+            in_graph=True,
+        )
+
+    def _new_site_verdict(self, found: Invocation, match: Match) -> Verdict:
+        assert found.graph is not None and match.site is not None
+        site = self._sites(found)[match.site]
+        places, weights = self._site_places(found, site)
+        return Verdict(
+            kind=_site_kind(site),
+            places=places,
+            weights=weights,
+            kernel=site.kernel,
+            graph=found.graph,
+            call_site=site.ordinal,
+            evidence=SiteEvidence.CALL_ORDER_TOLD if self._is_told(found) else match.evidence or "",
+            in_graph=True,
+        )
+
+    def _is_told(self, found: Invocation) -> bool:
+        graph = self._graph(found)
+        return graph is not None and graph.provenance is not None and graph.provenance.is_told
+
+    def _site_places(
+        self, found: Invocation, site: CallSite
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        assert found.graph is not None
+        if not site.nodes:
+            return (self._places.add(self._nodeless(found, site)),), (1,)
+        context = found.call.context
+        nodes = tuple(self._places.add_node(found.graph, name, context) for name in site.nodes)
+        return nodes, site.weights
+
+    def _nodeless(self, found: Invocation, site: CallSite) -> Place:
+        """Return the place of a site whose nodes capture could not tell."""
+        level = Level.NONE if site.op is None else Level.OP
+        graph, reason = self._graph(found), GapReason.NO_SOURCE_LINE
+        if self._is_told(found):
+            reason = _uncaptured(graph)
+        elif GapReason.CALL_SITES_UNVERIFIED in _doubts(graph):
+            reason = GapReason.CALL_SITES_UNVERIFIED
+        return Place(
+            graph=found.graph,
+            aten_op=site.op,
+            phase=graph_phase(graph, found.call.context),
+            level=level,
+            gap=reason,
+        )
+
+    def _give_gap(self, found: Invocation, launch: int, gap: GapReason, unit: Unit | None) -> None:
+        row = int(self._enqueued.event[launch])
+        name, category = self._events.name[row], self._events.category[row]
+        op = unit.name if unit and classify.is_dispatched_op(unit.name) else None
+        phase = graph_phase(self._graph(found), found.call.context)
+        reason = self._named_reason(found, gap)
+        place = self._places.add(gap_place(reason, phase, found.graph, op))
+        kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
+        kind = kind_by_name(name, category, is_glue=gap is GapReason.WRAPPER_GLUE)
+        verdict = Verdict(kind, (place,), kernel=kernel, graph=found.graph, in_graph=True)
+        self._table.give([launch], verdict)
+
+    def _named_reason(self, found: Invocation, gap: GapReason) -> GapReason:
+        """Blame capture for a mismatch where it could not check its own call sites."""
+        unverified = GapReason.CALL_SITES_UNVERIFIED
+        doubts = _doubts(self._graph(found))
+        if gap is GapReason.ALIGNMENT_MISMATCH and self._is_told(found):
+            return _uncaptured(self._graph(found))
+        is_doubted = gap is GapReason.ALIGNMENT_MISMATCH and unverified in doubts
+        return unverified if is_doubted else gap
+
+    def _graph(self, found: Invocation) -> GraphInstance | None:
+        return None if found.graph is None else self._graphs[found.graph]
+
+
+def _site_kind(site: CallSite) -> LaunchKind:
+    """Tell the kind of what a call site launches; a traced collective is a library call too."""
+    communicates = names.is_communication(site.op or "")
+    return LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind)
+
+
+def _doubts(graph: GraphInstance | None) -> set[str]:
+    provenance = graph.provenance if graph else None
+    return {gap.reason for gap in provenance.gaps} if provenance else set()
+
+
+def _uncaptured(graph: GraphInstance | None) -> GapReason:
+    """Tell why nobody saw the compile of a graph."""
+    reasons = {gap.reason for gap in graph.gaps} if graph else set()
+    child = GapReason.COMPILED_IN_CHILD
+    return child if child in reasons else GapReason.GRAPH_NOT_CAPTURED
+
+
+def kind_by_name(name: str, category: str, *, is_glue: bool) -> LaunchKind:
+    """Tell the kind of a launch in a graph call that no call site tells.
+
+    Args:
+        name: the event's name.
+        category: the event's category.
+        is_glue: the wrapper's own work rather than a library call.
+    """
+    if classify.is_copy(category):
+        return LaunchKind.MEMCPY
+    if classify.is_memset(category):
+        return LaunchKind.MEMSET
+    if names.is_communication(name):
+        return LaunchKind.COMMUNICATION
+    if classify.is_cpu_kernel(name):
+        return LaunchKind.CPP
+    if classify.is_template_kernel(name):
+        return LaunchKind.TRITON_TEMPLATE
+    if classify.is_generated_kernel(name):
+        return LaunchKind.TRITON
+    return LaunchKind.EAGER if is_glue else LaunchKind.EXTERN

@@ -1,0 +1,140 @@
+"""Owns the verdicts on launches outside calls of compiled graphs: op, phase, evidence."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiler_ext.attribution.calls.enclosing import Surroundings
+from profiler_ext.attribution.places.forward_evidence import eager_forward_evidence
+from profiler_ext.attribution.places.places import PlaceTable, gap_place
+from profiler_ext.attribution.trace.enqueued import Enqueued
+from profiler_ext.attribution.trace.forward_links import ForwardLinks
+from profiler_ext.attribution.trace.lookups import NO_ROW, ask
+from profiler_ext.attribution.verdicts.compiled import kind_by_name
+from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import GapReason, Level, Phase, Place, SiteEvidence
+
+
+class EagerJudge:
+    """Gives launches outside compiled graphs their verdicts."""
+
+    def __init__(
+        self, around: Surroundings, enqueued: Enqueued, places: PlaceTable, table: VerdictTable
+    ) -> None:
+        events, nesting = around.events, around.nesting
+        self._around, self._enqueued = around, enqueued
+        self._places, self._table = places, table
+        dispatched = ask(events.name, classify.is_dispatched_op) & around.is_op
+        self._op = nesting.outermost(dispatched, within=around.is_marker)
+        self._accumulation = nesting.nearest(
+            ask(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
+        )
+        self._links = self._forward_links()
+        self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
+        self._trial = around.is_trial(enqueued.cpu)
+        self._sharding_pass = nesting.nearest(ask(events.name, classify.is_sharding_pass))
+        self._sharded = nesting.nearest(ask(events.name, classify.is_sharding_of_module))
+
+    def judge(self, launch: int) -> None:
+        """Give one launch its verdict."""
+        cpu = int(self._enqueued.cpu[launch])
+        place, evidence = self._place(launch, cpu)
+        row = int(self._enqueued.event[launch])
+        name, category = self._around.events.name[row], self._around.events.category[row]
+        kind = kind_by_name(name, category, is_glue=True)
+        kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
+        index = self._places.add(place)
+        self._table.give([launch], Verdict(kind, (index,), kernel=kernel, evidence=evidence))
+
+    def _place(self, launch: int, cpu: int) -> tuple[Place, str]:
+        if cpu == NO_ROW:
+            return gap_place(self._no_op(launch), Phase.OTHER), ""
+        phase, forward_op, evidence = self._phase(cpu)
+        op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
+        if self._trial[launch]:
+            return gap_place(self._around.compile_work(cpu), phase, op=op), ""
+        if op is None:
+            return gap_place(self._no_op(launch), phase), ""
+        module = self._module(cpu)
+        found = Place(
+            aten_op=op,
+            phase=phase,
+            forward_node=forward_op,
+            forward_evidence=eager_forward_evidence(op, forward_op, phase),
+            module=module,
+            level=Level.OP,
+        )
+        return found, evidence
+
+    def _no_op(self, launch: int) -> GapReason:
+        """Say why no operator launched it.
+
+        The Python wrapper gives each launch of a generated kernel an event of its name; only a
+        wrapper in C++ leaves it out, which outside every graph call is AOTInductor's.
+        """
+        if self._enqueued.call[launch] == NO_ROW:
+            return GapReason.NO_LAUNCH_CALL
+        events, cpu = self._around.events, int(self._enqueued.cpu[launch])
+        name = events.name[int(self._enqueued.event[launch])]
+        launched_by_wrapper = cpu != NO_ROW and events.name[cpu] == name
+        if classify.is_generated_kernel(name) and not launched_by_wrapper:
+            return GapReason.AOT_INDUCTOR
+        return GapReason.NO_LAUNCHING_OP
+
+    def _module(self, cpu: int) -> str | None:
+        """Return the module whose parameters FSDP gathers or reduces, where it does."""
+        row = int(self._sharded[cpu])
+        return None if row == NO_ROW else names.sharded_module(self._around.events.name[row])
+
+    def _op_name(self, cpu: int) -> str:
+        return self._around.events.name[int(self._op[cpu])]
+
+    def _phase(self, cpu: int) -> tuple[Phase, str | None, SiteEvidence]:
+        """Return phase, the forward op of a backward op, and the rule that told."""
+        if self._around.optimizer[cpu] != NO_ROW:
+            return Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE
+        if self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu)):
+            return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
+        if self._accumulation[cpu] != NO_ROW:
+            # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
+            reduces = self._op[cpu] != NO_ROW and names.is_communication(self._op_name(cpu))
+            phase = Phase.BACKWARD if reduces else Phase.GRADIENT_ACCUMULATION
+            return phase, None, SiteEvidence.LAUNCHING_OP
+        if self._sharding_pass[cpu] != NO_ROW:
+            return self._phase_of_sharding(cpu), None, SiteEvidence.SHARDING_RANGE
+        engine = int(self._around.engine[cpu])
+        if engine == NO_ROW:
+            # Autograd numbers what it could differentiate; a factory or a no_grad op has none.
+            phase = Phase.OTHER if self._numbered[cpu] == NO_ROW else Phase.FORWARD
+            return phase, None, SiteEvidence.LAUNCHING_OP
+        forward_op = self._forward_op(engine)
+        is_linked = forward_op is not None
+        rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else SiteEvidence.LAUNCHING_OP
+        return Phase.BACKWARD, forward_op, rule
+
+    def _phase_of_sharding(self, cpu: int) -> Phase:
+        """Return the pass that FSDP works for; a forward within the engine is run again."""
+        name = self._around.events.name[int(self._sharding_pass[cpu])]
+        if names.sharding_pass(name) == "backward":
+            return Phase.BACKWARD
+        in_engine = self._around.engine[cpu] != NO_ROW
+        return Phase.RECOMPUTE if in_engine else Phase.FORWARD
+
+    def _forward_op(self, engine: int) -> str | None:
+        """Return the forward op that a backward differentiates, as far as the trace tells.
+
+        What runs eagerly in the backward of a compiled forward is of many ops: none is told.
+        """
+        row = self._links.forward_of(engine)
+        is_op = row is not None and self._op[row] != NO_ROW
+        return self._op_name(row) if row is not None and is_op else None
+
+    def _forward_links(self) -> ForwardLinks:
+        around = self._around
+        outside_engine = around.is_op & (around.engine == NO_ROW)
+        # A compiled forward is no operator, but has a number that an operator before it may read.
+        made = (self._op != NO_ROW) | (around.forward == np.arange(len(around.forward)))
+        forward = np.flatnonzero(outside_engine & made)
+        engine = np.unique(around.engine)
+        return ForwardLinks(around.events, forward, engine[engine != NO_ROW])

@@ -1,0 +1,1 @@
+"""Owns paths, and how files are written and read."""

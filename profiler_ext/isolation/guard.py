@@ -1,0 +1,265 @@
+"""Owns the one door: whatever torch calls of this package runs in here, and harms nobody there.
+
+What is wrapped is called exactly once, with what it was given, and its result and its errors
+are the caller's, untouched. An observation watches from beside: a generator that runs before
+the call up to its ``yield``, and after it from there. What goes wrong in it is caught, kept as a
+:class:`~profiler_ext.isolation.failures.Failure`, and warned of once; KeyboardInterrupt,
+SystemExit and what a signal handler of the program raises are the user's, and pass.
+
+The wrappers that :class:`Guard` makes and the methods that catch are all that stands between torch
+and a failure, so they do nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from profiler_ext.errors import CaptureWarning
+from profiler_ext.isolation.answers import is_answer
+from profiler_ext.isolation.failures import Failure, failure_detail, reference_to
+
+_MOST_FAILURES = 16
+"""After so many capture is of no use, and whatever fails is likely to fail for ever."""
+
+T = TypeVar("T")
+Bind = Callable[[tuple[Any, ...], dict[str, Any]], Mapping[str, Any]]
+
+
+class Observed:
+    """One call of what is observed.
+
+    Attributes:
+        result: what it returned, once it has.
+        error: what it raised, once it has; an observation is closed then, at its ``yield``.
+    """
+
+    __slots__ = ("_args", "_bind", "_kwargs", "error", "result")
+
+    def __init__(self, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take what it was given; it is bound to names when it is asked for."""
+        self._bind, self._args, self._kwargs = bind, args, kwargs
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What it was given, by the names of its parameters; defaults are absent."""
+        return self._bind(self._args, self._kwargs)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return an argument by its name."""
+        return self.arguments[name]
+
+
+Observation = Generator[None, None, None]
+Observe = Callable[[Observed], Observation]
+
+
+class Switch(Protocol):
+    """Tells whether a wrapper is in use.
+
+    Attributes:
+        is_on: it is.
+        lasts: it is even when capture took itself out: it serves the profiler, not the capture.
+    """
+
+    is_on: bool
+    lasts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sorting:
+    """What is asked of the candidates that a function offers one by one.
+
+    Attributes:
+        goes_last: of a candidate, whether it is offered after the others.
+        is_left_out: whether such candidates are not offered at all.
+    """
+
+    goes_last: Callable[[Any], bool]
+    is_left_out: Callable[[], bool]
+
+
+class Guard:
+    """Runs what torch calls of ours, and keeps what goes wrong.
+
+    Attributes:
+        strict: raise what goes wrong.
+        is_out: too much went wrong, and capture observes nothing any more.
+    """
+
+    def __init__(
+        self, strict: bool = False, scope: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """Take what tells the compile in force."""
+        self.strict = strict
+        self.is_out = False
+        self._scope = scope
+        self._failures: list[Failure] = []
+        self._untold = 0
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What went wrong so far; what could not even be noted may have been of any compile."""
+        untold = Failure("?", f"{self._untold} failures could not be noted", None)
+        return (*self._failures, *((untold,) if self._untold else ()))
+
+    def has_failed(self, scope: str | None) -> bool:
+        """Tell whether anything went wrong in a compile."""
+        return any(failure.scope == scope for failure in self._failures)
+
+    def run(self, hook: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T | None:
+        """Run a part of ours.
+
+        Args:
+            hook: what is observed, or who calls.
+            function: the part.
+            *args: what it is given.
+            **kwargs: what it is given by name.
+
+        Returns:
+            What it returned, or ``None`` where it failed.
+        """
+        return self.run_on((), hook, function, *args, **kwargs)
+
+    def run_on(
+        self,
+        subject: tuple[Any, ...],
+        hook: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> T | None:
+        """Run a part of ours that is about an object, if any; see :meth:`run`."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            self.caught(hook, error, subject)
+            return None
+
+    def caught(self, hook: str, error: Exception, subject: tuple[Any, ...]) -> None:
+        """Keep what went wrong; called where an error is handled, which ``strict`` raises on."""
+        if self.strict or is_answer(error):
+            raise error
+        try:
+            self.note(hook, error, *subject)
+        except Exception:  # no stack or memory is left
+            self._untold += 1
+
+    def wrap(
+        self, original: Callable[..., T], hook: str, observe: Observe, switch: Switch
+    ) -> Callable[..., T]:
+        """Return a function that does what ``original`` does, and is observed.
+
+        Args:
+            original: a function, or another callable whose parameters are not asked for.
+            hook: its name.
+            observe: makes the observation of each call.
+            switch: whether it is observed.
+        """
+        bind = _binder(original)
+
+        @functools.wraps(original, updated=())
+        def guarded(*args: Any, **kwargs: Any) -> T:
+            watch = None
+            try:
+                if switch.is_on and (switch.lasts or not self.is_out):
+                    call = Observed(bind, args, kwargs)
+                    observation = observe(call)
+                    watch = observation if next(observation, _OVER) is None else None
+            except Exception as error:
+                self.caught(hook, error, args[:1])
+            if watch is None:
+                return original(*args, **kwargs)
+            try:
+                call.result = result = original(*args, **kwargs)
+            except BaseException as error:
+                call.error = error
+                self.run_on(args[:1], hook, watch.close)
+                raise
+            self.run_on(args[:1], hook, _end, watch)
+            return result
+
+        return guarded
+
+    def callback(self, hook: str, function: Callable[..., object]) -> Callable[..., None]:
+        """Return what torch may call back: ``function``, whose result is nobody's."""
+
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            self.run(hook, function, *args, **kwargs)
+
+        return guarded
+
+    def wrap_candidates(
+        self, original: Callable[..., Iterable[T]], hook: str, sorting: Sorting, switch: Switch
+    ) -> Callable[..., Iterable[T]]:
+        """Return a function that offers what ``original`` does, in another order.
+
+        Where what is asked of a candidate fails, it stays where it is.
+
+        Args:
+            original: a function that yields candidates, which are read as they are asked for.
+            hook: its name.
+            sorting: what is asked of them.
+            switch: whether they are sorted.
+        """
+
+        def in_order(candidates: Iterable[T]) -> Iterator[T]:
+            waiting: list[T] = []
+            for candidate in candidates:
+                if self.run(hook, sorting.goes_last, candidate):
+                    waiting.append(candidate)
+                else:
+                    yield candidate
+            is_left_out = bool(waiting) and self.run(hook, sorting.is_left_out)
+            yield from () if is_left_out else waiting
+
+        @functools.wraps(original)
+        def guarded(*args: Any, **kwargs: Any) -> Iterable[T]:
+            candidates = original(*args, **kwargs)
+            return in_order(candidates) if switch.is_on and not self.is_out else candidates
+
+        return guarded
+
+    def note(self, hook: str, error: BaseException, subject: Any = None) -> None:
+        """Keep a failure for the compile in force, and warn of the first.
+
+        The same one at each kernel of a compile counts as one: no more is lost by it.
+        """
+        failure = Failure(hook, failure_detail(error), self._scope(), reference_to(subject))
+        if self.is_out or any(each.is_repeated_by(failure) for each in self._failures):
+            return
+        self._failures.append(failure)
+        self.is_out = len(self._failures) >= _MOST_FAILURES
+        if len(self._failures) == 1:
+            with suppress(Exception):  # where warnings are errors
+                text = f"a capture hook failed ({failure.hook}: {failure.detail})"
+                warnings.warn(text, CaptureWarning, stacklevel=3)
+
+
+_OVER = object()
+
+
+def _end(observation: Observation) -> None:
+    """Let an observation see what its call returned."""
+    if next(observation, _OVER) is None:
+        raise RuntimeError("an observation yields once")
+
+
+def _binder(original: Callable[..., Any]) -> Bind:
+    """Return what gives arguments their names; a kernel that has no signature has none."""
+    try:
+        signature = inspect.signature(original)
+    except (TypeError, ValueError):
+        return lambda args, kwargs: kwargs
+    if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+        return lambda args, kwargs: signature.bind(*args, **kwargs).arguments
+    names = tuple(signature.parameters)
+    return lambda args, kwargs: {**dict(zip(names, args, strict=False)), **kwargs}

@@ -1,0 +1,168 @@
+"""Owns the moments in which this package works amid the user's program.
+
+What was recorded is made a session and written on the program's own thread. Meanwhile a signal
+that the program answers waits until the work is done, and is then answered as ever; a second
+Ctrl-C ends the work at once. What the program set for its own code does not reach ours: warnings
+that are errors, a low recursion limit, tracers, modules taken out of ``sys.modules``.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from profiler_ext.isolation.answers import is_answer
+from profiler_ext.isolation.own_modules import own_modules
+
+_DEPTH = 2000  # frames that our work may need above those that are there
+
+
+class Interrupted(BaseException):
+    """A second Ctrl-C ends what is under way."""
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Work of ours: signals wait, and the program's settings are not in force.
+
+    Within another such moment only the outer one counts. What of it fails is not set aside, and
+    the work is done all the same.
+    """
+    if vars(_thread).get("moment") is not None:
+        yield
+        return
+    moment = _Moment()
+    try:
+        moment.begin()
+        with suppress(Interrupted):
+            yield
+    finally:
+        moment.end()
+
+
+@contextmanager
+def disturbed() -> Iterator[None]:
+    """Let the program in amid work of ours: a callback of its own."""
+    moment: _Moment | None = vars(_thread).get("moment")
+    if moment is None:
+        yield
+        return
+    moment.end()
+    try:
+        yield
+    finally:
+        moment.begin()
+
+
+class _Moment:
+    """What is set aside of the program's, and the signals that wait.
+
+    Each piece that is set aside has put what gives it back onto one stack first; nothing on that
+    stack is code of ours that could fail.
+    """
+
+    def __init__(self) -> None:
+        self._back = ExitStack()
+        self._came: tuple[int, ...] = ()
+
+    def begin(self) -> None:
+        """Set the program's own aside; only the main thread can hold signals back."""
+        vars(_thread)["moment"] = self
+        self._back.callback(vars(_thread).pop, "moment", None)
+        is_main = threading.current_thread() is threading.main_thread()
+        for set_aside in (self._hold_signals, *_SETTINGS) if is_main else _SETTINGS:
+            try:
+                set_aside(self._back)
+            except Exception as error:
+                if is_answer(error):
+                    raise
+
+    def end(self) -> None:
+        """Give everything back, and answer the signals that came."""
+        try:
+            self._back.close()
+        finally:
+            came, self._came = tuple(dict.fromkeys(self._came)), ()
+            if came:
+                _raise(came)
+
+    def _hold_signals(self, back: ExitStack) -> None:
+        """Hold back each signal that Python code would answer, and what wakes a loop for it."""
+        wakeup = signal.set_wakeup_fd(-1)
+        back.callback(signal.set_wakeup_fd, wakeup, warn_on_full_buffer=False)
+        for number in signal.valid_signals():
+            if callable(handler := signal.getsignal(number)):
+                back.callback(signal.signal, number, handler)
+                signal.signal(number, self._came_in)
+
+    def _came_in(self, number: int, _: FrameType | None) -> None:
+        again = number == signal.SIGINT and number in self._came
+        self._came = (*self._came, number)
+        if again:
+            raise Interrupted
+
+
+_thread = threading.local()
+
+
+def _no_tracers(back: ExitStack) -> None:
+    """Take tracers of Python's away.
+
+    One that is not callable is C's own, as torch's for ``with_stack``; it cannot be given back,
+    and costs our work only time. One that torch sets meanwhile stays.
+    """
+    for now, set_to in ((sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)):
+        tracer = now()
+        if callable(tracer):
+            back.callback(_given_back, now, set_to, tracer)
+            set_to(None)
+
+
+def _given_back(now: Callable[[], Any], set_to: Callable[[Any], None], tracer: Any) -> None:
+    if now() is None:
+        set_to(tracer)
+
+
+def _deep_stack(back: ExitStack) -> None:
+    limit = sys.getrecursionlimit()
+    back.callback(sys.setrecursionlimit, limit)
+    sys.setrecursionlimit(max(limit, _depth() + _DEPTH))
+
+
+def _raise(numbers: Sequence[int]) -> None:
+    """Raise signals one after the other, though the program's answer may be an exception."""
+    if numbers:
+        try:
+            signal.raise_signal(numbers[0])
+        finally:
+            _raise(numbers[1:])
+
+
+def _no_errors(back: ExitStack) -> None:
+    """Silence warnings that would be errors.
+
+    Where none would be, filters stay: Python shows anew what it showed, once they changed.
+    """
+    if any(action == "error" for action, *_ in warnings.filters):
+        back.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+
+
+def _own_modules(back: ExitStack) -> None:
+    back.enter_context(own_modules())
+
+
+def _depth() -> int:
+    depth, frame = 0, sys._getframe()
+    while frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    return depth
+
+
+_SETTINGS = (_no_tracers, _deep_stack, _no_errors, _own_modules)

@@ -1,0 +1,1 @@
+"""Owns profiling in this process: capture switched on and off, and ``profile``."""

@@ -1,0 +1,293 @@
+"""Owns ``profile``: a ``torch.profiler.profile`` whose result is a session."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import torch.profiler
+
+from profiler_ext.capture.called_modules import CalledModules
+from profiler_ext.capture.graphs.failed import failure_gap
+from profiler_ext.errors import (
+    CaptureWarning,
+    LateCaptureWarning,
+    OwnFaultError,
+    ProfilerExtError,
+    TorchCapabilityError,
+    UsageError,
+)
+from profiler_ext.files.paths import library_roots, user_roots
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.undisturbed import disturbed
+from profiler_ext.kineto.reader import read_trace
+from profiler_ext.kineto.recording import in_utf8
+from profiler_ext.profiling import switch
+from profiler_ext.profiling.raw_trace import RawTrace
+from profiler_ext.profiling.turns import TURNS, TakesTurns
+from profiler_ext.records import Gap, GapReason, ModuleFrame, Recording, Settings
+from profiler_ext.sessions.session import Session
+from profiler_ext.sessions.tabled import Tabled
+from profiler_ext.torch_compat import process, profilers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from profiler_ext.exporters.tables import Filters
+
+LATE = (
+    "a model was compiled before profiler_ext was switched on, so its kernels cannot be led to "
+    "lines: start with `profiler-ext run`, call `profiler_ext.enable()` at the top of the "
+    "script, or set PROFILER_EXT=1"
+)
+
+
+RECORDING = "recording"
+"""The hook that makes a session of what was recorded."""
+
+
+class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands in for)
+    """Profile a training step and lead its device time back to the model.
+
+    Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
+    recorded cycle of a schedule becomes a session. Capture stays on when the block ends, so
+    that a later profile knows the graphs compiled meanwhile; ``profiler_ext.disable()``
+    switches it off.
+
+    Torch's profiler serves one at a time. When another one begins, this one ends: what it
+    recorded is a session with a gap that says so. While another one is on, nothing is recorded.
+    In a process that is forked meanwhile nothing is recorded either.
+
+    Args:
+        on_trace_ready: called with this profiler when a cycle's session is there.
+        user_roots: folders whose files are the user's own; by default the script's folder
+            and the working folder.
+        strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
+        recompile: compile those graphs once more that a cache has from a run without capture.
+        **torch_options: all other options of ``torch.profiler.profile``.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_trace_ready: Callable[..., Any] | None = None,
+        user_roots: tuple[str, ...] | None = None,
+        strict: bool = False,
+        recompile: bool = False,
+        **torch_options: Any,
+    ) -> None:
+        self._outset = outset = Guard(strict)  # until capture is on, or where it cannot be
+        if outset.run("enable", _is_late):
+            warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
+        misfit = outset.run("enable", _enabled, torch_options, strict, recompile)
+        if misfit is not None:
+            raise misfit
+        self.sessions: list[Session] = []
+        self.refusal: ProfilerExtError | None = None
+        self.step_source = "none"
+        self._on_session = on_trace_ready
+        self._user_roots = user_roots
+        self._raw = RawTrace()
+        guard = outset.run("enable", _guard) or outset
+        self._called_modules = guard.run("called modules", self._marks, guard)
+        config = guard.run("threads", process.all_threads_config)
+        torch_options.setdefault("experimental_config", config)
+        super().__init__(guard, on_trace_ready=self._cycle_over, **torch_options)
+        guard.run("steps", profilers.mark_steps, self)
+
+    def _marks(self, guard: Guard) -> CalledModules:
+        return CalledModules(switch.graph_of, guard, lambda: self.is_recording)
+
+    @property
+    def session(self) -> Session:
+        """The session of the last recorded cycle.
+
+        Raises:
+            UsageError: Nothing was recorded yet.
+            ProfilerExtError: What was recorded cannot be kept; the message gives the remedy.
+            OwnFaultError: Something of ours failed when it should have been made.
+        """
+        if not self.sessions and self.refusal is not None:
+            raise self.refusal
+        if not self.sessions and self.lost is not None:
+            raise OwnFaultError(
+                f"there is no session of what was recorded ({self.lost}); please report it"
+            )
+        if not self.sessions:
+            raise UsageError(
+                "nothing was recorded yet: leave the `with` block, or call step() until the "
+                "schedule's active steps are over"
+            )
+        return self.sessions[-1]
+
+    @property
+    def lost(self) -> str | None:
+        """What of ours failed, so that nothing was recorded or no session was made of it."""
+        failures = (each for each in self._guard.failures if each.hook in (RECORDING, TURNS))
+        return next((failure.detail for failure in failures), None)
+
+    def step(self) -> None:
+        """End a step."""
+        if self.step_source == "none":
+            self.step_source = "prof.step"
+        self._guard.run("steps", self._finish_device_work)
+        super().step()
+
+    def _finish_device_work(self) -> None:
+        """Let none of it run into the first recorded step."""
+        if profilers.begins_recording(self):
+            process.finish_device_work()
+
+    def export_chrome_trace(self, path: str, *args: Any, **options: Any) -> None:
+        """Write the last cycle's trace as torch would have written it.
+
+        torch gives a trace away only once, and the session has taken it.
+        """
+        if not self._raw.copy_to(path):
+            super().export_chrome_trace(path, *args, **options)
+
+    def report(
+        self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
+    ) -> str:
+        """Return :meth:`Session.report` of the last session."""
+        return self.session.report(by, top, format, width)
+
+    def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
+        """Return :meth:`Session.annotate` of the last session."""
+        return self.session.annotate(*files, format=format, width=width)
+
+    def _repr_html_(self) -> str | None:
+        """Return what a notebook shows: the last session, when there is one."""
+        return self.session._repr_html_() if self.sessions else None
+
+    def export(self, path: str | Path) -> Path:
+        """Write the last session; see :meth:`profiler_ext.sessions.session.Session.export`."""
+        return self.session.export(path)
+
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return a table of the last session by its name; see :meth:`Tabled.table`."""
+        return self.session.table(name, *arguments, **filters)
+
+    def assert_coverage(
+        self, fraction: float, level: str = "line", scope: str = "compiled"
+    ) -> None:
+        """Raise unless enough time was led back: :meth:`Session.assert_coverage`."""
+        self.session.assert_coverage(fraction, level, scope)
+
+    def begin_to_watch(self) -> None:
+        """Mark the calls of compiled graphs from here on."""
+        if self._called_modules is not None:
+            self._called_modules.watch()
+
+    def end_to_watch(self) -> None:
+        """Leave torch as it was found."""
+        if self._called_modules is not None:
+            self._called_modules.leave()
+
+    def _cycle_over(self, _: torch.profiler.profile) -> None:
+        """Make a session; what the program's own callback raises is the program's."""
+        if self.has_trace and self._guard.run(RECORDING, self._keep_session):
+            self.deliver()
+
+    def _keep_session(self) -> bool:
+        try:
+            self.sessions.append(self._made_session())
+        except ProfilerExtError as error:
+            self.refusal = error
+            self.refuse(error)
+            return False
+        return True
+
+    def _made_session(self) -> Session:
+        raw = self._raw.fresh()
+        super().export_chrome_trace(str(raw))
+        capture = switch.current()
+        settings = self._settings()  # first: it may fail, and take away what is known of graphs
+        failed = (*map(failure_gap, self._outset.failures), *(capture.gaps if capture else ()))
+        recording = Recording(
+            trace=read_trace(raw),
+            graphs=capture.graphs if capture else (),
+            settings=settings,
+            gaps=(*failed, *((_TAKEN,) if self.was_ended else ())),
+        )
+        learn = capture.learn if capture else None
+        return Session(in_utf8(recording), learn, _source_roots(recording))
+
+    def deliver(self) -> None:
+        """Tell whoever asked that there is a session."""
+        if self._on_session is not None:
+            with disturbed():
+                self._on_session(self)
+
+    def refuse(self, error: ProfilerExtError) -> None:
+        """Tell whoever asked why there is no session."""
+        warnings.warn(str(error), CaptureWarning, stacklevel=2)
+
+    def _settings(self) -> Settings:
+        own = user_roots() if self._user_roots is None else self._user_roots
+        return Settings(
+            user_roots=tuple(own),
+            library_roots=library_roots(),
+            command=tuple(sys.argv),
+            torch_version=process.version(),
+            rank=_number("RANK", 0),
+            world_size=_number("WORLD_SIZE", 1),
+            step_source=self.step_source,
+            called_modules=self._guard.run("called modules", self._paths) or (),
+        )
+
+    def _paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
+        return () if self._called_modules is None else self._called_modules.paths()
+
+
+def _is_late() -> bool:
+    """Tell whether something was compiled that capture has not seen."""
+    return switch.current() is None and process.anything_compiled()
+
+
+def _enabled(
+    torch_options: dict[str, Any], strict: bool, recompile: bool
+) -> TorchCapabilityError | None:
+    """Switch capture on; return why this torch does not fit."""
+    try:
+        cpu_events = _asks_for_cpu_only(torch_options)
+        switch.enable(cpu_events=cpu_events, strict=strict, recompile=recompile)
+    except TorchCapabilityError as error:
+        return error
+    return None
+
+
+def _guard() -> Guard | None:
+    capture = switch.current()
+    return None if capture is None else capture.guard
+
+
+_TAKEN = Gap(
+    GapReason.PROFILER_TAKEN,
+    "the program began a profiler of its own, and torch's serves one at a time: what was recorded "
+    "until then is here",
+)
+
+
+def _number(variable: str, otherwise: int) -> int:
+    """Return what a launcher set; these names are the program's too, and may hold anything."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else otherwise
+
+
+def _source_roots(recording: Recording) -> tuple[str, ...]:
+    """Return the folders of the source that this process ran, and of the code that torch made."""
+    modules = (graph.output_module for graph in recording.graphs)
+    folders = dict.fromkeys(str(Path(module).parent) for module in modules if module)
+    return (*recording.settings.user_roots, *folders)
+
+
+def _asks_for_cpu_only(torch_options: dict[str, Any]) -> bool | None:
+    activities = torch_options.get("activities")
+    if activities is None:
+        return None
+    return set(activities) == {torch.profiler.ProfilerActivity.CPU}

@@ -1,0 +1,68 @@
+"""Owns whether capture is on in this process: switching it on early, and off again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiler_ext.capture.hooks.installing import Capture
+from profiler_ext.isolation.locks import Lock
+from profiler_ext.profiling.warmup import WarmupProfile
+
+_lock = Lock()
+_capture: Capture | None = None
+
+
+def enable(
+    *, cpu_events: bool | None = None, strict: bool = False, recompile: bool = False
+) -> None:
+    """Switch capture on, for code that compiles before it profiles.
+
+    Capture costs nothing at run time; it watches compiles. Calling it again changes nothing,
+    but that ``recompile`` can be asked for later.
+
+    Args:
+        cpu_events: give Inductor's C++ kernels events, so that CPU time can be attributed;
+            by default only where there is no accelerator.
+        strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
+        recompile: compile those graphs once more that a cache has from a run without capture;
+            the cache keeps what is compiled, and the next run has it from there.
+
+    Raises:
+        TorchCapabilityError: This torch lacks a place that capture stands on.
+    """
+    global _capture
+    with _lock.held():
+        if _capture is None:
+            fresh = Capture(
+                cpu_events=_on_cpu() if cpu_events is None else cpu_events,
+                strict=strict,
+                warmup=WarmupProfile,
+            )
+            fresh.install()
+            _capture = fresh
+        _capture.recompile = _capture.recompile or recompile
+
+
+def disable() -> None:
+    """Switch capture off and leave torch as it was found; what was captured is forgotten."""
+    global _capture
+    with _lock.held():
+        if _capture is not None:
+            _capture.remove()
+            _capture = None
+
+
+def current() -> Capture | None:
+    """Return the capture that is on, if it is."""
+    return _capture
+
+
+def graph_of(artifact: Any) -> int | None:
+    """Return the index of an artifact's graph instance, where capture knows it."""
+    return None if _capture is None else _capture.graph_of(artifact)
+
+
+def _on_cpu() -> bool:
+    import torch
+
+    return not torch.accelerator.is_available()

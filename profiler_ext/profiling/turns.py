@@ -1,0 +1,146 @@
+"""Owns that profilers take turns: one records at a time, in the process that started it.
+
+When the program begins a profiler of its own, ours ends and keeps what it has; while that one is
+on, ours records nothing. A forked child has copies of its parent's profilers; they do nothing.
+
+What the program calls, and what torch calls for it, does what torch's profiler does, whatever of
+ours fails: these methods call torch's own, and all else through the guard.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch.profiler
+
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.undisturbed import undisturbed
+from profiler_ext.torch_compat import profilers
+from profiler_ext.torch_compat.profiler_use import USE, end_without_kineto, leave_to_parent
+
+TURNS = "turns"
+"""The hook that tells who records."""
+
+
+class TakesTurns(torch.profiler.profile):
+    """A profiler that steps aside for the program's own.
+
+    Attributes:
+        is_prepared: it prepares to record, or records.
+        is_recording: it records now.
+        has_trace: the cycle that ended was recorded.
+        was_ended: another profiler ends it now.
+    """
+
+    def __init__(self, guard: Guard, **torch_options: Any) -> None:
+        """Take what keeps failures from the program, and what ``torch.profiler.profile`` takes."""
+        self._guard = guard
+        self.is_prepared = self.is_recording = self.has_trace = self.was_ended = False
+        self._process = os.getpid()
+        super().__init__(**torch_options)
+
+    def begin_to_watch(self) -> None:
+        """Called when it is started."""
+
+    def end_to_watch(self) -> None:
+        """Called when it is stopped."""
+
+    def start(self) -> None:
+        """Begin, as the schedule says."""
+        with undisturbed():
+            _STARTED.add(self)
+            self._guard.run(TURNS, USE.listen, self.step_aside, self._guard)
+            self._guard.run("called modules", self.begin_to_watch)
+            super().start()
+
+    def stop(self) -> None:
+        """End; what ``on_trace_ready`` makes of the trace is there when this returns."""
+        if self not in _STARTED:  # it is over, or a forked child's copy
+            return
+        with undisturbed():
+            try:
+                super().stop()
+            finally:
+                _STARTED.discard(self)
+                self._guard.run(TURNS, self._leave)
+
+    def step(self) -> None:
+        """End a step."""
+        if self._process != os.getpid():
+            return
+        with undisturbed():
+            super().step()
+
+    def step_aside(self) -> None:
+        """End what is under way, because another profiler begins."""
+        if not self.is_prepared:
+            return
+        with undisturbed():
+            self.was_ended = True
+            try:
+                super().stop()
+            finally:
+                self.was_ended = False
+                self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Be as before the first cycle, so that the next step may begin one."""
+        profilers.begin_anew(self)
+
+    def prepare_trace(self) -> None:
+        """Prepare to record, unless another profiler is on."""
+        self.has_trace = False
+        if self._guard.run(TURNS, self._takes_its_turn):
+            with USE.own():
+                super().prepare_trace()
+            self.is_prepared = USE.by_us = True
+
+    def _takes_its_turn(self) -> bool:
+        """Have the others of ours step aside; tell whether nobody else is on."""
+        if USE.by_others:
+            return False
+        for other in _STARTED - {self}:
+            other.step_aside()
+        return True
+
+    def start_trace(self) -> None:
+        """Record from here on, if it was prepared."""
+        if self.is_prepared:
+            with USE.own():
+                super().start_trace()
+            self.is_recording = True
+
+    def stop_trace(self) -> None:
+        """End the recording, if there is one."""
+        if self.is_prepared:
+            self.has_trace = self.is_recording
+            self.is_prepared = self.is_recording = USE.by_us = False
+            with USE.own():
+                super().stop_trace()
+
+    def _leave(self) -> None:
+        self._guard.run(TURNS, USE.forget, self.step_aside)
+        self._guard.run("called modules", self.end_to_watch)
+
+    def leave_to_parent(self) -> None:
+        """Take part no more: this is a forked child's copy, and the recording is its parent's."""
+        _STARTED.discard(self)
+        self._leave()
+        if self.is_prepared:
+            leave_to_parent()
+        self.is_prepared = self.is_recording = USE.by_us = False
+
+
+_STARTED: set[TakesTurns] = set()
+"""Those that were started and not stopped."""
+
+
+def _leave_all_to_parent() -> None:
+    for each in tuple(_STARTED):
+        each.leave_to_parent()
+    if USE.was_by_us:
+        end_without_kineto()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)

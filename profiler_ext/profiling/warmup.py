@@ -1,0 +1,59 @@
+"""Owns the short profile of a graph's first calls, before CUDA graphs replay it.
+
+A replay tells no operators, so what its library calls run is learnt from the calls that warm
+up and record. ``PROFILER_EXT_LEARN=0`` leaves those calls alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch.profiler
+
+from profiler_ext.attribution.alignment.learning import library_kernels
+from profiler_ext.kineto.reader import read_trace
+from profiler_ext.records import GraphInstance, LibraryKernels
+from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.profiler_use import USE
+
+
+class _OwnProfile(torch.profiler.profile):
+    """A profile that is known to be ours, so that nobody steps aside for it."""
+
+    def start(self) -> None:
+        with USE.own():
+            super().start()
+
+    def stop(self) -> None:
+        with USE.own():
+            super().stop()
+
+
+class WarmupProfile:
+    """Profiles one call of a graph."""
+
+    @staticmethod
+    def is_wanted() -> bool:
+        """Tell whether a warm-up call may be profiled now."""
+        wanted = os.environ.get("PROFILER_EXT_LEARN", "1") != "0"
+        return wanted and process.can_record() and not USE.is_taken
+
+    def __init__(self) -> None:
+        """Prepare; it records while ``recording`` is entered."""
+        activities = [
+            torch.profiler.ProfilerActivity.CPU,
+            torch.profiler.ProfilerActivity.CUDA,
+        ]
+        self.recording: Any = _OwnProfile(activities=activities)
+
+    def learn(self, graph: GraphInstance) -> LibraryKernels:
+        """Tell what each library call ran."""
+        with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
+            path = Path(folder) / "warmup.json"
+            self.recording.export_chrome_trace(str(path))
+            events = read_trace(path).events
+        sites = graph.provenance.call_sites if graph.provenance else ()
+        return library_kernels(events, sites)

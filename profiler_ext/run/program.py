@@ -1,0 +1,186 @@
+"""Owns running the user's program as Python itself would: what it sees, and how it ends.
+
+``sys.modules["__main__"]`` is the program's own, and stays so: what it pickles, and what runs
+when the interpreter ends, find it there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+import io
+import pkgutil
+import runpy
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any, NoReturn
+
+from profiler_ext.files.paths import working_folder
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run.
+
+    Attributes:
+        target: path of a script, of a folder or archive with a ``__main__``, or a module's name.
+        arguments: what follows it in ``sys.argv``.
+        is_module: ``target`` is a module's name (``-m``).
+    """
+
+    target: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+    @property
+    def folder(self) -> str | None:
+        """The first entry of ``sys.path``, or ``None`` where Python is asked for none."""
+        if not self.is_module and self.holds_main:
+            return str(Path(self.target).absolute())
+        if sys.flags.safe_path:
+            return None
+        if self.is_module:
+            return working_folder()
+        return str(Path(self.target).resolve().parent)
+
+    @property
+    def holds_main(self) -> bool:
+        """Whether the target is a folder or an archive."""
+        finder = pkgutil.get_importer(self.target)
+        return finder is not None and finder.find_spec("__main__") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a program ended.
+
+    Attributes:
+        code: its exit code; ``INTERRUPTED`` as a shell has it after Ctrl-C.
+        was_interrupted: it was ended by Ctrl-C, and its process shall be seen to be.
+    """
+
+    code: int
+    was_interrupted: bool = False
+
+
+def run_program(start: Callable[[], object]) -> Ending:
+    """Run a program to the end of its main module; what it raised is printed as Python does.
+
+    Args:
+        start: what :func:`prepared` returned.
+    """
+    try:
+        start()
+    except SystemExit as stop:
+        return Ending(_exit_code(stop.code))
+    except BaseException as error:
+        _print_as_python_does(error)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        return Ending(INTERRUPTED if interrupted else 1, interrupted)
+    return Ending(0)
+
+
+def prepared(program: Program) -> Callable[[], object]:
+    """Set the process up as Python does for a program, and return what begins it.
+
+    What fails here is ours, not the program's, but for a file that cannot be read or compiled:
+    that is raised when it is begun.
+    """
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    if "__mp_main__" in sys.modules:  # multiprocessing's name for it, kept when that is imported
+        sys.modules["__mp_main__"] = main
+    _leave_own_folder()
+    sys.argv = [program.target, *program.arguments]
+    if program.folder is not None:
+        sys.path.insert(0, program.folder)
+    vars(main).update(__annotations__={}, __builtins__=builtins)
+    if program.is_module:
+        sys.argv[0] = "-m"
+        return _of_python(program.target, is_named=True)
+    if program.holds_main:
+        return _of_python("__main__", is_named=False)
+    return _of_script(program.target, main)
+
+
+def _leave_own_folder() -> None:
+    """Take away what Python put first for our own command: its folder, or the working folder."""
+    own = (str(Path(sys.argv[0]).resolve().parent), working_folder())
+    if not sys.flags.safe_path and sys.path[:1] and sys.path[0] in own:
+        del sys.path[0]
+
+
+def _of_python(name: str, *, is_named: bool) -> Callable[[], object]:
+    """Return what runs a module as ``__main__``.
+
+    Source: ``Modules/main.c``, ``pymain_run_module``, calls this function by its name.
+    """
+    return functools.partial(vars(runpy)["_run_module_as_main"], name, is_named)
+
+
+def _of_script(path: str, main: types.ModuleType) -> Callable[[], object]:
+    """Return what runs a file as ``__main__``, or says why it cannot be.
+
+    Source: ``Python/pythonrun.c``, ``_PyRun_SimpleFile``; the file's path is absolute.
+    """
+    file = path if Path(path).is_absolute() else f"{working_folder()}/{path}"
+    try:
+        code = _compiled(file)
+    except (OSError, SyntaxError, ValueError) as error:
+        return functools.partial(_raise, error)
+    vars(main).update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
+    return functools.partial(exec, code, vars(main))
+
+
+def _compiled(file: str) -> types.CodeType:
+    code: types.CodeType | None
+    with io.open_code(file) as opened:
+        code = pkgutil.read_code(opened)
+    if code is None:
+        with io.open_code(file) as opened:
+            code = compile(opened.read(), file, "exec", dont_inherit=True)
+    return code
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+def _exit_code(code: Any) -> int:
+    """Return the exit code of what ``sys.exit`` was given; a text is printed.
+
+    Source: ``Python/pythonrun.c``, ``_Py_HandleSystemExit``.
+    """
+    if code is None or isinstance(code, int):
+        return int(code or 0)
+    with contextlib.suppress(Exception):
+        print(code, file=sys.stderr)
+    return 1
+
+
+def _print_as_python_does(error: BaseException) -> None:
+    """Hand an exception to the program's ``sys.excepthook``, with its own frames only."""
+    error.__traceback__ = _own_frames(error.__traceback__)
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception as failed:
+        with contextlib.suppress(Exception):
+            print("Error in sys.excepthook:", file=sys.stderr)
+        sys.__excepthook__(type(failed), failed, failed.__traceback__)
+        with contextlib.suppress(Exception):
+            print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _own_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace

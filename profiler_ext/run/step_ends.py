@@ -1,0 +1,152 @@
+"""Owns when a step ends in a script that was never touched.
+
+A step ends at the script's own ``prof.step()`` if it calls that, else when the first optimizer
+has stepped: an eager one by torch's public hook, a compiled one when its graph has run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import torch.compiler
+
+from profiler_ext.capture.hooks.installing import Capture
+from profiler_ext.isolation.guard import Observation, Observed
+from profiler_ext.records import GraphInstance
+from profiler_ext.torch_compat import points, process, profilers
+from profiler_ext.torch_compat.patches import Hook, installed
+
+
+class _PerThread(threading.local):
+    """The compiled functions that are running, by their frames."""
+
+    def __init__(self) -> None:
+        self.entered: list[int] = []
+
+
+class StepEnds:
+    """Watches a script and calls back at the end of each of its steps.
+
+    Attributes:
+        source: what ends a step: ``prof.step``, ``Optimizer.step`` or ``none`` so far.
+        count: how many steps have ended.
+    """
+
+    def __init__(
+        self, capture: Capture, on_end: Callable[[], None], own: Any, step_on: str | None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            capture: the capture that is on; it reports compiled optimizers.
+            on_end: called at the end of each step.
+            own: the profiler whose ``step`` is not the script's.
+            step_on: class name of the optimizer that ends a step; by default the first.
+
+        Raises:
+            PrivateNameError: This torch does not tell when an optimizer has stepped.
+        """
+        process.check_optimizer_steps()
+        self.source = "none"
+        self.count = 0
+        self._capture = capture
+        # A hook of a compiled optimizer runs where Dynamo compiles what is called.
+        disabled: Any = torch.compiler.disable
+        self._on_end: Callable[[], None] = disabled(on_end)
+        self._own = own
+        self._step_on = step_on
+        self._ender: object = None
+        self._ran: GraphInstance | None = None
+        self._thread = _PerThread()
+        self._hooks = ExitStack()
+
+    def watch(self) -> None:
+        """Begin to watch."""
+        guard = self._capture.guard
+        hooks: list[Hook] = [(points.PROFILER_STEP, self._profiler_step)]
+        if process.can_tell_regions():
+            hooks.append((points.REGION_EDGE, self._region_edge))
+        with ExitStack() as stack:
+            stack.enter_context(installed(hooks, guard, lasting=True))
+            watched = guard.callback("Optimizer.step", self._eager_optimizer)
+            stack.callback(process.on_optimizer_step(watched).remove)
+            self._capture.on_optimizer_graph = self._compiled_optimizer
+            self._hooks = stack.pop_all()
+
+    def leave(self) -> None:
+        """Leave torch as it was found."""
+        self._capture.on_optimizer_graph = None
+        self._hooks.close()
+
+    def _profiler_step(self, call: Observed) -> Observation:
+        """A script's own profiler ends a step."""
+        profiler = call["self"]
+        if profiler is self._own:
+            return
+        asked = profilers.marks_steps(profiler)
+        profilers.mark_steps(profiler, _Naming(asked, self._own))
+        try:
+            yield
+        finally:
+            profilers.mark_steps(profiler, asked)
+        self._end("prof.step", "prof.step")
+
+    def _region_edge(self, _: Observed) -> Observation:
+        """See the outermost compiled function return to its caller.
+
+        It ends before the evaluator is set: after it, Dynamo would compile what is called here.
+        """
+        edge, entered = process.region_edge(), self._thread.entered
+        if edge is None:
+            return
+        if edge not in entered[-1:]:
+            entered.append(edge)
+            return
+        entered.pop()
+        if not entered:
+            self._region_exit()
+        yield from ()
+
+    def _eager_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        # Dynamo traces this hook where it compiles a step; it must see nothing to trace.
+        if torch.compiler.is_compiling():
+            return
+        if self._step_on in (None, type(optimizer).__name__):
+            self._end(id(optimizer), "Optimizer.step")
+
+    def _compiled_optimizer(self, graph: GraphInstance) -> None:
+        if self._step_on is None:
+            self._ran = graph
+
+    def _region_exit(self) -> None:
+        """A step ends when the compiled function is over, not amid the profiler's events of it."""
+        if (graph := self._ran) is not None:
+            self._ran = None
+            frame = (graph.compile_id or "").partition("/")[0]
+            self._end(("graph", frame), "Optimizer.step")
+
+    def _end(self, ender: object, source: str) -> None:
+        """Count a step if what ended the first one ends it; ``prof.step`` goes before all."""
+        if self._ender is None or ender == "prof.step":
+            self._ender, self.source = ender, source
+        if ender == self._ender:
+            self.count += 1
+            self._on_end()
+
+
+class _Naming:
+    """Whether a script's own profiler marks its steps: not where ours would see the marks.
+
+    ``profile.step`` asks when it has begun or ended to record what the step asks for; where it
+    records, ours does not.
+    """
+
+    def __init__(self, asked: bool, own: Any) -> None:
+        self._asked = asked
+        self._own = own
+
+    def __bool__(self) -> bool:
+        return bool(self._asked and not self._own.is_recording)

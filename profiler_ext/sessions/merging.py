@@ -1,0 +1,235 @@
+"""Owns the session of several ranks: their tables as one, on clocks laid over each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from profiler_ext.attribution.clocks import Clock, set_clocks
+from profiler_ext.errors import CoverageError, UsageError
+from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, Roots, format_of
+from profiler_ext.exporters.table_kinds import table_by
+from profiler_ext.kineto.source import is_folder
+from profiler_ext.records import Analysis, Trace
+from profiler_ext.sessions.session import Session
+from profiler_ext.sessions.session import load as load_one
+from profiler_ext.sessions.tabled import Tabled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from profiler_ext.exporters.tables import Filters
+
+_RANK_FOLDER = re.compile(r"rank_(\d+)")
+_BASE_KEY = "baseTimeNanoseconds"
+
+
+class MergedSession(Tabled):
+    """Sessions of several ranks together; its tables are those of a session, with ``ranks``.
+
+    Attributes:
+        sessions: the sessions as they were recorded, by rank.
+    """
+
+    def __init__(self, sessions: Sequence[Session]) -> None:
+        """Take one session of each rank.
+
+        Raises:
+            UsageError: There is none, or two are of one rank.
+        """
+        ranks = [session.recording.settings.rank for session in sessions]
+        if not ranks:
+            raise UsageError("there is no session to merge; give the folder of each rank")
+        if twice := sorted({str(rank) for rank in ranks if ranks.count(rank) > 1}):
+            raise UsageError(f"two sessions are of rank {', '.join(twice)}; give one of each rank")
+        self.sessions = tuple(sorted(sessions, key=lambda s: s.recording.settings.rank))
+
+    @property
+    def roots(self) -> tuple[str | Path, ...]:
+        """Folders from which source may be shown, of all sessions."""
+        return tuple(dict.fromkeys(root for session in self.sessions for root in session.roots))
+
+    @cached_property
+    def clocks(self) -> tuple[Clock, ...]:
+        """How the clock of each rank was set."""
+        return set_clocks([session.analysis for session in self.sessions])
+
+    @cached_property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """What attribution found on each rank, on aligned clocks."""
+        pairs = zip(self.sessions, self.clocks, strict=True)
+        return tuple(_shifted(session.analysis, clock.shift_ns) for session, clock in pairs)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the clocks were set, and what is missing on each rank."""
+        own = (
+            f"rank {analysis.recording.settings.rank}: {note}"
+            for analysis in self.analyses
+            for note in analysis.notes
+        )
+        return (*_clock_notes(self.clocks), *own)
+
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return a table of all ranks by its name; see :meth:`Tabled.table`."""
+        from profiler_ext.exporters import tables
+
+        base_ns = self.analyses[0].recording.trace.base_ns
+        return tables.of_ranks(self.analyses, base_ns, name, *arguments, **filters)
+
+    def of_rank(self, rank: int | None) -> tuple[Analysis, ...]:
+        """Return the analysis of one rank, or all of them.
+
+        Raises:
+            UsageError: There is no such rank.
+        """
+        known = {each.recording.settings.rank: each for each in self.analyses}
+        if rank is None:
+            return self.analyses
+        if rank not in known:
+            listed = ", ".join(map(str, known))
+            raise UsageError(f"there is no rank {rank}; ask for one of the ranks: {listed}")
+        return (known[rank],)
+
+    def annotate(
+        self, *files: str, rank: int | None = None, format: str = "text", width: int = 120
+    ) -> str:
+        """Return source with the time of all ranks, or of one, in the margin."""
+        from profiler_ext.exporters import annotate, sources
+
+        analyses = self.of_rank(rank)
+        texts = sources.sources_here(analyses, self.roots)
+        return annotate.annotate(analyses, texts, files, format, width)
+
+    def by(self, name: str) -> pd.DataFrame:
+        """Return the summing table of a name: ``line``, ``module``, ``op``, ...
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        return self.table(table_by(name).name)
+
+    def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
+        """Return which part of the busy time of all ranks was led back to a level."""
+        from profiler_ext.exporters import tables
+
+        lines = (line for analysis in self.analyses for line in analysis.ledger)
+        return tables.fraction_of(lines, level, scope)
+
+    def assert_coverage(
+        self, fraction: float, level: str = "line", scope: str = "compiled"
+    ) -> None:
+        """Raise unless enough of the busy time of all ranks was led back.
+
+        Raises:
+            CoverageError: Less was led back.
+        """
+        found = self.fraction_at(level, scope)
+        if found < fraction:
+            raise CoverageError(
+                f"{found:.2%} of the {scope} device time of all ranks was led to a {level}, "
+                f"expected {fraction:.2%}; see coverage()"
+            )
+
+    def export(self, path: str | Path) -> Path:
+        """Write all ranks in the format that the path's suffix names.
+
+        Raises:
+            UsageError: No format has the suffix, or the format holds one rank only.
+            OutputError: It cannot be written.
+        """
+        target = Path(path)
+        return self.export_as(format_of(target), target)
+
+    def export_as(self, format: Format, path: Path) -> Path:
+        """Write all ranks in a format; returns what was written.
+
+        Raises:
+            UsageError: The format holds one rank only.
+            OutputError: It cannot be written.
+        """
+        format.require_ranks()
+        return format.write_ranks(self.analyses, path, self.roots)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write each rank's recording, on aligned clocks, into a folder of its own."""
+        for analysis in self.analyses:
+            own = Path(folder) / f"rank_{analysis.recording.settings.rank}"
+            SESSION.write(analysis, SESSION.place_in(own))
+        return Path(folder)
+
+
+def merge(sessions: Sequence[Session]) -> MergedSession:
+    """Put sessions of several ranks into one.
+
+    Args:
+        sessions: one of each rank.
+
+    Returns:
+        The session of all.
+
+    Raises:
+        UsageError: There is none, or two are of one rank.
+    """
+    return MergedSession(sessions)
+
+
+def load(path: str | Path, roots: Roots = ()) -> Session | MergedSession:
+    """Read a session, or those of all ranks, without importing torch.
+
+    Args:
+        path: a folder that ``profiler-ext run`` wrote, or a trace file.
+        roots: folders from which source may be shown, besides the working folder and the
+            interpreter's library; those that the recording names are only names.
+
+    Returns:
+        The session; for a folder of ranks the merged one.
+
+    Raises:
+        TraceError: There is no readable trace.
+    """
+    own = tuple(roots)
+    folders = rank_folders(Path(path))
+    if folders and not (Path(path) / FILE_NAME).is_file():
+        return merge([load_one(folder, own) for folder in folders])
+    return load_one(path, own)
+
+
+def rank_folders(folder: Path) -> list[Path]:
+    """Return the folders of ranks in a folder, by rank."""
+    if not is_folder(folder):
+        return []
+    found = {int(m[1]): p for p in folder.iterdir() if (m := _RANK_FOLDER.fullmatch(p.name))}
+    return [found[rank] for rank in sorted(found)]
+
+
+def _shifted(analysis: Analysis, shift_ns: int) -> Analysis:
+    if not shift_ns:
+        return analysis
+    trace = _with_base(analysis.recording.trace, analysis.recording.trace.base_ns + shift_ns)
+    return replace(analysis, recording=replace(analysis.recording, trace=trace))
+
+
+def _with_base(trace: Trace, base_ns: int) -> Trace:
+    header = tuple((k, v) for k, v in trace.header if k != _BASE_KEY)
+    return replace(trace, base_ns=base_ns, header=(*header, (_BASE_KEY, str(base_ns).encode())))
+
+
+def _clock_notes(clocks: Sequence[Clock]) -> tuple[str, ...]:
+    first, *others = clocks
+    notes = [
+        f"the clock of rank {c.rank} was moved by {c.shift_ns:,} ns, so that {c.collectives} "
+        "collectives end at one moment"
+        for c in others
+        if c.collectives
+    ]
+    if unset := ", ".join(str(c.rank) for c in others if not c.collectives):
+        notes.append(
+            f"ranks {first.rank} and {unset} are laid over each other by their wall clocks: their "
+            "traces tell no collective (process group and number) that they share"
+        )
+    return tuple(notes)

@@ -1,0 +1,99 @@
+"""Owns the folder of a session: that it may be written, and the files that belong into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
+from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, in_run
+from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.sessions.session import Session
+
+REMEDY = "`profiler-ext export` writes the rest from it"
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Make a folder, so that a session can be written into it.
+
+    Args:
+        folder: where the files shall be.
+        force: a session that is there may be replaced.
+
+    Raises:
+        UsageError: A session is in the way.
+        OutputError: It cannot be made or written.
+    """
+    if (folder / FILE_NAME).exists() and not force:
+        raise UsageError(f"{folder} holds a session; choose another folder, or add --force")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise OutputError(f"{folder} is not a folder; choose another with -o") from None
+    except OSError as error:
+        raise OutputError(
+            f"cannot make {folder}: {error.strerror}; choose another with -o"
+        ) from None
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"cannot write into {folder}; choose another with -o")
+
+
+def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
+    """Write a session in each format that ``run`` gives, whatever fails of it.
+
+    Args:
+        session: what to write.
+        folder: where.
+        keep: where the session cannot be written there, keep it in the temporary folder.
+
+    Raises:
+        OutputError: Something cannot be written; the message says where the session is.
+        OwnFaultError: Something of ours failed; the session is in the folder.
+    """
+    save(session, folder, keep=keep)  # first: from it all else can be made again
+    write_rest(session, folder)
+
+
+def save(session: Session, folder: Path, *, keep: bool = True) -> None:
+    """Write the session itself; arguments and errors are those of :func:`write_all`."""
+    try:
+        session.save(folder)
+    except OutputError as error:
+        raise OutputError(f"{error}; {_kept(session)}" if keep else str(error)) from error
+
+
+def write_rest(session: Session, folder: Path) -> None:
+    """Write what can be made of a session that is saved; errors are those of :func:`write_all`."""
+    tried = [_failure(session, each, folder) for each in in_run() if each is not SESSION]
+    if failed := [error for error in tried if error is not None]:
+        is_fault = any(isinstance(error, OwnFaultError) for error in failed)
+        told = f"{'; '.join(map(str, failed))}; the session itself is in {folder}: {REMEDY}"
+        raise (OwnFaultError if is_fault else OutputError)(told)
+
+
+def _failure(session: Session, format: Format, folder: Path) -> ProfilerExtError | None:
+    """Write a session in a format; return why it could not be."""
+    path = format.place_in(folder)
+    try:
+        session.export_as(format, path)
+    except OutputError as error:
+        return error
+    except Exception as error:
+        return OwnFaultError(f"{path.name} could not be made ({failure_detail(error)})")
+    return None
+
+
+def _kept(session: Session) -> str:
+    """Write a session that nobody can record again into the temporary folder."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="profiler_ext-session-"))
+    except OSError:
+        return "there is no temporary folder either, so what was recorded is lost"
+    try:
+        session.save(folder)
+    except OutputError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return "the temporary folder cannot be written either, so what was recorded is lost"
+    return f"what was recorded is in {folder} instead"

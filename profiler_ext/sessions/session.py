@@ -1,0 +1,165 @@
+"""Owns the result: a recording and all that attribution found in it; loads, saves, exports.
+
+Nothing here needs torch. Tables and exports are made when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from profiler_ext.attribution import attribute
+from profiler_ext.errors import CoverageError, TraceError
+from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
+from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.kineto.recording import read_recording
+from profiler_ext.kineto.source import is_folder, shown
+from profiler_ext.records import Analysis, Recording
+from profiler_ext.sessions.tabled import Tabled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from profiler_ext.exporters.tables import Filters
+
+
+class Session(Tabled):
+    """One profiled window: its trace, its compiled graphs, and where the time went.
+
+    Attributes:
+        recording: what was recorded.
+        roots: folders from which source may be shown, besides the working folder and the
+            interpreter's library.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        on_analysis: Callable[[Analysis], None] | None = None,
+        roots: Roots = (),
+    ) -> None:
+        """Make a session of a recording; attribution runs when it is first needed.
+
+        Args:
+            recording: what was recorded.
+            on_analysis: called once with what attribution found.
+            roots: folders from which source may be shown; those that the recording names
+                are only names.
+        """
+        self.recording = recording
+        self.roots = tuple(roots)
+        self._on_analysis = on_analysis
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """All that attribution found."""
+        found = attribute(self.recording)
+        if self._on_analysis is not None:
+            self._on_analysis(found)
+        return found
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for a person: what is missing, and the remedy."""
+        return self.analysis.notes
+
+    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return a table by its name; see :meth:`Tabled.table`."""
+        return table_called(name).make(self.analysis, *arguments, **filters)
+
+    def assert_coverage(
+        self, fraction: float, level: str = "line", scope: str = "compiled"
+    ) -> None:
+        """Raise unless enough of the busy time was led back.
+
+        Args:
+            fraction: the least part, 0 to 1.
+            level: ``line`` or ``op``: how far it must have been led.
+            scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
+
+        Raises:
+            CoverageError: Less was led back; the message gives the gaps.
+        """
+        from profiler_ext.exporters import tables
+
+        found = tables.fraction_at(self.analysis, level, scope)
+        if found < fraction:
+            gaps = tables.coverage(self.analysis)
+            raise CoverageError(
+                f"{found:.2%} of the {scope} device time was led to a {level}, "
+                f"expected {fraction:.2%}:\n{gaps.to_string(index=False)}"
+            )
+
+    def report(
+        self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
+    ) -> str:
+        """Return a report as text; see ``profiler-ext report``."""
+        from profiler_ext.exporters import terminal
+
+        return terminal.report(self.analysis, by, top, format, width)
+
+    def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
+        """Return source with its time in the margin; see ``profiler-ext annotate``."""
+        from profiler_ext.exporters import annotate, sources
+
+        texts = sources.sources_here([self.analysis], self.roots)
+        return annotate.annotate([self.analysis], texts, files, format, width)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from profiler_ext.exporters import notebook
+
+        return notebook.session_html(self.analysis)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the session in the format that the path's suffix names.
+
+        Args:
+            path: ``.pftrace`` (Perfetto), ``.json`` or ``.json.gz`` (Chrome, loads back),
+                ``.html``, ``.parquet`` or ``.csv`` (a folder of tables); without a suffix a
+                TensorBoard log folder.
+
+        Returns:
+            What was written.
+
+        Raises:
+            UsageError: The suffix names no format.
+            OutputError: It cannot be written.
+        """
+        target = Path(path)
+        return self.export_as(format_of(target), target)
+
+    def export_as(self, format: Format, path: Path) -> Path:
+        """Write the session in a format; returns what was written."""
+        return format.write(self.analysis, path, self.roots)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the recording into a folder; :func:`load` gives it back."""
+        return self.export(Path(folder) / FILE_NAME)
+
+
+def load(path: str | Path, roots: Roots = ()) -> Session:
+    """Read a session without importing torch.
+
+    Args:
+        path: a folder that ``profiler-ext run`` wrote, or a trace file.
+        roots: folders from which source may be shown, besides the working folder and the
+            interpreter's library.
+
+    Returns:
+        The session.
+
+    Raises:
+        TraceError: There is no readable trace.
+    """
+    place = Path(path)
+    if is_folder(place):
+        if not (place / FILE_NAME).is_file():
+            raise TraceError(
+                f"{shown(place)} holds no {FILE_NAME}; give a folder that `profiler-ext run` "
+                "wrote, or a trace file"
+            )
+        place = place / FILE_NAME
+    return Session(read_recording(place), roots=roots)

@@ -1,0 +1,133 @@
+"""Work of ours amid the program: signals wait for its end, the program's settings are aside."""
+
+import signal
+import sys
+import warnings
+
+import pytest
+
+from profiler_ext.isolation.answers import is_answer
+from profiler_ext.isolation.undisturbed import disturbed, undisturbed
+
+
+class Late(Exception):
+    pass
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch):
+    """What the handler of a signal noted."""
+    found: list[str] = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: found.append("answered"))
+    yield found
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_signal_is_answered_once_when_the_work_is_done(heard: list[str]) -> None:
+    handler = signal.getsignal(signal.SIGUSR1)
+    with undisturbed():
+        with undisturbed():
+            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGUSR1)
+        heard.append("worked")
+    assert heard == ["worked", "answered"]
+    assert signal.getsignal(signal.SIGUSR1) is handler
+
+
+def test_a_callback_of_the_program_is_run_with_its_signals(heard: list[str]) -> None:
+    with undisturbed():
+        with disturbed():
+            signal.raise_signal(signal.SIGUSR1)
+            heard.append("called")
+        signal.raise_signal(signal.SIGUSR1)
+        heard.append("worked")
+    assert heard == ["answered", "called", "worked", "answered"]
+
+
+def test_the_first_ctrl_c_waits_and_the_second_ends_the_work() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        done.append(1)
+        signal.raise_signal(signal.SIGINT)
+        done.append(2)
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_each_signal_is_answered_though_the_first_answer_is_an_exception(heard: list[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGUSR1)
+    assert heard == ["answered"]
+
+
+def test_a_low_recursion_limit_is_the_program_s_own() -> None:
+    def deep(left: int) -> int:
+        return left and deep(left - 1)
+
+    limit = sys.getrecursionlimit()
+    depth, frame = 0, sys._getframe()
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+    sys.setrecursionlimit(depth + 100)
+    try:
+        with undisturbed():
+            assert deep(500) == 0
+        assert sys.getrecursionlimit() == depth + 100
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_tracers_are_set_aside_and_given_back() -> None:
+    called: list[str] = []
+
+    def tracer(frame, event, argument):
+        called.append(frame.f_code.co_name)
+
+    def ours() -> None:
+        pass
+
+    before = sys.getprofile()
+    sys.setprofile(tracer)
+    try:
+        with undisturbed():
+            ours()
+        kept = sys.getprofile()
+    finally:
+        sys.setprofile(before)
+    assert kept is tracer
+    assert "ours" not in called
+
+
+def test_a_warning_of_ours_is_no_error_where_warnings_are() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with undisturbed():
+            warnings.warn("ours", stacklevel=1)
+        with pytest.raises(UserWarning, match="theirs"):
+            warnings.warn("theirs", stacklevel=1)
+
+
+class Handler:
+    def method(self, number, frame):
+        raise Late
+
+    def __call__(self, number, frame):
+        raise Late
+
+
+def function(number, frame):
+    raise Late
+
+
+@pytest.mark.parametrize("handler", [function, Handler(), Handler().method])
+def test_what_a_handler_raises_is_known_as_the_program_s(handler) -> None:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with pytest.raises(Late) as raised:
+            signal.raise_signal(signal.SIGUSR1)
+        assert is_answer(raised.value)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not is_answer(ValueError())
