@@ -26,7 +26,7 @@ from profiler_ext import renaming
 assert renaming.is_taken([{str(tmp_path)!r}])
 name = renaming.load_under_other_name()
 sys.path.insert(0, {str(tmp_path)!r})
-session = import_module(name + ".session")
+session = import_module(name + ".sessions.session")
 errors = import_module(name + ".errors")
 try:
     session.load("no such place")
@@ -40,7 +40,7 @@ print([each for each in sys.modules if each.startswith("profiler_ext")])
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.stdout.splitlines() == [
-        "_profiler_ext_of_run.errors _profiler_ext_of_run.session",
+        "_profiler_ext_of_run.errors _profiler_ext_of_run.sessions.session",
         "theirs 0.1.0",
         "['profiler_ext']",
     ], done.stderr

@@ -138,8 +138,8 @@ _USES = (
 )
 _PACKAGE = {
     "profiler_ext/__init__.py": _LOCAL,
-    "profiler_ext/session.py": "VALUE = 'my session'\n",
-    "uses.py": _USES + "from profiler_ext.session import VALUE\nprint(VALUE)\n",
+    "profiler_ext/errors.py": "VALUE = 'my errors'\n",
+    "uses.py": _USES + "from profiler_ext.errors import VALUE\nprint(VALUE)\n",
 }
 _EXPORTERS = {
     "exporters/__init__.py": _LOCAL,
