@@ -36,7 +36,7 @@ def python(code: str, folder, **variables: str) -> str:
 
 
 def test_asked_for_by_the_environment_capture_is_on_once_torch_is_there(tmp_path):
-    code = "import torch; from profiler_ext.profiling import switch; print(switch.current() is not None)"
+    code = "import torch; from profiler_ext.profiling.switch import current; print(bool(current()))"
     assert python(code, tmp_path, PROFILER_EXT="1") == "True\n"
 
 
