@@ -23,6 +23,10 @@ Meta = Mapping[str, Any]
 _ASKS = re.compile(r"(_autograd_grad|grad)(_\d+)?")
 
 
+VALUES = frozenset({fx_names.VAL.name, fx_names.EXAMPLE_VALUE.name})
+"""Keys of what a node yields."""
+
+
 def target_name(target: Any) -> str:
     """Return a target in FX spelling: ``aten.addmm.default``, ``getitem``."""
     if isinstance(target, str):

@@ -18,9 +18,12 @@ def own_metadata(stage: Stage) -> Lineages:
 
 def modules_of_the_user(stage: Stage) -> Lineages:
     """Say each node's modules by their paths from the model that the user holds."""
+    named = {each.modules for each in stage.lineages.values()}
+    users = {modules: user_modules(modules, stage.dynamo) for modules in named}
     return {
-        name: replace(found, modules=user_modules(found.modules, stage.dynamo))
-        for name, found in stage.lineages.items()
+        name: replace(own, modules=users[own.modules])
+        for name, own in stage.lineages.items()
+        if own.modules != users[own.modules]
     }
 
 

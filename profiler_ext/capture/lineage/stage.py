@@ -165,6 +165,9 @@ class Compilation:
     dynamo: DynamoGraph | None = None
     entered: frozenset[str] = frozenset()
     replaced: Mapping[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    _stands_for: dict[torch.fx.Node, tuple[Said, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def made_from(self, node: torch.fx.Node) -> tuple[Said, ...]:
         """Return what the post-grad passes made a node of; empty of any other node."""
@@ -178,13 +181,16 @@ class Compilation:
 
     def wrapped_by(self, node: torch.fx.Node) -> Said | None:
         """Return the random call that a node wraps, if it does."""
-        joint, call = self.joint_of(node.graph), wrapped_call(node)
+        joint = self.joint_of(node.graph)
+        call = wrapped_call(node) if joint and joint.found.random else None
         return joint.found.random.get(call) if joint and call is not None else None
 
     def stands_for(self, node: torch.fx.Node) -> tuple[Said, ...]:
         """Return the nodes that a node stands for: the one that it wraps, or what it replaced."""
-        wrapped = self.wrapped_by(node)
-        return self.replaced_by(node) if wrapped is None else (wrapped,)
+        if node not in self._stands_for:  # asked by several rules
+            wrapped = self.wrapped_by(node)
+            self._stands_for[node] = self.replaced_by(node) if wrapped is None else (wrapped,)
+        return self._stands_for[node]
 
     def own_name(self, node: torch.fx.Node) -> str | None:
         """Return a node's name in the traced graph; a later pass may use one of its names anew."""

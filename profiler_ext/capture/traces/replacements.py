@@ -189,8 +189,9 @@ class Watch:
 
 
 def _has_changed(before: fx.Meta, now: fx.Meta) -> bool:
-    """Tell whether anything at all was written; what it says then is worth reading."""
-    return len(before) != len(now) or any(now.get(k) is not v for k, v in before.items())
+    """Tell whether anything but the values was written; what it says then is worth reading."""
+    kept = (now.get(key) is entry for key, entry in before.items() if key not in fx.VALUES)
+    return len(before) != len(now) or not all(kept)
 
 
 def _writes(node: torch.fx.Node) -> bool:

@@ -1,0 +1,248 @@
+"""Of the rules that know where a node comes from the later one wins; what travels is as written."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+
+from profiler_ext.capture.lineage import order
+from profiler_ext.capture.lineage.order import ORDER, TRACED, find_lineages
+from profiler_ext.capture.lineage.stage import (
+    Compilation,
+    Found,
+    JointGraph,
+    Link,
+    TracedFrom,
+    call_of,
+)
+from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+from profiler_ext.capture.traces.metadata import Said
+from profiler_ext.records import (
+    ForwardEvidence,
+    Frame,
+    FxNode,
+    Lineage,
+    LineEvidence,
+    Mechanism,
+    ModuleFrame,
+)
+from tests.capture.fx_graphs import Graph, aten, frame_text
+
+OWN = {"stack_trace": frame_text("/src/model.py", 1, "own", "own()"), "seq_nr": 1}
+SERVED = "_c10d_functional.all_reduce.default"
+
+
+def line(name: str, **said: Any) -> Lineage:
+    """Return the lineage of a node on a line of its own."""
+    stack = (Frame("/src/model.py", 1, name, f"{name}()"),)
+    return Lineage(stack=stack, mechanism=Mechanism.OWN, **said)
+
+
+def found_of(node: torch.fx.Node, compilation: Compilation) -> tuple[str, Mechanism | None]:
+    """Return the function that a node is led to, and by which mechanism."""
+    lineage = find_lineages([node], compilation)[node.name]
+    return lineage.stack[-1].function if lineage.stack else "", lineage.mechanism
+
+
+def call(**meta: Any) -> torch.fx.Node:
+    graph = Graph()
+    return graph.call(aten.sin.default, [graph.given("x", 4)], name="sin", **meta)
+
+
+def copy(**meta: Any) -> torch.fx.Node:
+    graph = Graph()
+    given = [graph.given("buffer", 4), graph.given("x", 4)]
+    return graph.call(aten.copy_.default, given, name="sin", **meta)
+
+
+def known(
+    found: Found | None = None,
+    *,
+    region: TracedFrom | None = None,
+    replaced: Said | None = None,
+    node: torch.fx.Node | None = None,
+    dynamo: DynamoGraph | None = None,
+) -> Compilation:
+    joint = JointGraph("j", frozenset({"sin"}), found=found or Found(), region=region)
+    rows = {node.graph: {"sin": (replaced,)}} if node is not None and replaced else {}
+    return Compilation(lambda _: joint, dynamo, replaced=rows)
+
+
+def test_what_torch_says_is_told_where_nothing_else_is_known() -> None:
+    assert found_of(call(**OWN), known()) == ("own", Mechanism.OWN)
+    assert found_of(call(), known()) == ("", None)
+
+
+def test_a_node_that_a_pattern_made_has_the_line_that_it_lost_and_keeps_one_of_its_own() -> None:
+    old = Said("mm", line("old", seq_nr=7))
+    node = call(partitioner_tag="is_backward")
+    compilation = known(replaced=old, node=node)
+    assert found_of(node, compilation) == ("old", Mechanism.REPLACED)
+    [lineage] = find_lineages([node], compilation).values()
+    assert (lineage.seq_nr, lineage.partitioner_tag) == (7, "is_backward")
+    node = call(**OWN)
+    assert found_of(node, known(replaced=old, node=node)) == ("own", Mechanism.OWN)
+
+
+def test_a_random_call_has_the_line_of_the_one_that_it_wraps() -> None:
+    graph = Graph()
+    wrap = torch._prims.rng_prims.graphsafe_run_with_rng_state
+    node = graph.call(wrap, [aten.rand.default, graph.given("x", 4)], name="sin")
+    inner = call_of(aten.rand.default, node.args[1:])
+    found = Found(random={inner: Said("rand", line("dropout"))})
+    assert found_of(node, known(found)) == ("dropout", Mechanism.RANDOM)
+
+
+def test_a_buckets_node_has_the_line_of_the_collective_that_it_serves() -> None:
+    node = call(**OWN, original_aten=SERVED)
+    member = Said("all_reduce", line("second", original_aten=SERVED))
+    assert found_of(node, known(replaced=member, node=node)) == ("second", Mechanism.BUCKET)
+
+
+STEPS: Mapping[Mechanism, Found] = {
+    Mechanism.MUTATED: Found(mutated={"sin": line("mutated_input")}),
+    Mechanism.OVERWRITTEN: Found(overwritten={"sin": line("overwritten_by_pass")}),
+    Mechanism.GRADIENT: Found(gradients={"sin": line("gradient_of")}),
+}
+
+
+@pytest.mark.parametrize("mechanism", STEPS)
+def test_what_was_found_in_the_joint_graph_wins_over_what_torch_says(mechanism: Mechanism) -> None:
+    assert found_of(copy(**OWN), known(STEPS[mechanism])) == (mechanism.value, mechanism)
+
+
+def test_of_several_the_later_rule_wins() -> None:
+    found = Found()
+    for mechanism, more in STEPS.items():
+        found = more.over(found)
+        assert found_of(copy(**OWN), known(found)) == (mechanism.value, mechanism)
+
+
+def test_a_sum_of_gradients_stands_where_its_value_is_made_and_is_marked() -> None:
+    found = Found(gradients={"sin": line("value", is_gradient_acc=True)})
+    node = call(**OWN)
+    assert found_of(node, known(found)) == ("value", Mechanism.GRADIENT_SUM)
+    assert find_lineages([node], known(found))["sin"].is_gradient_acc
+
+
+def test_a_gradient_whose_line_torch_has_right_keeps_it() -> None:
+    found = Found(gradients={"sin": None})
+    assert found_of(call(**OWN), known(found)) == ("own", Mechanism.OWN)
+
+
+def test_a_regions_node_comes_from_the_graph_around_it_or_has_no_number() -> None:
+    around = TracedFrom({"sin": "sin_4"}, {"sin": line("around", seq_nr=4)}, frozenset({"sin_4"}))
+    node = call(**OWN)
+    [lineage] = find_lineages([node], known(region=around)).values()
+    assert (lineage.stack[-1].function, lineage.seq_nr) == ("around", 4)
+    assert (lineage.joint_name, lineage.copied_from) == ("sin_4", "sin_4")
+    assert lineage.mechanism is Mechanism.REGION
+    [lineage] = find_lineages([node], known(region=TracedFrom())).values()
+    assert (lineage.seq_nr, lineage.joint_name, lineage.mechanism) == (None, None, Mechanism.OWN)
+
+
+def test_a_copy_of_compiled_autograd_is_all_that_its_original_is() -> None:
+    original = line("backward", seq_nr=9, forward_node="mm", joint="j0").by(Mechanism.COPIED)
+    origin = FxNode("sin", "aten.sin.default", original), LineEvidence.COMPILED
+    dynamo = DynamoGraph("d", (), None, {}, origins={"aot0_sin": origin})
+    node = call(**OWN, profiler_ext_copied_from="aot0_sin")
+    found = find_lineages([node], known(Found(links={"sin": LINK}), dynamo=dynamo))
+    assert found["sin"] == replace(original, copied_from="aot0_sin")
+
+
+LINK = Link("cos", ForwardEvidence.SEQ_NR)
+
+
+def test_the_joint_graph_names_a_node_and_its_forward_node() -> None:
+    found = find_lineages([call(**OWN)], known(Found(links={"sin": LINK})))["sin"]
+    assert (found.joint_name, found.forward_node, found.forward_evidence) == (
+        "sin",
+        "cos",
+        "seq_nr",
+    )
+
+
+def test_modules_are_the_users_and_without_any_the_one_that_was_compiled() -> None:
+    dynamo = DynamoGraph("d", ("L['self']",), ModuleFrame("", "Model"), {})
+    stack = {"1": ("L['self'].layers.0", "Layer")}
+    inside = find_lineages([call(**OWN, nn_module_stack=stack)], known(dynamo=dynamo))
+    assert inside["sin"].modules == (ModuleFrame("layers.0", "Layer"),)
+    outside = find_lineages([call(**OWN)], known(dynamo=dynamo))
+    assert outside["sin"].modules == (ModuleFrame("", "Model"),)
+
+
+def test_each_rule_stands_once_in_the_order_with_when_it_applies() -> None:
+    assert ORDER[: len(TRACED)] == TRACED
+    assert len(set(ORDER)) == len(ORDER)
+    text = inspect.getsource(order)
+    for rule in ORDER:
+        assert re.search(rf"# [^\n]+\n    {rule.__name__},\n", text), rule.__name__
+
+
+OTHER = Lineage(
+    original_aten="other",
+    seq_nr=2,
+    stack=(Frame("/src/other.py", 2, "other"),),
+    modules=(ModuleFrame("other", "Other"),),
+    source_fns=("other",),
+    partitioner_tag="other",
+    autograd_backward=True,
+    is_gradient_acc=True,
+    recompute="other",
+    annotation=(("other", "1"),),
+    joint_name="other",
+    forward_node="other",
+    forward_evidence="other",
+    copied_from="other",
+    joint="other",
+    copied_call="other",
+    mechanism=Mechanism.BODY,
+)
+ALL = {field.name for field in fields(Lineage)}
+PLACE = {"stack", "modules", "source_fns", "annotation"}
+TRACE = {"original_aten", "seq_nr", "stack", "modules", "source_fns", "partitioner_tag"}
+LINKS = {"joint_name", "forward_node", "forward_evidence", "joint", "copied_call"}
+TAKEN: Mapping[str, tuple[Callable[[Lineage], Lineage], set[str]]] = {
+    "filled_by": (lambda own: own.filled_by(OTHER), ALL - LINKS - {"mechanism"}),
+    "standing_at": (lambda own: own.standing_at(OTHER), PLACE),
+    "traced_from": (lambda own: own.traced_from(OTHER), TRACE | {"is_gradient_acc"}),
+    "copied": (lambda own: own.copied(OTHER), ALL - {"copied_from"}),
+    "refreshed": (lambda own: own.refreshed(OTHER, is_made=False), ALL),
+    "refreshed, made by a pass": (
+        lambda own: own.refreshed(OTHER, is_made=True),
+        ALL - {"original_aten", "mechanism"},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", TAKEN)
+def test_what_a_node_takes_from_another(way: str) -> None:
+    take, taken = TAKEN[way]
+    found = take(Lineage())
+    assert {name for name in ALL if getattr(found, name) == getattr(OTHER, name)} == taken
+    assert {name for name in ALL if getattr(found, name) == getattr(Lineage(), name)} == ALL - taken
+
+
+def test_what_lost_nothing_is_not_filled_and_what_did_keeps_what_it_says() -> None:
+    whole = line("own", seq_nr=1)
+    assert whole.filled_by(OTHER) is whole
+    part = line("own", partitioner_tag="own")
+    filled = part.filled_by(OTHER)
+    assert (filled.stack, filled.partitioner_tag, filled.seq_nr) == (part.stack, "own", 2)
+
+
+def test_a_place_without_line_and_labels_leaves_a_nodes_own() -> None:
+    own = line("own", annotation=(("own", "1"),), modules=(ModuleFrame("own", "Own"),))
+    assert own.standing_at(Lineage()) == replace(own, modules=())
+
+
+def test_without_a_stack_no_mechanism_gave_one() -> None:
+    assert Lineage(seq_nr=1).by(Mechanism.MUTATED) == Lineage(seq_nr=1)
+    assert line("own").by(Mechanism.MUTATED).mechanism is Mechanism.MUTATED
