@@ -30,10 +30,10 @@ from benchmarks.naive_cases import Case, Rule
 from benchmarks.naive_models import CASES
 from profiler_ext.attribution.places.lines import SourceRoots
 from profiler_ext.capture.nodes.nested import nested_nodes
-from profiler_ext.capture.told.printed_graphs import PrintedNode, read_graph
 from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.files.paths import expand
 from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.recall.printed_graphs import PrintedNode, read_graph
 from profiler_ext.records import Settings
 from profiler_ext.torch_compat import fx, inductor, points, process
 from profiler_ext.torch_compat.patches import Patch

@@ -172,8 +172,7 @@ def _sites(analysis: Analysis) -> _Sites:
 
 
 def _site(analysis: Analysis, graph: int, ordinal: int) -> CallSite | None:
-    provenance = analysis.recording.graphs[graph].provenance
-    sites = () if provenance is None else provenance.call_sites
+    sites = analysis.recording.graphs[graph].call_sites
     return sites[ordinal] if ordinal < len(sites) else None
 
 

@@ -14,16 +14,17 @@ from profiler_ext.attribution.calls.enclosing import Surroundings
 from profiler_ext.attribution.calls.graph_calls import find_calls
 from profiler_ext.attribution.trace.enqueued import find_launches
 from profiler_ext.attribution.trace.nesting import nest
-from profiler_ext.errors import StoreError, UsageError
-from profiler_ext.files.paths import expand, library_roots, stands
+from profiler_ext.errors import UsageError
+from profiler_ext.files.paths import library_roots
 from profiler_ext.kineto import names
 from profiler_ext.kineto.recording import in_utf8
+from profiler_ext.recall.lines import from_record
+from profiler_ext.recall.records import find_kernels, find_records
+from profiler_ext.recall.truths import Recalled
 from profiler_ext.records import (
     CacheState,
     Events,
-    FxNode,
     Gap,
-    GapReason,
     GraphInstance,
     LineEvidence,
     Provenance,
@@ -31,7 +32,7 @@ from profiler_ext.records import (
     Settings,
     Trace,
 )
-from profiler_ext.store import Store, work_digest
+from profiler_ext.store import Store
 
 _FROM = "its record was found in the store by the key in the trace"
 
@@ -73,12 +74,14 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
         raise UsageError("the working folder was removed; give --root DIR") from error
     keys = dict.fromkeys(map(names.graph_key, recording.trace.events.name.strings))
     wanted = [key for key in keys if key is not None]
-    known = {graph.key for graph in recording.graphs if graph.provenance is not None}
+    known = {graph.key for graph in recording.graphs if graph.is_known}
     regions = _regions(recording.trace.events)
     gaps = list(recording.gaps)
     graphs = list(recording.graphs)
     for key in wanted:
-        for record in _records(store, key, gaps) if key not in known else ():
+        records, unreadable = ((), ()) if key in known else find_records(store, key)
+        gaps += unreadable
+        for record in records:
             graphs.append(_instance(len(graphs), key, regions.get(key), record, root))
     graphs = [_with_kernels(graph, store, recording.trace, gaps) for graph in graphs]
     found = dataclasses.replace(
@@ -87,7 +90,7 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
         gaps=tuple(gaps),
         settings=_settings(recording.settings, root, graphs),
     )
-    known = {graph.key for graph in graphs if graph.provenance is not None}
+    known = {graph.key for graph in graphs if graph.is_known}
     unknown = tuple(key for key in wanted if key not in known)
     return Attached(in_utf8(found), len(wanted), unknown, _missing(graphs))
 
@@ -99,16 +102,6 @@ def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Set
         library_roots=settings.library_roots or library_roots(),
         torch_version=settings.torch_version or _torch_version(graphs),
     )
-
-
-def _records(store: Store, key: str, gaps: list[Gap]) -> list[Provenance]:
-    found = list[Provenance]()
-    for path in store.find(key):
-        try:
-            found.append(store.read(path))
-        except StoreError as error:
-            gaps.append(Gap(GapReason.RECORD_UNREADABLE, str(error)))
-    return found
 
 
 def _regions(events: Events) -> dict[str, str]:
@@ -125,7 +118,7 @@ def _regions(events: Events) -> dict[str, str]:
 def _instance(
     index: int, key: str, compile_id: str | None, record: Provenance, root: str
 ) -> GraphInstance:
-    return GraphInstance(
+    instance = GraphInstance(
         index=index,
         key=key,
         compile_id=compile_id,
@@ -134,26 +127,9 @@ def _instance(
         cache_detail=_FROM,
         compile_ns=0,
         output_module=None,
-        provenance=record,
-        nodes=tuple(_expanded(node, root) for node in record.nodes),
-        line_evidence=tuple(_evidence(node, root) for node in record.nodes),
-        runs_optimizer=any(
-            "/torch/optim/" in f.file for n in record.nodes for f in n.lineage.stack
-        ),
     )
-
-
-def _expanded(node: FxNode, root: str) -> FxNode:
-    stack = tuple(dataclasses.replace(f, file=expand(f.file, root)) for f in node.lineage.stack)
-    return dataclasses.replace(node, lineage=dataclasses.replace(node.lineage, stack=stack))
-
-
-def _evidence(node: FxNode, root: str) -> LineEvidence:
-    stack = node.lineage.stack
-    if not stack:
-        return LineEvidence.ABSENT
-    are_there = all(stands(frame.file, frame.line, frame.code, root) for frame in stack)
-    return LineEvidence.ATTACHED if are_there else LineEvidence.STALE
+    nodes = from_record(record.nodes, LineEvidence.ATTACHED, root)
+    return Recalled(record, nodes).into(instance, root)
 
 
 def _missing(graphs: list[GraphInstance]) -> tuple[str, ...]:
@@ -167,16 +143,12 @@ def _with_kernels(
     graph: GraphInstance, store: Store, trace: Trace, gaps: list[Gap]
 ) -> GraphInstance:
     """Give a graph what a run learnt of its library calls, which a replay alone does not tell."""
-    if graph.provenance is None or graph.library_kernels or graph.stored_kernels:
+    if graph.library_kernels or graph.stored_kernels:
         return graph
-    digest = work_digest(graph.provenance)
-    for device in dict.fromkeys(device.name for device in trace.devices):
-        try:
-            if kernels := store.kernels(digest, device):
-                return dataclasses.replace(graph, stored_kernels=kernels)
-        except StoreError as error:
-            gaps.append(Gap(GapReason.RECORD_UNREADABLE, str(error)))
-    return graph
+    devices = (device.name for device in trace.devices)
+    kernels, unreadable = find_kernels(store, graph.provenance, devices)
+    gaps += unreadable
+    return dataclasses.replace(graph, stored_kernels=kernels)
 
 
 def _torch_version(graphs: list[GraphInstance]) -> str:

@@ -106,7 +106,7 @@ def _joint_nodes(
     from profiler_ext.capture.lineage.stage import Compilation
     from profiler_ext.capture.nodes.fx_nodes import describe_nodes
     from profiler_ext.capture.traces.births import watched
-    from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+    from profiler_ext.recall.dynamo_graph import DynamoGraph
     from profiler_ext.torch_compat.joint_trace import MODEL, trace_joint
 
     with watched() as births:

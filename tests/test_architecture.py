@@ -28,16 +28,17 @@ ALLOWED = {
     "kineto": "errors files records",
     "attribution": "kineto records",
     "store": "errors files records",
+    "recall": "errors files records store",
     "torch_compat": "errors isolation",
-    "capture": "errors files isolation kineto records store torch_compat",
+    "capture": "errors files isolation kineto recall records store torch_compat",
     "exporters": "errors files kineto printable records",
     "sessions": "attribution errors exporters isolation kineto records",
     "profiling": "attribution capture errors exporters files isolation kineto records sessions "
     "torch_compat",
     "run": "capture errors files isolation profiling records sessions torch_compat",
-    "attaching": "attribution errors files kineto records store",
+    "attaching": "attribution errors files kineto recall records store",
     "doctor": "exporters torch_compat",
-    "joint_table": "attribution capture errors exporters files records torch_compat",
+    "joint_table": "attribution capture errors exporters files recall records torch_compat",
     "autostart": "profiling renaming",
     "cli": "attaching doctor errors exporters isolation joint_table kineto printable renaming run "
     "sessions store torch_compat",
@@ -47,7 +48,7 @@ ALLOWED = {
 # The rooms within a room: each may import those before it, and the files beside them.
 INNER = {
     "attribution": ("trace", "calls", "alignment", "places", "verdicts"),
-    "capture": ("traces", "lineage", "nodes", "sites", "told", "graphs", "hooks"),
+    "capture": ("traces", "lineage", "nodes", "sites", "graphs", "hooks"),
 }
 OWNERS = {
     "torch": {

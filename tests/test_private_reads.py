@@ -26,12 +26,8 @@ TOUCHING = (
 )
 NOT_TORCHS = {
     "capture/cpu_kernels.py": {"_profiler_ext_original"},  # our own mark
-    "capture/graphs/uncaptured.py": {"is_forward"},  # a record's tag, read from printed code
     "capture/hooks/graphs.py": {"graph"},  # of a ``GraphModule``
     "capture/hooks/regions.py": {"graph"},
-    "capture/sites/wrapper_calls.py": {"orelse", "value"},  # fields of Python's own trees
-    "capture/told/held_values.py": {"elts", "value"},
-    "capture/told/printed_graphs.py": {"annotation", "value"},
     "doctor.py": {"autograd_backward"},  # the name of a finding
     "isolation/undisturbed.py": {"moment"},  # of a thread of ours
     "run/program.py": {"_run_module_as_main"},  # of ``runpy``

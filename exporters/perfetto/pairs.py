@@ -103,7 +103,7 @@ class _Pairing:
         if node is not None and node.lineage.joint is not None:
             return node.lineage.joint
         graph = None if place.graph is None else self._analysis.recording.graphs[place.graph]
-        return None if graph is None or graph.provenance is None else graph.provenance.joint
+        return None if graph is None else graph.joint
 
 
 def _names_in_joint(node: FxNode) -> tuple[str, ...]:

@@ -169,5 +169,4 @@ def _site_paths(analysis: Analysis) -> ExtensionArray:
 
 
 def _site_path(graph: GraphInstance, ordinal: int) -> str:
-    sites = graph.provenance.call_sites if graph.provenance else ()
-    return next((site.path for site in sites if site.ordinal == ordinal), str(ordinal))
+    return next((site.path for site in graph.call_sites if site.ordinal == ordinal), str(ordinal))

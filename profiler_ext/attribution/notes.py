@@ -94,14 +94,13 @@ def _unreadable_note(recording: Recording) -> str | None:
 
 def _told_note(recording: Recording) -> str | None:
     """Say which graphs are known by their generated code alone, and the remedy."""
-    told = [g for g in recording.graphs if g.provenance is not None and g.provenance.is_told]
+    told = [graph for graph in recording.graphs if graph.is_told]
     if not told:
         return None
     return (
         f"{len(told)} graphs are known only by what their generated code tells, because the cache "
-        "was filled without capture; a line that runs in several modules leaves them open, a sum "
-        "of gradients counts as backward. `profiler-ext run --recompile` compiles them once more "
-        "and keeps what is captured."
+        "was filled without capture: library calls that can be of one line only, and no generated "
+        "kernel. `profiler-ext run --recompile` compiles them once more and keeps what is captured."
     )
 
 

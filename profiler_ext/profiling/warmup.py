@@ -55,5 +55,4 @@ class WarmupProfile:
             path = Path(folder) / "warmup.json"
             self.recording.export_chrome_trace(str(path))
             events = read_trace(path).events
-        sites = graph.provenance.call_sites if graph.provenance else ()
-        return library_kernels(events, sites)
+        return library_kernels(events, graph.call_sites)

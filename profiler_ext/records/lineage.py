@@ -80,6 +80,11 @@ class Lineage:
     mechanism: Mechanism | None = None
 
     @property
+    def is_of_optimizer(self) -> bool:
+        """Whether its stack passes through ``torch.optim``, wherever torch is installed."""
+        return any("/torch/optim/" in frame.file for frame in self.stack)
+
+    @property
     def is_known(self) -> bool:
         """Whether anything says where the node was called: a stack, or a number."""
         return bool(self.stack) or self.seq_nr is not None

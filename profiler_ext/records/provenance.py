@@ -146,6 +146,11 @@ class Provenance:
     entered: tuple[tuple[str, str], ...] = ()
     is_told: bool = False
 
+    @property
+    def calls_libraries(self) -> bool:
+        """Whether a call site calls a library, which launches kernels of its own choice."""
+        return any(site.kind is SiteKind.EXTERN for site in self.call_sites)
+
 
 LibraryKernels = tuple[tuple[int, tuple[str, ...]], ...]
 """Pairs of call site and the names of the device events that its library call launches."""
@@ -191,7 +196,7 @@ class GraphInstance:
     cache_detail: str | None
     compile_ns: int
     output_module: str | None
-    provenance: Provenance | None
+    provenance: Provenance | None = None
     nodes: tuple[FxNode, ...] = ()
     line_evidence: tuple[LineEvidence, ...] = ()
     runs_optimizer: bool = False
@@ -205,10 +210,46 @@ class GraphInstance:
     dynamo_number: int | None = None
 
     @property
+    def is_known(self) -> bool:
+        """Whether it has a record; one that has none answers the following with nothing."""
+        return self.provenance is not None
+
+    @property
+    def call_sites(self) -> tuple[CallSite, ...]:
+        """The call sites of its record."""
+        return self.provenance.call_sites if self.provenance else ()
+
+    @property
+    def joint(self) -> str | None:
+        """Id of the joint graph that it was cut from."""
+        return self.provenance.joint if self.provenance else None
+
+    @property
+    def entered(self) -> tuple[tuple[str, str], ...]:
+        """The calls of a backward graph as it entered Inductor."""
+        return self.provenance.entered if self.provenance else ()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it is known by its generated code alone."""
+        return self.provenance is not None and self.provenance.is_told
+
+    @property
+    def is_inference(self) -> bool:
+        """Whether no gradient was asked for."""
+        return self.provenance is not None and self.provenance.is_inference
+
+    @property
+    def doubts(self) -> frozenset[str]:
+        """The reasons of what capture could not record of it."""
+        gaps = self.provenance.gaps if self.provenance else ()
+        return frozenset(gap.reason for gap in gaps)
+
+    @property
     def is_failed(self) -> bool:
         """Whether it has no record because a hook failed that saw it."""
         failed = any(gap.reason == GapReason.CAPTURE_FAILED for gap in self.gaps)
-        return failed and self.provenance is None
+        return failed and not self.is_known
 
     @property
     def is_of_compiled_autograd(self) -> bool:

@@ -9,7 +9,7 @@ import torch.fx
 from profiler_ext.capture.sites.call_sites import PendingSite
 from profiler_ext.capture.sites.comments import contradicted
 from profiler_ext.capture.sites.placing import PlacedSite
-from profiler_ext.capture.sites.wrapper_calls import WrapperCall
+from profiler_ext.recall.wrapper_calls import WrapperCall
 from profiler_ext.records import SiteKind
 
 aten = torch.ops.aten

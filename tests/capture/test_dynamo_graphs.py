@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, describe_dynamo_graph
+from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import Frame, ModuleFrame
 from tests.capture.fx_graphs import Graph, frame_text
 

@@ -134,8 +134,7 @@ class Aligner:
 
     def sites(self, graph: int) -> tuple[CallSite, ...]:
         """Return the call sites of a graph."""
-        provenance = self._graphs[graph].provenance
-        return provenance.call_sites if provenance else ()
+        return self._graphs[graph].call_sites
 
     def learn(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
         """Note which device events each library call launched; a dispute unlearns it."""
@@ -227,8 +226,8 @@ def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
     """
     found = [at for at, graph in enumerate(graphs) if graph.key == call.key]
     if call.graph is not None:
-        return [at for at in found if at == call.graph and graphs[at].provenance is not None]
-    found = [at for at in found if graphs[at].provenance is not None]
+        return [at for at in found if at == call.graph and graphs[at].is_known]
+    found = [at for at in found if graphs[at].is_known]
     if call.compile_id is not None:
         same_region = [at for at in found if graphs[at].compile_id == call.compile_id]
         of_none = [at for at in found if call.key and graphs[at].compile_id is None]
@@ -246,12 +245,8 @@ def _as_called(
 ) -> list[int]:
     """Return those candidates of which a gradient was asked for, or not, as of the call."""
     is_differentiated = call.context.is_forward or call.context.is_backward
-    asked = [graphs[at].provenance for at in candidates]
-    found = [
-        at
-        for at, record in zip(candidates, asked, strict=True)
-        if record is not None and record.is_inference != is_differentiated
-    ]
+    known = (at for at in candidates if graphs[at].is_known)
+    found = [at for at in known if graphs[at].is_inference != is_differentiated]
     return found or candidates
 
 
@@ -266,7 +261,7 @@ def _said(graph: GraphInstance) -> object:
         for node in graph.nodes
     ]
     lines = tuple(_WITHOUT_LINE.get(evidence) for evidence in graph.line_evidence)
-    return graph.provenance.call_sites if graph.provenance else (), tuple(nodes), lines
+    return graph.call_sites, tuple(nodes), lines
 
 
 def _fits(call: GraphCall, graph: int, aligner: Aligner) -> bool:

@@ -225,6 +225,7 @@ def _is_whole(found: Invocation) -> bool:
 
 
 def _kernels(found: Invocation, graph: GraphInstance) -> LibraryKernels:
-    sites = graph.provenance.call_sites if graph.provenance else ()
     ran = ran_at_sites(found.call, found.matches)
-    return tuple((at, ran.get(at, ())) for at, s in enumerate(sites) if s.kind is SiteKind.EXTERN)
+    return tuple(
+        (at, ran.get(at, ())) for at, s in enumerate(graph.call_sites) if s.kind is SiteKind.EXTERN
+    )

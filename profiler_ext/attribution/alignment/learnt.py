@@ -63,7 +63,7 @@ def families_of(graphs: Iterable[GraphInstance]) -> Families:
     """Learn from all that the calls of libraries were seen to launch."""
     ran: dict[str | None, set[_Names]] = defaultdict(set)
     for graph in graphs:
-        sites = graph.provenance.call_sites if graph.provenance else ()
+        sites = graph.call_sites
         for at, names in (*graph.stored_kernels, *graph.library_kernels):
             if names and at < len(sites):
                 ran[sites[at].op].add(names)

@@ -33,10 +33,6 @@ class SourceRoots:
         """Return the innermost frame under the user's own roots."""
         return next((f for f in reversed(stack) if self._is_user(f.file)), None)
 
-    def in_torch_optim(self, stack: tuple[Frame, ...]) -> bool:
-        """Tell whether the stack passes through ``torch.optim``."""
-        return any((self._package(f.file) or ())[:2] == ("torch", "optim") for f in stack)
-
     def _is_model(self, file: str) -> bool:
         package = self._package(file)
         return not file.startswith("<") and (not package or package[0] not in _NOT_THE_MODEL)

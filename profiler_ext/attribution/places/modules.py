@@ -24,9 +24,8 @@ def modules_of_joints(
     """
     found: dict[str, set[ModuleFrame]] = defaultdict(set)
     for graph, module in called:
-        joint = graph.provenance.joint if graph.provenance else None
-        if joint is not None and module is not None and not graph.runs_backward:
-            found[joint].add(module)
+        if graph.joint is not None and module is not None and not graph.runs_backward:
+            found[graph.joint].add(module)
     return found
 
 

@@ -62,7 +62,8 @@ class _Callers:
 
     def _site(self, outer: Invocation, operator: int) -> CallSite | None:
         """Return the call site that an operator of a call was led to."""
-        provenance = None if outer.graph is None else self._graphs[outer.graph].provenance
         pairs = zip(outer.call.rows, outer.matches, strict=True)
         at = next((match.site for row, match in pairs if row == operator), None)
-        return None if provenance is None or at is None else provenance.call_sites[at]
+        if outer.graph is None or at is None:
+            return None
+        return self._graphs[outer.graph].call_sites[at]

@@ -128,7 +128,7 @@ def _is_recomputed(node: FxNode) -> bool:
 
 def _is_untagged(graph: GraphInstance) -> bool:
     """Tell whether tags mean nothing: nobody asked for a gradient of this graph."""
-    return graph.provenance is not None and graph.provenance.is_inference
+    return graph.is_inference
 
 
 def is_traced_gradient(node: FxNode) -> bool:

@@ -71,9 +71,9 @@ class PlaceTable:
             return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
         node, evidence = self._nodes[graph][name]
         instance = self._graphs[graph]
-        is_open = _is_of_any_module(node, instance, evidence)
+        is_open = _is_of_any_module(node, instance)
         module = None if is_open else self._module_of(node, instance, context)
-        in_torch_optim = instance.runs_optimizer and self._roots.in_torch_optim(node.lineage.stack)
+        in_torch_optim = instance.runs_optimizer and node.lineage.is_of_optimizer
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
         has_line = not is_stale and not _is_unlinked_gradient(node)
@@ -134,13 +134,12 @@ def gap_place(
 
 
 def _joint_of_backward(graph: GraphInstance) -> str | None:
-    return graph.provenance.joint if graph.provenance and graph.runs_backward else None
+    return graph.joint if graph.runs_backward else None
 
 
-def _is_of_any_module(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> bool:
+def _is_of_any_module(node: FxNode, graph: GraphInstance) -> bool:
     """Tell whether a node's module is not known: what is told of a graph leaves it out."""
-    is_told = graph.provenance is not None and graph.provenance.is_told
-    return is_told and not node.lineage.modules and evidence is not LineEvidence.FRESH_GRAPH
+    return graph.is_told and not node.lineage.modules
 
 
 def _is_unlinked_gradient(node: FxNode) -> bool:

@@ -74,8 +74,7 @@ class CompiledJudge:
                 self._give_gap(found, launch, gap or GapReason.ALIGNMENT_MISMATCH, unit)
 
     def _sites(self, found: Invocation) -> tuple[CallSite, ...]:
-        provenance = None if found.graph is None else self._graphs[found.graph].provenance
-        return provenance.call_sites if provenance else ()
+        return () if found.graph is None else self._graphs[found.graph].call_sites
 
     def _site_verdict(self, found: Invocation, match: Match) -> Verdict:
         key = (found.graph, match, found.call.context)
@@ -116,7 +115,7 @@ class CompiledJudge:
 
     def _is_told(self, found: Invocation) -> bool:
         graph = self._graph(found)
-        return graph is not None and graph.provenance is not None and graph.provenance.is_told
+        return graph is not None and graph.is_told
 
     def _site_places(
         self, found: Invocation, site: CallSite
@@ -134,7 +133,7 @@ class CompiledJudge:
         graph, reason = self._graph(found), GapReason.NO_SOURCE_LINE
         if self._is_told(found):
             reason = _uncaptured(graph)
-        elif GapReason.CALL_SITES_UNVERIFIED in _doubts(graph):
+        elif graph is not None and GapReason.CALL_SITES_UNVERIFIED in graph.doubts:
             reason = GapReason.CALL_SITES_UNVERIFIED
         return Place(
             graph=found.graph,
@@ -159,9 +158,10 @@ class CompiledJudge:
     def _named_reason(self, found: Invocation, gap: GapReason) -> GapReason:
         """Blame capture for a mismatch where it could not check its own call sites."""
         unverified = GapReason.CALL_SITES_UNVERIFIED
-        doubts = _doubts(self._graph(found))
+        graph = self._graph(found)
+        doubts = graph.doubts if graph else frozenset()
         if gap is GapReason.ALIGNMENT_MISMATCH and self._is_told(found):
-            return _uncaptured(self._graph(found))
+            return _uncaptured(graph)
         is_doubted = gap is GapReason.ALIGNMENT_MISMATCH and unverified in doubts
         return unverified if is_doubted else gap
 
@@ -173,11 +173,6 @@ def _site_kind(site: CallSite) -> LaunchKind:
     """Tell the kind of what a call site launches; a traced collective is a library call too."""
     communicates = names.is_communication(site.op or "")
     return LaunchKind.COMMUNICATION if communicates else LaunchKind(site.kind)
-
-
-def _doubts(graph: GraphInstance | None) -> set[str]:
-    provenance = graph.provenance if graph else None
-    return {gap.reason for gap in provenance.gaps} if provenance else set()
 
 
 def _uncaptured(graph: GraphInstance | None) -> GapReason:

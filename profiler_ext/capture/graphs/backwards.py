@@ -16,13 +16,13 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.instances import with_lineage
 from profiler_ext.capture.lineage.stage import Compilation, JointGraph, marks_of
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Origins, Sourced
 from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.files.paths import shorten
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Origins, Sourced
+from profiler_ext.recall.lines import with_lineage
 from profiler_ext.records import FxNode, GraphInstance, Lineage, LineEvidence, Mechanism
 from profiler_ext.torch_compat import compiled_autograd, fx, process
 from profiler_ext.torch_compat.names import fx_names
@@ -112,22 +112,18 @@ class Backwards:
         """The backward that was compiled: with its forward, or when it first ran."""
         joint = made.joint.id if made.joint else None
         halves = (graph for graph in self._graphs() if _is_half(graph, made))
-        return next((g for g in halves if joint and _joint(g) == joint), None)
+        return next((g for g in halves if joint and g.joint == joint), None)
 
 
 def _is_half(graph: GraphInstance, made: _Backward) -> bool:
     return graph.is_backward and graph.compile_id == made.compile_id
 
 
-def _joint(graph: GraphInstance) -> str | None:
-    return graph.provenance.joint if graph.provenance else None
-
-
 def _recorded(graph: GraphInstance | None) -> dict[str, Sourced]:
     """The nodes of a compiled backward graph, by their names before Inductor's passes."""
     if graph is None:
         return {}
-    joint = _joint(graph)
+    joint = graph.joint
     found: dict[str, Sourced] = {}
     for node, evidence in zip(graph.nodes, graph.line_evidence, strict=True):
         stack = tuple(replace(frame, file=shorten(frame.file)) for frame in node.lineage.stack)
@@ -138,7 +134,7 @@ def _recorded(graph: GraphInstance | None) -> dict[str, Sourced]:
 
 def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> dict[str, Sourced]:
     """The nodes of a cached backward graph by their new names: the same calls, in order."""
-    entered = graph.provenance.entered if graph and graph.provenance else ()
+    entered = graph.entered if graph else ()
     copied = fx.dependent_calls(gm.graph) if gm else ()
     if [target for _, target in entered] != [target for _, target in copied]:
         return {}

@@ -21,21 +21,13 @@ import torch.fx
 from profiler_ext.capture.lineage.stage import JointGraph, Marks, marks_of
 from profiler_ext.capture.nodes.regions import Half, Region, marks_of_half
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.traces.metadata import Replaced
-from profiler_ext.records import Provenance
+from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.truths import Sealed
 from profiler_ext.torch_compat import fx, inductor, process, regions
 
 _KEPT_GRAPHS = 4096
 _KEPT_COMPILES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """The provenance of a graph that was just compiled, and its bytes."""
-
-    provenance: Provenance
-    data: bytes
 
 
 @dataclass(slots=True)

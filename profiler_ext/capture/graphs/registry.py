@@ -10,23 +10,16 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from profiler_ext.capture.graphs import instances
 from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.recall import Recall
-from profiler_ext.errors import StoreError
+from profiler_ext.capture.graphs.seen import seen
+from profiler_ext.capture.lineage.compiled_autograd import all_led
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
-from profiler_ext.records import (
-    FxNode,
-    Gap,
-    GapReason,
-    GraphInstance,
-    LibraryKernels,
-    Provenance,
-    SiteKind,
-)
-from profiler_ext.store import EntryState, Store, is_current, state_of, work_digest
+from profiler_ext.recall.records import find_kernels, has_record
+from profiler_ext.recall.truths import Recalled, recall
+from profiler_ext.records import GraphInstance, LibraryKernels
+from profiler_ext.store import Store, work_digest
 from profiler_ext.torch_compat import inductor, process
 
 CopiedInputs = tuple[tuple[str, ...], ...]
@@ -42,7 +35,7 @@ class Registry:
     def __init__(self, compiles: Compiles, guard: Guard) -> None:
         """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store."""
         self._compiles = compiles
-        self._recall = Recall(compiles, _store, guard)
+        self._guard = guard
         self._lock = Lock()
         self._graphs: list[GraphInstance] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
@@ -62,11 +55,8 @@ class Registry:
 
     def is_known(self, artifact: Any) -> bool:
         """Tell whether a cached artifact has a record: it carries one, or the store has it."""
-        if (riding := getattr(artifact, inductor.RIDING, None)) is not None and is_current(riding):
-            return True
-        key = inductor.cache_key(artifact)
-        paths = [] if key is None else _store().find(key)
-        return any(state_of(path.read_bytes()) is EntryState.OK for path in paths)
+        riding = getattr(artifact, inductor.RIDING, None)
+        return has_record(_store(), inductor.cache_key(artifact), riding)
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that is ready."""
@@ -131,13 +121,12 @@ class Registry:
         state, detail = cache_state(inner, key, around)
         region = self._compiles.region
         is_backward = is_backward or bool(region and region.half.is_backward)
-        known = self._recall.recall(artifact, key, inner, is_backward=is_backward)
-        if known.provenance is not None:
-            is_backward = is_backward or known.provenance.is_backward
+        known = self._recalled(artifact, is_backward)
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
-        stored, gaps = _stored_kernels(known.provenance) if is_replayed else ((), ())
+        devices = (process.device_name(),) if is_replayed else ()
+        stored, gaps = find_kernels(_store(), known.provenance, devices)
         with self._lock.held():
-            instance = GraphInstance(
+            about = GraphInstance(
                 index=len(self._graphs),
                 key=key,
                 compile_id=process.current_compile_id(),
@@ -148,41 +137,31 @@ class Registry:
                 autograd_bypass=around,
                 compile_ns=compile_ns,
                 output_module=inductor.output_module(artifact),
-                provenance=known.provenance,
-                nodes=tuple(instances.expanded(node) for node, _ in known.nodes),
-                line_evidence=tuple(evidence for _, evidence in known.nodes),
-                runs_optimizer=any(_is_optimizer(node) for node, _ in known.nodes),
                 stored_kernels=stored,
-                gaps=(*known.gaps, *gaps),
+                gaps=gaps,
                 cut_from=region.half.number if region else None,
             )
+            instance = known.into(about)
             self._graphs.append(instance)
             self._bind(artifact, instance)
-            if is_replayed and _calls_libraries(instance.provenance):
+            if is_replayed and known.provenance and known.provenance.calls_libraries:
                 self._to_learn[instance.index] = _MOST_PROFILED_CALLS
         return instance
+
+    def _recalled(self, artifact: Any, is_backward: bool) -> Recalled:
+        is_kept = not self._guard.has_failed(process.current_compile_id())
+        known = recall(
+            seen(self._compiles, artifact, is_backward=is_backward, is_kept=is_kept), _store()
+        )
+        dynamo = self._compiles.dynamo
+        if dynamo is None or not dynamo.origins:
+            return known
+        return dataclasses.replace(known, nodes=all_led(known.nodes, dynamo.origins))
 
     def _bind(self, artifact: Any, instance: GraphInstance) -> None:
         if self.instance_of(artifact) is not None:
             self._shared.add(instance.index)
         self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
-
-
-def _stored_kernels(
-    provenance: Provenance | None,
-) -> tuple[LibraryKernels, tuple[Gap, ...]]:
-    """Return what an earlier run learnt of a graph's library calls, or why it cannot be read."""
-    if provenance is None or not _calls_libraries(provenance):
-        return (), ()
-    try:
-        return _store().kernels(work_digest(provenance), process.device_name()), ()
-    except StoreError as error:
-        return (), (Gap(GapReason.RECORD_UNREADABLE, str(error)),)
-
-
-def _calls_libraries(provenance: Provenance | None) -> bool:
-    sites = provenance.call_sites if provenance else ()
-    return any(site.kind is SiteKind.EXTERN for site in sites)
 
 
 def _store() -> Store:
@@ -192,7 +171,3 @@ def _store() -> Store:
 @functools.cache
 def _store_in(cache_dir: str) -> Store:
     return Store(Path(cache_dir) / "profiler_ext")
-
-
-def _is_optimizer(node: FxNode) -> bool:
-    return any("/torch/optim/" in frame.file for frame in node.lineage.stack)

@@ -9,7 +9,6 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.correspondence import bound
 from profiler_ext.capture.lineage.stage import Compilation, JointGraph, marks_of
 from profiler_ext.capture.nodes.buckets import open_buckets
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
@@ -18,7 +17,8 @@ from profiler_ext.capture.nodes.nested import Nested, describe_nested
 from profiler_ext.capture.sites.call_sites import partial_sum_site
 from profiler_ext.capture.sites.comments import contradicted
 from profiler_ext.capture.sites.placing import PlacedSite, placed_sites
-from profiler_ext.capture.sites.wrapper_calls import WrapperCall, wrapper_calls
+from profiler_ext.recall.correspondence import bound
+from profiler_ext.recall.wrapper_calls import WrapperCall, wrapper_calls
 from profiler_ext.records import Gap, GapReason, Provenance, SiteKind
 from profiler_ext.store import with_digest
 from profiler_ext.torch_compat import inductor, inputs, process, schedules

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile, Sealed
+from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.capture.graphs.sealing import seal
 from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.recall.truths import Sealed
 from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.store import to_bytes
 from profiler_ext.torch_compat import inductor, inputs, points, process

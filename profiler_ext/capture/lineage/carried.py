@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch.fx
 
 from profiler_ext.capture.lineage.stage import Lineages, Stage
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Source
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
 from profiler_ext.records import Lineage, Mechanism, ModuleFrame
 from profiler_ext.torch_compat import fx
 

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from profiler_ext.capture.lineage.stage import Lineages, Stage
-from profiler_ext.capture.traces.dynamo_graphs import Origins, Sourced
 from profiler_ext.capture.traces.metadata import Said
+from profiler_ext.recall.dynamo_graph import Origins, Sourced
 from profiler_ext.records import FxNode, Lineage, LineEvidence
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 
 import torch.fx
 
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.traces.metadata import Replaced, Said, main_of
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import ForwardEvidence, Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names

@@ -9,10 +9,8 @@ import torch.fx
 from profiler_ext.capture.lineage.order import find_lineages
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.traces.metadata import main_of, tensor_specs
-from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.records import Frame, FxNode, Lineage, TensorSpec
+from profiler_ext.records import FxNode, Lineage, TensorSpec
 from profiler_ext.torch_compat import fx
-from profiler_ext.torch_compat.names import fx_names
 
 
 def describe_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
@@ -40,8 +38,3 @@ def _outputs(node: torch.fx.Node, compilation: Compilation) -> tuple[TensorSpec,
     """Return a node's tensors; of one that a pass made without any, those that it replaced."""
     main = None if fx.has_value(node.meta) else main_of(compilation.stands_for(node))
     return tensor_specs(node.meta) if main is None else main.outputs
-
-
-def printed_frames(nodes: Iterable[torch.fx.Node]) -> dict[str, tuple[Frame, ...]]:
-    """Return the frame that torch prints above each node, if its own metadata has one."""
-    return {node.name: parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))[-1:] for node in nodes}

@@ -12,13 +12,11 @@ import torch.fx
 
 from profiler_ext.capture.lineage.own import user_modules
 from profiler_ext.capture.lineage.stage import Compilation
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.traces.metadata import tensor_specs
+from profiler_ext.recall.dynamo_graph import DynamoGraph
+from profiler_ext.recall.truths import INPUT
 from profiler_ext.records import ForwardEvidence, FxNode, Lineage, Mechanism
 from profiler_ext.torch_compat import fx, inputs
-
-INPUT = "placeholder"
-"""The target of an input's record."""
 
 
 def describe_inputs(given: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:

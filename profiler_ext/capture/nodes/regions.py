@@ -20,8 +20,8 @@ from profiler_ext.capture.lineage.stage import (
     marks_of,
 )
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.traces.metadata import Replaced
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import FxNode
 from profiler_ext.torch_compat import fx, regions
 from profiler_ext.torch_compat.names import fx_names

@@ -14,6 +14,7 @@ from profiler_ext.capture.lineage.bodies import inner_prefix
 from profiler_ext.capture.sites import cost
 from profiler_ext.capture.sites.edges import made_of
 from profiler_ext.capture.sites.exact_nodes import exact_nodes
+from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
 from profiler_ext.records import CallSite, NestedIn, SiteKind
 from profiler_ext.torch_compat import fx, inductor, schedules, traffic
 
@@ -196,25 +197,8 @@ def _inlined(nodes: tuple[torch.fx.Node, ...]) -> tuple[tuple[str, torch.fx.Node
     )
 
 
-def generated_kind(kernel: str) -> SiteKind:
-    """Return what a kernel that Inductor generated is, by its name."""
-    if kernel.startswith("cpp"):
-        return SiteKind.CPP
-    return SiteKind.TRITON_TEMPLATE if kernel.startswith("triton_tem") else SiteKind.TRITON
-
-
 def _op_of(kernel: Any, name: str, node: torch.fx.Node | None) -> str | None:
     return inductor.extern_op(kernel, node) or spelled_op(name)
-
-
-def spelled_op(name: str) -> str | None:
-    """``extern_kernels.mm`` and ``aten.sort.default`` as the profiler spells them."""
-    parts = name.removeprefix("torch.ops.").split(".")
-    if parts[0] == "extern_kernels":
-        return f"aten::{parts[-1]}"
-    if parts[0] == "higher_order":
-        return None
-    return f"{parts[0]}::{parts[1]}" if len(parts) >= 2 else None
 
 
 def _last_of(origins: frozenset[torch.fx.Node]) -> set[torch.fx.Node]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from profiler_ext.capture.sites.placing import PlacedSite
-from profiler_ext.capture.sites.wrapper_calls import WrapperCall
+from profiler_ext.recall.wrapper_calls import WrapperCall
 from profiler_ext.records import SiteKind
 from profiler_ext.torch_compat import fx
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence, Set
 import torch
 import torch.fx
 
-from profiler_ext.capture.traces.views import is_view_op
+from profiler_ext.recall.views import is_view_op
 from profiler_ext.torch_compat import flops, fx
 from profiler_ext.torch_compat.names import fx_names
 

@@ -1,93 +1,20 @@
-"""Owns this process's Dynamo graphs: fresh lines by source function, and a digest of the graph.
-
-A cached artifact knows its nodes by source-function names. They lead to this process's
-lines only if the Dynamo graph is the same: same names, same order, same edges.
-"""
+"""Owns the reading of this process's Dynamo graphs: what recall needs, and a digest of each."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch.fx
 
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
 from profiler_ext.capture.traces.stacks import parse_stack
-from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined, Source
+from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import fx, inputs, process
 from profiler_ext.torch_compat.names import fx_names
-
-Sourced = tuple[FxNode, LineEvidence]
-"""A node, and the truth that its line comes from."""
-
-Origins = Mapping[str, Sourced]
-"""The nodes of compiled autograd's graph, each with the backward node that it copies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a source function was called."""
-
-    stack: tuple[Frame, ...]
-    modules: tuple[ModuleFrame, ...]
-    annotation: tuple[tuple[str, str], ...] = ()
-
-
-Inlined = tuple[tuple[str, ...], tuple[Source, ...]]
-"""The operators of a graph that a call carries, and where each was called."""
-
-
-@dataclass(frozen=True, slots=True)
-class DynamoGraph:
-    """What is kept of one Dynamo graph.
-
-    Attributes:
-        digest: of its source functions in order, and of its edges.
-        roots: variables that hold the user's model (:func:`root_modules`).
-        own: the module whose own method was compiled, if it was one.
-        sources: source-function names to where they were called; only names that are unique.
-        places: where each of its nodes was called, in order.
-        arguments: for each of its inputs the name in ``sources`` that stands for it.
-        called_on: calls of nested graphs, by source function, to the module they were called on.
-        inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
-            for each the names of its operators, and where they were called.
-        origins: what compiled autograd copied its nodes from; of its graphs only.
-    """
-
-    digest: str
-    roots: tuple[str, ...]
-    own: ModuleFrame | None
-    sources: Mapping[tuple[str, ...], Source]
-    places: tuple[Source, ...] = ()
-    arguments: tuple[tuple[str, ...], ...] = ()
-    called_on: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
-    origins: Origins = field(default_factory=dict)
-
-    def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
-        """Return where the node of a carried graph was called, by its place in that graph.
-
-        Args:
-            call: source function of the call that carries the graph.
-            ops: names of the graph's operators, in order.
-            at: the node's place among them.
-        """
-        same = [sources for names, sources in self.inlined.get(call, ()) if names == ops]
-        return same[0][at] if len(same) == 1 else None
-
-    def only_source(self, call: tuple[str, ...], graph: int) -> Source | None:
-        """Return where all of a carried graph was called, if it was in one place.
-
-        Args:
-            call: source function of the call that carries the graph.
-            graph: which of the graphs that it carries.
-        """
-        carried = self.inlined.get(call, ())[graph:][:1]
-        places = {source for _, sources in carried for source in sources}
-        return places.pop() if len(places) == 1 else None
 
 
 def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> DynamoGraph:
@@ -107,7 +34,15 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     sources = {**_sources(nodes, places), **passed}
     inlined = _inlined(nodes, roots, own)
     return DynamoGraph(
-        _digest(nodes), roots, own, sources, places, tuple(arguments), called_on, inlined
+        _digest(nodes),
+        roots,
+        own,
+        sources,
+        places,
+        tuple(arguments),
+        called_on,
+        inlined,
+        takes_gradient=any(fx.asks_for_gradient(fx.source_fns(node.meta)) for node in nodes),
     )
 
 

@@ -20,7 +20,7 @@ from profiler_ext.capture.traces.metadata import (
     lineage_of,
     said_with_outputs,
 )
-from profiler_ext.capture.traces.views import is_view_op
+from profiler_ext.recall.views import is_view_op
 from profiler_ext.records import Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.effects import functional_call, writing_call

@@ -73,10 +73,3 @@ def test_an_environment_inside_the_users_folder_is_not_the_users():
 
 def test_a_folder_with_a_longer_name_is_not_under_the_root():
     assert SourceRoots(SETTINGS).user_frame((Frame("/home/me/project2/a.py", 1, "f"),)) is None
-
-
-def test_a_stack_through_torch_optim_is_told():
-    roots = SourceRoots(SETTINGS)
-    assert roots.in_torch_optim((USER, OPTIM))
-    assert not roots.in_torch_optim((USER, TORCH))
-    assert not roots.in_torch_optim((Frame("/home/me/project/torch/optim/mine.py", 1, "f"),))

@@ -117,14 +117,13 @@ def test_a_sum_of_gradients_is_of_the_innermost_module_that_holds_what_it_sums(k
     ]
 
 
-def test_what_is_told_of_a_graph_leaves_a_module_open_where_a_fresh_graph_says_the_root():
+def test_what_is_told_of_a_graph_leaves_a_module_open_where_a_record_says_the_root():
     bare = node("mm", 1, modules=())
     made = graph([bare], [extern("mm", "mm")], evidence=LineEvidence.TOLD)
     told = replace(made, provenance=replace(made.provenance, is_told=True))
-    fresh = replace(told, line_evidence=(LineEvidence.FRESH_GRAPH,))
     called = CallContext(module=ModuleFrame("", "Net"))
-    tables = [PlaceTable((each,), Settings()) for each in (made, told, fresh)]
+    tables = [PlaceTable((each,), Settings()) for each in (made, told)]
     for table in tables:
         table.add_node(0, "mm", called)
     places = [table.places[0] for table in tables]
-    assert [(place.module, place.line) for place in places] == [("", 1), (None, 1), ("", 1)]
+    assert [(place.module, place.line) for place in places] == [("", 1), (None, 1)]

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from profiler_ext.records import SiteKind
+
 _PARTIAL = ("sum", "amax", "amin", "prod", "any")
 _COMMENT = re.compile(r"\s*# .* Source Nodes: \[.*?\], Original ATen: \[(.*?)\]")
 _CPP_ENTRY = re.compile(r"^void inductor_entry_impl\(.*?^\} // inductor_entry_impl$", re.M | re.S)
@@ -184,3 +186,20 @@ def _dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return f"{_dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def generated_kind(kernel: str) -> SiteKind:
+    """Return what a kernel that Inductor generated is, by its name."""
+    if kernel.startswith("cpp"):
+        return SiteKind.CPP
+    return SiteKind.TRITON_TEMPLATE if kernel.startswith("triton_tem") else SiteKind.TRITON
+
+
+def spelled_op(name: str) -> str | None:
+    """``extern_kernels.mm`` and ``aten.sort.default`` as the profiler spells them."""
+    parts = name.removeprefix("torch.ops.").split(".")
+    if parts[0] == "extern_kernels":
+        return f"aten::{parts[-1]}"
+    if parts[0] == "higher_order":
+        return None
+    return f"{parts[0]}::{parts[1]}" if len(parts) >= 2 else None

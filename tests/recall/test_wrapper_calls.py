@@ -2,7 +2,7 @@
 
 from textwrap import dedent
 
-from profiler_ext.capture.sites.wrapper_calls import WrapperCall, wrapper_calls
+from profiler_ext.recall.wrapper_calls import WrapperCall, wrapper_calls
 
 
 def calls(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from profiler_ext.files.paths import absolute, shorten
@@ -15,9 +15,7 @@ _LINE = re.compile(
     r"#.*?\bFile: (?P<file>.+?):(?P<line>\d+) in (?P<function>.+?), code: (?P<code>.*)"
 )
 _UNNAMED = re.compile(r"class <\w+>\(")
-_NUMBERED = ("prims.inductor_lookup_seed.default",)
 _NO_LINE = "# No stacktrace found"
-_SPEC = re.compile(r"(?P<dtype>[a-z]+\d*[a-z0-9]*)\[(?P<size>[\d, ]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +25,9 @@ class PrintedNode:
     Attributes:
         name: its name.
         target: the op in FX spelling; ``getitem`` for a subscript.
-        call: what it calls with which constants, the values of other nodes left open.
+        call: the expression that yields its value.
         inputs: names of the nodes that it reads, in the order of its arguments.
         frame: the innermost frame of its stack, which is all that is printed.
-        spec: ``f32[4, 64]``, what it yields; ``None`` where that is no tensor of known size.
     """
 
     name: str
@@ -38,15 +35,14 @@ class PrintedNode:
     call: str
     inputs: tuple[str, ...]
     frame: Frame | None = None
-    spec: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedGraph:
-    """A printed graph: its nodes by name, in order, and what its inputs are."""
+    """A printed graph: its nodes by name, in order, and the names of its inputs."""
 
     nodes: Mapping[str, PrintedNode]
-    inputs: Mapping[str, str | None] = field(default_factory=dict)
+    inputs: frozenset[str] = frozenset()
 
 
 def read_graph(text: str) -> PrintedGraph | None:
@@ -60,31 +56,21 @@ def read_graph(text: str) -> PrintedGraph | None:
     """
     try:
         tree = ast.parse(_UNNAMED.sub("class _(", text))
-    except SyntaxError:
+    except (SyntaxError, ValueError):
         return None
     function = next((f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)), None)
     if function is None:
         return None
-    inputs = {a.arg: _spec(a.annotation) for a in function.args.args if a.arg != "self"}
-    frames, nodes, known = _Frames(text.splitlines()), dict[str, PrintedNode](), set(inputs)
-    for name, value, annotation, line in _assignments(function.body):
-        nodes[name] = _node(name, value, _spec(annotation), known, frames.before(line))
-        known.add(name)
+    inputs = frozenset(a.arg for a in function.args.args if a.arg != "self")
+    frames, nodes = _Frames(text.splitlines()), dict[str, PrintedNode]()
+    for name, value, line in _assignments(function.body):
+        read = tuple(each for each in _names(value) if each in nodes or each in inputs)
+        call, frame = ast.unparse(value), frames.before(line)
+        nodes[name] = PrintedNode(name, _target(value), call, read, frame)
     return PrintedGraph(nodes, inputs)
 
 
-def made_of_tangents(graph: PrintedGraph) -> frozenset[str]:
-    """Return the nodes that gradients flow into, so that they are none of the forward's."""
-    found = {name for name in graph.inputs if name.startswith("tangents_")}
-    for node in graph.nodes.values():
-        if not found.isdisjoint(node.inputs):
-            found.add(node.name)
-    return frozenset(found & graph.nodes.keys())
-
-
-def _assignments(
-    body: list[ast.stmt],
-) -> Iterator[tuple[str, ast.expr, ast.expr | None, int]]:
+def _assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr, int]]:
     """The statements that make a value; ``x = None`` frees one."""
     for statement in body:
         targets: list[ast.expr] = []
@@ -95,43 +81,21 @@ def _assignments(
         value: Any = getattr(statement, "value", None)
         is_call = isinstance(value, ast.Call | ast.Subscript | ast.BinOp)
         if len(targets) == 1 and isinstance(targets[0], ast.Name) and is_call:
-            yield targets[0].id, value, getattr(statement, "annotation", None), statement.lineno
+            yield targets[0].id, value, statement.lineno
 
 
-def _node(
-    name: str, value: ast.expr, spec: str | None, known: set[str], frame: Frame | None
-) -> PrintedNode:
-    inputs: list[str] = []
-    call, target = ast.unparse(_Opened(known, inputs).visit(value)), _target(value)
-    # Which random seed it takes is an argument of the kernel, not a part of its code.
-    call = target if target in _NUMBERED else call
-    return PrintedNode(name, target, call, tuple(inputs), frame, spec)
-
-
-class _Opened(ast.NodeTransformer):
-    """Replaces the values of other nodes, and keeps their names in order."""
-
-    def __init__(self, known: set[str], inputs: list[str]) -> None:
-        self._known, self._inputs = known, inputs
-
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        if node.id not in self._known:
-            return node
-        self._inputs.append(node.id)
-        return ast.Name("_", node.ctx)
+def _names(value: ast.AST) -> Iterator[str]:
+    """The names in an expression, in the order of the text."""
+    if isinstance(value, ast.Name):
+        yield value.id
+    for child in ast.iter_child_nodes(value):
+        yield from _names(child)
 
 
 def _target(value: ast.expr) -> str:
     if isinstance(value, ast.Call):
         return ast.unparse(value.func).removeprefix("torch.ops.").removeprefix("operator.")
     return "getitem" if isinstance(value, ast.Subscript) else type(value).__name__
-
-
-def _spec(annotation: ast.expr | None) -> str | None:
-    if not isinstance(annotation, ast.Constant) or not isinstance(annotation.value, str):
-        return None
-    found = _SPEC.match(annotation.value)
-    return found[0] if found else None
 
 
 class _Frames:

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import FxNode, Lineage, Provenance
 
 Value = TypeVar("Value")

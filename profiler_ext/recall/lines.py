@@ -1,4 +1,4 @@
-"""Owns graph instances: compiled graphs as they live in this process, with its own lines.
+"""Owns the lines that a graph's recorded nodes have in this process.
 
 Which truth a line comes from, best first: the compile itself; on an FX graph cache hit the
 fresh graph, joined by node name; on an AOTAutograd hit this process's Dynamo graph, joined by
@@ -15,9 +15,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
-from profiler_ext.capture.graphs.correspondence import agreed, corresponding, relabelled
-from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph, Sourced
 from profiler_ext.files.paths import expand, stands
+from profiler_ext.recall.correspondence import agreed, corresponding, relabelled
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Sourced
 from profiler_ext.records import Frame, FxNode, Lineage, LineEvidence, ModuleFrame, Provenance
 
 _Stack = tuple[Frame, ...]
@@ -137,9 +137,20 @@ def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, .
     return tuple(_from_source(node, dynamo, here) for node in labelled)
 
 
-def from_record(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
-    """Return the recorded nodes; a line counts only where its text still stands."""
-    return tuple(_recorded(node) for node in nodes)
+def from_record(
+    nodes: Iterable[FxNode],
+    evidence: LineEvidence = LineEvidence.RECORDED,
+    source_root: str | None = None,
+) -> tuple[Sourced, ...]:
+    """Return the recorded nodes; a line counts only where its text still stands.
+
+    Args:
+        nodes: the nodes.
+        evidence: what such a line counts as.
+        source_root: the folder of the script that was compiled, and the working folder then;
+            by default this process's own.
+    """
+    return tuple(_recorded(node, evidence, source_root) for node in nodes)
 
 
 def stale(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
@@ -178,17 +189,20 @@ def _led(node: FxNode, here: _Here, evidence: LineEvidence) -> Sourced:
     )
 
 
-def _recorded(node: FxNode) -> Sourced:
+def _recorded(
+    node: FxNode,
+    evidence: LineEvidence = LineEvidence.RECORDED,
+    source_root: str | None = None,
+) -> Sourced:
     stack = node.lineage.stack
-    if not stack:
-        return node, LineEvidence.ABSENT
-    is_there = all(stands(frame.file, frame.line, frame.code) for frame in stack)
-    return node, LineEvidence.RECORDED if is_there else LineEvidence.STALE
+    are_there = all(stands(f.file, f.line, f.code, source_root) for f in stack)
+    return node, _or_absent(node, evidence if are_there else LineEvidence.STALE)
 
 
-def expanded(node: FxNode) -> FxNode:
-    """Return a node with this process's folders in its stack."""
-    stack = tuple(dataclasses.replace(f, file=expand(f.file)) for f in node.lineage.stack)
+def expanded(node: FxNode, source_root: str | None = None) -> FxNode:
+    """Return a node with the folders of a source root, or this process's, in its stack."""
+    frames = node.lineage.stack
+    stack = tuple(dataclasses.replace(f, file=expand(f.file, source_root)) for f in frames)
     return with_lineage(node, stack=stack)
 
 

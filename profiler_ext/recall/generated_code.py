@@ -1,0 +1,170 @@
+"""Owns what the text of a cached artifact tells of a graph whose compile nobody saw.
+
+torch keeps the generated code and the printed post-grad graph in the artifact. They tell the call
+sites in order, and which node a library call is where it can be but one (:mod:`.library_calls`).
+What a generated kernel computes, how nodes are linked and which modules share a line is left open:
+a compile with capture tells that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Source, Sourced
+from profiler_ext.recall.library_calls import library_nodes
+from profiler_ext.recall.lines import from_record, with_lineage
+from profiler_ext.recall.printed_graphs import PrintedGraph, PrintedNode, read_graph
+from profiler_ext.recall.wrapper_calls import (
+    WrapperCall,
+    generated_kind,
+    spelled_op,
+    wrapper_calls,
+)
+from profiler_ext.records import (
+    CallSite,
+    Frame,
+    FxNode,
+    Lineage,
+    LineEvidence,
+    Mechanism,
+    Provenance,
+    SiteKind,
+)
+from profiler_ext.store import with_digest
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedCode:
+    """The text of an artifact.
+
+    Attributes:
+        source: the generated module.
+        printed: the post-grad graph as torch printed it.
+        is_backward: it runs as a backward graph.
+        is_inference: no gradient was asked for.
+        torch_version: the torch of this process; a cache entry is never another's.
+    """
+
+    source: str
+    printed: str
+    is_backward: bool
+    is_inference: bool
+    torch_version: str
+
+
+def told_provenance(code: GeneratedCode, dynamo: DynamoGraph | None) -> Provenance | None:
+    """Return what the text of an artifact tells of its graph.
+
+    Args:
+        code: the text.
+        dynamo: this process's Dynamo graph; where there is none, nothing is led to a node.
+
+    Returns:
+        The record, marked as told; ``None`` where the text is not understood, or has graphs
+        within the graph.
+    """
+    graph, calls = read_graph(code.printed), wrapper_calls(code.source)
+    if graph is None or not calls or any(calls[name] for name in calls if name != "call"):
+        return None
+    nodes = _library_nodes(code, graph, calls["call"], dynamo)
+    return with_digest(
+        Provenance(
+            digest="",
+            torch_version=code.torch_version,
+            is_backward=code.is_backward,
+            is_inference=code.is_inference,
+            joint=None,
+            dynamo_digest=None,
+            nodes=tuple(map(_node, graph.nodes.values())),
+            call_sites=tuple(
+                _site(at, call, nodes.get(at)) for at, call in enumerate(calls["call"])
+            ),
+            is_told=True,
+        )
+    )
+
+
+def told_lines(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tuple[Sourced, ...]:
+    """Return told nodes with the lines of this process, where its source has the told text.
+
+    A cached graph may have come from another function with an equal graph, so a line counts
+    only where this process's Dynamo graph has a frame of the same function and text.
+
+    Args:
+        nodes: nodes whose stack is the one frame that torch printed.
+        dynamo: this process's Dynamo graph; where there is none, the file decides.
+    """
+    if dynamo is None:
+        return from_record(nodes, LineEvidence.TOLD)
+    return tuple(_told(node, dynamo) for node in nodes)
+
+
+def _library_nodes(
+    code: GeneratedCode,
+    graph: PrintedGraph,
+    calls: tuple[WrapperCall, ...],
+    dynamo: DynamoGraph | None,
+) -> dict[int, str]:
+    """The nodes of library calls; none where the phase or the line of a node may be another's.
+
+    A gradient that is taken inside the graph has the line that asks for it, and what compiled
+    autograd copies has none of its own.
+    """
+    if dynamo is None or dynamo.takes_gradient or dynamo.origins:
+        return {}
+    return library_nodes(graph, calls, is_backward=code.is_backward)
+
+
+def _node(node: PrintedNode) -> FxNode:
+    lineage = Lineage(stack=(node.frame,) if node.frame else ())
+    return FxNode(
+        name=node.name,
+        target=node.target,
+        lineage=lineage.by(Mechanism.PRINTED),
+        inputs=tuple(dict.fromkeys(node.inputs)),
+        entry_name=node.name,
+    )
+
+
+def _site(number: int, call: WrapperCall, node: str | None) -> CallSite:
+    kernel, op = call.callee, None
+    if call.generated:
+        is_own = kernel.startswith(("triton_", "cpp_"))
+        kind = generated_kind(kernel) if is_own else SiteKind.USER_TRITON
+    else:
+        kind, op = SiteKind.EXTERN, f"aten::{kernel}" if call.partial else spelled_op(kernel)
+    nodes = () if node is None else (node,)
+    return CallSite(number, str(number), kind, kernel, op, nodes, (1,) * len(nodes))
+
+
+def _told(node: FxNode, dynamo: DynamoGraph) -> Sourced:
+    stack = node.lineage.stack
+    if not stack:
+        return node, LineEvidence.ABSENT
+    places = _places_of(stack[-1], dynamo)
+    if len({place.stack[-1] for place in places}) != 1:
+        return node, LineEvidence.STALE
+    modules = {place.modules for place in places}
+    found = with_lineage(
+        node,
+        stack=_common_end([place.stack for place in places]),
+        modules=modules.pop() if len(modules) == 1 else (),
+    )
+    return found, LineEvidence.TOLD
+
+
+def _places_of(told: Frame, dynamo: DynamoGraph) -> list[Source]:
+    """The places with that very frame, else those with its function and text elsewhere."""
+    ending = [place for place in dynamo.places if place.stack]
+    exact = [place for place in ending if place.stack[-1] == told]
+    text = (told.function, told.code)
+    moved = [p for p in ending if told.code and (p.stack[-1].function, p.stack[-1].code) == text]
+    return exact or moved
+
+
+def _common_end(stacks: list[tuple[Frame, ...]]) -> tuple[Frame, ...]:
+    inwards = zip(*(reversed(stack) for stack in stacks), strict=False)
+    same = takewhile(lambda frames: len(set(frames)) == 1, inwards)
+    return tuple(reversed([frames[0] for frames in same]))
