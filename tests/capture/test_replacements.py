@@ -112,6 +112,22 @@ def test_of_all_that_was_replaced_the_very_same_call_comes_last() -> None:
     }
 
 
+def test_of_all_that_was_replaced_the_op_that_torch_names_comes_last() -> None:
+    """A product is padded, and the views around its value go with it."""
+    graph = Graph()
+    x = graph.given("x", 4, 4)
+    mm = graph.call(aten.mm.default, [x, x], name="mm", seq_nr=2, original_aten=aten.mm.default)
+    turned = graph.call(aten.t.default, [mm], name="t", seq_nr=1, original_aten=aten.t.default)
+    gm = graph.module(turned)
+    watch = Watch(gm)
+    with gm.graph.inserting_before(turned):
+        padded = gm.graph.call_function(aten.constant_pad_nd.default, (x, [0, 4]))
+        padded.meta["original_aten"] = aten.mm.default
+    put_in_place(gm, watch, turned, padded)
+    assert replaced(watch) == {"constant_pad_nd_default": ["t", "mm"]}
+    assert watch.replaced()["constant_pad_nd_default"][-1].lineage.seq_nr == 2
+
+
 def test_of_replacements_that_feed_each_other_each_has_what_is_its_own() -> None:
     """A residual stream sums a product into the sum before it, block by block."""
     graph = Graph()

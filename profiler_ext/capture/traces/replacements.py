@@ -82,8 +82,10 @@ class Watch:
     def replaced(self) -> Replaced:
         """Return, for each node the passes made, what it replaced.
 
-        In graph order; but where a replaced node made the very same call (the scale of a
-        softmax that a pattern rewrote), it comes last, as the one that the new node stands for.
+        In graph order; but one of the op whose name torch gave the new node comes later (the
+        product that is padded, not the views that went with it), and one that made the very same
+        call last (the scale of a softmax that a pattern rewrote): the new node stands for the last.
+        Source: ``torch/_inductor/pattern_matcher.py``, ``_transfer_meta``, copies the op.
         """
         nodes = {n.name: n for n in self.gm.graph.nodes if n.op == "call_function"}
         made = [node for name, node in nodes.items() if name not in self._before]
@@ -159,9 +161,14 @@ class Watch:
         # A node without a tag, as of a hook's sum, is in no half: it stands for all of them.
         same = [name for name in erased if tag in (None, tags[name])]
         order = {name: index for index, name in enumerate(self._before)}
-        call = fx.call_text(node)
-        chosen = sorted(same or erased, key=lambda n: (self._before[n].call == call, order[n]))
-        return tuple(map(self._said_before, chosen))
+        call, op = fx.call_text(node), fx.original_aten(node.meta)
+
+        def nearness(name: str) -> tuple[bool, bool, int]:
+            was = self._before[name]
+            is_op = op is not None and fx.original_aten(was.meta) == op
+            return was.call == call, is_op, order[name]
+
+        return tuple(map(self._said_before, sorted(same or erased, key=nearness)))
 
     def _old(self, new: str) -> set[str]:
         """What a node replaced, at once or by way of nodes that are gone again."""
