@@ -171,7 +171,7 @@ TABLES = (
         by="mechanism",
         title="Ways to source lines",
         shown=(("mechanism", "way to the line"),),
-        unnamed="no compiled line",
+        unnamed="no line in a graph, or not recorded",
     ),
 )
 WRITTEN = tuple(kind for kind in TABLES if kind.is_written)
