@@ -1,6 +1,6 @@
 """Owns the alignment of one graph call: what it ran, in order, against its call sites, in order.
 
-Names alone decide nothing. A unit is led to a call site only when every longest common
+Names alone decide nothing. A work item is led to a call site only when every longest common
 subsequence of the two orders says the same; whatever stays open is a gap with its reason.
 """
 
@@ -16,57 +16,59 @@ from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.loops import LoopGrammar, is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.runs import OpenRuns
-from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.kineto import classify
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
 
 
-def align(sites: Sequence[CallSite], units: Sequence[Unit], learnt: Learnt) -> tuple[Match, ...]:
-    """Lead each unit of one graph call to its call site.
+def align(
+    sites: Sequence[CallSite], items: Sequence[WorkItem], learnt: Learnt
+) -> tuple[Match, ...]:
+    """Lead each item of one graph call to its call site.
 
     Args:
         sites: the call sites in program order.
-        units: what ran, in the order in which it was enqueued.
+        items: what ran, in the order in which it was enqueued.
         learnt: what calls without replay taught of library calls.
 
     Returns:
-        One match for each unit.
+        One match for each item.
     """
     if not any(map(is_in_loop, sites)):
-        return _align(sites, units, learnt)
-    ran = _sites_that_ran(sites, units)
+        return _align(sites, items, learnt)
+    ran = _sites_that_ran(sites, items)
     if ran is None:
-        return _align_around_loops(sites, units)
-    matches = _align([site for _, site in ran], units, Learnt())
+        return _align_around_loops(sites, items)
+    matches = _align([site for _, site in ran], items, Learnt())
     return tuple(
         match if match.site is None else replace(match, site=ran[match.site][0])
         for match in matches
     )
 
 
-def _align_around_loops(sites: Sequence[CallSite], units: Sequence[Unit]) -> tuple[Match, ...]:
+def _align_around_loops(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> tuple[Match, ...]:
     """Lead what ran outside of loops to its sites; how often those ran cannot be told."""
     inside = {_called_name(site) for site in sites if is_in_loop(site)}
     return tuple(
         Match(gap=GapReason.ALIGNMENT_MISMATCH)
-        if unit.name in inside or (match.site is not None and is_in_loop(sites[match.site]))
+        if item.name in inside or (match.site is not None and is_in_loop(sites[match.site]))
         else match
-        for unit, match in zip(units, _align(sites, units, Learnt()), strict=True)
+        for item, match in zip(items, _align(sites, items, Learnt()), strict=True)
     )
 
 
 def _sites_that_ran(
-    sites: Sequence[CallSite], units: Sequence[Unit]
+    sites: Sequence[CallSite], items: Sequence[WorkItem]
 ) -> list[tuple[int, CallSite]] | None:
     """Return the sites as often as they ran, each with its index, if that can be told.
 
     A C++ kernel beside a GPU's work leaves no event: one that nothing names may have run.
     """
-    ran = {unit.name for unit in units}
+    ran = {item.name for item in items}
     seen = [at for at, s in enumerate(sites) if s.kind is not SiteKind.CPP or s.kernel in ran]
     grammar = LoopGrammar([sites[at] for at in seen], _called_name)
-    names = [unit.name for unit in units if grammar.knows(unit.name)]
+    names = [item.name for item in items if grammar.knows(item.name)]
     order = grammar.order(names)
     if order is None:
         return None
@@ -74,26 +76,28 @@ def _sites_that_ran(
     return [(at, replace(sites[at], op=name) if sites[at].op else sites[at]) for at, name in pairs]
 
 
-def _align(sites: Sequence[CallSite], units: Sequence[Unit], learnt: Learnt) -> tuple[Match, ...]:
-    fits = _fits(sites, units)
+def _align(
+    sites: Sequence[CallSite], items: Sequence[WorkItem], learnt: Learnt
+) -> tuple[Match, ...]:
+    fits = _fits(sites, items)
     anchors = _certain_pairs(fits)
-    matches = [_anchored(sites, units, anchors, at) for at in range(len(units))]
+    matches = [_anchored(sites, items, anchors, at) for at in range(len(items))]
     expected: Flags = np.asarray(fits.any(axis=1))
-    for at, match in OpenRuns(sites, units, expected, learnt).resolve(anchors).items():
+    for at, match in OpenRuns(sites, items, expected, learnt).resolve(anchors).items():
         matches[at] = match
     return tuple(
-        match or _unplaced(unit, is_expected)
-        for match, unit, is_expected in zip(matches, units, expected.tolist(), strict=True)
+        match or _unplaced(item, is_expected)
+        for match, item, is_expected in zip(matches, items, expected.tolist(), strict=True)
     )
 
 
-def _fits(sites: Sequence[CallSite], units: Sequence[Unit]) -> Flags:
-    """Tell which unit has the name of which site."""
+def _fits(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Flags:
+    """Tell which item has the name of which site."""
     codes: dict[str, int] = {}
     called = np.array([codes.setdefault(n, len(codes)) for n in map(_called_name, sites)])
     on_device = np.array([codes.setdefault(n, len(codes)) for n in map(_device_name, sites)])
-    rows = [(on_device if unit.on_device else called) == codes.get(unit.name, -1) for unit in units]
-    return np.array(rows, dtype=np.bool_).reshape(len(units), len(sites))
+    rows = [(on_device if item.on_device else called) == codes.get(item.name, -1) for item in items]
+    return np.array(rows, dtype=np.bool_).reshape(len(items), len(sites))
 
 
 def _called_name(site: CallSite) -> str:
@@ -121,13 +125,13 @@ def device_names(site: CallSite) -> tuple[str, ...]:
 
 
 def _certain_pairs(fits: Flags) -> dict[int, int]:
-    """Return the pairs (unit, site) in which all longest common subsequences agree."""
-    units, sites = np.flatnonzero(fits.any(axis=1)), np.flatnonzero(fits.any(axis=0))
-    table = fits[np.ix_(units, sites)]
+    """Return the pairs (item, site) in which all longest common subsequences agree."""
+    items, sites = np.flatnonzero(fits.any(axis=1)), np.flatnonzero(fits.any(axis=0))
+    table = fits[np.ix_(items, sites)]
     if table.shape[0] == table.shape[1] and table.diagonal().all():
-        return dict(zip(units.tolist(), sites.tolist(), strict=True))
+        return dict(zip(items.tolist(), sites.tolist(), strict=True))
     pairs = agreed_pairs(table)
-    return {int(units[unit]): int(sites[site]) for unit, site in pairs}
+    return {int(items[item]): int(sites[site]) for item, site in pairs}
 
 
 def agreed_pairs(table: Flags) -> list[tuple[int, int]]:
@@ -142,7 +146,7 @@ def agreed_pairs(table: Flags) -> list[tuple[int, int]]:
     through = table & (before[:-1, :-1] + after[1:, 1:] + 1 == longest)
     left_out = (before[:-1] + after[1:] == longest).any(axis=1)
     certain = (through.sum(axis=1) == 1) & ~left_out
-    return [(int(unit), int(through[unit].argmax())) for unit in np.flatnonzero(certain)]
+    return [(int(item), int(through[item].argmax())) for item in np.flatnonzero(certain)]
 
 
 def _lengths(table: Flags) -> npt.NDArray[np.int32]:
@@ -155,19 +159,19 @@ def _lengths(table: Flags) -> npt.NDArray[np.int32]:
 
 
 def _anchored(
-    sites: Sequence[CallSite], units: Sequence[Unit], anchors: Mapping[int, int], at: int
+    sites: Sequence[CallSite], items: Sequence[WorkItem], anchors: Mapping[int, int], at: int
 ) -> Match | None:
     if at not in anchors:
         return None
-    return Match(anchors[at], _evidence(sites[anchors[at]], units[at]))
+    return Match(anchors[at], _evidence(sites[anchors[at]], items[at]))
 
 
-def _evidence(site: CallSite, unit: Unit) -> SiteEvidence:
+def _evidence(site: CallSite, item: WorkItem) -> SiteEvidence:
     is_library = site.kind is SiteKind.EXTERN
-    return SiteEvidence.CALL_ORDER_OP if is_library else unit.order_evidence
+    return SiteEvidence.CALL_ORDER_OP if is_library else item.order_evidence
 
 
-def _unplaced(unit: Unit, is_expected: bool) -> Match:
-    """Say why a called unit has no site: the wrapper's own work, or a contradiction."""
-    contradicts = is_expected or classify.is_generated_kernel(unit.name)
+def _unplaced(item: WorkItem, is_expected: bool) -> Match:
+    """Say why a called item has no site: the wrapper's own work, or a contradiction."""
+    contradicts = is_expected or classify.is_generated_kernel(item.name)
     return Match(gap=GapReason.ALIGNMENT_MISMATCH if contradicts else GapReason.WRAPPER_GLUE)

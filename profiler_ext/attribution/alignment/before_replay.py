@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.records import FxNode, GapReason, GraphInstance, SiteEvidence
 
 _COPY = "aten::_foreach_copy_"
@@ -22,7 +22,7 @@ _FILL = "aten::fill_"
 
 @dataclass(frozen=True, slots=True)
 class RunnerWork:
-    """What a unit of a call does for which nodes.
+    """What an item of a call does for which nodes.
 
     Attributes:
         nodes: the inputs that it copies, or the nodes that draw.
@@ -36,32 +36,32 @@ class RunnerWork:
 
 
 def runner_work(
-    units: Sequence[Unit], matches: Sequence[Match], graph: GraphInstance
+    items: Sequence[WorkItem], matches: Sequence[Match], graph: GraphInstance
 ) -> Mapping[int, RunnerWork]:
-    """Return what the graph runner's own units of a call do, by their place in the call.
+    """Return what the graph runner's own items of a call do, by their place in the call.
 
     Args:
-        units: what the call ran, in order.
+        items: what the call ran, in order.
         matches: where the alignment led each.
         graph: the graph that was called.
     """
-    if not any(unit.replayed for unit in units):
+    if not any(item.replayed for item in items):
         return {}
     glue = [match.gap is GapReason.WRAPPER_GLUE for match in matches]
     nodes = {node.name: node for node in graph.nodes}
-    return {**_copies(units, glue, graph, nodes), **_seeds(units, glue, graph)}
+    return {**_copies(items, glue, graph, nodes), **_seeds(items, glue, graph)}
 
 
 def _copies(
-    units: Sequence[Unit],
+    items: Sequence[WorkItem],
     glue: Sequence[bool],
     graph: GraphInstance,
     nodes: Mapping[str, FxNode],
 ) -> dict[int, RunnerWork]:
     """Lead the copies, one for each recorded graph that copies anything, to their inputs."""
-    found = [at for at, unit in enumerate(units) if glue[at] and unit.name == _COPY]
+    found = [at for at, item in enumerate(items) if glue[at] and item.name == _COPY]
     # Work without its operator may be one more copy, so that their number tells nothing.
-    is_open = any(g and u.on_device and not u.replayed for g, u in zip(glue, units, strict=True))
+    is_open = any(g and u.on_device and not u.replayed for g, u in zip(glue, items, strict=True))
     noted = () if is_open and graph.copied_otherwise else _noted(graph, len(found))
     pairs = zip(found, noted, strict=True) if noted else ()
     return {at: _copy([nodes[n] for n in names]) for at, names in pairs if set(names) <= set(nodes)}
@@ -89,7 +89,7 @@ def _elements(node: FxNode) -> int:
 
 
 def _seeds(
-    units: Sequence[Unit], glue: Sequence[bool], graph: GraphInstance
+    items: Sequence[WorkItem], glue: Sequence[bool], graph: GraphInstance
 ) -> dict[int, RunnerWork]:
     """Lead the fills right before a replay to the nodes that draw random numbers in it.
 
@@ -101,9 +101,9 @@ def _seeds(
     work = RunnerWork(drawing, (1,) * len(drawing), SiteEvidence.RUNNER_SEED)
     found: dict[int, RunnerWork] = {}
     is_before_replay = False
-    for at in reversed(range(len(units))):
-        is_fill = glue[at] and units[at].name == _FILL
-        is_before_replay = units[at].replayed or (is_before_replay and is_fill)
+    for at in reversed(range(len(items))):
+        is_fill = glue[at] and items[at].name == _FILL
+        is_before_replay = items[at].replayed or (is_before_replay and is_fill)
         if is_fill and is_before_replay:
             found[at] = work
     return found

@@ -1,4 +1,4 @@
-"""Owns which graph instance each call of a compiled graph ran, and the matches of its units."""
+"""Owns which graph instance each call of a compiled graph ran, and the matches of what it ran."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Invocation:
     Attributes:
         call: the call.
         graph: index into ``Recording.graphs``; ``None`` when not known.
-        matches: one for each unit of the call.
+        matches: one for each item of the call.
         gap: why the graph is not known.
     """
 
@@ -75,33 +75,33 @@ class Aligner:
         self._known: dict[object, tuple[Match, ...]] = {}
         self._families = families_of(graphs)
         self._kernels: dict[object, dict[int, _Names | None]] = {}
-        self._numbers = {units: at for at, units in enumerate({call.units for call in calls})}
-        replays = [(_which_ran(call), call.units) for call in calls if call.is_replay]
-        self._ran = Counter((*which, self._numbers[units]) for which, units in replays)
+        self._numbers = {work: at for at, work in enumerate({call.work for call in calls})}
+        replays = [(_which_ran(call), call.work) for call in calls if call.is_replay]
+        self._ran = Counter((*which, self._numbers[work]) for which, work in replays)
         self._replays = Counter(which for which, _ in replays)
         self._alike: dict[tuple[int, ...], bool] = {}
         self.regions = Regions(graphs)
 
     def align(self, graph: int, call: GraphCall, *, chose_anew: bool = False) -> tuple[Match, ...]:
-        """Return the matches of a call's units with a graph's call sites.
+        """Return the matches of what a call ran with a graph's call sites.
 
         Args:
             graph: the graph.
             call: the call.
             chose_anew: its libraries may run something else than was learnt.
         """
-        units = self._numbers[call.units]
+        work = self._numbers[call.work]
         which = _which_ran(call)
-        same, every = self._ran[*which, units], self._replays[which]
+        same, every = self._ran[*which, work], self._replays[which]
         learnt = replace(
             self.learnt(graph),
             chose_anew=chose_anew or same > 1,
             is_contradicted=chose_anew or same == 1 < every,
             families=self._families,
         )
-        key = (graph, units, tuple(sorted(learnt.kernels.items())), chose_anew)
+        key = (graph, work, tuple(sorted(learnt.kernels.items())), chose_anew)
         if key not in self._known:
-            self._known[key] = align(self.sites(graph), call.units, learnt)
+            self._known[key] = align(self.sites(graph), call.work, learnt)
         return self._known[key]
 
     def in_force(self, graphs: Sequence[int]) -> list[int]:
@@ -206,8 +206,8 @@ def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner
         return _unknown(call, GapReason.GRAPH_AMBIGUOUS)
     graph = candidates[-1]
     matches = aligner.align(graph, call)
-    if not is_plausible(call.units, matches):
-        matches = tuple(Match(gap=GapReason.ALIGNMENT_MISMATCH) for _ in call.units)
+    if not is_plausible(call.work, matches):
+        matches = tuple(Match(gap=GapReason.ALIGNMENT_MISMATCH) for _ in call.work)
     return Invocation(call, graph, matches)
 
 
@@ -270,4 +270,4 @@ def _fits(call: GraphCall, graph: int, aligner: Aligner) -> bool:
 
 
 def _unknown(call: GraphCall, reason: GapReason) -> Invocation:
-    return Invocation(call, None, tuple(Match(gap=reason) for _ in call.units), reason)
+    return Invocation(call, None, tuple(Match(gap=reason) for _ in call.work), reason)

@@ -87,9 +87,9 @@ def _pieces(
     events: Events, enqueued: Enqueued, call: GraphCall, sites: Sequence[CallSite]
 ) -> list[_Piece]:
     """List what a call launched; nothing where its order does not explain all of it."""
-    matches = align(sites, call.units, Learnt())
+    matches = align(sites, call.work, Learnt())
     disputed = any(match.gap is GapReason.ALIGNMENT_MISMATCH for match in matches)
-    if disputed or not is_plausible(call.units, matches):
+    if disputed or not is_plausible(call.work, matches):
         return []
     ran = _ran_by_correlation(events)
     keys = events.correlation[enqueued.event].filled(0).tolist()

@@ -9,7 +9,7 @@ from profiler_ext.records import GapReason, SiteEvidence
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where a unit belongs: a call site (index into the sites), or a gap.
+    """Where a work item belongs: a call site (index into the sites), or a gap.
 
     Attributes:
         site: index of the call site, ``None`` for a gap.

@@ -20,7 +20,7 @@ from profiler_ext.attribution.alignment.invocations import Aligner, Invocation
 from profiler_ext.attribution.alignment.loops import is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.verification import StreamOrder
-from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
@@ -67,7 +67,7 @@ def _checked(
     others = [recorded] if recorded else [other for other in every if other != ran]
     if every[ran] > 1 or not others or (recorded and recorded.names == ran.names):
         return found
-    lost_ops = any(unit.on_device and not unit.replayed for unit in found.call.units)
+    lost_ops = any(item.on_device and not item.replayed for item in found.call.work)
     is_other = recorded and _is_of_another_size(ran, recorded, sites)
     if is_other and not lost_ops and order.is_as_written(found.call):
         matches = aligner.align(found.graph, found.call, chose_anew=True)
@@ -103,21 +103,21 @@ def _is_outside(at: int, anchors: Sequence[int]) -> bool:
 
 def _ran(found: Invocation) -> _Told:
     """Return what a call ran for its sites without an operator."""
-    led = zip(found.call.units, found.matches, strict=True)
-    pairs = [(unit.name, match.site) for unit, match in led if _is_open(unit, match)]
+    led = zip(found.call.work, found.matches, strict=True)
+    pairs = [(item.name, match.site) for item, match in led if _is_open(item, match)]
     return _Told(tuple(name for name, _ in pairs), tuple(site for _, site in pairs))
 
 
-def _is_open(unit: Unit, match: Match) -> bool:
-    return unit.on_device and match.gap is not GapReason.WRAPPER_GLUE
+def _is_open(item: WorkItem, match: Match) -> bool:
+    return item.on_device and match.gap is not GapReason.WRAPPER_GLUE
 
 
 def _recorded(
     found: Invocation, sites: Sequence[CallSite], kernels: Mapping[int, tuple[str, ...]]
 ) -> _Told | None:
     """Return what a call runs without an operator if it runs what was learnt, if all was."""
-    led = zip(found.call.units, found.matches, strict=True)
-    called = {match.site for unit, match in led if not unit.on_device}
+    led = zip(found.call.work, found.matches, strict=True)
+    called = {match.site for item, match in led if not item.on_device}
     pairs = list[tuple[str, int]]()
     for at, site in enumerate(sites):
         if at in called or site.kind is SiteKind.CPP:
@@ -132,8 +132,8 @@ def _recorded(
 def _confirmed(found: Invocation, ran: _Told, others: Sequence[_Told]) -> Invocation:
     """Keep of a call what another one confirms: the same name of the same site at that place."""
     kept = {at for other in others for at in _same(ran, other)}
-    led = zip(found.call.units, found.matches, strict=True)
-    devices = [at for at, (unit, match) in enumerate(led) if _is_open(unit, match)]
+    led = zip(found.call.work, found.matches, strict=True)
+    devices = [at for at, (item, match) in enumerate(led) if _is_open(item, match)]
     lost = {at for place, at in enumerate(devices) if place not in kept}
     matches = tuple(_GAP if at in lost else match for at, match in enumerate(found.matches))
     return replace(found, matches=matches)

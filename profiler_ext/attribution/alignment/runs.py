@@ -1,4 +1,4 @@
-"""Owns what lies open between the anchors of an alignment: sites and units that no name ties.
+"""Owns what lies open between the anchors of an alignment: sites and work items that no name ties.
 
 Replayed library kernels carry no operator and no name that their call site has. What each call
 was seen to launch leads them, where a run holds just that; where nothing was seen, a lone call
@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.kineto import classify
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
@@ -21,10 +21,10 @@ from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The sites between an anchor and the next, and the units between the same two."""
+    """The sites between an anchor and the next, and the items between the same two."""
 
     sites: tuple[int, ...]
-    units: tuple[int, ...]
+    work: tuple[int, ...]
 
 
 class OpenRuns:
@@ -33,7 +33,7 @@ class OpenRuns:
     def __init__(
         self,
         sites: Sequence[CallSite],
-        units: Sequence[Unit],
+        items: Sequence[WorkItem],
         expected: Flags,
         learnt: Learnt,
     ) -> None:
@@ -41,15 +41,15 @@ class OpenRuns:
 
         Args:
             sites: the call sites.
-            units: what ran.
-            expected: units that have the name of some site.
+            items: what ran.
+            expected: items that have the name of some site.
             learnt: what other calls taught of library calls.
         """
-        self._sites, self._units = sites, units
+        self._sites, self._items = sites, items
         self._expected, self._learnt = expected, learnt
 
     def resolve(self, anchors: Mapping[int, int]) -> dict[int, Match]:
-        """Return the matches of the open units of which something can be said."""
+        """Return the matches of the open items of which something can be said."""
         runs = self._between(anchors)
         starved = [self._is_starved(run) for run in runs]
         doubted = [any(starved[max(at - 1, 0) : at + 2]) for at in range(len(runs))]
@@ -60,52 +60,52 @@ class OpenRuns:
         return found
 
     def _between(self, anchors: Mapping[int, int]) -> list[Run]:
-        ends = [(-1, -1), *sorted(anchors.items()), (len(self._units), len(self._sites))]
+        ends = [(-1, -1), *sorted(anchors.items()), (len(self._items), len(self._sites))]
         return [
-            Run(tuple(range(site + 1, next_site)), tuple(range(unit + 1, next_unit)))
-            for (unit, site), (next_unit, next_site) in pairwise(ends)
+            Run(tuple(range(site + 1, next_site)), tuple(range(item + 1, next_item)))
+            for (item, site), (next_item, next_site) in pairwise(ends)
         ]
 
     def _is_starved(self, run: Run) -> bool:
         """Tell whether sites ran less than they must: then the neighbours may have theirs."""
-        return len(run.units) < sum(self._learnt.kernels.get(site) != () for site in run.sites)
+        return len(run.work) < sum(self._learnt.kernels.get(site) != () for site in run.sites)
 
     def _on_device(self, run: Run, is_doubted: bool) -> dict[int, Match]:
         """Give each device event its site where names or the anchors decide, else the reason."""
-        units = [unit for unit in run.units if self._units[unit].on_device]
+        items = [item for item in run.work if self._items[item].on_device]
         if not run.sites:
-            return dict.fromkeys(units, Match(gap=GapReason.WRAPPER_GLUE))
-        owners = self._owners_by_name(run, units)
+            return dict.fromkeys(items, Match(gap=GapReason.WRAPPER_GLUE))
+        owners = self._owners_by_name(run, items)
         if owners is not None:
-            return self._led(units, owners, self._name_evidence(run))
+            return self._led(items, owners, self._name_evidence(run))
         if is_doubted or not self._are_libraries(run) or self._contradicts(run):
-            return dict.fromkeys(units, Match(gap=GapReason.ALIGNMENT_MISMATCH))
-        owners = self._owners_by_place(run, units)
+            return dict.fromkeys(items, Match(gap=GapReason.ALIGNMENT_MISMATCH))
+        owners = self._owners_by_place(run, items)
         if owners is not None:
-            return self._led(units, owners, None)
-        owners = self._owners_by_family(run, units)
+            return self._led(items, owners, None)
+        owners = self._owners_by_family(run, items)
         if owners is not None:
-            return self._led(units, owners, SiteEvidence.REPLAY_FAMILIES)
-        return dict.fromkeys(units, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
+            return self._led(items, owners, SiteEvidence.REPLAY_FAMILIES)
+        return dict.fromkeys(items, Match(gap=GapReason.AMBIGUOUS_EXTERN_RUN))
 
     def _led(
-        self, units: Sequence[int], owners: Sequence[int], evidence: SiteEvidence | None
+        self, items: Sequence[int], owners: Sequence[int], evidence: SiteEvidence | None
     ) -> dict[int, Match]:
-        pairs = zip(units, owners, strict=True)
-        return {u: Match(site, evidence or self._units[u].order_evidence) for u, site in pairs}
+        pairs = zip(items, owners, strict=True)
+        return {u: Match(site, evidence or self._items[u].order_evidence) for u, site in pairs}
 
-    def _owners_by_name(self, run: Run, units: Sequence[int]) -> list[int] | None:
-        """Return the site of each unit if the run holds just what its sites were seen to run."""
+    def _owners_by_name(self, run: Run, items: Sequence[int]) -> list[int] | None:
+        """Return the site of each item if the run holds just what its sites were seen to run."""
         seen = self._learnt.kernels
         if not all(site in seen for site in run.sites):
             return None
         owned = [(site, name) for site in run.sites for name in seen[site]]
-        holds = [name for _, name in owned] == [self._units[unit].name for unit in units]
+        holds = [name for _, name in owned] == [self._items[item].name for item in items]
         return [site for site, _ in owned] if holds else None
 
     def _name_evidence(self, run: Run) -> SiteEvidence | None:
-        """Where several sites share a run, another run's names placed the unit."""
-        if not any(self._units[unit].replayed for unit in run.units):
+        """Where several sites share a run, another run's names placed the item."""
+        if not any(self._items[item].replayed for item in run.work):
             return None
         is_stored = len(run.sites) > 1 and not self._learnt.elsewhere.isdisjoint(run.sites)
         return SiteEvidence.STORED_KERNELS if is_stored else SiteEvidence.REPLAY_KERNELS
@@ -115,22 +115,22 @@ class OpenRuns:
         is_seen = any(site in self._learnt.kernels for site in run.sites)
         return is_seen and not self._learnt.chose_anew
 
-    def _owners_by_place(self, run: Run, units: Sequence[int]) -> list[int] | None:
-        """Return the site of each unit where it cannot be another, as each site runs a kernel."""
+    def _owners_by_place(self, run: Run, items: Sequence[int]) -> list[int] | None:
+        """Return the site of each item where it cannot be another, as each site runs a kernel."""
         if len(run.sites) == 1:
-            return [run.sites[0]] * len(units)
-        all_kernels = all(self._units[unit].is_kernel for unit in units)
-        is_one_each = all_kernels and len(units) == len(run.sites)
+            return [run.sites[0]] * len(items)
+        all_kernels = all(self._items[item].is_kernel for item in items)
+        is_one_each = all_kernels and len(items) == len(run.sites)
         return list(run.sites) if is_one_each and not self._learnt.is_contradicted else None
 
-    def _owners_by_family(self, run: Run, units: Sequence[int]) -> list[int] | None:
-        """Return the site of each unit where as many calls begin as there are sites.
+    def _owners_by_family(self, run: Run, items: Sequence[int]) -> list[int] | None:
+        """Return the site of each item where as many calls begin as there are sites.
 
         Each of them begins once, and with what cannot go on from the one before it.
         """
         families, seen = self._learnt.families, self._learnt.kernels
         calling = [site for site in run.sites if seen.get(site) != ()]
-        parts = families.parts([self._units[unit].name for unit in units])
+        parts = families.parts([self._items[item].name for item in items])
         are_plain = all(self._sites[site].op in families.plain_ops for site in calling)
         if not self._learnt.chose_anew or parts is None or not are_plain:
             return None
@@ -144,15 +144,15 @@ class OpenRuns:
 
         Only where nothing else lies open in the run, and the numbers agree.
         """
-        called = [unit for unit in run.units if self._units[unit].launched]
+        called = [item for item in run.work if self._items[item].launched]
         is_nameless = self._are_libraries(run) and not any(self._sites[s].op for s in run.sites)
-        is_left_over = all(self._is_left_over(unit) for unit in called)
+        is_left_over = all(self._is_left_over(item) for item in called)
         if not (is_nameless and is_left_over and len(called) == len(run.sites)):
             return {}
         by_order = SiteEvidence.CALL_ORDER
         return {u: Match(s, by_order) for u, s in zip(called, run.sites, strict=True)}
 
     def _is_left_over(self, at: int) -> bool:
-        unit = self._units[at]
-        is_operator = not unit.on_device and classify.is_dispatched_op(unit.name)
+        item = self._items[at]
+        is_operator = not item.on_device and classify.is_dispatched_op(item.name)
         return is_operator and not self._expected[at]

@@ -9,7 +9,7 @@ import numpy as np
 from profiler_ext.attribution.alignment.aligning import device_names
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.calls.graph_calls import GraphCall
-from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.attribution.trace.enqueued import Enqueued
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
 from profiler_ext.kineto import classify, names
@@ -19,12 +19,12 @@ _NAMELESS_KERNEL = "triton_"
 """The name of every Triton kernel where Inductor was told not to give unique ones."""
 
 
-def is_plausible(units: Sequence[Unit], matches: Sequence[Match]) -> bool:
+def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
     """Tell whether the graph can be the right one: most of its generated kernels fit."""
     generated = [
         match.site is not None
-        for unit, match in zip(units, matches, strict=True)
-        if classify.is_generated_kernel(unit.name)
+        for item, match in zip(items, matches, strict=True)
+        if classify.is_generated_kernel(item.name)
     ]
     return 2 * sum(generated) >= len(generated)
 
@@ -55,9 +55,9 @@ def _moved_up(call: GraphCall, wrong: set[int]) -> set[int]:
 
     Which of them ran at its place cannot be told.
     """
-    pieces = list(zip(call.units, call.launches, strict=True))
-    names_out = {unit.name for unit, own in pieces if unit.replayed and wrong.intersection(own)}
-    moved = (own for unit, own in pieces if unit.replayed and unit.name in names_out)
+    pieces = list(zip(call.work, call.launches, strict=True))
+    names_out = {item.name for item, own in pieces if item.replayed and wrong.intersection(own)}
+    moved = (own for item, own in pieces if item.replayed and item.name in names_out)
     return {launch for own in moved for launch in own}
 
 
@@ -79,8 +79,8 @@ def _is_inductors(name: str) -> bool:
 def _doubled(events: Events, enqueued: Enqueued, call: GraphCall) -> set[int]:
     """Find kernels that share one launching call which is no replay."""
     seen = dict[int, list[int]]()
-    for unit, launches in zip(call.units, call.launches, strict=True):
-        for launch in launches if not unit.replayed else ():
+    for item, launches in zip(call.work, call.launches, strict=True):
+        for launch in launches if not item.replayed else ():
             if classify.is_kernel(events.category[int(enqueued.event[launch])]):
                 seen.setdefault(int(enqueued.call[launch]), []).append(launch)
     seen.pop(NO_ROW, None)
@@ -116,7 +116,7 @@ class StreamOrder:
 
         It writes what a stream ran as that ends, and nothing of another call in between.
         """
-        replayed = zip(call.units, call.launches, strict=True)
+        replayed = zip(call.work, call.launches, strict=True)
         own = np.array([at for u, launches in replayed if u.replayed for at in launches], np.int64)
         streams = [own[self.queue[own] == queue] for queue in np.unique(self.queue[own])]
         written = all(bool((np.diff(self._rows[launches]) > 0).all()) for launches in streams)

@@ -1,4 +1,4 @@
-"""Owns the calls of compiled graphs: each marker with its units, and where it was called."""
+"""Owns the calls of compiled graphs: each marker with what it ran, and where it was called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.calls.enclosing import CallContext, Surroundings
-from profiler_ext.attribution.calls.units import Unit, units_of
+from profiler_ext.attribution.calls.work_items import WorkItem, work_items_of
 from profiler_ext.attribution.trace.enqueued import Enqueued, work_name
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, ask, take
@@ -25,14 +25,14 @@ class GraphCall:
         key: cache key that the marker carries.
         compile_id: id of the compiled region, or of the forward's region; ``None`` unknown.
         context: where it was called.
-        units: what it ran, in enqueue order.
-        launches: for each unit its launches, in enqueue order.
-        ran: for each unit the names of the device events of its launches.
+        work: what it ran, in enqueue order.
+        launches: for each item its launches, in enqueue order.
+        ran: for each item the names of the device events of its launches.
         trials: launches of compile work inside the call, each with what it was.
         place: which call it is within one run of a compiled function, and of how many.
         graph: the index of its graph that the process noted, ``None`` where it noted none.
         run: the run of a compiled frame that it belongs to, a backward to that of its forward.
-        rows: the row of the operator that each unit is, ``NO_ROW`` of a launch without one.
+        rows: the row of the operator that each item is, ``NO_ROW`` of a launch without one.
         caller: the marker of the call that it lies within and the operator there, if it does.
     """
 
@@ -40,7 +40,7 @@ class GraphCall:
     key: str | None
     compile_id: str | None
     context: CallContext
-    units: tuple[Unit, ...]
+    work: tuple[WorkItem, ...]
     launches: tuple[tuple[int, ...], ...]
     trials: tuple[tuple[int, GapReason], ...]
     place: tuple[int, int] = (0, 1)
@@ -53,23 +53,23 @@ class GraphCall:
     @property
     def is_replay(self) -> bool:
         """Whether a CUDA graph was replayed in this call."""
-        return any(unit.replayed for unit in self.units)
+        return any(item.replayed for item in self.work)
 
 
 def find_calls(around: Surroundings, enqueued: Enqueued) -> tuple[GraphCall, ...]:
     """Collect every call of a compiled graph and what it ran."""
-    unit_row = _unit_rows(around, enqueued)
+    item_row = _item_rows(around, enqueued)
     inside = np.flatnonzero(take(around.marker, enqueued.cpu, NO_ROW) != NO_ROW)
     members = _by_marker(take(around.marker, enqueued.cpu[inside], NO_ROW), inside)
     called = _called_rows(around)
     links, places = _forward_links(around), _places(around)
     return tuple(
-        _call(around, enqueued, unit_row, members, called, links, places, int(marker))
+        _call(around, enqueued, item_row, members, called, links, places, int(marker))
         for marker in np.flatnonzero(around.is_marker)
     )
 
 
-def _unit_rows(around: Surroundings, enqueued: Enqueued) -> Ints:
+def _item_rows(around: Surroundings, enqueued: Enqueued) -> Ints:
     """Return for each launch the operator called by the marker, or the runtime call itself."""
     by_operator = take(around.operator, enqueued.cpu, NO_ROW)
     return np.where(by_operator == NO_ROW, enqueued.call, by_operator)
@@ -112,7 +112,7 @@ def _region(around: Surroundings, forward: int | None) -> int | None:
 def _call(
     around: Surroundings,
     enqueued: Enqueued,
-    unit_row: Ints,
+    item_row: Ints,
     members: dict[int, Ints],
     called: dict[int, Ints],
     links: ForwardLinks,
@@ -123,14 +123,14 @@ def _call(
     trial = around.is_trial(enqueued.cpu[launches])
     forward = _forward_row(around, links, marker)
     run = _region(around, forward)
-    units = units_of(around.events, enqueued, unit_row, launches[~trial], called.get(marker))
+    items = work_items_of(around.events, enqueued, item_row, launches[~trial], called.get(marker))
     return GraphCall(
         marker=marker,
         key=names.graph_key(around.events.name[marker]),
         compile_id=None if run is None else names.region_id(around.events.name[run]),
         context=around.context(marker, forward, links),
-        units=tuple(unit for unit, _, _ in units),
-        launches=tuple(own for _, own, _ in units),
+        work=tuple(item for item, _, _ in items),
+        launches=tuple(own for _, own, _ in items),
         trials=tuple(
             (launch, around.compile_work(int(enqueued.cpu[launch])))
             for launch in launches[trial].tolist()
@@ -138,9 +138,9 @@ def _call(
         place=places[marker],
         graph=around.graph(marker),
         run=run,
-        rows=tuple(row for _, _, row in units),
+        rows=tuple(row for _, _, row in items),
         caller=around.caller(marker),
-        ran=tuple(_ran(around.events, enqueued, own) for _, own, _ in units),
+        ran=tuple(_ran(around.events, enqueued, own) for _, own, _ in items),
     )
 
 

@@ -9,7 +9,7 @@ from profiler_ext.attribution.alignment.invocations import Invocation
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.verification import StreamOrder, contradicted
 from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.attribution.places.phases import graph_phase
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import Enqueued
@@ -51,18 +51,18 @@ class CompiledJudge:
             self._events, self._enqueued, found.call, sites, found.matches, self._order
         )
         graph = self._graph(found)
-        own_work = runner_work(found.call.units, found.matches, graph) if graph else {}
-        pieces = zip(found.call.units, found.matches, found.call.launches, strict=True)
-        for at, (unit, match, own) in enumerate(pieces):
+        own_work = runner_work(found.call.work, found.matches, graph) if graph else {}
+        pieces = zip(found.call.work, found.matches, found.call.launches, strict=True)
+        for at, (item, match, own) in enumerate(pieces):
             if at in own_work and not wrong.intersection(own):
-                self._table.give(own, self._runner_verdict(found, unit, own_work[at]))
+                self._table.give(own, self._runner_verdict(found, item, own_work[at]))
             else:
-                self._judge_unit(found, unit, match, own, wrong)
+                self._judge_item(found, item, match, own, wrong)
         for launch, gap in found.call.trials:
             self._give_gap(found, launch, gap, None)
 
-    def _judge_unit(
-        self, found: Invocation, unit: Unit, match: Match, own: Sequence[int], wrong: set[int]
+    def _judge_item(
+        self, found: Invocation, item: WorkItem, match: Match, own: Sequence[int], wrong: set[int]
     ) -> None:
         sound = [launch for launch in own if launch not in wrong]
         if match.site is not None:
@@ -71,7 +71,7 @@ class CompiledJudge:
         for launch in own:
             if launch in wrong or match.site is None:
                 gap = GapReason.ALIGNMENT_MISMATCH if launch in wrong else match.gap
-                self._give_gap(found, launch, gap or GapReason.ALIGNMENT_MISMATCH, unit)
+                self._give_gap(found, launch, gap or GapReason.ALIGNMENT_MISMATCH, item)
 
     def _sites(self, found: Invocation) -> tuple[CallSite, ...]:
         return () if found.graph is None else self._graphs[found.graph].call_sites
@@ -82,11 +82,11 @@ class CompiledJudge:
             self._at_site[key] = self._new_site_verdict(found, match)
         return self._at_site[key]
 
-    def _runner_verdict(self, found: Invocation, unit: Unit, work: RunnerWork) -> Verdict:
+    def _runner_verdict(self, found: Invocation, item: WorkItem, work: RunnerWork) -> Verdict:
         assert found.graph is not None
         graph, context = found.graph, found.call.context
         if work.evidence is SiteEvidence.RUNNER_COPY:
-            places = [self._places.add_input(graph, n, context, unit.name) for n in work.nodes]
+            places = [self._places.add_input(graph, n, context, item.name) for n in work.nodes]
         else:
             places = [self._places.add_node(graph, name, context) for name in work.nodes]
         return Verdict(
@@ -143,10 +143,12 @@ class CompiledJudge:
             gap=reason,
         )
 
-    def _give_gap(self, found: Invocation, launch: int, gap: GapReason, unit: Unit | None) -> None:
+    def _give_gap(
+        self, found: Invocation, launch: int, gap: GapReason, item: WorkItem | None
+    ) -> None:
         row = int(self._enqueued.event[launch])
         name, category = self._events.name[row], self._events.category[row]
-        op = unit.name if unit and classify.is_dispatched_op(unit.name) else None
+        op = item.name if item and classify.is_dispatched_op(item.name) else None
         phase = graph_phase(self._graph(found), found.call.context)
         reason = self._named_reason(found, gap)
         place = self._places.add(gap_place(reason, phase, found.graph, op))

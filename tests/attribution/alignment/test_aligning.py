@@ -3,7 +3,7 @@ from __future__ import annotations
 from profiler_ext.attribution.alignment.aligning import align
 from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.units import Unit
+from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.records import GapReason, SiteEvidence
 from tests.attribution.graphs import extern, nameless, numbered, triton, user_triton
 
@@ -11,13 +11,13 @@ A, B, C = triton("triton_a_fused_0"), triton("triton_b_fused_1"), triton("triton
 MM, ADDMM = extern("mm"), extern("addmm")
 
 
-def _called(*names: str) -> list[Unit]:
-    return [Unit(name) for name in names]
+def _called(*names: str) -> list[WorkItem]:
+    return [WorkItem(name) for name in names]
 
 
-def _replayed(*names: str) -> list[Unit]:
+def _replayed(*names: str) -> list[WorkItem]:
     return [
-        Unit(name, on_device=True, replayed=True, is_kernel=not name.startswith("Memset"))
+        WorkItem(name, on_device=True, replayed=True, is_kernel=not name.startswith("Memset"))
         for name in names
     ]
 
@@ -36,8 +36,8 @@ def test_equal_orders_match_site_by_site_and_say_by_which_rule():
 
 
 def test_operators_of_the_wrapper_are_glue():
-    units = _called("aten::copy_", A.kernel, "aten::zero_", "aten::mm")
-    assert _sites(align(numbered([A, MM]), units, Learnt())) == [
+    items = _called("aten::copy_", A.kernel, "aten::zero_", "aten::mm")
+    assert _sites(align(numbered([A, MM]), items, Learnt())) == [
         GapReason.WRAPPER_GLUE,
         0,
         GapReason.WRAPPER_GLUE,
@@ -45,22 +45,22 @@ def test_operators_of_the_wrapper_are_glue():
     ]
 
 
-def test_a_lost_unit_leaves_its_neighbours_exact_and_its_twins_open():
+def test_a_lost_item_leaves_its_neighbours_exact_and_its_twins_open():
     sites = numbered([A, B, A, C, A])
-    units = _called(A.kernel, B.kernel, C.kernel, A.kernel)
-    assert _sites(align(sites, units, Learnt())) == [0, 1, 3, 4]
-    units = _called(B.kernel, A.kernel, A.kernel)
-    assert _sites(align(sites, units, Learnt())) == [1, 2, 4]
-    units = _called(A.kernel, A.kernel)
-    assert _sites(align(sites, units, Learnt())) == [GapReason.ALIGNMENT_MISMATCH] * 2
+    items = _called(A.kernel, B.kernel, C.kernel, A.kernel)
+    assert _sites(align(sites, items, Learnt())) == [0, 1, 3, 4]
+    items = _called(B.kernel, A.kernel, A.kernel)
+    assert _sites(align(sites, items, Learnt())) == [1, 2, 4]
+    items = _called(A.kernel, A.kernel)
+    assert _sites(align(sites, items, Learnt())) == [GapReason.ALIGNMENT_MISMATCH] * 2
 
 
-def test_swapped_units_are_a_mismatch_and_never_a_guess():
+def test_swapped_items_are_a_mismatch_and_never_a_guess():
     found = align(numbered([A, B, C]), _called(B.kernel, A.kernel, C.kernel), Learnt())
     assert _sites(found) == [GapReason.ALIGNMENT_MISMATCH, GapReason.ALIGNMENT_MISMATCH, 2]
 
 
-def test_a_doubled_unit_is_a_mismatch():
+def test_a_doubled_item_is_a_mismatch():
     found = align(numbered([A, B]), _called(A.kernel, A.kernel, B.kernel), Learnt())
     assert _sites(found) == [GapReason.ALIGNMENT_MISMATCH, GapReason.ALIGNMENT_MISMATCH, 1]
 
@@ -72,8 +72,8 @@ def test_a_kernel_that_the_graph_does_not_have_is_a_mismatch():
 
 def test_in_a_replay_one_library_site_takes_all_kernels_between_its_neighbours():
     sites = numbered([A, MM, B])
-    units = _replayed(A.kernel, "cublas", "splitK", B.kernel)
-    assert align(sites, units, Learnt()) == (
+    items = _replayed(A.kernel, "cublas", "splitK", B.kernel)
+    assert align(sites, items, Learnt()) == (
         Match(0, SiteEvidence.REPLAY_ORDER),
         Match(1, SiteEvidence.REPLAY_ORDER),
         Match(1, SiteEvidence.REPLAY_ORDER),
@@ -82,50 +82,50 @@ def test_in_a_replay_one_library_site_takes_all_kernels_between_its_neighbours()
 
 
 def test_in_a_replay_a_run_of_library_sites_with_as_many_kernels_takes_one_each():
-    units = _replayed(A.kernel, "cublas", "cublas", B.kernel)
-    assert _sites(align(numbered([A, MM, ADDMM, B]), units, Learnt())) == [0, 1, 2, 3]
+    items = _replayed(A.kernel, "cublas", "cublas", B.kernel)
+    assert _sites(align(numbered([A, MM, ADDMM, B]), items, Learnt())) == [0, 1, 2, 3]
 
 
 def test_in_a_replay_a_memset_leaves_the_boundary_of_a_run_open():
-    units = _replayed(A.kernel, "Memset", "cublas", B.kernel)
+    items = _replayed(A.kernel, "Memset", "cublas", B.kernel)
     open_run = GapReason.AMBIGUOUS_EXTERN_RUN
-    assert _sites(align(numbered([A, MM, ADDMM, B]), units, Learnt())) == [0, open_run, open_run, 3]
+    assert _sites(align(numbered([A, MM, ADDMM, B]), items, Learnt())) == [0, open_run, open_run, 3]
 
 
 def test_in_a_replay_learnt_kernels_close_the_boundary():
-    units = _replayed(A.kernel, "k1", "k2", "k3", B.kernel)
+    items = _replayed(A.kernel, "k1", "k2", "k3", B.kernel)
     sites = numbered([A, MM, ADDMM, B])
     open_run, wrong = GapReason.AMBIGUOUS_EXTERN_RUN, GapReason.ALIGNMENT_MISMATCH
-    assert _sites(align(sites, units, Learnt())) == [0, open_run, open_run, open_run, 3]
+    assert _sites(align(sites, items, Learnt())) == [0, open_run, open_run, open_run, 3]
     seen = {1: ("k1",), 2: ("k2", "k3")}
-    assert _sites(align(sites, units, Learnt(seen))) == [0, 1, 2, 2, 3]
+    assert _sites(align(sites, items, Learnt(seen))) == [0, 1, 2, 2, 3]
     seen = {1: ("k1",), 2: ("k3", "k2")}
-    assert _sites(align(sites, units, Learnt(seen))) == [0, wrong, wrong, wrong, 3]
+    assert _sites(align(sites, items, Learnt(seen))) == [0, wrong, wrong, wrong, 3]
 
 
 def test_in_a_replay_what_was_not_learnt_is_a_mismatch_unless_another_replay_ran_it_too():
-    units = _replayed(A.kernel, "k1", "k2", B.kernel)
+    items = _replayed(A.kernel, "k1", "k2", B.kernel)
     wrong, sites, seen = GapReason.ALIGNMENT_MISMATCH, numbered([A, MM, B]), {1: ("k1",)}
-    assert _sites(align(sites, units, Learnt(seen))) == [0, wrong, wrong, 2]
-    assert _sites(align(sites, units, Learnt(seen, chose_anew=True))) == [0, 1, 1, 2]
+    assert _sites(align(sites, items, Learnt(seen))) == [0, wrong, wrong, 2]
+    assert _sites(align(sites, items, Learnt(seen, chose_anew=True))) == [0, 1, 1, 2]
 
 
 def test_in_a_replay_that_another_contradicts_no_number_of_kernels_decides():
-    units = _replayed(A.kernel, "k1", "k2", B.kernel)
+    items = _replayed(A.kernel, "k1", "k2", B.kernel)
     sites, open_run = numbered([A, MM, ADDMM, B]), GapReason.AMBIGUOUS_EXTERN_RUN
-    assert _sites(align(sites, units, Learnt())) == [0, 1, 2, 3]
+    assert _sites(align(sites, items, Learnt())) == [0, 1, 2, 3]
     contradicted = Learnt(is_contradicted=True)
-    assert _sites(align(sites, units, contradicted)) == [0, open_run, open_run, 3]
+    assert _sites(align(sites, items, contradicted)) == [0, open_run, open_run, 3]
 
 
 def test_in_a_replay_kernels_of_another_run_say_so_where_they_decide():
-    units = _replayed(A.kernel, "k1", "k2", "k3", B.kernel, "k4")
+    items = _replayed(A.kernel, "k1", "k2", "k3", B.kernel, "k4")
     sites = numbered([A, MM, ADDMM, B, MM])
     kernels = {1: ("k1",), 2: ("k2", "k3"), 4: ("k4",)}
     stored, here = SiteEvidence.STORED_KERNELS, SiteEvidence.REPLAY_KERNELS
     order = SiteEvidence.REPLAY_ORDER
     learnt = Learnt(kernels, elsewhere=frozenset({1, 4}))
-    assert [(match.site, match.evidence) for match in align(sites, units, learnt)] == [
+    assert [(match.site, match.evidence) for match in align(sites, items, learnt)] == [
         (0, order),
         (1, stored),
         (2, stored),
@@ -136,25 +136,25 @@ def test_in_a_replay_kernels_of_another_run_say_so_where_they_decide():
 
 
 def test_in_a_replay_a_missing_generated_kernel_opens_its_surroundings():
-    units = _replayed(A.kernel, "k1", "k2", C.kernel)
+    items = _replayed(A.kernel, "k1", "k2", C.kernel)
     wrong = GapReason.ALIGNMENT_MISMATCH
-    assert _sites(align(numbered([A, MM, B, MM, C]), units, Learnt())) == [0, wrong, wrong, 4]
+    assert _sites(align(numbered([A, MM, B, MM, C]), items, Learnt())) == [0, wrong, wrong, 4]
 
 
 def test_in_a_replay_what_stands_where_no_site_is_open_is_glue():
-    units = _replayed("Memset", A.kernel, B.kernel)
-    assert _sites(align(numbered([A, B]), units, Learnt())) == [GapReason.WRAPPER_GLUE, 0, 1]
+    items = _replayed("Memset", A.kernel, B.kernel)
+    assert _sites(align(numbered([A, B]), items, Learnt())) == [GapReason.WRAPPER_GLUE, 0, 1]
 
 
 def test_in_a_replay_a_site_that_ran_nothing_makes_its_neighbours_doubtful():
     sites = numbered([A, MM, B, MM, C])
-    units = _replayed(A.kernel, B.kernel, "k1", "k2", C.kernel)
+    items = _replayed(A.kernel, B.kernel, "k1", "k2", C.kernel)
     wrong = GapReason.ALIGNMENT_MISMATCH
-    assert _sites(align(sites, units, Learnt())) == [0, 2, wrong, wrong, 4]
-    assert _sites(align(sites, units, Learnt({1: ()}))) == [0, 2, 3, 3, 4]
+    assert _sites(align(sites, items, Learnt())) == [0, 2, wrong, wrong, 4]
+    assert _sites(align(sites, items, Learnt({1: ()}))) == [0, 2, 3, 3, 4]
     sites = numbered([A, MM, MM, B, MM, C])
-    units = _replayed(A.kernel, "k1", B.kernel, "k2", "k3", C.kernel)
-    assert _sites(align(sites, units, Learnt())) == [0, wrong, 3, wrong, wrong, 5]
+    items = _replayed(A.kernel, "k1", B.kernel, "k2", "k3", C.kernel)
+    assert _sites(align(sites, items, Learnt())) == [0, wrong, 3, wrong, wrong, 5]
 
 
 def test_a_users_kernel_replays_under_its_functions_name():
@@ -175,20 +175,20 @@ def test_a_users_kernel_replays_under_its_functions_name():
 
 def test_a_site_without_a_known_operator_takes_the_one_operator_left_over_there():
     sites = numbered([A, nameless("torch.ops.higher_order.run_with_rng_state"), B])
-    units = [
-        Unit(A.kernel),
-        Unit("aten::empty", launched=False),
-        Unit("aten::_scaled_dot_product_cudnn_attention"),
-        Unit(B.kernel),
+    items = [
+        WorkItem(A.kernel),
+        WorkItem("aten::empty", launched=False),
+        WorkItem("aten::_scaled_dot_product_cudnn_attention"),
+        WorkItem(B.kernel),
     ]
-    assert _sites(align(sites, units, Learnt())) == [0, GapReason.WRAPPER_GLUE, 1, 2]
+    assert _sites(align(sites, items, Learnt())) == [0, GapReason.WRAPPER_GLUE, 1, 2]
 
 
 def test_a_site_without_a_known_operator_stays_empty_where_two_are_left_over():
     sites = numbered([A, nameless("torch.ops.higher_order.run_with_rng_state"), B])
-    units = _called(A.kernel, "aten::copy_", "aten::rand", B.kernel)
+    items = _called(A.kernel, "aten::copy_", "aten::rand", B.kernel)
     glue = GapReason.WRAPPER_GLUE
-    assert _sites(align(sites, units, Learnt())) == [0, glue, glue, 2]
+    assert _sites(align(sites, items, Learnt())) == [0, glue, glue, 2]
 
 
 def test_a_graph_without_sites_has_only_glue():

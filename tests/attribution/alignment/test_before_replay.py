@@ -142,7 +142,7 @@ def test_fills_before_a_replay_set_the_seeds_of_what_draws():
     assert shares(analysis)[1:3] == [(1, "inductor_seeds", 100), (2, "inductor_seeds", 100)]
 
 
-def test_a_fill_that_another_unit_parts_from_the_replay_is_glue():
+def test_a_fill_that_another_item_parts_from_the_replay_is_glue():
     analysis = analysed(replayed(FILL, COPY), MUL, DROPOUT, copied=((),))
     assert {gap for *_, gap in verdicts(analysis)} == {"wrapper_glue"}
 

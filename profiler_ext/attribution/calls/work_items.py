@@ -14,7 +14,7 @@ _Order = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class WorkItem:
     """One thing that a graph call ran: an operator, or a device event without an operator.
 
     Attributes:
@@ -37,9 +37,9 @@ class Unit:
         return SiteEvidence.REPLAY_ORDER if self.replayed else SiteEvidence.CALL_ORDER
 
 
-def units_of(
-    events: Events, enqueued: Enqueued, unit_row: Ints, launches: Ints, called: Ints | None
-) -> list[tuple[Unit, tuple[int, ...], int]]:
+def work_items_of(
+    events: Events, enqueued: Enqueued, item_row: Ints, launches: Ints, called: Ints | None
+) -> list[tuple[WorkItem, tuple[int, ...], int]]:
     """List what a call ran in enqueue order: operators, and launches without an operator.
 
     A call that replays also shows the operators of the recording, which launched nothing;
@@ -48,39 +48,39 @@ def units_of(
     Args:
         events: the trace's events.
         enqueued: its launches.
-        unit_row: for each launch its operator, or the runtime call itself.
+        item_row: for each launch its operator, or the runtime call itself.
         launches: the call's own launches.
         called: the operators that the call called itself.
 
     Returns:
-        Each unit with its launches, and the row of its operator, ``NO_ROW`` where it is none.
+        Each item with its launches, and the row of its operator, ``NO_ROW`` where it is none.
     """
     owned: dict[int, list[int]] = {int(r): [] for r in (() if called is None else called)}
-    found = list[tuple[_Order, Unit, tuple[int, ...], int]]()
+    found = list[tuple[_Order, WorkItem, tuple[int, ...], int]]()
     for launch in launches.tolist():
-        if unit_row[launch] == enqueued.call[launch]:
-            found.append(_device_unit(events, enqueued, launch))
+        if item_row[launch] == enqueued.call[launch]:
+            found.append(_device_item(events, enqueued, launch))
         else:
-            owned.setdefault(int(unit_row[launch]), []).append(launch)
-    replays = any(unit.replayed for _, unit, _, _ in found)
+            owned.setdefault(int(item_row[launch]), []).append(launch)
+    replays = any(item.replayed for _, item, _, _ in found)
     for row, own in owned.items():
         if own or not replays:
-            unit = Unit(names.kernel_name(events.name[row]), launched=bool(own))
-            found.append(((int(events.start_ns[row]), 0), unit, tuple(own), row))
+            item = WorkItem(names.kernel_name(events.name[row]), launched=bool(own))
+            found.append(((int(events.start_ns[row]), 0), item, tuple(own), row))
     found.sort(key=lambda item: item[0])
-    return [(unit, own, row) for _, unit, own, row in found]
+    return [(item, own, row) for _, item, own, row in found]
 
 
-def _device_unit(
+def _device_item(
     events: Events, enqueued: Enqueued, launch: int
-) -> tuple[_Order, Unit, tuple[int, ...], int]:
+) -> tuple[_Order, WorkItem, tuple[int, ...], int]:
     row, call = int(enqueued.event[launch]), int(enqueued.call[launch])
     category = events.category[row]
-    unit = Unit(
+    item = WorkItem(
         name=work_name(events, row),
         on_device=True,
         replayed=names.is_graph_launch(events.name[call]),
         is_kernel=not (classify.is_copy(category) or classify.is_memset(category)),
     )
     order = (int(enqueued.enqueue_ns[launch]), int(events.start_ns[row]))
-    return order, unit, (launch,), NO_ROW
+    return order, item, (launch,), NO_ROW
