@@ -15,7 +15,7 @@ import numpy.typing as npt
 from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.loops import LoopGrammar, is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.alignment.runs import OpenRuns
+from profiler_ext.attribution.alignment.segments import OpenSegments
 from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.kineto import classify
@@ -83,7 +83,7 @@ def _align(
     anchors = _certain_pairs(fits)
     matches = [_anchored(sites, items, anchors, at) for at in range(len(items))]
     expected: Flags = np.asarray(fits.any(axis=1))
-    for at, match in OpenRuns(sites, items, expected, learnt).resolve(anchors).items():
+    for at, match in OpenSegments(sites, items, expected, learnt).resolve(anchors).items():
         matches[at] = match
     return tuple(
         match or _unplaced(item, is_expected)
