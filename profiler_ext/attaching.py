@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from profiler_ext.attribution.calls.enclosing import Surroundings
+from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.calls.graph_calls import find_calls
 from profiler_ext.attribution.trace.enqueued import find_launches
 from profiler_ext.attribution.trace.nesting import nest
@@ -108,7 +108,7 @@ def _regions(events: Events) -> dict[str, str]:
     """Return the region in which each graph was called, where it was but one."""
     nesting = nest(events)
     found: dict[str, set[str | None]] = {}
-    for call in find_calls(Surroundings(events, nesting), find_launches(events, nesting)):
+    for call in find_calls(EnclosingRanges(events, nesting), find_launches(events, nesting)):
         if call.key is not None:
             found.setdefault(call.key, set()).add(call.compile_id)
     single = {key: ids.pop() for key, ids in found.items() if len(ids) == 1}

@@ -8,7 +8,7 @@ from profiler_ext.attribution.alignment.invocations import Aligner, Invocation, 
 from profiler_ext.attribution.alignment.learning import settled_kernels
 from profiler_ext.attribution.alignment.replays import without_doubts
 from profiler_ext.attribution.alignment.verification import StreamOrder
-from profiler_ext.attribution.calls.enclosing import Surroundings
+from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.calls.graph_calls import find_calls
 from profiler_ext.attribution.idle import find_idle
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
@@ -17,7 +17,7 @@ from profiler_ext.attribution.places.modules import modules_of_joints
 from profiler_ext.attribution.places.nested_calls import with_callers
 from profiler_ext.attribution.places.places import PlaceTable
 from profiler_ext.attribution.trace.enqueued import Enqueued, find_launches
-from profiler_ext.attribution.trace.lookups import NO_ROW, ask, masked, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, masked, take
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.attribution.verdicts.compiled import CompiledJudge
@@ -39,10 +39,10 @@ def attribute(recording: Recording) -> Analysis:
     """
     events = recording.trace.events
     nesting = nest(events)
-    around = Surroundings(events, nesting, dict(recording.settings.called_modules))
+    enclosing = EnclosingRanges(events, nesting, dict(recording.settings.called_modules))
     enqueued = find_launches(events, nesting)
-    calls = find_calls(around, enqueued)
-    aligner = Aligner(recording.graphs, calls, compiles=around.compiles)
+    calls = find_calls(enclosing, enqueued)
+    aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
     found = without_doubts(identify(calls, recording.graphs, aligner), aligner, order)
     called = [
@@ -50,9 +50,9 @@ def attribute(recording: Recording) -> Analysis:
     ]
     places = PlaceTable(recording.graphs, recording.settings, modules_of_joints(called))
     found = with_callers(found, recording.graphs, places)
-    table = _judge(recording, around, enqueued, order, places, found)
+    table = _judge(recording, enclosing, enqueued, order, places, found)
     steps = find_steps(events, nesting, enqueued)
-    launches = _launches(around, enqueued, table, places.places, steps_of(enqueued, steps))
+    launches = _launches(enclosing, enqueued, table, places.places, steps_of(enqueued, steps))
     in_graph = table.spread_rows([int(v.in_graph) for v in table.verdicts]) == 1
     main = main_places(table.verdicts, places.places)
     corrected = table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1
@@ -72,7 +72,7 @@ def attribute(recording: Recording) -> Analysis:
 
 def _judge(
     recording: Recording,
-    around: Surroundings,
+    enclosing: EnclosingRanges,
     enqueued: Enqueued,
     order: StreamOrder,
     places: PlaceTable,
@@ -80,25 +80,25 @@ def _judge(
 ) -> VerdictTable:
     """Give every launch its verdict: those in graph calls first, then all others."""
     table = VerdictTable(len(enqueued))
-    compiled = CompiledJudge(around.events, enqueued, order, recording.graphs, places, table)
+    compiled = CompiledJudge(enclosing.events, enqueued, order, recording.graphs, places, table)
     for found in invocations:
         compiled.judge(found)
-    eager = EagerJudge(around, enqueued, places, table)
+    eager = EagerJudge(enclosing, enqueued, places, table)
     for launch in table.undecided.tolist():
         eager.judge(launch)
     return table
 
 
 def _launches(
-    around: Surroundings,
+    enclosing: EnclosingRanges,
     enqueued: Enqueued,
     table: VerdictTable,
     places: tuple[Place, ...],
     step: Ints,
 ) -> Launches:
-    events, rows, verdicts = around.events, enqueued.event, table.verdicts
+    events, rows, verdicts = enclosing.events, enqueued.event, table.verdicts
     main = main_places(verdicts, places)
-    ops = around.nesting.nearest(ask(events.category, classify.is_op))
+    ops = enclosing.nesting.nearest(flag_rows(events.category, classify.is_op))
     return Launches(
         event=rows,
         step=masked(step),

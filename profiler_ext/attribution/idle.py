@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_ext.attribution.ledger import Busy
-from profiler_ext.attribution.trace.lookups import NO_ROW, ask, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.kineto import classify
@@ -65,8 +65,8 @@ def _covering(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> In
     middle = start + (end - start) // 2
     starts, ends = events.start_ns, events.end_ns
     # This package's own marks around a call are no work of the CPU.
-    own = nesting.nearest(~ask(events.name, classify.is_call_mark))
-    around = take(own, nesting.parent, NO_ROW)
+    own = nesting.nearest(~flag_rows(events.name, classify.is_call_mark))
+    enclosing = take(own, nesting.parent, NO_ROW)
     in_order = np.argsort(middle, kind="stable")
     found = np.full(len(spans), NO_ROW, dtype=np.int64)
     for rows in _by_thread(events, nesting):
@@ -76,7 +76,7 @@ def _covering(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> In
         some = in_order[first:last]
         opened = take(rows, timeline(starts[rows], ends[rows]).at(middle[some]), NO_ROW)
         opened = take(own, opened, NO_ROW)
-        inner = _wide_enough((starts, ends), around, opened, start[some], end[some])
+        inner = _wide_enough((starts, ends), enclosing, opened, start[some], end[some])
         depth, known = (take(nesting.depth, each, NO_ROW) for each in (inner, found[some]))
         found[some] = np.where(depth > known, inner, found[some])
     return found
@@ -91,7 +91,7 @@ def _by_thread(events: Events, nesting: Nesting) -> Iterator[Ints]:
 
 
 def _wide_enough(
-    times: tuple[Ints, Ints], around: Ints, rows: Ints, start: Ints, end: Ints
+    times: tuple[Ints, Ints], enclosing: Ints, rows: Ints, start: Ints, end: Ints
 ) -> Ints:
     """Climb from each row to the first event around it that covers more than half of a span."""
     starts, ends = times
@@ -99,6 +99,6 @@ def _wide_enough(
     while len(at):
         begun, over = np.maximum(starts[rows[at]], start[at]), np.minimum(ends[rows[at]], end[at])
         at = at[2 * (over - begun) <= end[at] - start[at]]
-        rows[at] = around[rows[at]]
+        rows[at] = enclosing[rows[at]]
         at = at[rows[at] != NO_ROW]
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_ext.attribution.places.phases import differentiates, is_leaked
-from profiler_ext.attribution.trace.lookups import ask
+from profiler_ext.attribution.trace.lookups import flag_rows
 from profiler_ext.records import CacheState, GapReason, Launches, Recording
 
 # Usual in a step that is led back as far as can be; the ledger's words are enough.
@@ -45,7 +45,7 @@ def _leak_note(recording: Recording) -> str | None:
 
 
 def _note(launches: Launches, reason: GapReason) -> str | None:
-    rows = ask(launches.gap, lambda gap: gap == reason)
+    rows = flag_rows(launches.gap, lambda gap: gap == reason)
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
     told = f"{reason.meaning}; {reason.remedy}"
     return f"{count} launches ({time_ns / 1000:.1f} us) {told}." if count else None

@@ -19,7 +19,7 @@ from profiler_ext.attribution.alignment.invocations import Invocation, ran_at_si
 from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.loops import is_in_loop
 from profiler_ext.attribution.alignment.verification import is_plausible
-from profiler_ext.attribution.calls.enclosing import Surroundings
+from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.calls.graph_calls import GraphCall, find_calls
 from profiler_ext.attribution.trace.enqueued import (
     Enqueued,
@@ -27,7 +27,7 @@ from profiler_ext.attribution.trace.enqueued import (
     find_launches,
     work_name,
 )
-from profiler_ext.attribution.trace.lookups import ask
+from profiler_ext.attribution.trace.lookups import flag_rows
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import (
@@ -74,7 +74,7 @@ def library_kernels(events: Events, sites: Sequence[CallSite]) -> LibraryKernels
     """
     nesting = nest(events)
     enqueued = find_launch_calls(events, nesting)
-    calls = find_calls(Surroundings(events, nesting), enqueued)
+    calls = find_calls(EnclosingRanges(events, nesting), enqueued)
     if len(calls) != 1 or any(map(is_in_loop, sites)):
         return ()
     pieces = _pieces(events, enqueued, calls[0], sites)
@@ -101,7 +101,7 @@ def _pieces(
 
 def _ran_by_correlation(events: Events) -> dict[int, _Names]:
     """Return the names of the device events of each launching call, in order of start."""
-    rows = np.flatnonzero(ask(events.category, classify.is_device_work))
+    rows = np.flatnonzero(flag_rows(events.category, classify.is_device_work))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     found: dict[int, list[str]] = {}
     for row, key in zip(rows.tolist(), events.correlation[rows].filled(0).tolist(), strict=True):

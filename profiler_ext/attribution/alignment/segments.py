@@ -102,7 +102,7 @@ class OpenSegments:
         return {u: Match(site, evidence or self._items[u].order_evidence) for u, site in pairs}
 
     def _owners_by_name(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
-        """Return the site of each item if the segment holds just what its sites were seen to run."""
+        """Return the site of each item if a segment holds just what its sites were seen to run."""
         seen = self._learnt.kernels
         if not all(site in seen for site in segment.sites):
             return None
@@ -118,7 +118,7 @@ class OpenSegments:
         return SiteEvidence.STORED_KERNELS if is_stored else SiteEvidence.REPLAY_KERNELS
 
     def _contradicts(self, segment: Segment) -> bool:
-        """Tell whether sites of the segment were seen to run something else, and nothing says why."""
+        """Tell whether sites of a segment were seen to run something else, and nothing says why."""
         is_seen = any(site in self._learnt.kernels for site in segment.sites)
         return is_seen and not self._learnt.chose_anew
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, ask, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, GapReason, Ints, ModuleFrame, Place
@@ -39,8 +39,12 @@ class CallContext:
     caller: Place | None = None
 
 
-class Surroundings:
-    """Answers, for any CPU event of a trace, what it stands in."""
+class EnclosingRanges:
+    """Tells, for any CPU event of a trace, which ranges of torch and of ours it stands in.
+
+    Each attribute that is a column has one row for each event: the innermost range of that kind
+    around it, or ``NO_ROW``.
+    """
 
     def __init__(
         self, events: Events, nesting: Nesting, modules: Mapping[int, ModuleFrame] | None = None
@@ -53,33 +57,33 @@ class Surroundings:
             modules: modules that were compiled by themselves, by the number in their mark.
         """
 
-        def nearest(question: Flags) -> Ints:
-            return nesting.nearest(question & is_cpu)
+        def nearest(flags: Flags) -> Ints:
+            return nesting.nearest(flags & is_cpu)
 
         is_cpu = nesting.depth != NO_ROW
         self.events, self.nesting = events, nesting
-        self.is_marker = ask(events.name, names.is_graph_marker) & is_cpu
-        is_mark = ask(events.name, classify.is_call_mark)
-        is_around_ops = self.is_marker | is_mark | ask(events.name, names.is_graph_recording)
-        self.is_op = ask(events.category, classify.is_op) & ~is_around_ops
+        self.is_marker = flag_rows(events.name, names.is_graph_marker) & is_cpu
+        is_mark = flag_rows(events.name, classify.is_call_mark)
+        is_around_ops = self.is_marker | is_mark | flag_rows(events.name, names.is_graph_recording)
+        self.is_op = flag_rows(events.category, classify.is_op) & ~is_around_ops
         self.marker = nearest(self.is_marker)
         self.operator = nesting.outermost(self.is_op, within=self.is_marker)
-        self.region = nearest(ask(events.name, classify.is_region))
-        self.forward = nearest(ask(events.name, classify.is_compiled_forward))
-        self.backward = nearest(ask(events.name, classify.is_compiled_backward))
-        self.engine = nearest(ask(events.name, classify.is_engine))
+        self.region = nearest(flag_rows(events.name, classify.is_region))
+        self.forward = nearest(flag_rows(events.name, classify.is_compiled_forward))
+        self.backward = nearest(flag_rows(events.name, classify.is_compiled_backward))
+        self.engine = nearest(flag_rows(events.name, classify.is_engine))
         runs = (self.region, self.forward, self.backward)
         self.run = nearest(np.logical_or.reduce([at == np.arange(len(at)) for at in runs]))
-        self.optimizer = nearest(ask(events.name, classify.is_optimizer))
-        self._compiling = nearest(ask(events.name, classify.is_compiling))
-        self._benchmarking = ask(events.name, classify.is_benchmarking)
+        self.optimizer = nearest(flag_rows(events.name, classify.is_optimizer))
+        self._compiling = nearest(flag_rows(events.name, classify.is_compiling))
+        self._benchmarking = flag_rows(events.name, classify.is_benchmarking)
         self.compiles = bool((self._compiling != NO_ROW).any())
         self._modules = modules or {}
         self._contexts: dict[CallContext, CallContext] = {}
         self._call = nearest(is_mark)
         self._called = nesting.outermost(self.is_marker, within=is_mark)
-        self._copies = nearest(ask(events.name, classify.is_copies_mark))
-        self._mark = nearest(ask(events.name, classify.is_module_mark))
+        self._copies = nearest(flag_rows(events.name, classify.is_copies_mark))
+        self._mark = nearest(flag_rows(events.name, classify.is_module_mark))
         marks = np.flatnonzero(self._mark == np.arange(len(self._mark)))
         self._marked_within = dict(zip(self.forward[marks].tolist(), marks.tolist(), strict=True))
 
@@ -97,9 +101,9 @@ class Surroundings:
         outer = NO_ROW if parent == NO_ROW else int(self.marker[parent])
         return None if outer == NO_ROW else (outer, int(self.operator[parent]))
 
-    def own(self, around: Ints, row: int) -> int:
+    def own(self, enclosing: Ints, row: int) -> int:
         """Return what stands around a row, unless that stands around another graph's call too."""
-        found, marker = int(around[row]), int(self.marker[row])
+        found, marker = int(enclosing[row]), int(self.marker[row])
         caller = None if marker == NO_ROW else self.caller(marker)
         depth = self.nesting.depth
         is_outer = caller is not None and found != NO_ROW and depth[found] < depth[caller[0]]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.calls.enclosing import CallContext, Surroundings
+from profiler_ext.attribution.calls.enclosing import CallContext, EnclosingRanges
 from profiler_ext.attribution.calls.work_items import WorkItem, work_items_of
 from profiler_ext.attribution.trace.enqueued import Enqueued, work_name
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, ask, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, GapReason, Ints
 
@@ -56,31 +56,31 @@ class GraphCall:
         return any(item.replayed for item in self.work)
 
 
-def find_calls(around: Surroundings, enqueued: Enqueued) -> tuple[GraphCall, ...]:
+def find_calls(enclosing: EnclosingRanges, enqueued: Enqueued) -> tuple[GraphCall, ...]:
     """Collect every call of a compiled graph and what it ran."""
-    item_row = _item_rows(around, enqueued)
-    inside = np.flatnonzero(take(around.marker, enqueued.cpu, NO_ROW) != NO_ROW)
-    members = _by_marker(take(around.marker, enqueued.cpu[inside], NO_ROW), inside)
-    called = _called_rows(around)
-    links, places = _forward_links(around), _places(around)
+    item_row = _item_rows(enclosing, enqueued)
+    inside = np.flatnonzero(take(enclosing.marker, enqueued.cpu, NO_ROW) != NO_ROW)
+    members = _by_marker(take(enclosing.marker, enqueued.cpu[inside], NO_ROW), inside)
+    called = _called_rows(enclosing)
+    links, places = _forward_links(enclosing), _places(enclosing)
     return tuple(
-        _call(around, enqueued, item_row, members, called, links, places, int(marker))
-        for marker in np.flatnonzero(around.is_marker)
+        _call(enclosing, enqueued, item_row, members, called, links, places, int(marker))
+        for marker in np.flatnonzero(enclosing.is_marker)
     )
 
 
-def _item_rows(around: Surroundings, enqueued: Enqueued) -> Ints:
+def _item_rows(enclosing: EnclosingRanges, enqueued: Enqueued) -> Ints:
     """Return for each launch the operator called by the marker, or the runtime call itself."""
-    by_operator = take(around.operator, enqueued.cpu, NO_ROW)
+    by_operator = take(enclosing.operator, enqueued.cpu, NO_ROW)
     return np.where(by_operator == NO_ROW, enqueued.call, by_operator)
 
 
-def _called_rows(around: Surroundings) -> dict[int, Ints]:
+def _called_rows(enclosing: EnclosingRanges) -> dict[int, Ints]:
     """Return for each marker the operators that it called itself, trials left out."""
-    operator = around.operator
-    rows = np.flatnonzero((operator == np.arange(len(operator))) & (around.marker != NO_ROW))
-    rows = rows[~around.is_trial(rows)]
-    return _by_marker(around.marker[rows], rows)
+    operator = enclosing.operator
+    rows = np.flatnonzero((operator == np.arange(len(operator))) & (enclosing.marker != NO_ROW))
+    rows = rows[~enclosing.is_trial(rows)]
+    return _by_marker(enclosing.marker[rows], rows)
 
 
 def _by_marker(marker: Ints, values: Ints) -> dict[int, Ints]:
@@ -89,28 +89,28 @@ def _by_marker(marker: Ints, values: Ints) -> dict[int, Ints]:
     return dict(zip(distinct.tolist(), np.split(values[order], first[1:]), strict=False))
 
 
-def _forward_links(around: Surroundings) -> ForwardLinks:
-    def rows(question: Callable[[str], bool]) -> Ints:
-        return np.flatnonzero(ask(around.events.name, question) & around.is_op)
+def _forward_links(enclosing: EnclosingRanges) -> ForwardLinks:
+    def rows(predicate: Callable[[str], bool]) -> Ints:
+        return np.flatnonzero(flag_rows(enclosing.events.name, predicate) & enclosing.is_op)
 
     forward, backward = rows(classify.is_compiled_forward), rows(classify.is_compiled_backward)
-    return ForwardLinks(around.events, forward, backward)
+    return ForwardLinks(enclosing.events, forward, backward)
 
 
-def _forward_row(around: Surroundings, links: ForwardLinks, marker: int) -> int | None:
+def _forward_row(enclosing: EnclosingRanges, links: ForwardLinks, marker: int) -> int | None:
     """Return the row at which the forward of a call ran: its own, or by sequence number."""
-    backward = around.own(around.backward, marker)
+    backward = enclosing.own(enclosing.backward, marker)
     return marker if backward == NO_ROW else links.forward_of(backward)
 
 
-def _region(around: Surroundings, forward: int | None) -> int | None:
+def _region(enclosing: EnclosingRanges, forward: int | None) -> int | None:
     """Return the row of a call's region; a backward's is that of its forward."""
-    region = NO_ROW if forward is None else around.own(around.region, forward)
+    region = NO_ROW if forward is None else enclosing.own(enclosing.region, forward)
     return None if region == NO_ROW else region
 
 
 def _call(
-    around: Surroundings,
+    enclosing: EnclosingRanges,
     enqueued: Enqueued,
     item_row: Ints,
     members: dict[int, Ints],
@@ -120,27 +120,29 @@ def _call(
     marker: int,
 ) -> GraphCall:
     launches = members.get(marker, np.empty(0, dtype=np.int64))
-    trial = around.is_trial(enqueued.cpu[launches])
-    forward = _forward_row(around, links, marker)
-    run = _region(around, forward)
-    items = work_items_of(around.events, enqueued, item_row, launches[~trial], called.get(marker))
+    trial = enclosing.is_trial(enqueued.cpu[launches])
+    forward = _forward_row(enclosing, links, marker)
+    run = _region(enclosing, forward)
+    items = work_items_of(
+        enclosing.events, enqueued, item_row, launches[~trial], called.get(marker)
+    )
     return GraphCall(
         marker=marker,
-        key=names.graph_key(around.events.name[marker]),
-        compile_id=None if run is None else names.region_id(around.events.name[run]),
-        context=around.context(marker, forward, links),
+        key=names.graph_key(enclosing.events.name[marker]),
+        compile_id=None if run is None else names.region_id(enclosing.events.name[run]),
+        context=enclosing.context(marker, forward, links),
         work=tuple(item for item, _, _ in items),
         launches=tuple(own for _, own, _ in items),
         trials=tuple(
-            (launch, around.compile_work(int(enqueued.cpu[launch])))
+            (launch, enclosing.compile_work(int(enqueued.cpu[launch])))
             for launch in launches[trial].tolist()
         ),
         place=places[marker],
-        graph=around.graph(marker),
+        graph=enclosing.graph(marker),
         run=run,
         rows=tuple(row for _, _, row in items),
-        caller=around.caller(marker),
-        ran=tuple(_ran(around.events, enqueued, own) for _, own, _ in items),
+        caller=enclosing.caller(marker),
+        ran=tuple(_ran(enclosing.events, enqueued, own) for _, own, _ in items),
     )
 
 
@@ -148,9 +150,9 @@ def _ran(events: Events, enqueued: Enqueued, launches: Sequence[int]) -> tuple[s
     return tuple(work_name(events, int(enqueued.event[at])) for at in launches)
 
 
-def _places(around: Surroundings) -> dict[int, tuple[int, int]]:
+def _places(enclosing: EnclosingRanges) -> dict[int, tuple[int, int]]:
     """Return for each marker which call it is within one run of a compiled function."""
-    markers = np.flatnonzero(around.is_marker)
-    markers = markers[np.argsort(around.events.start_ns[markers], kind="stable")]
-    runs = _by_marker(around.run[markers], markers).values()
+    markers = np.flatnonzero(enclosing.is_marker)
+    markers = markers[np.argsort(enclosing.events.start_ns[markers], kind="stable")]
+    runs = _by_marker(enclosing.run[markers], markers).values()
     return {int(row): (at, len(own)) for own in runs for at, row in enumerate(own)}

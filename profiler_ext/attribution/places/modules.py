@@ -73,8 +73,8 @@ def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
             and node.lineage.forward_node is None
             and len(node.lineage.modules) <= 1
         ):
-            around = _common([known.get(name, ()) for name in node.inputs])
-            lineage = replace(node.lineage, modules=around or node.lineage.modules)
+            enclosing = _common([known.get(name, ()) for name in node.inputs])
+            lineage = replace(node.lineage, modules=enclosing or node.lineage.modules)
             node = replace(node, lineage=lineage)
         known[node.name] = node.lineage.modules
         yield node

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, ask, find_unique, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, find_unique, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Ints
@@ -44,7 +44,7 @@ def work_name(events: Events, row: int) -> str:
 
 def find_launches(events: Events, nesting: Nesting) -> Enqueued:
     """Find every launch of the trace; no device event is left out."""
-    device_rows = np.flatnonzero(ask(events.category, classify.is_device_work))
+    device_rows = np.flatnonzero(flag_rows(events.category, classify.is_device_work))
     if not len(device_rows):
         return _on_cpu(events, nesting)
     rows = device_rows[np.lexsort((device_rows, events.start_ns[device_rows]))]
@@ -60,8 +60,10 @@ def find_launch_calls(events: Events, nesting: Nesting) -> Enqueued:
 
     While a CUDA graph is recorded the calls run nothing, yet each becomes a node of the graph.
     """
-    calls = ask(events.name, names.is_launch_call) & ~ask(events.name, names.is_graph_launch)
-    rows = np.flatnonzero(calls & ask(events.category, classify.is_runtime_call))
+    calls = flag_rows(events.name, names.is_launch_call) & ~flag_rows(
+        events.name, names.is_graph_launch
+    )
+    rows = np.flatnonzero(calls & flag_rows(events.category, classify.is_runtime_call))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     queue = np.zeros(len(rows), dtype=np.int64)
     cpu = take(nesting.parent, rows, NO_ROW)
@@ -76,7 +78,7 @@ def _queues(events: Events, rows: Ints) -> Ints:
 
 def _launching_calls(events: Events, rows: Ints) -> Ints:
     """Follow each device event's correlation to the one runtime call that has it."""
-    calls = np.flatnonzero(ask(events.category, classify.is_runtime_call))
+    calls = np.flatnonzero(flag_rows(events.category, classify.is_runtime_call))
     return find_unique(events.correlation, calls, events.correlation[rows])
 
 
@@ -86,7 +88,7 @@ def _cpu_events(events: Events, nesting: Nesting, rows: Ints, call: Ints) -> Int
     The external id names the operator exactly; the times of a call are those of another
     clock, so they only decide which range within that operator it is.
     """
-    is_op = ask(events.category, classify.is_op)
+    is_op = flag_rows(events.category, classify.is_op)
     op_rows = np.flatnonzero(is_op)
     by_id = find_unique(events.external_id, op_rows, events.external_id[rows])
     by_time = take(nesting.parent, call, NO_ROW)
@@ -96,10 +98,10 @@ def _cpu_events(events: Events, nesting: Nesting, rows: Ints, call: Ints) -> Int
 
 def _on_cpu(events: Events, nesting: Nesting) -> Enqueued:
     """On a CPU the launches are Inductor's C++ kernels and the outermost operators."""
-    is_op = ask(events.category, classify.is_op)
-    kernel = is_op & ask(events.name, classify.is_cpu_kernel)
-    marker = ask(events.name, names.is_graph_marker)
-    operator = is_op & ask(events.name, classify.is_dispatched_op)
+    is_op = flag_rows(events.category, classify.is_op)
+    kernel = is_op & flag_rows(events.name, classify.is_cpu_kernel)
+    marker = flag_rows(events.name, names.is_graph_marker)
+    operator = is_op & flag_rows(events.name, classify.is_dispatched_op)
     rows = _outermost_work(nesting, kernel | (operator & ~nesting.holds(kernel | marker)))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     nothing = np.full(len(rows), NO_ROW, dtype=np.int64)

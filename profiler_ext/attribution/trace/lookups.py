@@ -1,4 +1,8 @@
-"""Owns columns as this room uses them: verdicts on strings spread over rows, and interning."""
+"""Owns lookups in columns: the rows that pass a test, the row of a key, the value at a row.
+
+A column of rows holds indices of rows of another table, ``int64`` of any length, and ``NO_ROW``
+where there is none; flags are ``bool`` arrays, one for each row.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ NO_ROW = -1
 Flags = npt.NDArray[np.bool_]
 
 
-def ask(column: Interned, question: Callable[[str], bool]) -> Flags:
-    """Ask a question once for each distinct string and answer it for every row."""
-    verdicts = np.array([question(text) for text in column.strings], dtype=np.bool_)
-    return verdicts[column.codes] if len(verdicts) else np.zeros(len(column), dtype=np.bool_)
+def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
+    """Test each distinct string once, and flag every row that has one that passes."""
+    passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
+    return passes[column.codes] if len(passes) else np.zeros(len(column), dtype=np.bool_)
 
 
 def intern(texts: Sequence[str]) -> Interned:

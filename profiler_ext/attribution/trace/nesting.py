@@ -1,4 +1,4 @@
-"""Owns which CPU event stands inside which: the parent of each, and questions up that chain."""
+"""Owns which CPU event stands inside which: the parent of each, and lookups up that chain."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, ask, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.kineto import classify
 from profiler_ext.records import Events, Ints
 
@@ -76,8 +76,10 @@ def nest(events: Events) -> Nesting:
     Operators and ranges of a thread enclose what lies wholly inside them. A runtime call
     is timed by another clock and may jut out: it belongs where it starts, and holds nothing.
     """
-    leaf = ask(events.category, classify.is_runtime_call)
-    holder = ask(events.category, classify.is_op) | ask(events.category, classify.is_annotation)
+    leaf = flag_rows(events.category, classify.is_runtime_call)
+    holder = flag_rows(events.category, classify.is_op) | flag_rows(
+        events.category, classify.is_annotation
+    )
     order = _outer_first(events, leaf, np.flatnonzero(leaf | holder))
     return Nesting(*_parents(events, leaf, order))
 

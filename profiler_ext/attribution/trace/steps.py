@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from profiler_ext.attribution.trace.enqueued import Enqueued
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, ask, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.kineto import classify, names
@@ -20,7 +20,7 @@ def find_steps(events: Events, nesting: Nesting, enqueued: Enqueued) -> tuple[St
     What follows the last ``prof.step()`` is a step only if something was enqueued in it.
     """
     is_cpu = nesting.depth != NO_ROW
-    rows = np.flatnonzero(ask(events.name, classify.is_step) & is_cpu)
+    rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)
     steps = [_step(events, int(row)) for row in rows[np.argsort(events.start_ns[rows])]]
     if len(steps) > 1 and not _is_inside(enqueued, steps[-1]).any():
         steps.pop()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_ext.attribution.calls.enclosing import Surroundings
+from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.places.forward_evidence import eager_forward_evidence
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import Enqueued
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, ask
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
 from profiler_ext.attribution.verdicts.compiled import kind_by_name
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
@@ -20,28 +20,32 @@ class EagerJudge:
     """Gives launches outside compiled graphs their verdicts."""
 
     def __init__(
-        self, around: Surroundings, enqueued: Enqueued, places: PlaceTable, table: VerdictTable
+        self,
+        enclosing: EnclosingRanges,
+        enqueued: Enqueued,
+        places: PlaceTable,
+        table: VerdictTable,
     ) -> None:
-        events, nesting = around.events, around.nesting
-        self._around, self._enqueued = around, enqueued
+        events, nesting = enclosing.events, enclosing.nesting
+        self._enclosing, self._enqueued = enclosing, enqueued
         self._places, self._table = places, table
-        dispatched = ask(events.name, classify.is_dispatched_op) & around.is_op
-        self._op = nesting.outermost(dispatched, within=around.is_marker)
+        dispatched = flag_rows(events.name, classify.is_dispatched_op) & enclosing.is_op
+        self._op = nesting.outermost(dispatched, within=enclosing.is_marker)
         self._accumulation = nesting.nearest(
-            ask(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
+            flag_rows(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
         )
         self._links = self._forward_links()
         self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
-        self._trial = around.is_trial(enqueued.cpu)
-        self._sharding_pass = nesting.nearest(ask(events.name, classify.is_sharding_pass))
-        self._sharded = nesting.nearest(ask(events.name, classify.is_sharding_of_module))
+        self._trial = enclosing.is_trial(enqueued.cpu)
+        self._sharding_pass = nesting.nearest(flag_rows(events.name, classify.is_sharding_pass))
+        self._sharded = nesting.nearest(flag_rows(events.name, classify.is_sharding_of_module))
 
     def judge(self, launch: int) -> None:
         """Give one launch its verdict."""
         cpu = int(self._enqueued.cpu[launch])
         place, evidence = self._place(launch, cpu)
         row = int(self._enqueued.event[launch])
-        name, category = self._around.events.name[row], self._around.events.category[row]
+        name, category = self._enclosing.events.name[row], self._enclosing.events.category[row]
         kind = kind_by_name(name, category, is_glue=True)
         kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
         index = self._places.add(place)
@@ -53,7 +57,7 @@ class EagerJudge:
         phase, forward_op, evidence = self._phase(cpu)
         op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
         if self._trial[launch]:
-            return gap_place(self._around.compile_work(cpu), phase, op=op), ""
+            return gap_place(self._enclosing.compile_work(cpu), phase, op=op), ""
         if op is None:
             return gap_place(self._no_op(launch), phase), ""
         module = self._module(cpu)
@@ -75,7 +79,7 @@ class EagerJudge:
         """
         if self._enqueued.call[launch] == NO_ROW:
             return GapReason.NO_LAUNCH_CALL
-        events, cpu = self._around.events, int(self._enqueued.cpu[launch])
+        events, cpu = self._enclosing.events, int(self._enqueued.cpu[launch])
         name = events.name[int(self._enqueued.event[launch])]
         launched_by_wrapper = cpu != NO_ROW and events.name[cpu] == name
         if classify.is_generated_kernel(name) and not launched_by_wrapper:
@@ -85,14 +89,14 @@ class EagerJudge:
     def _module(self, cpu: int) -> str | None:
         """Return the module whose parameters FSDP gathers or reduces, where it does."""
         row = int(self._sharded[cpu])
-        return None if row == NO_ROW else names.sharded_module(self._around.events.name[row])
+        return None if row == NO_ROW else names.sharded_module(self._enclosing.events.name[row])
 
     def _op_name(self, cpu: int) -> str:
-        return self._around.events.name[int(self._op[cpu])]
+        return self._enclosing.events.name[int(self._op[cpu])]
 
     def _phase(self, cpu: int) -> tuple[Phase, str | None, SiteEvidence]:
         """Return phase, the forward op of a backward op, and the rule that told."""
-        if self._around.optimizer[cpu] != NO_ROW:
+        if self._enclosing.optimizer[cpu] != NO_ROW:
             return Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE
         if self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu)):
             return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
@@ -103,7 +107,7 @@ class EagerJudge:
             return phase, None, SiteEvidence.LAUNCHING_OP
         if self._sharding_pass[cpu] != NO_ROW:
             return self._phase_of_sharding(cpu), None, SiteEvidence.SHARDING_RANGE
-        engine = int(self._around.engine[cpu])
+        engine = int(self._enclosing.engine[cpu])
         if engine == NO_ROW:
             # Autograd numbers what it could differentiate; a factory or a no_grad op has none.
             phase = Phase.OTHER if self._numbered[cpu] == NO_ROW else Phase.FORWARD
@@ -115,10 +119,10 @@ class EagerJudge:
 
     def _phase_of_sharding(self, cpu: int) -> Phase:
         """Return the pass that FSDP works for; a forward within the engine is run again."""
-        name = self._around.events.name[int(self._sharding_pass[cpu])]
+        name = self._enclosing.events.name[int(self._sharding_pass[cpu])]
         if names.sharding_pass(name) == "backward":
             return Phase.BACKWARD
-        in_engine = self._around.engine[cpu] != NO_ROW
+        in_engine = self._enclosing.engine[cpu] != NO_ROW
         return Phase.RECOMPUTE if in_engine else Phase.FORWARD
 
     def _forward_op(self, engine: int) -> str | None:
@@ -131,10 +135,10 @@ class EagerJudge:
         return self._op_name(row) if row is not None and is_op else None
 
     def _forward_links(self) -> ForwardLinks:
-        around = self._around
-        outside_engine = around.is_op & (around.engine == NO_ROW)
+        enclosing = self._enclosing
+        outside_engine = enclosing.is_op & (enclosing.engine == NO_ROW)
         # A compiled forward is no operator, but has a number that an operator before it may read.
-        made = (self._op != NO_ROW) | (around.forward == np.arange(len(around.forward)))
+        made = (self._op != NO_ROW) | (enclosing.forward == np.arange(len(enclosing.forward)))
         forward = np.flatnonzero(outside_engine & made)
-        engine = np.unique(around.engine)
-        return ForwardLinks(around.events, forward, engine[engine != NO_ROW])
+        engine = np.unique(enclosing.engine)
+        return ForwardLinks(enclosing.events, forward, engine[engine != NO_ROW])

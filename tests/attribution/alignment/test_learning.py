@@ -25,8 +25,8 @@ def _recorded(*ops: tuple[str, int], replayed: tuple[str, ...]) -> Timeline:
     timeline = Timeline()
     with timeline.forward("fkey"):
         timeline.op("aten::_foreach_copy_", "copy")
-        around = timeline.range("CUDAGraphNode.record (dynamo_timed)")
-        with timeline.range("CUDAGraphNode.record"), around:
+        enclosing = timeline.range("CUDAGraphNode.record (dynamo_timed)")
+        with timeline.range("CUDAGraphNode.record"), enclosing:
             timeline.op("aten::fill_", "seed")
             for name, calls in ops:
                 with timeline.range(name):
