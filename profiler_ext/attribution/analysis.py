@@ -44,13 +44,15 @@ def attribute(recording: Recording) -> Analysis:
     calls = find_calls(enclosing, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
-    found = without_doubts(identify(calls, recording.graphs, aligner), aligner, order)
+    invocations = without_doubts(identify(calls, recording.graphs, aligner), aligner, order)
     called = [
-        (recording.graphs[f.graph], f.call.context.module) for f in found if f.graph is not None
+        (recording.graphs[each.graph], each.call.context.module)
+        for each in invocations
+        if each.graph is not None
     ]
     places = PlaceTable(recording.graphs, recording.settings, modules_of_joints(called))
-    found = with_callers(found, recording.graphs, places)
-    table = _judge(recording, enclosing, enqueued, order, places, found)
+    invocations = with_callers(invocations, recording.graphs, places)
+    table = _judge(recording, enclosing, enqueued, order, places, invocations)
     steps = find_steps(events, nesting, enqueued)
     launches = _launches(enclosing, enqueued, table, places.places, steps_of(enqueued, steps))
     in_graph = table.spread_rows([int(v.in_graph) for v in table.verdicts]) == 1
@@ -66,7 +68,7 @@ def attribute(recording: Recording) -> Analysis:
         idle=find_idle(events, nesting, busy, steps),
         ledger=keep_ledger(launches, in_graph, corrected, busy, steps),
         notes=notes_on(recording, launches),
-        library_kernels=settled_kernels(found, recording.graphs),
+        library_kernels=settled_kernels(invocations, recording.graphs),
     )
 
 
@@ -81,8 +83,8 @@ def _judge(
     """Give every launch its verdict: those in graph calls first, then all others."""
     table = VerdictTable(len(enqueued))
     compiled = CompiledJudge(enclosing.events, enqueued, order, recording.graphs, places, table)
-    for found in invocations:
-        compiled.judge(found)
+    for invocation in invocations:
+        compiled.judge(invocation)
     eager = EagerJudge(enclosing, enqueued, places, table)
     for launch in table.undecided.tolist():
         eager.judge(launch)

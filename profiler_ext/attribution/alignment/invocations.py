@@ -46,11 +46,11 @@ def _which_ran(call: GraphCall) -> tuple[object, ...]:
 
 def ran_at_sites(call: GraphCall, matches: Sequence[Match]) -> dict[int, _Names]:
     """Return the names of what each call site launched in a call, in order."""
-    found: dict[int, _Names] = {}
+    ran_at: dict[int, _Names] = {}
     for match, ran in zip(matches, call.ran, strict=True):
         if match.site is not None:
-            found[match.site] = found.get(match.site, ()) + ran
-    return found
+            ran_at[match.site] = ran_at.get(match.site, ()) + ran
+    return ran_at
 
 
 class Aligner:
@@ -180,13 +180,13 @@ def identify(
         graphs: the graph instances of the process.
         aligner: aligns the calls with those graphs.
     """
-    found: dict[int, Invocation] = {}
+    invocations: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):
-        found[call.marker] = _identify(call, graphs, aligner)
-        graph = found[call.marker].graph
+        invocations[call.marker] = _identify(call, graphs, aligner)
+        graph = invocations[call.marker].graph
         if graph is not None and not call.is_replay:
-            aligner.learn(graph, call, found[call.marker].matches)
-    return tuple(found[call.marker] for call in calls)
+            aligner.learn(graph, call, invocations[call.marker].matches)
+    return tuple(invocations[call.marker] for call in calls)
 
 
 def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner) -> Invocation:
@@ -224,16 +224,16 @@ def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
 
     The one that the process noted of it, or else those of its key, region and direction.
     """
-    found = [at for at, graph in enumerate(graphs) if graph.key == call.key]
+    candidates = [at for at, graph in enumerate(graphs) if graph.key == call.key]
     if call.graph is not None:
-        return [at for at in found if at == call.graph and graphs[at].is_known]
-    found = [at for at in found if graphs[at].is_known]
+        return [at for at in candidates if at == call.graph and graphs[at].is_known]
+    candidates = [at for at in candidates if graphs[at].is_known]
     if call.compile_id is not None:
-        same_region = [at for at in found if graphs[at].compile_id == call.compile_id]
-        of_none = [at for at in found if call.key and graphs[at].compile_id is None]
-        found = same_region or of_none
-    same_way = [at for at in found if graphs[at].is_backward == call.context.is_backward]
-    return same_way if same_way or call.key is None else found
+        same_region = [at for at in candidates if graphs[at].compile_id == call.compile_id]
+        of_none = [at for at in candidates if call.key and graphs[at].compile_id is None]
+        candidates = same_region or of_none
+    same_way = [at for at in candidates if graphs[at].is_backward == call.context.is_backward]
+    return same_way if same_way or call.key is None else candidates
 
 
 def _use(call: GraphCall) -> object:
@@ -246,8 +246,8 @@ def _as_called(
     """Return those candidates of which a gradient was asked for, or not, as of the call."""
     is_differentiated = call.context.is_forward or call.context.is_backward
     known = (at for at in candidates if graphs[at].is_known)
-    found = [at for at in known if graphs[at].is_inference != is_differentiated]
-    return found or candidates
+    like_it = [at for at in known if graphs[at].is_inference != is_differentiated]
+    return like_it or candidates
 
 
 def _said(graph: GraphInstance) -> object:

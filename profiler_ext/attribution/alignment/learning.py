@@ -79,8 +79,8 @@ def library_kernels(events: Events, sites: Sequence[CallSite]) -> LibraryKernels
         return ()
     pieces = _pieces(events, enqueued, calls[0], sites)
     replayed = _replayed(events, find_launches(events, nesting))
-    found = _of_recording(pieces, replayed, sites) if replayed else _of_warmup(pieces, sites)
-    return tuple((at, found[at]) for at in sorted(found) if len(found[at]) <= _MOST_EVENTS)
+    ran_at = _of_recording(pieces, replayed, sites) if replayed else _of_warmup(pieces, sites)
+    return tuple((at, ran_at[at]) for at in sorted(ran_at) if len(ran_at[at]) <= _MOST_EVENTS)
 
 
 def _pieces(
@@ -103,10 +103,10 @@ def _ran_by_correlation(events: Events) -> dict[int, _Names]:
     """Return the names of the device events of each launching call, in order of start."""
     rows = np.flatnonzero(flag_rows(events.category, classify.is_device_work))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
-    found: dict[int, list[str]] = {}
+    names_by_correlation: dict[int, list[str]] = {}
     for row, key in zip(rows.tolist(), events.correlation[rows].filled(0).tolist(), strict=True):
-        found.setdefault(key, []).append(work_name(events, row))
-    return {key: tuple(ran) for key, ran in found.items()}
+        names_by_correlation.setdefault(key, []).append(work_name(events, row))
+    return {key: tuple(ran) for key, ran in names_by_correlation.items()}
 
 
 def _replayed(events: Events, enqueued: Enqueued) -> _Names:
@@ -125,21 +125,21 @@ def _of_warmup(pieces: Sequence[_Piece], sites: Sequence[CallSite]) -> dict[int,
     In one that was, and whose replay is not in the trace, a library call that ran nothing says
     nothing.
     """
-    found: dict[int, _Names] = {
+    ran_at: dict[int, _Names] = {
         at: () for at, site in enumerate(sites) if site.kind is SiteKind.EXTERN
     }
-    found |= _joined(pieces, sites)
+    ran_at |= _joined(pieces, sites)
     ran = {piece.site for piece in pieces if piece.ran}
     is_recorded = any(s.kind in _GENERATED and at not in ran for at, s in enumerate(sites))
-    return {at: own for at, own in found.items() if own or not is_recorded}
+    return {at: own for at, own in ran_at.items() if own or not is_recorded}
 
 
 def _joined(pieces: Sequence[_Piece], sites: Sequence[CallSite]) -> dict[int, _Names]:
-    found: dict[int, _Names] = {}
+    ran_at: dict[int, _Names] = {}
     for piece in pieces:
         if piece.site is not None and sites[piece.site].kind is SiteKind.EXTERN:
-            found[piece.site] = found.get(piece.site, ()) + piece.ran
-    return found
+            ran_at[piece.site] = ran_at.get(piece.site, ()) + piece.ran
+    return ran_at
 
 
 def _of_recording(
@@ -156,10 +156,10 @@ def _of_recording(
     ran, between = _split(replayed, known.__contains__)
     if len(ran) != len(kernels) or any(n not in own for n, own in zip(ran, own_names, strict=True)):
         return {}
-    found = _joined([piece for piece in pieces if piece.ran], sites)
+    ran_at = _joined([piece for piece in pieces if piece.ran], sites)
     for stretch, own in zip(stretches, between, strict=True):
-        found |= _joined(_with_names(stretch, own), sites)
-    return found
+        ran_at |= _joined(_with_names(stretch, own), sites)
+    return ran_at
 
 
 def _is_kernel(piece: _Piece, sites: Sequence[CallSite]) -> bool:
@@ -197,7 +197,7 @@ def _with_names(stretch: Sequence[_Piece], replayed: Sequence[str]) -> list[_Pie
 
 
 def settled_kernels(
-    found: Sequence[Invocation], graphs: Sequence[GraphInstance]
+    invocations: Sequence[Invocation], graphs: Sequence[GraphInstance]
 ) -> tuple[tuple[int, LibraryKernels], ...]:
     """Tell what each library call launched in the replays that were explained whole.
 
@@ -205,27 +205,27 @@ def settled_kernels(
     keeping for a run that sees nothing else.
 
     Args:
-        found: the calls and their matches.
+        invocations: the calls and their matches.
         graphs: the graphs that they ran.
 
     Returns:
         Pairs of graph and kernels; a graph whose replays differ is left out.
     """
     settled: dict[int, set[LibraryKernels]] = {}
-    for each in found:
+    for each in invocations:
         if each.graph is not None and each.call.is_replay and _is_whole(each):
             settled.setdefault(each.graph, set()).add(_kernels(each, graphs[each.graph]))
     return tuple((graph, every.pop()) for graph, every in settled.items() if len(every) == 1)
 
 
-def _is_whole(found: Invocation) -> bool:
-    is_known = all(match.gap in (None, GapReason.WRAPPER_GLUE) for match in found.matches)
-    is_stored = any(match.evidence is SiteEvidence.STORED_KERNELS for match in found.matches)
+def _is_whole(invocation: Invocation) -> bool:
+    is_known = all(match.gap in (None, GapReason.WRAPPER_GLUE) for match in invocation.matches)
+    is_stored = any(match.evidence is SiteEvidence.STORED_KERNELS for match in invocation.matches)
     return is_known and not is_stored
 
 
-def _kernels(found: Invocation, graph: GraphInstance) -> LibraryKernels:
-    ran = ran_at_sites(found.call, found.matches)
+def _kernels(invocation: Invocation, graph: GraphInstance) -> LibraryKernels:
+    ran = ran_at_sites(invocation.call, invocation.matches)
     return tuple(
         (at, ran.get(at, ())) for at, s in enumerate(graph.call_sites) if s.kind is SiteKind.EXTERN
     )

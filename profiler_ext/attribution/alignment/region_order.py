@@ -33,5 +33,5 @@ class Regions:
             candidates: graphs that the call may have run.
             call: the call.
         """
-        found = [at for at in candidates if self._place.get(at, call.place) == call.place]
-        return found or candidates
+        in_place = [at for at in candidates if self._place.get(at, call.place) == call.place]
+        return in_place or candidates

@@ -29,7 +29,7 @@ _GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _LaunchOrder:
     """What a call of a graph runs, in order: names, and the call site of each."""
 
     names: tuple[str, ...]
@@ -37,17 +37,17 @@ class _Told:
 
 
 def without_doubts(
-    found: Sequence[Invocation], aligner: Aligner, order: StreamOrder
+    invocations: Sequence[Invocation], aligner: Aligner, order: StreamOrder
 ) -> tuple[Invocation, ...]:
     """Make gaps of what was led in replays that nothing confirms.
 
     Args:
-        found: the calls of compiled graphs and their matches.
+        invocations: the calls of compiled graphs and their matches.
         aligner: knows the call sites of each graph, and what was learnt of them.
         order: tells whether a call's launches ran as they were written down.
     """
     replays: dict[int, list[Invocation]] = defaultdict(list)
-    for each in found:
+    for each in invocations:
         if each.graph is not None and each.call.is_replay:
             replays[each.graph].append(each)
     checked: dict[int, Invocation] = {}
@@ -55,57 +55,62 @@ def without_doubts(
         every = Counter(map(_ran, calls))
         for each in calls:
             checked[each.call.marker] = _checked(each, every, aligner, order)
-    return tuple(checked.get(each.call.marker, each) for each in found)
+    return tuple(checked.get(each.call.marker, each) for each in invocations)
 
 
 def _checked(
-    found: Invocation, every: Counter[_Told], aligner: Aligner, order: StreamOrder
+    invocation: Invocation, every: Counter[_LaunchOrder], aligner: Aligner, order: StreamOrder
 ) -> Invocation:
-    assert found.graph is not None
-    sites = aligner.sites(found.graph)
-    ran, recorded = _ran(found), _recorded(found, sites, aligner.learnt(found.graph).kernels)
+    assert invocation.graph is not None
+    sites = aligner.sites(invocation.graph)
+    ran, recorded = (
+        _ran(invocation),
+        _recorded(invocation, sites, aligner.learnt(invocation.graph).kernels),
+    )
     others = [recorded] if recorded else [other for other in every if other != ran]
     if every[ran] > 1 or not others or (recorded and recorded.names == ran.names):
-        return found
-    lost_ops = any(item.on_device and not item.replayed for item in found.call.work)
+        return invocation
+    lost_ops = any(item.on_device and not item.replayed for item in invocation.call.work)
     is_other = recorded and _is_of_another_size(ran, recorded, sites)
-    if is_other and not lost_ops and order.is_as_written(found.call):
-        matches = aligner.align(found.graph, found.call, chose_anew=True)
-        return _without_open_ends(replace(found, matches=matches), sites)
-    return _confirmed(found, ran, others)
+    if is_other and not lost_ops and order.is_as_written(invocation.call):
+        matches = aligner.align(invocation.graph, invocation.call, chose_anew=True)
+        return _without_open_ends(replace(invocation, matches=matches), sites)
+    return _confirmed(invocation, ran, others)
 
 
-def _is_of_another_size(ran: _Told, recorded: _Told, sites: Sequence[CallSite]) -> bool:
+def _is_of_another_size(
+    ran: _LaunchOrder, recorded: _LaunchOrder, sites: Sequence[CallSite]
+) -> bool:
     """Tell whether libraries ran what the recording does not have, and all kernels ran in order.
 
     What lost events has nothing else, and what changed places within a replay is the same.
     """
     pairs = zip(recorded.names, recorded.sites, strict=True)
     kernels = {name for name, at in pairs if at is not None and sites[at].kind in _GENERATED}
-    in_order = [[n for n in told.names if n in kernels] for told in (ran, recorded)]
+    in_order = [[n for n in each.names if n in kernels] for each in (ran, recorded)]
     return in_order[0] == in_order[1] and bool(Counter(ran.names) - Counter(recorded.names))
 
 
-def _without_open_ends(found: Invocation, sites: Sequence[CallSite]) -> Invocation:
+def _without_open_ends(invocation: Invocation, sites: Sequence[CallSite]) -> Invocation:
     """Make gaps of what only one anchor holds: another call's first launch may stand there."""
-    led = [None if match.site is None else sites[match.site].kind for match in found.matches]
+    led = [None if match.site is None else sites[match.site].kind for match in invocation.matches]
     anchors = [at for at, kind in enumerate(led) if kind in _GENERATED] or [len(led)]
     matches = tuple(
         _GAP if match.evidence in _BY_ANCHORS and _is_outside(at, anchors) else match
-        for at, match in enumerate(found.matches)
+        for at, match in enumerate(invocation.matches)
     )
-    return replace(found, matches=matches)
+    return replace(invocation, matches=matches)
 
 
 def _is_outside(at: int, anchors: Sequence[int]) -> bool:
     return at < anchors[0] or at > anchors[-1]
 
 
-def _ran(found: Invocation) -> _Told:
+def _ran(invocation: Invocation) -> _LaunchOrder:
     """Return what a call ran for its sites without an operator."""
-    led = zip(found.call.work, found.matches, strict=True)
+    led = zip(invocation.call.work, invocation.matches, strict=True)
     pairs = [(item.name, match.site) for item, match in led if _is_open(item, match)]
-    return _Told(tuple(name for name, _ in pairs), tuple(site for _, site in pairs))
+    return _LaunchOrder(tuple(name for name, _ in pairs), tuple(site for _, site in pairs))
 
 
 def _is_open(item: WorkItem, match: Match) -> bool:
@@ -113,10 +118,10 @@ def _is_open(item: WorkItem, match: Match) -> bool:
 
 
 def _recorded(
-    found: Invocation, sites: Sequence[CallSite], kernels: Mapping[int, tuple[str, ...]]
-) -> _Told | None:
+    invocation: Invocation, sites: Sequence[CallSite], kernels: Mapping[int, tuple[str, ...]]
+) -> _LaunchOrder | None:
     """Return what a call runs without an operator if it runs what was learnt, if all was."""
-    led = zip(found.call.work, found.matches, strict=True)
+    led = zip(invocation.call.work, invocation.matches, strict=True)
     called = {match.site for item, match in led if not item.on_device}
     pairs = list[tuple[str, int]]()
     for at, site in enumerate(sites):
@@ -126,26 +131,28 @@ def _recorded(
             return None
         names = kernels[at] if site.kind is SiteKind.EXTERN else device_names(site)[-1:]
         pairs += [(name, at) for name in names]
-    return _Told(tuple(name for name, _ in pairs), tuple(at for _, at in pairs))
+    return _LaunchOrder(tuple(name for name, _ in pairs), tuple(at for _, at in pairs))
 
 
-def _confirmed(found: Invocation, ran: _Told, others: Sequence[_Told]) -> Invocation:
+def _confirmed(
+    invocation: Invocation, ran: _LaunchOrder, others: Sequence[_LaunchOrder]
+) -> Invocation:
     """Keep of a call what another one confirms: the same name of the same site at that place."""
     kept = {at for other in others for at in _same(ran, other)}
-    led = zip(found.call.work, found.matches, strict=True)
+    led = zip(invocation.call.work, invocation.matches, strict=True)
     devices = [at for at, (item, match) in enumerate(led) if _is_open(item, match)]
     lost = {at for place, at in enumerate(devices) if place not in kept}
-    matches = tuple(_GAP if at in lost else match for at, match in enumerate(found.matches))
-    return replace(found, matches=matches)
+    matches = tuple(_GAP if at in lost else match for at, match in enumerate(invocation.matches))
+    return replace(invocation, matches=matches)
 
 
-def _same(ran: _Told, other: _Told) -> list[int]:
+def _same(ran: _LaunchOrder, other: _LaunchOrder) -> list[int]:
     """Return the places in a call at which another one ran the same for the same site.
 
     Where both ran as much, nothing can have moved up.
     """
     codes = {name: code for code, name in enumerate(dict.fromkeys(ran.names + other.names))}
-    rows, columns = ([codes[name] for name in told.names] for told in (ran, other))
+    rows, columns = ([codes[name] for name in each.names] for each in (ran, other))
     pairs = agreed_pairs(np.equal.outer(np.array(rows), np.array(columns)))
     as_much = len(rows) == len(columns)
     return [

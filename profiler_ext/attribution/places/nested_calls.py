@@ -15,34 +15,34 @@ from profiler_ext.records import CallSite, GraphInstance, Place
 
 
 def with_callers(
-    found: Sequence[Invocation], graphs: Sequence[GraphInstance], places: PlaceTable
+    invocations: Sequence[Invocation], graphs: Sequence[GraphInstance], places: PlaceTable
 ) -> tuple[Invocation, ...]:
     """Return the calls of a trace, each with the op of another call that runs it, if one does.
 
     Args:
-        found: the calls.
+        invocations: the calls.
         graphs: the graph instances of the process.
         places: tells the place of an op.
     """
-    callers = _Callers(found, graphs, places)
-    return tuple(callers.told(each) for each in found)
+    callers = _Callers(invocations, graphs, places)
+    return tuple(callers.resolved(each) for each in invocations)
 
 
 class _Callers:
     def __init__(
-        self, found: Sequence[Invocation], graphs: Sequence[GraphInstance], places: PlaceTable
+        self, invocations: Sequence[Invocation], graphs: Sequence[GraphInstance], places: PlaceTable
     ) -> None:
-        self._of_marker = {each.call.marker: each for each in found}
+        self._of_marker = {each.call.marker: each for each in invocations}
         self._graphs, self._places = graphs, places
         self._known: dict[int, Invocation] = {}
 
-    def told(self, inner: Invocation) -> Invocation:
+    def resolved(self, inner: Invocation) -> Invocation:
         marker = inner.call.marker
         if marker not in self._known:
-            self._known[marker] = self._with_caller(inner)
+            self._known[marker] = self._resolve(inner)
         return self._known[marker]
 
-    def _with_caller(self, inner: Invocation) -> Invocation:
+    def _resolve(self, inner: Invocation) -> Invocation:
         place = self._caller(inner)
         if place is None:
             return inner
@@ -54,7 +54,7 @@ class _Callers:
         if inner.call.caller is None:
             return None
         marker, operator = inner.call.caller
-        outer = self.told(self._of_marker[marker])
+        outer = self.resolved(self._of_marker[marker])
         site = self._site(outer, operator)
         if outer.graph is None or site is None or not site.nodes:
             return None

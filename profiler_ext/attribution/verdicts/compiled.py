@@ -44,47 +44,54 @@ class CompiledJudge:
         self._order = order
         self._at_site: dict[tuple[int | None, Match, CallContext], Verdict] = {}
 
-    def judge(self, found: Invocation) -> None:
+    def judge(self, invocation: Invocation) -> None:
         """Give the launches of one call their verdicts."""
-        sites = self._sites(found)
+        sites = self._sites(invocation)
         wrong = contradicted(
-            self._events, self._enqueued, found.call, sites, found.matches, self._order
+            self._events, self._enqueued, invocation.call, sites, invocation.matches, self._order
         )
-        graph = self._graph(found)
-        own_work = runner_work(found.call.work, found.matches, graph) if graph else {}
-        pieces = zip(found.call.work, found.matches, found.call.launches, strict=True)
+        graph = self._graph(invocation)
+        own_work = runner_work(invocation.call.work, invocation.matches, graph) if graph else {}
+        pieces = zip(
+            invocation.call.work, invocation.matches, invocation.call.launches, strict=True
+        )
         for at, (item, match, own) in enumerate(pieces):
             if at in own_work and not wrong.intersection(own):
-                self._table.give(own, self._runner_verdict(found, item, own_work[at]))
+                self._table.give(own, self._runner_verdict(invocation, item, own_work[at]))
             else:
-                self._judge_item(found, item, match, own, wrong)
-        for launch, gap in found.call.trials:
-            self._give_gap(found, launch, gap, None)
+                self._judge_item(invocation, item, match, own, wrong)
+        for launch, gap in invocation.call.trials:
+            self._give_gap(invocation, launch, gap, None)
 
     def _judge_item(
-        self, found: Invocation, item: WorkItem, match: Match, own: Sequence[int], wrong: set[int]
+        self,
+        invocation: Invocation,
+        item: WorkItem,
+        match: Match,
+        own: Sequence[int],
+        wrong: set[int],
     ) -> None:
         sound = [launch for launch in own if launch not in wrong]
         if match.site is not None:
-            self._table.give(sound, self._site_verdict(found, match))
+            self._table.give(sound, self._site_verdict(invocation, match))
             sound = []
         for launch in own:
             if launch in wrong or match.site is None:
                 gap = GapReason.ALIGNMENT_MISMATCH if launch in wrong else match.gap
-                self._give_gap(found, launch, gap or GapReason.ALIGNMENT_MISMATCH, item)
+                self._give_gap(invocation, launch, gap or GapReason.ALIGNMENT_MISMATCH, item)
 
-    def _sites(self, found: Invocation) -> tuple[CallSite, ...]:
-        return () if found.graph is None else self._graphs[found.graph].call_sites
+    def _sites(self, invocation: Invocation) -> tuple[CallSite, ...]:
+        return () if invocation.graph is None else self._graphs[invocation.graph].call_sites
 
-    def _site_verdict(self, found: Invocation, match: Match) -> Verdict:
-        key = (found.graph, match, found.call.context)
+    def _site_verdict(self, invocation: Invocation, match: Match) -> Verdict:
+        key = (invocation.graph, match, invocation.call.context)
         if key not in self._at_site:
-            self._at_site[key] = self._new_site_verdict(found, match)
+            self._at_site[key] = self._new_site_verdict(invocation, match)
         return self._at_site[key]
 
-    def _runner_verdict(self, found: Invocation, item: WorkItem, work: RunnerWork) -> Verdict:
-        assert found.graph is not None
-        graph, context = found.graph, found.call.context
+    def _runner_verdict(self, invocation: Invocation, item: WorkItem, work: RunnerWork) -> Verdict:
+        assert invocation.graph is not None
+        graph, context = invocation.graph, invocation.call.context
         if work.evidence is SiteEvidence.RUNNER_COPY:
             places = [self._places.add_input(graph, n, context, item.name) for n in work.nodes]
         else:
@@ -98,77 +105,79 @@ class CompiledJudge:
             in_graph=True,
         )
 
-    def _new_site_verdict(self, found: Invocation, match: Match) -> Verdict:
-        assert found.graph is not None and match.site is not None
-        site = self._sites(found)[match.site]
-        places, weights = self._site_places(found, site)
+    def _new_site_verdict(self, invocation: Invocation, match: Match) -> Verdict:
+        assert invocation.graph is not None and match.site is not None
+        site = self._sites(invocation)[match.site]
+        places, weights = self._site_places(invocation, site)
         return Verdict(
             kind=_site_kind(site),
             places=places,
             weights=weights,
             kernel=site.kernel,
-            graph=found.graph,
+            graph=invocation.graph,
             call_site=site.ordinal,
-            evidence=SiteEvidence.CALL_ORDER_TOLD if self._is_told(found) else match.evidence or "",
+            evidence=SiteEvidence.CALL_ORDER_TOLD
+            if self._is_told(invocation)
+            else match.evidence or "",
             in_graph=True,
         )
 
-    def _is_told(self, found: Invocation) -> bool:
-        graph = self._graph(found)
+    def _is_told(self, invocation: Invocation) -> bool:
+        graph = self._graph(invocation)
         return graph is not None and graph.is_told
 
     def _site_places(
-        self, found: Invocation, site: CallSite
+        self, invocation: Invocation, site: CallSite
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        assert found.graph is not None
+        assert invocation.graph is not None
         if not site.nodes:
-            return (self._places.add(self._nodeless(found, site)),), (1,)
-        context = found.call.context
-        nodes = tuple(self._places.add_node(found.graph, name, context) for name in site.nodes)
+            return (self._places.add(self._nodeless(invocation, site)),), (1,)
+        context = invocation.call.context
+        nodes = tuple(self._places.add_node(invocation.graph, name, context) for name in site.nodes)
         return nodes, site.weights
 
-    def _nodeless(self, found: Invocation, site: CallSite) -> Place:
+    def _nodeless(self, invocation: Invocation, site: CallSite) -> Place:
         """Return the place of a site whose nodes capture could not tell."""
         level = Level.NONE if site.op is None else Level.OP
-        graph, reason = self._graph(found), GapReason.NO_SOURCE_LINE
-        if self._is_told(found):
+        graph, reason = self._graph(invocation), GapReason.NO_SOURCE_LINE
+        if self._is_told(invocation):
             reason = _uncaptured(graph)
         elif graph is not None and GapReason.CALL_SITES_UNVERIFIED in graph.doubts:
             reason = GapReason.CALL_SITES_UNVERIFIED
         return Place(
-            graph=found.graph,
+            graph=invocation.graph,
             aten_op=site.op,
-            phase=graph_phase(graph, found.call.context),
+            phase=graph_phase(graph, invocation.call.context),
             level=level,
             gap=reason,
         )
 
     def _give_gap(
-        self, found: Invocation, launch: int, gap: GapReason, item: WorkItem | None
+        self, invocation: Invocation, launch: int, gap: GapReason, item: WorkItem | None
     ) -> None:
         row = int(self._enqueued.event[launch])
         name, category = self._events.name[row], self._events.category[row]
         op = item.name if item and classify.is_dispatched_op(item.name) else None
-        phase = graph_phase(self._graph(found), found.call.context)
-        reason = self._named_reason(found, gap)
-        place = self._places.add(gap_place(reason, phase, found.graph, op))
+        phase = graph_phase(self._graph(invocation), invocation.call.context)
+        reason = self._named_reason(invocation, gap)
+        place = self._places.add(gap_place(reason, phase, invocation.graph, op))
         kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
         kind = kind_by_name(name, category, is_glue=gap is GapReason.WRAPPER_GLUE)
-        verdict = Verdict(kind, (place,), kernel=kernel, graph=found.graph, in_graph=True)
+        verdict = Verdict(kind, (place,), kernel=kernel, graph=invocation.graph, in_graph=True)
         self._table.give([launch], verdict)
 
-    def _named_reason(self, found: Invocation, gap: GapReason) -> GapReason:
+    def _named_reason(self, invocation: Invocation, gap: GapReason) -> GapReason:
         """Blame capture for a mismatch where it could not check its own call sites."""
         unverified = GapReason.CALL_SITES_UNVERIFIED
-        graph = self._graph(found)
+        graph = self._graph(invocation)
         doubts = graph.doubts if graph else frozenset()
-        if gap is GapReason.ALIGNMENT_MISMATCH and self._is_told(found):
+        if gap is GapReason.ALIGNMENT_MISMATCH and self._is_told(invocation):
             return _uncaptured(graph)
         is_doubted = gap is GapReason.ALIGNMENT_MISMATCH and unverified in doubts
         return unverified if is_doubted else gap
 
-    def _graph(self, found: Invocation) -> GraphInstance | None:
-        return None if found.graph is None else self._graphs[found.graph]
+    def _graph(self, invocation: Invocation) -> GraphInstance | None:
+        return None if invocation.graph is None else self._graphs[invocation.graph]
 
 
 def _site_kind(site: CallSite) -> LaunchKind:
