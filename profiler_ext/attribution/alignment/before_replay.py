@@ -1,4 +1,4 @@
-"""Owns the work that the runner of CUDA graphs adds to a call, before it replays.
+"""Owns the work that torch adds to a call before it replays a CUDA graph.
 
 It copies the inputs that change with each call to where the graph reads them, and sets the
 seed and the offset of the random numbers that the graph draws. Which inputs a graph copies
@@ -21,7 +21,7 @@ _FILL = "aten::fill_"
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerWork:
+class WorkBeforeReplay:
     """What an item of a call does for which nodes.
 
     Attributes:
@@ -35,10 +35,10 @@ class RunnerWork:
     evidence: SiteEvidence
 
 
-def runner_work(
+def work_before_replay(
     items: Sequence[WorkItem], matches: Sequence[Match], graph: GraphInstance
-) -> Mapping[int, RunnerWork]:
-    """Return what the graph runner's own items of a call do, by their place in the call.
+) -> Mapping[int, WorkBeforeReplay]:
+    """Return what the items that precede the replay do, by their place in the call.
 
     Args:
         items: what the call ran, in order.
@@ -57,7 +57,7 @@ def _copies(
     glue: Sequence[bool],
     graph: GraphInstance,
     nodes: Mapping[str, FxNode],
-) -> dict[int, RunnerWork]:
+) -> dict[int, WorkBeforeReplay]:
     """Lead the copies, one for each recorded graph that copies anything, to their inputs."""
     found = [at for at, item in enumerate(items) if glue[at] and item.name == _COPY]
     # Work without its operator may be one more copy, so that their number tells nothing.
@@ -75,10 +75,10 @@ def _noted(graph: GraphInstance, copies: int) -> tuple[tuple[str, ...], ...]:
     return fitting[0] if len(fitting) == 1 else ()
 
 
-def _copy(copied: Sequence[FxNode]) -> RunnerWork:
+def _copy(copied: Sequence[FxNode]) -> WorkBeforeReplay:
     sizes = [_elements(node) for node in copied]
     weights = tuple(size for size in sizes if size) if all(sizes) else (1,) * len(copied)
-    return RunnerWork(tuple(node.name for node in copied), weights, SiteEvidence.RUNNER_COPY)
+    return WorkBeforeReplay(tuple(node.name for node in copied), weights, SiteEvidence.RUNNER_COPY)
 
 
 def _elements(node: FxNode) -> int:
@@ -90,7 +90,7 @@ def _elements(node: FxNode) -> int:
 
 def _seeds(
     items: Sequence[WorkItem], glue: Sequence[bool], graph: GraphInstance
-) -> dict[int, RunnerWork]:
+) -> dict[int, WorkBeforeReplay]:
     """Lead the fills right before a replay to the nodes that draw random numbers in it.
 
     Of several recorded graphs nobody knows which one a node is in.
@@ -98,8 +98,8 @@ def _seeds(
     drawing = tuple(node.name for node in graph.nodes if node.is_random)
     if not drawing or (len(graph.copied_inputs) != 1 and len(drawing) > 1):
         return {}
-    work = RunnerWork(drawing, (1,) * len(drawing), SiteEvidence.RUNNER_SEED)
-    found: dict[int, RunnerWork] = {}
+    work = WorkBeforeReplay(drawing, (1,) * len(drawing), SiteEvidence.RUNNER_SEED)
+    found: dict[int, WorkBeforeReplay] = {}
     is_before_replay = False
     for at in reversed(range(len(items))):
         is_fill = glue[at] and items[at].name == _FILL

@@ -76,7 +76,7 @@ def differentiates(node: FxNode, graph: GraphInstance) -> bool:
     return phase is Phase.BACKWARD and not node.target.startswith("aten.copy_")
 
 
-def graph_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
+def call_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
     """Return the phase of work in a graph's call that belongs to no node."""
     if context.caller is not None:
         return context.caller.phase

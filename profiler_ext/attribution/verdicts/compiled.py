@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler_ext.attribution.alignment.before_replay import RunnerWork, runner_work
+from profiler_ext.attribution.alignment.before_replay import WorkBeforeReplay, work_before_replay
 from profiler_ext.attribution.alignment.invocations import Invocation
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.verification import StreamOrder, contradicted
 from profiler_ext.attribution.calls.enclosing import CallContext
 from profiler_ext.attribution.calls.work_items import WorkItem
-from profiler_ext.attribution.places.phases import graph_phase
+from profiler_ext.attribution.places.phases import call_phase
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import Enqueued
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
@@ -51,13 +51,13 @@ class CompiledJudge:
             self._events, self._enqueued, invocation.call, sites, invocation.matches, self._order
         )
         graph = self._graph(invocation)
-        own_work = runner_work(invocation.call.work, invocation.matches, graph) if graph else {}
+        own_work = work_before_replay(invocation.call.work, invocation.matches, graph) if graph else {}
         pieces = zip(
             invocation.call.work, invocation.matches, invocation.call.launches, strict=True
         )
         for at, (item, match, own) in enumerate(pieces):
             if at in own_work and not wrong.intersection(own):
-                self._table.give(own, self._runner_verdict(invocation, item, own_work[at]))
+                self._table.give(own, self._verdict_before_replay(invocation, item, own_work[at]))
             else:
                 self._judge_item(invocation, item, match, own, wrong)
         for launch, gap in invocation.call.trials:
@@ -89,7 +89,7 @@ class CompiledJudge:
             self._at_site[key] = self._new_site_verdict(invocation, match)
         return self._at_site[key]
 
-    def _runner_verdict(self, invocation: Invocation, item: WorkItem, work: RunnerWork) -> Verdict:
+    def _verdict_before_replay(self, invocation: Invocation, item: WorkItem, work: WorkBeforeReplay) -> Verdict:
         assert invocation.graph is not None
         graph, context = invocation.graph, invocation.call.context
         if work.evidence is SiteEvidence.RUNNER_COPY:
@@ -147,7 +147,7 @@ class CompiledJudge:
         return Place(
             graph=invocation.graph,
             aten_op=site.op,
-            phase=graph_phase(graph, invocation.call.context),
+            phase=call_phase(graph, invocation.call.context),
             level=level,
             gap=reason,
         )
@@ -158,7 +158,7 @@ class CompiledJudge:
         row = int(self._enqueued.event[launch])
         name, category = self._events.name[row], self._events.category[row]
         op = item.name if item and classify.is_dispatched_op(item.name) else None
-        phase = graph_phase(self._graph(invocation), invocation.call.context)
+        phase = call_phase(self._graph(invocation), invocation.call.context)
         reason = self._named_reason(invocation, gap)
         place = self._places.add(gap_place(reason, phase, invocation.graph, op))
         kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""

@@ -4,7 +4,7 @@ import pytest
 
 from profiler_ext.attribution.analysis import attribute
 from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.places.phases import graph_phase, is_leaked, joint_phase, node_phase
+from profiler_ext.attribution.places.phases import call_phase, is_leaked, joint_phase, node_phase
 from profiler_ext.records import Phase
 from tests.attribution.graphs import graph, node
 from tests.attribution.timeline import Timeline
@@ -170,4 +170,4 @@ def test_a_forward_in_the_engine_is_recomputed_and_what_autograd_does_not_know_i
     ],
 )
 def test_work_of_no_node_has_the_phase_of_its_graphs_call(instance, context, phase):
-    assert graph_phase(instance, context) is phase
+    assert call_phase(instance, context) is phase
