@@ -75,16 +75,16 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     keys = dict.fromkeys(map(names.graph_key, recording.trace.events.name.strings))
     wanted = [key for key in keys if key is not None]
     known = {graph.key for graph in recording.graphs if graph.is_known}
-    regions = _regions(recording.trace.events)
+    compile_ids = _compile_ids(recording.trace.events)
     gaps = list(recording.gaps)
     graphs = list(recording.graphs)
     for key in wanted:
         records, unreadable = ((), ()) if key in known else find_records(store, key)
         gaps += unreadable
         for record in records:
-            graphs.append(_instance(len(graphs), key, regions.get(key), record, root))
+            graphs.append(_instance(len(graphs), key, compile_ids.get(key), record, root))
     graphs = [_with_kernels(graph, store, recording.trace, gaps) for graph in graphs]
-    found = dataclasses.replace(
+    attached = dataclasses.replace(
         recording,
         graphs=tuple(graphs),
         gaps=tuple(gaps),
@@ -92,7 +92,7 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
     )
     known = {graph.key for graph in graphs if graph.is_known}
     unknown = tuple(key for key in wanted if key not in known)
-    return Attached(in_utf8(found), len(wanted), unknown, _missing(graphs))
+    return Attached(in_utf8(attached), len(wanted), unknown, _missing(graphs))
 
 
 def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Settings:
@@ -104,15 +104,15 @@ def _settings(settings: Settings, root: str, graphs: list[GraphInstance]) -> Set
     )
 
 
-def _regions(events: Events) -> dict[str, str]:
-    """Return the region in which each graph was called, where it was but one."""
+def _compile_ids(events: Events) -> dict[str, str]:
+    """Return the id of the compiled frame in which each graph was called, where it was but one."""
     nesting = nest(events)
-    found: dict[str, set[str | None]] = {}
+    ids_by_key: dict[str, set[str | None]] = {}
     for call in find_calls(EnclosingRanges(events, nesting), find_launches(events, nesting)):
         if call.key is not None:
-            found.setdefault(call.key, set()).add(call.compile_id)
-    single = {key: ids.pop() for key, ids in found.items() if len(ids) == 1}
-    return {key: region for key, region in single.items() if region is not None}
+            ids_by_key.setdefault(call.key, set()).add(call.compile_id)
+    single = {key: ids.pop() for key, ids in ids_by_key.items() if len(ids) == 1}
+    return {key: compile_id for key, compile_id in single.items() if compile_id is not None}
 
 
 def _instance(

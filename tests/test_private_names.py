@@ -151,7 +151,7 @@ def test_what_runs_in_the_users_steps_is_off_without_its_names(without):
     without(running_names.COMPILE_WRAPPER)
     assert not process.can_record()
     assert not process.can_mark_calls()
-    assert not process.can_tell_regions()
+    assert not process.can_tell_frame_ends()
     assert process.all_threads_config() is None
 
 

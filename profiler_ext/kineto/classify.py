@@ -38,14 +38,14 @@ def is_runtime_call(category: str) -> bool:
     return category in names.CALL_CATEGORIES
 
 
-def is_region(name: str) -> bool:
+def is_compiled_frame(name: str) -> bool:
     """Tell whether the event spans a compiled Dynamo frame."""
-    return names.region_id(name) is not None
+    return names.compile_id(name) is not None
 
 
 def is_engine(name: str) -> bool:
     """Tell whether a backward pass runs in this event: a node's, or compiled autograd's."""
-    is_compiled = (names.region_id(name) or "").startswith("!")
+    is_compiled = (names.compile_id(name) or "").startswith("!")
     return is_compiled or names.evaluated_function(name) is not None
 
 

@@ -80,7 +80,7 @@ CACHE_LOOKUP = "TorchDynamo Cache Lookup"
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 
 _GRAPH_MARKER = re.compile(r"## Call CompiledFxGraph (\S+) ##")
-_REGION = re.compile(r"Torch-Compiled Region: (\S+)")
+_COMPILED_FRAME = re.compile(r"Torch-Compiled Region: (\S+)")
 _EVALUATED = re.compile(r"autograd::engine::evaluate_function: (.+)")
 _STEP = re.compile(r"ProfilerStep#(\d{1,18})", re.ASCII)
 _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
@@ -125,9 +125,12 @@ def graph_key(name: str) -> str | None:
     return None if found is None or found[1] == "None" else found[1]
 
 
-def region_id(name: str) -> str | None:
-    """Return the compile id of a ``Torch-Compiled Region``: ``0/0``, or ``!0/1/0``."""
-    return _first(_REGION, name)
+def compile_id(name: str) -> str | None:
+    """Return the id in a compiled frame's event: ``0/0``, or ``!0/1/0`` for compiled autograd's.
+
+    Torch calls the event ``Torch-Compiled Region: 0/0``.
+    """
+    return _first(_COMPILED_FRAME, name)
 
 
 def evaluated_function(name: str) -> str | None:

@@ -67,8 +67,8 @@ class StepEnds:
         """Begin to watch."""
         guard = self._capture.guard
         hooks: list[Hook] = [(points.PROFILER_STEP, self._profiler_step)]
-        if process.can_tell_regions():
-            hooks.append((points.REGION_EDGE, self._region_edge))
+        if process.can_tell_frame_ends():
+            hooks.append((points.FRAME_EDGE, self._frame_edge))
         with ExitStack() as stack:
             stack.enter_context(installed(hooks, guard, lasting=True))
             watched = guard.callback("Optimizer.step", self._eager_optimizer)
@@ -94,12 +94,12 @@ class StepEnds:
             profilers.mark_steps(profiler, asked)
         self._end("prof.step", "prof.step")
 
-    def _region_edge(self, _: Observed) -> Observation:
+    def _frame_edge(self, _: Observed) -> Observation:
         """See the outermost compiled function return to its caller.
 
         It ends before the evaluator is set: after it, Dynamo would compile what is called here.
         """
-        edge, entered = process.region_edge(), self._thread.entered
+        edge, entered = process.frame_edge(), self._thread.entered
         if edge is None:
             return
         if edge not in entered[-1:]:
@@ -107,7 +107,7 @@ class StepEnds:
             return
         entered.pop()
         if not entered:
-            self._region_exit()
+            self._frame_exit()
         yield from ()
 
     def _eager_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -121,7 +121,7 @@ class StepEnds:
         if self._step_on is None:
             self._ran = graph
 
-    def _region_exit(self) -> None:
+    def _frame_exit(self) -> None:
         """A step ends when the compiled function is over, not amid the profiler's events of it."""
         if (graph := self._ran) is not None:
             self._ran = None

@@ -157,7 +157,7 @@ BACKWARD_MADE = Point(
     (),
     "the backward graphs that compiled autograd copies",
 )
-REGION_EDGE = Point(
+FRAME_EDGE = Point(
     "torch._dynamo.eval_frame",
     "_maybe_set_eval_frame",
     (),
@@ -195,6 +195,6 @@ ALL = (
     MODULE_LOAD,
     FLATTENED_GRAPH,
     BACKWARD_MADE,
-    REGION_EDGE,
+    FRAME_EDGE,
     PROFILER_STEP,
 )

@@ -253,17 +253,17 @@ def on_optimizer_step(callback: Callable[..., None]) -> Any:
     return running_names.AFTER_OPTIMIZER.get()(callback)
 
 
-def can_tell_regions() -> bool:
-    """Tell whether this torch has what :func:`region_edge` stands on."""
+def can_tell_frame_ends() -> bool:
+    """Tell whether this torch has what :func:`frame_edge` stands on."""
     return running_names.COMPILE_WRAPPER.is_there()
 
 
-def region_edge() -> int | None:
+def frame_edge() -> int | None:
     """Tell which call of a compiled function is about to set or restore the frame evaluator.
 
     Source: ``torch/_dynamo/eval_frame.py``, ``compile_wrapper`` sets the frame evaluator through
-    ``_maybe_set_eval_frame`` before the region, and restores it when the region and its events
-    are over; ``torch.compiler.disable`` within a region does the same.
+    ``_maybe_set_eval_frame`` before the compiled frame, and restores it when that and its events
+    are over; ``torch.compiler.disable`` within one does the same.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):

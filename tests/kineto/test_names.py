@@ -20,9 +20,9 @@ def test_another_event_is_no_marker():
 @pytest.mark.parametrize(
     ("function", "name", "value"),
     [
-        (names.region_id, "Torch-Compiled Region: 0/0", "0/0"),
-        (names.region_id, "Torch-Compiled Region: !0/1/0", "!0/1/0"),
-        (names.region_id, "CompiledFunction", None),
+        (names.compile_id, "Torch-Compiled Region: 0/0", "0/0"),
+        (names.compile_id, "Torch-Compiled Region: !0/1/0", "!0/1/0"),
+        (names.compile_id, "CompiledFunction", None),
         (
             names.evaluated_function,
             "autograd::engine::evaluate_function: CompiledFunctionBackward",

@@ -105,16 +105,16 @@ class Aligner:
         return self._known[key]
 
     def in_force(self, graphs: Sequence[int]) -> list[int]:
-        """Return those of the last Dynamo graph of each region, if none was made meanwhile.
+        """Return those of the last Dynamo graph of each compiled frame, if none was made meanwhile.
 
-        A region that is compiled again has its id from before only after a reset of Dynamo, which
+        A frame that is compiled again has its id from before only after a reset of Dynamo, which
         lets go of the older code.
         """
         if self._compiles:
             return list(graphs)
         last = {self._graphs[at].compile_id: self._graphs[at].dynamo_number for at in graphs}
-        found = ((at, self._graphs[at]) for at in graphs)
-        return [at for at, graph in found if graph.dynamo_number == last[graph.compile_id]]
+        numbered = ((at, self._graphs[at]) for at in graphs)
+        return [at for at, graph in numbered if graph.dynamo_number == last[graph.compile_id]]
 
     def are_alike(self, graphs: Sequence[int]) -> bool:
         """Tell whether it does not matter which of the graphs a call ran."""
@@ -222,16 +222,16 @@ def _may_be(call: GraphCall, failed: GraphInstance) -> bool:
 def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
     """Return the captured graphs that the call may have run.
 
-    The one that the process noted of it, or else those of its key, region and direction.
+    The one that the process noted of it, or else those of its key, frame and direction.
     """
     candidates = [at for at, graph in enumerate(graphs) if graph.key == call.key]
     if call.graph is not None:
         return [at for at in candidates if at == call.graph and graphs[at].is_known]
     candidates = [at for at in candidates if graphs[at].is_known]
     if call.compile_id is not None:
-        same_region = [at for at in candidates if graphs[at].compile_id == call.compile_id]
+        same_frame = [at for at in candidates if graphs[at].compile_id == call.compile_id]
         of_none = [at for at in candidates if call.key and graphs[at].compile_id is None]
-        candidates = same_region or of_none
+        candidates = same_frame or of_none
     same_way = [at for at in candidates if graphs[at].is_backward == call.context.is_backward]
     return same_way if same_way or call.key is None else candidates
 
@@ -253,7 +253,7 @@ def _as_called(
 def _said(graph: GraphInstance) -> object:
     """Return what a graph says of its launches, but for what differs from compile to compile.
 
-    After a reset of Dynamo an equal graph has the old region: its trace has other numbers, and
+    After a reset of Dynamo an equal graph has the old compile id: its trace has other numbers, and
     its lines may be known by another rule.
     """
     nodes = [

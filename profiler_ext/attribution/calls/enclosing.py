@@ -1,4 +1,4 @@
-"""Owns what each CPU event of a trace stands in: a graph's call, a region, autograd's engine."""
+"""Owns what each CPU event of a trace stands in: a graph's call, a compiled frame, the engine."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class EnclosingRanges:
         self.is_op = flag_rows(events.category, classify.is_op) & ~is_around_ops
         self.marker = nearest(self.is_marker)
         self.operator = nesting.outermost(self.is_op, within=self.is_marker)
-        self.region = nearest(flag_rows(events.name, classify.is_region))
+        self.frame = nearest(flag_rows(events.name, classify.is_compiled_frame))
         self.forward = nearest(flag_rows(events.name, classify.is_compiled_forward))
         self.backward = nearest(flag_rows(events.name, classify.is_compiled_backward))
         self.engine = nearest(flag_rows(events.name, classify.is_engine))
-        runs = (self.region, self.forward, self.backward)
+        runs = (self.frame, self.forward, self.backward)
         self.run = nearest(np.logical_or.reduce([at == np.arange(len(at)) for at in runs]))
         self.optimizer = nearest(flag_rows(events.name, classify.is_optimizer))
         self._compiling = nearest(flag_rows(events.name, classify.is_compiling))

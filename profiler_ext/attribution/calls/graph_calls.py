@@ -23,7 +23,7 @@ class GraphCall:
     Attributes:
         marker: row of the marker.
         key: cache key that the marker carries.
-        compile_id: id of the compiled region, or of the forward's region; ``None`` unknown.
+        compile_id: id of the compiled frame, or of the forward's; ``None`` unknown.
         context: where it was called.
         work: what it ran, in enqueue order.
         launches: for each item its launches, in enqueue order.
@@ -103,10 +103,10 @@ def _forward_row(enclosing: EnclosingRanges, links: ForwardLinks, marker: int) -
     return marker if backward == NO_ROW else links.forward_of(backward)
 
 
-def _region(enclosing: EnclosingRanges, forward: int | None) -> int | None:
-    """Return the row of a call's region; a backward's is that of its forward."""
-    region = NO_ROW if forward is None else enclosing.own(enclosing.region, forward)
-    return None if region == NO_ROW else region
+def _frame_row(enclosing: EnclosingRanges, forward: int | None) -> int | None:
+    """Return the row of a call's compiled frame; a backward's is that of its forward."""
+    frame = NO_ROW if forward is None else enclosing.own(enclosing.frame, forward)
+    return None if frame == NO_ROW else frame
 
 
 def _call(
@@ -122,14 +122,14 @@ def _call(
     launches = members.get(marker, np.empty(0, dtype=np.int64))
     trial = enclosing.is_trial(enqueued.cpu[launches])
     forward = _forward_row(enclosing, links, marker)
-    run = _region(enclosing, forward)
+    run = _frame_row(enclosing, forward)
     items = work_items_of(
         enclosing.events, enqueued, item_row, launches[~trial], called.get(marker)
     )
     return GraphCall(
         marker=marker,
         key=names.graph_key(enclosing.events.name[marker]),
-        compile_id=None if run is None else names.region_id(enclosing.events.name[run]),
+        compile_id=None if run is None else names.compile_id(enclosing.events.name[run]),
         context=enclosing.context(marker, forward, links),
         work=tuple(item for item, _, _ in items),
         launches=tuple(own for _, own, _ in items),

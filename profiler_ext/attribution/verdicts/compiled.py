@@ -51,7 +51,9 @@ class CompiledJudge:
             self._events, self._enqueued, invocation.call, sites, invocation.matches, self._order
         )
         graph = self._graph(invocation)
-        own_work = work_before_replay(invocation.call.work, invocation.matches, graph) if graph else {}
+        own_work = (
+            work_before_replay(invocation.call.work, invocation.matches, graph) if graph else {}
+        )
         pieces = zip(
             invocation.call.work, invocation.matches, invocation.call.launches, strict=True
         )
@@ -89,7 +91,9 @@ class CompiledJudge:
             self._at_site[key] = self._new_site_verdict(invocation, match)
         return self._at_site[key]
 
-    def _verdict_before_replay(self, invocation: Invocation, item: WorkItem, work: WorkBeforeReplay) -> Verdict:
+    def _verdict_before_replay(
+        self, invocation: Invocation, item: WorkItem, work: WorkBeforeReplay
+    ) -> Verdict:
         assert invocation.graph is not None
         graph, context = invocation.graph, invocation.call.context
         if work.evidence is SiteEvidence.RUNNER_COPY:

@@ -19,7 +19,7 @@ OUT = Gap(
     GapReason.CAPTURE_FAILED,
     "too many hooks failed, and capture took itself out: nothing is known of later compiles",
 )
-_STEP_ENDS = {points.REGION_EDGE.path, points.PROFILER_STEP.path, "Optimizer.step"}
+_STEP_ENDS = {points.FRAME_EDGE.path, points.PROFILER_STEP.path, "Optimizer.step"}
 _OF_NO_GRAPH = frozenset(
     {*_STEP_ENDS, points.NODE_MADE.path, points.CACHE_CANDIDATES.path, "learn"}
 )
