@@ -54,7 +54,9 @@ class GeneratedCode:
     torch_version: str
 
 
-def told_provenance(code: GeneratedCode, dynamo: DynamoGraph | None) -> Provenance | None:
+def told_graph(
+    code: GeneratedCode, dynamo: DynamoGraph | None
+) -> tuple[Provenance | None, tuple[Sourced, ...]]:
     """Return what the text of an artifact tells of its graph.
 
     Args:
@@ -62,13 +64,26 @@ def told_provenance(code: GeneratedCode, dynamo: DynamoGraph | None) -> Provenan
         dynamo: this process's Dynamo graph; where there is none, nothing is led to a node.
 
     Returns:
-        The record, marked as told; ``None`` where the text is not understood, or has graphs
-        within the graph.
+        The record, marked as told, and its nodes with their lines. A call that can be of one node
+        is led there only if this process has the node's line, or nobody does. There is no record
+        where the text is not understood, or has graphs within the graph.
     """
     graph, calls = read_graph(code.printed), wrapper_calls(code.source)
     if graph is None or not calls or any(calls[name] for name in calls if name != "call"):
-        return None
-    nodes = _library_nodes(code, graph, calls["call"], dynamo)
+        return None, ()
+    lines = told_lines(map(_node, graph.nodes.values()), dynamo)
+    stale = {node.name for node, evidence in lines if evidence is LineEvidence.STALE}
+    led = _library_nodes(code, graph, calls["call"], dynamo)
+    sites = tuple(
+        _site(at, call, None if led.get(at) in stale else led.get(at))
+        for at, call in enumerate(calls["call"])
+    )
+    return _provenance(code, graph, sites), lines
+
+
+def _provenance(
+    code: GeneratedCode, graph: PrintedGraph, sites: tuple[CallSite, ...]
+) -> Provenance:
     return with_digest(
         Provenance(
             digest="",
@@ -78,9 +93,7 @@ def told_provenance(code: GeneratedCode, dynamo: DynamoGraph | None) -> Provenan
             joint=None,
             dynamo_digest=None,
             nodes=tuple(map(_node, graph.nodes.values())),
-            call_sites=tuple(
-                _site(at, call, nodes.get(at)) for at, call in enumerate(calls["call"])
-            ),
+            call_sites=sites,
             is_told=True,
         )
     )

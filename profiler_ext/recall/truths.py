@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from profiler_ext.recall import lines
 from profiler_ext.recall.correspondence import bound
 from profiler_ext.recall.dynamo_graph import DynamoGraph, Sourced
-from profiler_ext.recall.generated_code import GeneratedCode, told_lines, told_provenance
+from profiler_ext.recall.generated_code import GeneratedCode, told_graph
 from profiler_ext.recall.records import find_records, keep_record
 from profiler_ext.records import FxNode, Gap, GapReason, GraphInstance, Provenance
 from profiler_ext.store import Store, with_digest
@@ -146,8 +146,8 @@ def recall(seen: Seen, store: Store) -> Recalled:
 
 def _told(seen: Seen, gaps: tuple[Gap, ...]) -> Recalled:
     """An entry that was made without capture: what its generated code tells."""
-    told = told_provenance(seen.code(), seen.dynamo)
-    return Recalled(told, () if told is None else told_lines(told.nodes, seen.dynamo), gaps)
+    record, nodes = told_graph(seen.code(), seen.dynamo)
+    return Recalled(record, nodes, gaps)
 
 
 def _traced(seen: Seen, recorded: Provenance, store: Store) -> Recalled:

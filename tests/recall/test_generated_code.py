@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+from profiler_ext.files.paths import absolute, shorten
 from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
-from profiler_ext.recall.generated_code import GeneratedCode, told_provenance
+from profiler_ext.recall.generated_code import GeneratedCode, told_graph
 from profiler_ext.recall.library_calls import library_nodes
 from profiler_ext.recall.printed_graphs import PrintedGraph, read_graph
 from profiler_ext.recall.wrapper_calls import wrapper_calls
-from profiler_ext.records import FxNode, LineEvidence, SiteKind
+from profiler_ext.records import Frame, FxNode, LineEvidence, SiteKind
 
 GRAPH = """
 class GraphModule(torch.nn.Module):
@@ -44,6 +45,12 @@ def call(args):
 APART = GRAPH.replace("mm.default(mul, primals_3)", "mm.default(sin, primals_3)")
 """The same with two products that do not follow from one another."""
 
+LINES = ((7, "h = x.sin() @ w"), (8, "return (h * 2) @ v"))
+PLACES = tuple(
+    Source((Frame(shorten(absolute("model.py")), line, "forward", code),), ())
+    for line, code in LINES
+)
+
 
 def graph(text: str = GRAPH) -> PrintedGraph:
     found = read_graph(dedent(text))
@@ -58,8 +65,7 @@ def led(call: str, text: str = GRAPH, *, is_backward: bool = False) -> dict[int,
 
 def told(dynamo: DynamoGraph | None) -> list[tuple[str, ...]]:
     """The nodes of each call site, as a process with this Dynamo graph is told of them."""
-    code = GeneratedCode(CALL, dedent(GRAPH), False, False, "2.13.0")
-    record = told_provenance(code, dynamo)
+    record, _ = told_graph(GeneratedCode(CALL, dedent(GRAPH), False, False, "2.13.0"), dynamo)
     assert record is not None
     return [site.nodes for site in record.call_sites]
 
@@ -112,15 +118,20 @@ def test_of_a_backward_graph_only_what_gradients_flow_into_is_led() -> None:
 def test_without_a_graph_of_this_process_or_with_a_gradient_in_it_no_call_is_led() -> None:
     nobody = [()] * 5
     origins = {"mm": (FxNode("mm", "aten.mm.default"), LineEvidence.COMPILED)}
-    plain = DynamoGraph("d", (), None, {})
-    copied = DynamoGraph("d", (), None, {}, origins=origins)
-    differentiating = DynamoGraph("d", (), None, {}, takes_gradient=True)
+    plain = DynamoGraph("d", (), None, {}, PLACES)
+    copied = DynamoGraph("d", (), None, {}, PLACES, origins=origins)
+    differentiating = DynamoGraph("d", (), None, {}, PLACES, takes_gradient=True)
     assert told(plain) == [(), ("mm",), (), ("mm_1",), ()]
     assert [told(None), told(copied), told(differentiating)] == [nobody] * 3
 
 
+def test_a_call_whose_line_this_process_has_not_is_not_led() -> None:
+    changed = DynamoGraph("d", (), None, {}, PLACES[:1])
+    assert told(changed) == [(), ("mm",), (), (), ()]
+
+
 def test_call_sites_are_those_of_the_wrapper_in_order() -> None:
-    record = told_provenance(GeneratedCode(CALL, dedent(GRAPH), True, False, "2.13.0"), None)
+    record, _ = told_graph(GeneratedCode(CALL, dedent(GRAPH), True, False, "2.13.0"), None)
     assert record is not None
     assert (record.is_told, record.is_backward, record.torch_version) == (True, True, "2.13.0")
     assert [(site.path, site.kind, site.kernel, site.op) for site in record.call_sites] == [
@@ -137,7 +148,7 @@ def test_a_text_that_is_not_understood_tells_nothing() -> None:
     texts = [(CALL, ""), ("", GRAPH), (nested, GRAPH), ("def call(", GRAPH), (CALL, "\0")]
     codes = [GeneratedCode(source, dedent(text), False, False, "") for source, text in texts]
     dynamo = DynamoGraph("d", (), None, {}, (Source((), ()),))
-    assert [told_provenance(code, dynamo) for code in codes] == [None] * 5
+    assert [told_graph(code, dynamo) for code in codes] == [(None, ())] * 5
 
 
 def test_a_printed_graph_gives_nodes_edges_and_the_innermost_line() -> None:
@@ -145,7 +156,7 @@ def test_a_printed_graph_gives_nodes_edges_and_the_innermost_line() -> None:
     assert list(nodes) == ["sin", "permute", "mm", "mul", "mm_1", "sum_1"]
     assert (nodes["mm"].target, nodes["mm"].inputs) == ("aten.mm.default", ("sin", "permute"))
     frames = [node.frame and (node.frame.line, node.frame.code) for node in nodes.values()]
-    first, second = (7, "h = x.sin() @ w"), (8, "return (h * 2) @ v")
+    first, second = LINES
     assert frames == [first, first, first, second, second, None]
     assert graph().inputs == {"primals_1", "primals_2", "primals_3"}
 
