@@ -11,8 +11,7 @@ from html import escape
 from typing import Any
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.table_kinds import BY
-from profiler_ext.exporters.wording import (
+from profiler_ext.exporters.display_text import (
     heading,
     labels,
     ledger_label,
@@ -21,6 +20,7 @@ from profiler_ext.exporters.wording import (
     short_phase,
     time_text,
 )
+from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 

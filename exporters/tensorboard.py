@@ -85,7 +85,7 @@ def export_ranks(
 
 
 def _events(analysis: Analysis) -> Iterator[bytes]:
-    copy = _Copy(analysis)
+    copy = _StockTrace(analysis)
     for position in range(len(analysis.recording.trace.raw)):
         yield from copy.of(position)
 
@@ -105,7 +105,7 @@ class _Slot(NamedTuple):
         return msgspec.json.encode({**head, **times, "args": args})
 
 
-class _Copy:
+class _StockTrace:
     """Says for each event of the trace what stands in the copy in its place."""
 
     def __init__(self, analysis: Analysis) -> None:

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.table_kinds import TableKind, table_by
-from profiler_ext.exporters.wording import (
+from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
     bypass_text,
     first_rows,
@@ -29,6 +28,7 @@ from profiler_ext.exporters.wording import (
     table_text,
     time_text,
 )
+from profiler_ext.exporters.table_kinds import TableKind, table_by
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Scope, Settings
 

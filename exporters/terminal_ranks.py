@@ -7,9 +7,9 @@ from typing import Protocol
 from rich.console import Console
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.display_text import bypass_text, first_rows, heading_of_ranks, records
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.terminal import print_coverage, print_notes, print_top, say
-from profiler_ext.exporters.wording import bypass_text, first_rows, heading_of_ranks, records
 from profiler_ext.records import Analysis
 
 

@@ -105,13 +105,13 @@ def _joint_nodes(
     from profiler_ext.capture.lineage.joint import describe_joint
     from profiler_ext.capture.lineage.stage import Compilation
     from profiler_ext.capture.nodes.fx_nodes import describe_nodes
-    from profiler_ext.capture.traces.births import watched
+    from profiler_ext.capture.traces.creations import watched
     from profiler_ext.recall.dynamo_graph import DynamoGraph
     from profiler_ext.torch_compat.joint_trace import MODEL, trace_joint
 
-    with watched() as births:
+    with watched() as creations:
         gm = trace_joint(model, positional, named)
-    joint = describe_joint(gm, {}, births=births.of(gm.graph))
+    joint = describe_joint(gm, {}, creations=creations.of(gm.graph))
     compilation = Compilation(lambda _: joint, DynamoGraph("", (MODEL,), None, {}))
     nodes = describe_nodes(gm.graph.nodes, compilation)
     return tuple(node for node in nodes if node.target != "getitem")

@@ -10,7 +10,7 @@ import pytest
 
 from profiler_ext.attribution import notes
 from profiler_ext.cli import cache
-from profiler_ext.exporters import notebook, terminal, wording
+from profiler_ext.exporters import display_text, notebook, terminal
 from profiler_ext.records import (
     NOTHING,
     GapReason,
@@ -90,9 +90,9 @@ def test_terms_of_a_vocabulary_are_told_apart_by_their_words(vocabulary: type[Te
 @pytest.mark.parametrize("reason", GapReason)
 def test_a_gap_has_a_remedy_and_the_reports_say_its_words(reason: GapReason) -> None:
     assert reason.remedy != NOTHING or reason is GapReason.WRAPPER_GLUE
-    assert wording.gap_text(reason.value) == reason.words
+    assert display_text.gap_text(reason.value) == reason.words
     row = {"scope": "compiled", "category": reason.value}
-    assert wording.ledger_label(row) == f"compiled: {reason.words}"
+    assert display_text.ledger_label(row) == f"compiled: {reason.words}"
 
 
 def test_evidence_that_is_a_lack_has_a_remedy() -> None:
@@ -101,7 +101,7 @@ def test_evidence_that_is_a_lack_has_a_remedy() -> None:
 
 
 def test_a_reason_of_an_older_or_newer_recording_is_its_own_word() -> None:
-    assert wording.gap_text("hook_failed") == "hook_failed"
+    assert display_text.gap_text("hook_failed") == "hook_failed"
 
 
 def test_only_the_usual_gaps_have_no_note() -> None:
@@ -120,7 +120,7 @@ def test_a_scope_has_its_colour_everywhere() -> None:
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_phase_has_its_colour_everywhere(phase: Phase) -> None:
-    assert phase in wording.PHASE_STYLES and phase in notebook._COLORS
+    assert phase in display_text.PHASE_STYLES and phase in notebook._COLORS
     for sheet in ("html/static/report.css", "tensorboard_plugin/static/style.css"):
         assert re.search(rf"\.{phase}\b", (ROOT / "exporters" / sheet).read_text()), sheet
 

@@ -9,10 +9,10 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.display_text import gap_text, records, short_path
 from profiler_ext.exporters.generated_code import kernel_sources
 from profiler_ext.exporters.html.sites import Site, sites
 from profiler_ext.exporters.sources import SourceFile, is_users_own, recorded_lines, source_files
-from profiler_ext.exporters.wording import gap_text, records, short_path
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.records import Analysis, Frame, Phase, Place
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from profiler_ext.exporters.display_text import heading
 from profiler_ext.exporters.html.data import report_data, wanted_files
 from profiler_ext.exporters.html.summary import ledger, notes, steps
 from profiler_ext.exporters.sources import read_texts
-from profiler_ext.exporters.wording import heading
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.wording import (
+from profiler_ext.exporters.display_text import (
     idle_text,
     led_texts,
     ledger_label,

@@ -12,11 +12,11 @@ from profiler_ext.exporters.perfetto.arguments import LaunchArguments, optional
 from profiler_ext.exporters.perfetto.counters import Counters
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.idle import idle_spans
+from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, apart
 from profiler_ext.exporters.perfetto.lanes import Span, span_saying
-from profiler_ext.exporters.perfetto.launches import LaunchSpans
+from profiler_ext.exporters.perfetto.launch_spans import LaunchSpans
 from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.rates import Rates
-from profiler_ext.exporters.perfetto.runs import LANES, MODULE, Runs, apart
 from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
 from profiler_ext.records import Analysis
 
@@ -73,7 +73,7 @@ class _Drawing:
         self._flows = flows
         arguments = LaunchArguments(analysis, rates)
         self._spans = LaunchSpans(writer, analysis.launches, arguments, flows)
-        self._runs = Runs(writer, analysis.launches, arguments)
+        self._label_spans = LabelSpans(writer, analysis.launches, arguments)
         self.counters = Counters(writer, tracks, analysis.launches, rates)
 
     def steps(self, uuid: int | None) -> None:
@@ -117,7 +117,7 @@ class _Drawing:
         # Lanes of several streams have one name each, so the viewer shows them as one row.
         for chosen in apart(self._analysis.launches, rows):
             for rank, lane in enumerate(LANES, _LANES_RANK):
-                spans = self._runs.of(lane, chosen)
+                spans = self._label_spans.of(lane, chosen)
                 self._tracks.draw(lane, uuid, rank, spans, nesting=lane == MODULE)
 
     def _track_number(self, group: _Group, row: int) -> int:

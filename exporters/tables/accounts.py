@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables.columns import TEXT, WHOLE, frame, gather, ratio, repeated, whole
+from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, frame, gather, ratio, repeated, whole
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import (
     Analysis,

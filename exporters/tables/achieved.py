@@ -9,7 +9,7 @@ from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.exporters.estimates import Estimates, MaskedFloats, estimate
 from profiler_ext.exporters.peaks import Peak
-from profiler_ext.exporters.tables.columns import real, whole
+from profiler_ext.exporters.tables.arrays import real, whole
 from profiler_ext.records import Analysis, Ints, MaskedInts
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import PARQUET
-from profiler_ext.exporters.tables.columns import REAL, TEXT, Dtype, gather
+from profiler_ext.exporters.tables.arrays import REAL, TEXT, Dtype, gather
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable

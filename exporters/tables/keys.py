@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables.columns import frame, gather
+from profiler_ext.exporters.tables.arrays import frame, gather
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import Analysis, Frame, Interned, Ints, Place
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.table_kinds import table_called
-from profiler_ext.exporters.tables.columns import TEXT, WHOLE, ratio, repeated
+from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, ratio, repeated
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level, Scope
 

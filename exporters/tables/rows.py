@@ -11,7 +11,7 @@ from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.exporters.peaks import PEAKS, Peak
 from profiler_ext.exporters.tables.achieved import achieved_by_launch
-from profiler_ext.exporters.tables.columns import (
+from profiler_ext.exporters.tables.arrays import (
     TEXT,
     WHOLE,
     frame,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_ext.exporters.tables.columns import REAL, TEXT, TRUTH, WHOLE, Dtype
+from profiler_ext.exporters.tables.arrays import REAL, TEXT, TRUTH, WHOLE, Dtype
 from profiler_ext.records import Phase
 
 

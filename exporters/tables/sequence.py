@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.columns import TEXT, frame, gather
+from profiler_ext.exporters.tables.arrays import TEXT, frame, gather
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.printable import printable
 

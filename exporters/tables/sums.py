@@ -13,7 +13,7 @@ import pandas as pd
 
 from profiler_ext.exporters.peaks import PEAKS, Peak
 from profiler_ext.exporters.tables.achieved import achieved_by_key
-from profiler_ext.exporters.tables.columns import WHOLE, frame, ratio, repeated, whole
+from profiler_ext.exporters.tables.arrays import WHOLE, frame, ratio, repeated, whole
 from profiler_ext.exporters.tables.keys import (
     Keys,
     kernel_keys,

@@ -9,6 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.display_text import (
+    heading,
+    labels,
+    ledger_label,
+    records,
+    short_path,
+)
 from profiler_ext.exporters.sources import SourceFile, read_texts, source_files
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.tables.keys import (
@@ -34,13 +41,6 @@ from profiler_ext.exporters.tensorboard_plugin.document import (
     encoded,
 )
 from profiler_ext.exporters.tensorboard_plugin.parts import fusions_and_parts
-from profiler_ext.exporters.wording import (
-    heading,
-    labels,
-    ledger_label,
-    records,
-    short_path,
-)
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Ints, Phase, Settings

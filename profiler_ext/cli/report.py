@@ -23,9 +23,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from profiler_ext.exporters.display_text import table_text
     from profiler_ext.exporters.terminal import print_report, report
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
-    from profiler_ext.exporters.wording import table_text
     from profiler_ext.sessions.merging import MergedSession, load
 
     session = load(options.session)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from profiler_ext.errors import CaptureWarning
-from profiler_ext.isolation.answers import is_answer
 from profiler_ext.isolation.failures import Failure, failure_detail, reference_to
+from profiler_ext.isolation.signal_answers import is_answer
 
 _MOST_FAILURES = 16
 """After so many capture is of no use, and whatever fails is likely to fail for ever."""

@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from profiler_ext.isolation.answers import is_answer
 from profiler_ext.isolation.own_modules import own_modules
+from profiler_ext.isolation.signal_answers import is_answer
 
 _DEPTH = 2000  # frames that our work may need above those that are there
 

@@ -20,7 +20,7 @@ from profiler_ext.kineto.checking import (
     check_value,
     decoded,
 )
-from profiler_ext.kineto.columns import columns_of
+from profiler_ext.kineto.decoding import columns_of
 from profiler_ext.kineto.events import offset_of
 from profiler_ext.kineto.writers import other_writer, writer_of_text
 from profiler_ext.records import Device, Ints, Trace

@@ -39,8 +39,8 @@ from profiler_ext.records import (
     Settings,
     Trace,
     flat,
+    inconsistency_of_session,
     nested,
-    unsound_session,
 )
 
 Arguments = Mapping[int, Mapping[str, object]]
@@ -208,6 +208,6 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except msgspec.DecodeError as error:
         raise shape_error(path, f"{EXTENSION_KEY}: {error}") from error
-    if problem := unsound_session(ours.settings, ours.graphs):
+    if problem := inconsistency_of_session(ours.settings, ours.graphs):
         raise shape_error(path, f"{EXTENSION_KEY}: {problem}")
     return ours

@@ -1,5 +1,18 @@
 """Owns the words of the project: few things are frozen records, many are tables of columns."""
 
+from profiler_ext.records.analysis import (
+    SCHEMA_VERSION,
+    Analysis,
+    IdleSpan,
+    Launches,
+    LedgerLine,
+    Place,
+    Recording,
+    Settings,
+    Shares,
+    Step,
+)
+from profiler_ext.records.consistency import inconsistency_of_provenance, inconsistency_of_session
 from profiler_ext.records.events import (
     Codes,
     Device,
@@ -13,18 +26,6 @@ from profiler_ext.records.events import (
 )
 from profiler_ext.records.evidence import ForwardEvidence, LineEvidence, SiteEvidence
 from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.launches import (
-    SCHEMA_VERSION,
-    Analysis,
-    IdleSpan,
-    Launches,
-    LedgerLine,
-    Place,
-    Recording,
-    Settings,
-    Shares,
-    Step,
-)
 from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
 from profiler_ext.records.mechanism import Mechanism
 from profiler_ext.records.provenance import (
@@ -37,7 +38,6 @@ from profiler_ext.records.provenance import (
     Provenance,
     TensorSpec,
 )
-from profiler_ext.records.soundness import unsound_provenance, unsound_session
 from profiler_ext.records.stored import flat, nested
 from profiler_ext.records.term import NOTHING, Term
 from profiler_ext.records.vocabulary import (
@@ -96,7 +96,7 @@ __all__ = [
     "Thread",
     "Trace",
     "flat",
+    "inconsistency_of_provenance",
+    "inconsistency_of_session",
     "nested",
-    "unsound_provenance",
-    "unsound_session",
 ]

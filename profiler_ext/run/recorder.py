@@ -15,7 +15,7 @@ from torch.profiler import ProfilerAction
 
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import ProfilerExtError
-from profiler_ext.isolation.answers import is_answer
+from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling.profiler import RECORDING, profile
 from profiler_ext.run.step_ends import StepEnds

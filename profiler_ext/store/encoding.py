@@ -18,7 +18,7 @@ import zlib
 import msgspec
 
 from profiler_ext.errors import StoreError
-from profiler_ext.records import Provenance, Term, flat, nested, unsound_provenance
+from profiler_ext.records import Provenance, Term, flat, inconsistency_of_provenance, nested
 
 MAGIC = b"PXPR"
 FORMAT = 2
@@ -94,7 +94,7 @@ def from_bytes(data: bytes) -> Provenance:
         record = nested(msgspec.json.decode(_inflate(data[6:])), Provenance)
     except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"found a damaged provenance ({error})") from error
-    if problem := unsound_provenance(record):
+    if problem := inconsistency_of_provenance(record):
         raise StoreError(f"found a damaged provenance ({problem})")
     return record
 

@@ -14,8 +14,8 @@ import torch.autograd.graph
 from profiler_ext.torch_compat.names import running_names
 
 
-class Running(NamedTuple):
-    """An autograd node: ``MulBackward0``, and the number that it was given when it was made."""
+class AutogradNode(NamedTuple):
+    """A node of autograd: ``MulBackward0``, and the number that it was given when it was made."""
 
     name: str
     number: int
@@ -31,16 +31,16 @@ class Edge(NamedTuple):
     Those of parameters and inputs share one name and number: of them also the node itself.
     """
 
-    to: Running
+    to: AutogradNode
     input: int
     leaf: object = None
 
 
-Edges = Mapping[Running, tuple[Edge, ...]]
+Edges = Mapping[AutogradNode, tuple[Edge, ...]]
 """Where each autograd node hands its gradients, in the order in which it does."""
 
 
-def running() -> Running | None:
+def running_node() -> AutogradNode | None:
     """Return the autograd node that runs in this thread."""
     node = _current()
     return None if node is None else _named(node)
@@ -53,7 +53,7 @@ def feeds_twice() -> bool:
     return any(count > 1 for (to, _), count in edges.items() if to is not None)
 
 
-def note_edges(known: dict[Running, tuple[Edge, ...]]) -> None:
+def note_edges(known: dict[AutogradNode, tuple[Edge, ...]]) -> None:
     """Add the edges of the node that runs, and of all that it leads to, to those known."""
     first = _current()
     todo = [] if first is None else [first]
@@ -72,8 +72,8 @@ def _is_run(node: torch.autograd.graph.Node) -> bool:
     return node.name() != "torch::autograd::Error"
 
 
-def _named(node: torch.autograd.graph.Node) -> Running:
-    return Running(node.name(), int(running_names.NODE_SEQUENCE_NR.of(node)()))
+def _named(node: torch.autograd.graph.Node) -> AutogradNode:
+    return AutogradNode(node.name(), int(running_names.NODE_SEQUENCE_NR.of(node)()))
 
 
 def _edge(to: torch.autograd.graph.Node, at: int) -> Edge:

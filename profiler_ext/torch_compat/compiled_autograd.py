@@ -27,7 +27,7 @@ _COMPILER = "/torch/_dynamo/compiled_autograd.py"
 _MACHINERY = (_COMPILER, "/torch/_dynamo/external_utils.py")
 
 
-class Copy(NamedTuple):
+class CopiedNode(NamedTuple):
     """What a node of compiled autograd's graph was copied from.
 
     Attributes:
@@ -41,13 +41,13 @@ class Copy(NamedTuple):
     call: str
 
 
-def copy_of(name: str) -> Copy | None:
+def copied_node(name: str) -> CopiedNode | None:
     """Read a name such as ``aot0_mul``, or ``aot0_1_mul`` for a graph that is used twice.
 
     Source: ``AutogradCompilerInstance.proxy_call_aot_backward``, ``make_unique``.
     """
     found = _COPY.fullmatch(name)
-    return None if found is None else Copy(int(found["aot_id"]), found["name"], found["call"])
+    return None if found is None else CopiedNode(int(found["aot_id"]), found["name"], found["call"])
 
 
 def running_calls() -> tuple[tuple[str, int], ...] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch.fx
 
 from profiler_ext.torch_compat.names import fx_names
-from profiler_ext.torch_compat.regions import has_tangents
+from profiler_ext.torch_compat.regional_inductor import has_tangents
 
 _ON_SOME_NODE = (fx_names.VAL, fx_names.ORIGINAL_ATEN, fx_names.PARTITIONER_TAG)
 

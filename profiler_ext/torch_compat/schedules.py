@@ -8,9 +8,9 @@ from typing import Any
 
 import torch.fx
 
-from profiler_ext.torch_compat.copies import copied_input
 from profiler_ext.torch_compat.fx import COLLECTIVES, position, target_name
 from profiler_ext.torch_compat.inductor import current_fx_graph, current_graph, is_extern
+from profiler_ext.torch_compat.layout_copies import copied_input
 from profiler_ext.torch_compat.names import kernel_names
 from profiler_ext.torch_compat.traffic import Traffic, traffic
 

@@ -14,7 +14,7 @@ from profiler_ext.capture.lineage.bodies import find_bodies
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
-from profiler_ext.capture.traces.births import watched
+from profiler_ext.capture.traces.creations import watched
 from profiler_ext.records import FxNode
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
@@ -25,8 +25,8 @@ def backward_bodies(function: Callable[..., Any], *inputs: torch.Tensor) -> list
     found: list[FxNode] = []
 
     def partition(gm: torch.fx.GraphModule, *rest: Any, num_fwd_outputs: int, **_: Any) -> Any:
-        joint = describe_joint(gm, {}, births=births.of(gm.graph))
-        bodies = find_bodies(gm, joint.found.links, births.of, births.traced)
+        joint = describe_joint(gm, {}, creations=creations.of(gm.graph))
+        bodies = find_bodies(gm, joint.found.links, creations.of, creations.traced)
         joints.append(replace(joint, found=replace(joint.found, bodies=bodies)))
         return default_partition(gm, *rest, num_fwd_outputs=num_fwd_outputs)
 
@@ -39,7 +39,7 @@ def backward_bodies(function: Callable[..., Any], *inputs: torch.Tensor) -> list
         return make_boxed_func(gm.forward)
 
     joints: list[Any] = []
-    with watched() as births:
+    with watched() as creations:
         backend = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=partition)
         torch.compile(function, backend=backend, fullgraph=True)(*inputs).sum().backward()
     return found

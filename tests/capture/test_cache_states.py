@@ -7,7 +7,7 @@ import pytest
 import profiler_ext
 from profiler_ext.capture.graphs.cache_states import cache_state, is_compiled_elsewhere
 from profiler_ext.capture.graphs.compiles import InnerCompile
-from profiler_ext.exporters.wording import bypass_text
+from profiler_ext.exporters.display_text import bypass_text
 from profiler_ext.profiling import switch
 from profiler_ext.records import CacheState, GraphInstance
 from profiler_ext.torch_compat import inductor

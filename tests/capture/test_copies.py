@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, fx, points
-from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM, Copy
+from profiler_ext.torch_compat.compiled_autograd import COPIED_FROM, CopiedNode
 from profiler_ext.torch_compat.patches import installed
 from tests.capture.fx_graphs import Graph, aten
 
@@ -16,15 +16,15 @@ from tests.capture.fx_graphs import Graph, aten
 @pytest.mark.parametrize(
     ("name", "copy"),
     [
-        ("aot0_mul", Copy(0, "mul", "aot0")),
-        ("aot12_1_mul_3", Copy(12, "mul_3", "aot12_1")),
-        ("aot0__to_copy", Copy(0, "_to_copy", "aot0")),
+        ("aot0_mul", CopiedNode(0, "mul", "aot0")),
+        ("aot12_1_mul_3", CopiedNode(12, "mul_3", "aot12_1")),
+        ("aot0__to_copy", CopiedNode(0, "_to_copy", "aot0")),
         ("accumulate_grad_2", None),
         ("aot_mul", None),
     ],
 )
-def test_a_copys_name_tells_the_compile_and_the_node(name: str, copy: Copy | None) -> None:
-    assert compiled_autograd.copy_of(name) == copy
+def test_a_copys_name_tells_the_compile_and_the_node(name: str, copy: CopiedNode | None) -> None:
+    assert compiled_autograd.copied_node(name) == copy
 
 
 def test_calls_without_an_input_are_gone_when_a_graphs_code_is_traced_again() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from profiler_ext.capture.lineage.gradients import find_gradients
 from profiler_ext.capture.lineage.stage import Link
-from profiler_ext.capture.traces.births import Birth
+from profiler_ext.capture.traces.creations import Creation
 from profiler_ext.records import Lineage
-from profiler_ext.torch_compat.autograd import Running
+from profiler_ext.torch_compat.autograd import AutogradNode
 from tests.capture.fx_graphs import frame_text
 
 
@@ -23,44 +23,46 @@ def code(place: Lineage | None) -> str | None:
     return place.stack[-1].code if place else None
 
 
-def forward(op: str, since: int, until: int, thread: int = 1) -> Birth:
+def forward(op: str, since: int, until: int, thread: int = 1) -> Creation:
     meta = {"stack_trace": line(f"line of {op}"), "source_fn_stack": [(op, None)]}
-    return Birth(f"aten.{op}.default", (), meta, None, False, thread, since, until)
+    return Creation(f"aten.{op}.default", (), meta, None, False, thread, since, until)
 
 
-def gradient(name: str, number: int, *inputs: str, op: str = "mul", twice: bool = False) -> Birth:
+def gradient(
+    name: str, number: int, *inputs: str, op: str = "mul", twice: bool = False
+) -> Creation:
     meta = {**ASKS, "original_aten": f"aten.{op}.Tensor"}
-    return Birth(f"aten.{op}.Tensor", inputs, meta, Running(name, number), twice, 1, 99, 99)
+    return Creation(f"aten.{op}.Tensor", inputs, meta, AutogradNode(name, number), twice, 1, 99, 99)
 
 
 def test_the_op_that_bears_the_number_and_the_name_is_differentiated() -> None:
-    births = {
+    creations = {
         "sin": forward("sin", 4, 5),
         "gt": forward("gt", 5, 5),
         "cos": forward("cos", 5, 6),
         "grad": gradient("SinBackward0", 5),
     }
-    found = find_gradients(births)
+    found = find_gradients(creations)
     assert found.links == {"grad": Link("sin", "autograd_node")}
     assert code(found.places["grad"]) == "line of sin"
 
 
 @pytest.mark.parametrize(
-    "birth",
+    "creation",
     [
         gradient("AsStridedBackward0", 6),  # its op left no node, and cos has the number
         gradient("SinBackward0", 9),  # nothing was made with this number
         gradient("ExpBackward0", 3),  # the number was given before the graph
     ],
 )
-def test_what_no_op_bears_is_left_unlinked(birth: Birth) -> None:
-    births = {"sin": forward("sin", 4, 5), "cos": forward("cos", 5, 6), "grad": birth}
-    found = find_gradients(births)
+def test_what_no_op_bears_is_left_unlinked(creation: Creation) -> None:
+    creations = {"sin": forward("sin", 4, 5), "cos": forward("cos", 5, 6), "grad": creation}
+    found = find_gradients(creations)
     assert (found.links, found.places) == ({}, {})
 
 
 def test_a_number_of_two_threads_links_where_the_names_differ_only() -> None:
-    births = {
+    creations = {
         "sin": forward("sin", 4, 5),
         "sin_1": forward("sin", 4, 5, thread=2),
         "cos": forward("cos", 5, 6),
@@ -68,18 +70,18 @@ def test_a_number_of_two_threads_links_where_the_names_differ_only() -> None:
         "open": gradient("SinBackward0", 5),
         "told": gradient("ExpBackward0", 6),
     }
-    assert find_gradients(births).links == {"told": Link("exp", "autograd_node")}
+    assert find_gradients(creations).links == {"told": Link("exp", "autograd_node")}
 
 
 def test_gradients_that_are_summed_when_a_node_has_run_are_no_work_of_it() -> None:
-    births = {
+    creations = {
         "sin": forward("sin", 4, 5),
         "cos": forward("cos", 5, 6),
         "one": gradient("CosBackward0", 6),
         "other": gradient("SinBackward0", 5),
         "sum": gradient("SinBackward0", 5, "one", "other", op="add"),
     }
-    found = find_gradients(births)
+    found = find_gradients(creations)
     assert set(found.links) == {"one", "other"}
     place = found.places["sum"]
     assert place is not None and place.is_gradient_acc
@@ -90,10 +92,10 @@ def test_gradients_that_are_summed_when_a_node_has_run_are_no_work_of_it() -> No
 def test_an_addition_of_a_nodes_own_values_is_a_sum_only_where_it_feeds_one_node_twice(
     twice: bool,
 ) -> None:
-    births = {
+    creations = {
         "mul": forward("mul", 4, 5),
         "a": gradient("MulBackward0", 5),
         "b": gradient("MulBackward0", 5),
         "sum": gradient("MulBackward0", 5, "a", "b", op="add", twice=twice),
     }
-    assert ("sum" in find_gradients(births).links) is not twice
+    assert ("sum" in find_gradients(creations).links) is not twice

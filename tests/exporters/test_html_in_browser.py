@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.html import html_text
-from profiler_ext.exporters.wording import records
 from profiler_ext.records import Analysis, Recording, Shares
 from tests.analyses import GPU_MARKS, GPU_PLACES, gpu_step
 from tests.browser import open_page

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.display_text import percent_text, short_path, time_text
 from profiler_ext.exporters.terminal import print_report, report
-from profiler_ext.exporters.wording import percent_text, short_path, time_text
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, LedgerLine, Recording, Settings, Step
 from tests.analyses import GPU_PLACES, cpu_step, gpu_step

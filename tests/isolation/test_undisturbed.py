@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from profiler_ext.isolation.answers import is_answer
+from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import disturbed, undisturbed
 
 

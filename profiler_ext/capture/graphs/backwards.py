@@ -78,7 +78,7 @@ class Backwards:
         return replace(dynamo, origins=self._origins(gm))
 
     def _origins(self, gm: torch.fx.GraphModule) -> Origins:
-        copies = {node.name: compiled_autograd.copy_of(node.name) for node in gm.graph.nodes}
+        copies = {node.name: compiled_autograd.copied_node(node.name) for node in gm.graph.nodes}
         known = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies.values() if c}}
         found: dict[str, Sourced] = {}
         for node in gm.graph.nodes:
@@ -151,7 +151,7 @@ def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str,
         yield node.name, (with_lineage(node, joint=joint), evidence)
 
 
-def _of_call(origin: Sourced, copy: compiled_autograd.Copy) -> Sourced:
+def _of_call(origin: Sourced, copy: compiled_autograd.CopiedNode) -> Sourced:
     node, evidence = origin
     lineage = replace(node.lineage, copied_call=copy.call).by(Mechanism.COPIED)
     return replace(node, lineage=lineage), evidence
@@ -160,7 +160,7 @@ def _of_call(origin: Sourced, copy: compiled_autograd.Copy) -> Sourced:
 def _of_results(node: torch.fx.Node, known: Mapping[int, Mapping[str, Sourced]]) -> Sourced | None:
     """Return the origin of a copied op with several results: Dynamo names only those."""
     for user in node.users:
-        copy = compiled_autograd.copy_of(user.name)
+        copy = compiled_autograd.copied_node(user.name)
         nodes = known[copy.aot_id] if copy else {}
         result = nodes.get(copy.name) if copy else None
         read = result[0].inputs[:1] if result else ()

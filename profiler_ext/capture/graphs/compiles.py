@@ -24,7 +24,7 @@ from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.truths import Sealed
-from profiler_ext.torch_compat import fx, inductor, process, regions
+from profiler_ext.torch_compat import fx, inductor, process, regional_inductor
 
 _KEPT_GRAPHS = 4096
 _KEPT_COMPILES = 16
@@ -234,8 +234,10 @@ class Compiles:
 
     def half_of(self, gm: torch.fx.GraphModule) -> Half:
         """Describe a graph whose regions are about to be compiled."""
-        number = next(self._halves) if regions.is_flat(gm) else None
-        return Half(number, regions.has_tangents(gm.graph), self.joint_of(marks_of_half(gm)))
+        number = next(self._halves) if regional_inductor.is_flat(gm) else None
+        return Half(
+            number, regional_inductor.has_tangents(gm.graph), self.joint_of(marks_of_half(gm))
+        )
 
     def joint_of(self, marks: Marks) -> JointGraph | None:
         """Return the joint graph of this compile that shares most nodes with a half of it.

@@ -15,7 +15,7 @@ from profiler_ext.capture.lineage.bodies import find_bodies
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.lineage.stage import Lineages, Marks, marks_of
-from profiler_ext.capture.traces.births import BirthHooks
+from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.capture.traces.replacements import Watch
@@ -34,12 +34,12 @@ class GraphHooks:
         self._compiles = compiles
         self._backwards = backwards
         self._tensorified: WeakKeyDictionary[torch.fx.Graph, Replaced] = WeakKeyDictionary()
-        self.births = BirthHooks()
+        self.creations = CreationHooks()
 
     def observations(self) -> list[Hook]:
         """Return what is observed where."""
         return [
-            *self.births.observations(),
+            *self.creations.observations(),
             (points.DYNAMO_GRAPH, self._dynamo_graph),
             (points.TENSORIFY, self._tensorify),
             (points.JOINT_PASSES, self._joint_passes),
@@ -79,9 +79,9 @@ class GraphHooks:
         return self._guard.callback(hook, watch.note)
 
     def _keep_joint(self, gm: Any, watch: Watch, mutated: Lineages, marks: Marks) -> None:
-        births, overwritten = self.births.of(gm.graph), watch.overwritten()
-        joint = describe_joint(gm, watch.replaced(), mutated, births, overwritten)
-        bodies = find_bodies(gm, joint.found.links, self.births.of, self.births.traced)
+        creations, overwritten = self.creations.of(gm.graph), watch.overwritten()
+        joint = describe_joint(gm, watch.replaced(), mutated, creations, overwritten)
+        bodies = find_bodies(gm, joint.found.links, self.creations.of, self.creations.traced)
         whole = self._compiles.whole_of(marks)
         joint = replace(joint, found=replace(joint.found, bodies=bodies))
         self._compiles.keep_joint(whole.part(joint) if whole else joint)
@@ -98,7 +98,7 @@ class GraphHooks:
         inner.replaced.update(retraced(gm, replaced, carried))
 
     def _inner_compile(self, call: Observed) -> Observation:
-        self.births.forget()
+        self.creations.forget()
         with self._compiles.entered(call["gm"]):
             yield
 

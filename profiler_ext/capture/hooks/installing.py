@@ -55,7 +55,7 @@ class Capture:
     def _observations(self) -> Iterator[Hook]:
         backwards = Backwards(self._compiles, lambda: self._registry.graphs, self.guard)
         graphs = GraphHooks(self.guard, self._compiles, backwards)
-        regions = RegionHooks(self._compiles, graphs.births)
+        regions = RegionHooks(self._compiles, graphs.creations)
         hooks = (SiteHooks(self._compiles), graphs, regions, AutogradHooks(backwards))
         for each in (*hooks, self._artifacts, self._caches):
             yield from each.observations()

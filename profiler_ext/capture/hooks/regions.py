@@ -9,19 +9,19 @@ from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.nodes.regions import describe_region
-from profiler_ext.capture.traces.births import BirthHooks
+from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.isolation.guard import Observation, Observed
-from profiler_ext.torch_compat import points, regions
+from profiler_ext.torch_compat import points, regional_inductor
 from profiler_ext.torch_compat.patches import Hook
 
 
 class RegionHooks:
     """Describes the joint graph, its halves, and their regions."""
 
-    def __init__(self, compiles: Compiles, births: BirthHooks) -> None:
+    def __init__(self, compiles: Compiles, creations: CreationHooks) -> None:
         """Take where the descriptions are kept, and how nodes were made."""
         self._compiles = compiles
-        self._births = births
+        self._creations = creations
 
     def observations(self) -> list[Hook]:
         """Return what is observed where."""
@@ -37,10 +37,10 @@ class RegionHooks:
 
     def _keep_joint(self, gm: Any) -> None:
         """Keep a joint graph that Inductor will not see, but for its regions."""
-        if self._compiles.region is not None or not regions.has_marks(gm):
+        if self._compiles.region is not None or not regional_inductor.has_marks(gm):
             return
-        joint = describe_joint(gm, {}, find_mutations(gm), self._births.of(gm.graph))
-        is_inference = not regions.has_tangents(gm.graph)
+        joint = describe_joint(gm, {}, find_mutations(gm), self._creations.of(gm.graph))
+        is_inference = not regional_inductor.has_tangents(gm.graph)
         self._compiles.keep_joint(replace(joint, is_inference=is_inference))
 
     def _regions(self, call: Observed) -> Observation:

@@ -18,7 +18,7 @@ from profiler_ext.capture.lineage.gradients import made_by
 from profiler_ext.capture.lineage.links import HAND_ON
 from profiler_ext.capture.lineage.own import user_modules
 from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
-from profiler_ext.capture.traces.births import Births
+from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import lineage_of, main_of
 from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
 from profiler_ext.torch_compat import fx
@@ -61,32 +61,32 @@ def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
     return f"{outer}/{attribute}/" if graphs > 1 else f"{outer}/"
 
 
-def is_traced_again(births: Births) -> bool:
+def is_traced_again(creations: Creations) -> bool:
     """Tell whether a whole graph was made while one autograd node ran: its numbers are that one's.
 
     No number was given between its nodes, so none of them was differentiated there.
     """
-    running = {birth.running for birth in births.values()}
-    return len(running) == 1 and None not in running and not _numbers_given(births)
+    ran = {creation.autograd_node for creation in creations.values()}
+    return len(ran) == 1 and None not in ran and not _numbers_given(creations)
 
 
-def _numbers_given(births: Births) -> bool:
-    ordered = list(births.values())
-    return any(birth.until > birth.since for birth in ordered[1:])
+def _numbers_given(creations: Creations) -> bool:
+    ordered = list(creations.values())
+    return any(creation.until > creation.since for creation in ordered[1:])
 
 
 def find_bodies(
     gm: torch.fx.GraphModule,
     links: Mapping[str, Link],
-    births_of: Callable[[torch.fx.Graph], Births],
-    traced: Iterable[Births],
+    creations_of: Callable[[torch.fx.Graph], Creations],
+    traced: Iterable[Creations],
 ) -> Lineages:
     """Lead the nodes of a joint graph's backward bodies, by qualified names.
 
     Args:
         gm: the joint graph.
         links: its backward nodes, calls of higher-order ops included, to their forward nodes.
-        births_of: how the nodes of a nested graph were made.
+        creations_of: how the nodes of a nested graph were made.
         traced: how those of the graphs were made that were traced lately.
     """
     calls = {node.name: tuple(fx.nested(node)) for node in gm.graph.nodes}
@@ -99,7 +99,7 @@ def find_bodies(
         for (inner, theirs), (attribute, ours) in zip(calls[forward], graphs, strict=True):
             there = inner_prefix(forward, inner, len(graphs))
             here = inner_prefix(name, attribute, len(graphs))
-            led = _lead(births_of(theirs.graph), births_of(ours.graph), traced, there)
+            led = _lead(creations_of(theirs.graph), creations_of(ours.graph), traced, there)
             found.update((here + node, where) for node, where in led)
     return found
 
@@ -131,14 +131,14 @@ def _calls(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 
 def _lead(
-    forward: Births, body: Births, traced: Iterable[Births], prefix: str
+    forward: Creations, body: Creations, traced: Iterable[Creations], prefix: str
 ) -> Iterator[tuple[str, Lineage]]:
     first = _first_trace(body, traced) if is_traced_again(body) else None
     if first is None:
         return
     made = made_by(first)
-    around = next(iter(first.values())).running
-    again = list(takewhile(lambda name: first[name].running == around, _ops(first)))
+    around = next(iter(first.values())).autograd_node
+    again = list(takewhile(lambda name: first[name].autograd_node == around, _ops(first)))
     originals = _ops(forward)
     if [first[n].target for n in again] != [forward[n].target for n in originals]:
         return
@@ -152,18 +152,22 @@ def _lead(
             yield node, _linked(forward[there].lineage, link)
 
 
-def _first_trace(body: Births, traced: Iterable[Births]) -> Births | None:
+def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | None:
     """Return the trace in which autograd made a body, of the same ops with the same inputs."""
     same = (t for t in traced if t.keys() == body.keys() and _shape(t) == _shape(body))
-    found = [births for births in same if len({birth.running for birth in births.values()}) > 1]
-    made = [made_by(births) for births in found]
+    found = [
+        creations
+        for creations in same
+        if len({creation.autograd_node for creation in creations.values()}) > 1
+    ]
+    made = [made_by(creations) for creations in found]
     return found[0] if found and all(links == made[0] for links in made) else None
 
 
-def _shape(births: Births) -> list[tuple[str, tuple[str, ...]]]:
-    return [(birth.target, birth.inputs) for birth in births.values()]
+def _shape(creations: Creations) -> list[tuple[str, tuple[str, ...]]]:
+    return [(creation.target, creation.inputs) for creation in creations.values()]
 
 
-def _ops(births: Births) -> list[str]:
+def _ops(creations: Creations) -> list[str]:
     """The nodes that do more than hand a value on."""
-    return [name for name, birth in births.items() if birth.target not in HAND_ON]
+    return [name for name, creation in creations.items() if creation.target not in HAND_ON]

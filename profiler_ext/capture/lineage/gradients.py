@@ -18,10 +18,10 @@ from itertools import groupby
 from profiler_ext.capture.lineage.links import HAND_ON
 from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
 from profiler_ext.capture.lineage.sums import summed_values
-from profiler_ext.capture.traces.births import Birth, Births
+from profiler_ext.capture.traces.creations import Creation, Creations
 from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
 from profiler_ext.torch_compat import fx
-from profiler_ext.torch_compat.autograd import Running
+from profiler_ext.torch_compat.autograd import AutogradNode
 from profiler_ext.torch_compat.names import fx_names
 
 _BUILTIN = re.compile(r"(?P<op>\w+)Backward\d+")
@@ -44,25 +44,25 @@ class Gradients:
     made: Mapping[str, str] = field(default_factory=dict)
 
 
-def find_gradients(births: Births) -> Gradients:
+def find_gradients(creations: Creations) -> Gradients:
     """Lead the nodes of gradients to what they differentiate.
 
     Args:
-        births: how the nodes of a graph were made, in order.
+        creations: how the nodes of a graph were made, in order.
     """
-    forward = made_by(births)
+    forward = made_by(creations)
     rule = ForwardEvidence.AUTOGRAD_NODE
-    links = {n: Link(node, rule) for n, node in forward.items() if _is_traced(births[n])}
-    links |= _seeds(births, links)
+    links = {n: Link(node, rule) for n, node in forward.items() if _is_traced(creations[n])}
+    links |= _seeds(creations, links)
     # The joint graph's own backward of such a gradient has its numbers, and the line that asks.
     outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
     links |= outer
-    sums = frozenset(_sums(births))
-    places = _places(births, links, sums)
+    sums = frozenset(_sums(creations))
+    places = _places(creations, links, sums)
     links = {n: link for n, link in links.items() if n not in sums}
-    values = dict(summed_values(births, sums, _Made(births).by))
+    values = dict(summed_values(creations, sums, _Made(creations).by))
     of_sums = {n: Link(value, ForwardEvidence.GRADIENT_SUM) for n, value in values.items()}
-    return Gradients(links | of_sums, {**places, **_places(births, of_sums, sums)}, forward)
+    return Gradients(links | of_sums, {**places, **_places(creations, of_sums, sums)}, forward)
 
 
 def gradient_of(stage: Stage) -> Lineages:
@@ -89,78 +89,91 @@ def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
     return found
 
 
-def made_by(births: Births) -> dict[str, str]:
+def made_by(creations: Creations) -> dict[str, str]:
     """Return, of each node made while an autograd node ran, the node with which that was made."""
-    made = _Made(births)
-    found = {name: made.by(birth) for name, birth in births.items() if birth.running is not None}
+    made = _Made(creations)
+    found = {
+        name: made.by(creation)
+        for name, creation in creations.items()
+        if creation.autograd_node is not None
+    }
     return {name: node for name, node in found.items() if node is not None}
 
 
-def _is_traced(birth: Birth) -> bool:
+def _is_traced(creation: Creation) -> bool:
     """The joint graph's own backward is tagged, and has torch's links."""
-    return birth.running is not None and birth.lineage.partitioner_tag != fx_names.TAG_BACKWARD.text
+    return (
+        creation.autograd_node is not None
+        and creation.lineage.partitioner_tag != fx_names.TAG_BACKWARD.text
+    )
 
 
-def _asks(birth: Birth) -> bool:
+def _asks(creation: Creation) -> bool:
     """Tell whether torch gives a node the line that asks for the gradient."""
-    return fx.asks_for_gradient(birth.lineage.source_fns)
+    return fx.asks_for_gradient(creation.lineage.source_fns)
 
 
 class _Made:
     """The nodes of a graph, by the autograd nodes that were made with them."""
 
-    def __init__(self, births: Births) -> None:
-        self._births = births
+    def __init__(self, creations: Creations) -> None:
+        self._creations = creations
         self._runs: dict[int, list[_Run]] = defaultdict(list)
-        for name, birth in births.items():
-            runs = self._runs[birth.thread]
+        for name, creation in creations.items():
+            runs = self._runs[creation.thread]
             before = runs[-1].names[-1] if runs else None
-            is_same = before is not None and births[before].running == birth.running
-            if birth.until > birth.since or not is_same:
-                runs.append(_Run(birth.since, birth.until, before, []))
+            is_same = (
+                before is not None and creations[before].autograd_node == creation.autograd_node
+            )
+            if creation.until > creation.since or not is_same:
+                runs.append(_Run(creation.since, creation.until, before, []))
             runs[-1].names.append(name)
 
-    def by(self, birth: Birth) -> str | None:
+    def by(self, creation: Creation) -> str | None:
         """Return the node of the op that made the autograd node which made a node."""
-        running = birth.running
-        assert running is not None
-        runs = (_run_with(running.number, runs) for runs in self._runs.values())
-        found = {self._of_run(run, running, birth) for run in runs if run is not None} - {None}
+        autograd_node = creation.autograd_node
+        assert autograd_node is not None
+        runs = (_run_with(autograd_node.number, runs) for runs in self._runs.values())
+        found = {self._of_run(run, autograd_node, creation) for run in runs if run is not None} - {
+            None
+        }
         return found.pop() if len(found) == 1 else None
 
-    def _of_run(self, run: _Run, running: Running, birth: Birth) -> str | None:
-        if running.name == _COPY_SLICES:  # it is made after the op that mutates a view
+    def _of_run(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> str | None:
+        if autograd_node.name == _COPY_SLICES:  # it is made after the op that mutates a view
             return run.before
-        named = self._named(run, running) or self._of_function(run, running, birth)
+        named = self._named(run, autograd_node) or self._of_function(run, autograd_node, creation)
         if not named:
             return None
         # One op decomposes into several nodes; the last one yields its value.
-        return next((n for n in reversed(named) if self._births[n].target not in HAND_ON), None)
+        return next((n for n in reversed(named) if self._creations[n].target not in HAND_ON), None)
 
-    def _named(self, run: _Run, running: Running) -> list[str]:
+    def _named(self, run: _Run, autograd_node: AutogradNode) -> list[str]:
         """The nodes of the first op that bears the autograd node's name."""
-        op = _plain(found["op"] if (found := _BUILTIN.fullmatch(running.name)) else running.name)
+        op = _plain(
+            found["op"] if (found := _BUILTIN.fullmatch(autograd_node.name)) else autograd_node.name
+        )
         for same in (str.__eq__, _is_prefix):
             first = next((n for n in run.names if same(self._op(n), op)), None)
             if first is not None:
                 return [n for n in run.names if self._is_one_call(first, n)]
         return []
 
-    def _of_function(self, run: _Run, running: Running, birth: Birth) -> list[str]:
+    def _of_function(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> list[str]:
         """The forward of an ``autograd.Function``, in whose call its backward stands too."""
-        call = birth.lineage.source_fns[:1]
-        if _BUILTIN.fullmatch(running.name) or not call or _asks(birth):
+        call = creation.lineage.source_fns[:1]
+        if _BUILTIN.fullmatch(autograd_node.name) or not call or _asks(creation):
             return []
         is_called = self._source(run.names[0])[:1] == call
         return [n for n in run.names if is_called and self._source(n)[:1] == call]
 
     def _op(self, name: str) -> str:
-        birth = self._births[name]
-        op = birth.lineage.original_aten or birth.target
+        creation = self._creations[name]
+        op = creation.lineage.original_aten or creation.target
         return _plain(op.split(".")[1] if "." in op else op)
 
     def _source(self, name: str) -> tuple[str, ...]:
-        return self._births[name].lineage.source_fns
+        return self._creations[name].lineage.source_fns
 
     def _is_one_call(self, one: str, other: str) -> bool:
         return (self._op(one), self._source(one)) == (self._op(other), self._source(other))
@@ -199,58 +212,58 @@ def _is_prefix(one: str, other: str) -> bool:
     return len(short) >= _LEAST_PREFIX and one.startswith(short) and other.startswith(short)
 
 
-def _seeds(births: Births, links: Mapping[str, Link]) -> dict[str, Link]:
+def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
     """Lead a gradient's first value to the op whose gradient it is: the one that it is handed."""
     users = defaultdict(set)
-    for name, birth in births.items():
-        for value in birth.inputs:
+    for name, creation in creations.items():
+        for value in creation.inputs:
             users[value].add(links[name].forward_node if name in links else None)
     return {
         name: Link(forward, ForwardEvidence.SEED_OF_GRADIENT)
-        for name, birth in births.items()
-        if birth.running is None and _asks(birth) and len(users[name]) == 1
+        for name, creation in creations.items()
+        if creation.autograd_node is None and _asks(creation) and len(users[name]) == 1
         for forward in users[name]
         if forward is not None
     }
 
 
-def _sums(births: Births) -> Iterator[str]:
+def _sums(creations: Creations) -> Iterator[str]:
     """Find the sums of gradients of one value: autograd makes them when a node has run."""
-    yield from (name for name, birth in births.items() if birth.lineage.is_gradient_acc)
-    for running, group in groupby(births, key=lambda name: births[name].running):
-        if running is None:
+    yield from (name for name, creation in creations.items() if creation.lineage.is_gradient_acc)
+    for autograd_node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
+        if autograd_node is None:
             continue
         names = list(group)
         for name in reversed(names):
-            if not _is_sum(births, name, frozenset(names)):
+            if not _is_sum(creations, name, frozenset(names)):
                 break
             yield name
 
 
-def _is_sum(births: Births, name: str, here: frozenset[str]) -> bool:
+def _is_sum(creations: Creations, name: str, here: frozenset[str]) -> bool:
     """Tell whether an addition's inputs are gradients, of which one at least was there before."""
-    birth = births[name]
-    if birth.target != "aten.add.Tensor" or not birth.inputs or not _asks(birth):
+    creation = creations[name]
+    if creation.target != "aten.add.Tensor" or not creation.inputs or not _asks(creation):
         return False
-    if birth.lineage.original_aten != "aten.add.Tensor":
+    if creation.lineage.original_aten != "aten.add.Tensor":
         return False
-    if not all(v in births and _is_gradient(births[v]) for v in birth.inputs):
+    if not all(v in creations and _is_gradient(creations[v]) for v in creation.inputs):
         return False
-    return birth.feeds_twice or not here.issuperset(birth.inputs)
+    return creation.feeds_twice or not here.issuperset(creation.inputs)
 
 
-def _is_gradient(birth: Birth) -> bool:
-    return birth.running is not None or _asks(birth)
+def _is_gradient(creation: Creation) -> bool:
+    return creation.autograd_node is not None or _asks(creation)
 
 
 def _places(
-    births: Births, links: Mapping[str, Link], sums: frozenset[str]
+    creations: Creations, links: Mapping[str, Link], sums: frozenset[str]
 ) -> dict[str, Lineage | None]:
     """Return the forward op's lineage, for nodes that have no better place."""
     found: dict[str, Lineage | None] = {}
     for name, link in links.items():
-        forward, led = births[link.forward_node].lineage, found.get(link.forward_node)
+        forward, led = creations[link.forward_node].lineage, found.get(link.forward_node)
         place = forward if led is None else forward.standing_at(led)
-        is_lost = _asks(births[name]) or name in sums
+        is_lost = _asks(creations[name]) or name in sums
         found[name] = replace(place, is_gradient_acc=name in sums) if is_lost else None
     return found

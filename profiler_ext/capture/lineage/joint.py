@@ -19,7 +19,7 @@ from profiler_ext.capture.lineage.stage import (
     call_of,
     marks_of,
 )
-from profiler_ext.capture.traces.births import Births, as_made
+from profiler_ext.capture.traces.creations import Creations, as_made
 from profiler_ext.capture.traces.metadata import Replaced, Said, said
 from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx, inputs, plausible
@@ -29,7 +29,7 @@ def describe_joint(
     gm: torch.fx.GraphModule,
     replaced: Replaced,
     mutated: Lineages | None = None,
-    births: Births | None = None,
+    creations: Creations | None = None,
     overwritten: Mapping[str, Said] | None = None,
 ) -> JointGraph:
     """Describe a joint graph after its passes and before it is cut.
@@ -38,7 +38,7 @@ def describe_joint(
         gm: the graph.
         replaced: what the nodes that its passes made replaced.
         mutated: where its epilogue copies' values were made, looked up before the passes.
-        births: how its nodes were made.
+        creations: how its nodes were made.
         overwritten: what nodes said of their origin before a pass overwrote it.
     """
     plausible.check_told(gm.graph)
@@ -46,8 +46,8 @@ def describe_joint(
     was = overwritten or {}
     lineages = {name: before.lineage for name, before in was.items()}
     told = {n.name: _told(n, was).filled_by(replaced.get(n.name, ())) for n in nodes}
-    gradients = find_gradients(as_made(births or {}, lineages))
-    links = {} if is_traced_again(births or {}) else find_links(nodes, told)
+    gradients = find_gradients(as_made(creations or {}, lineages))
+    links = {} if is_traced_again(creations or {}) else find_links(nodes, told)
     found = Found(
         links={**links, **_of_calls(nodes, links, gradients.made), **gradients.links},
         replaced=replaced,

@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from profiler_ext.capture.traces.births import Birth, Births
+from profiler_ext.capture.traces.creations import Creation, Creations
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import Edge
 
-MadeWith = Callable[[Birth], str | None]
+MadeWith = Callable[[Creation], str | None]
 
 
 def summed_values(
-    births: Births, sums: Collection[str], made_with: MadeWith
+    creations: Creations, sums: Collection[str], made_with: MadeWith
 ) -> Iterator[tuple[str, str]]:
     """Pair sums of gradients with the forward node whose value's gradients they add up.
 
@@ -27,29 +27,33 @@ def summed_values(
     Source: ``torch/csrc/autograd/engine.cpp``, ``evaluate_function`` and ``ReadyQueue``.
 
     Args:
-        births: how the nodes of a graph were made, in order.
+        creations: how the nodes of a graph were made, in order.
         sums: the sums of gradients among them.
-        made_with: the node with which the autograd node was made that ran for a birth.
+        made_with: the node with which the autograd node was made that ran at a creation.
     """
-    for (running, _), group in groupby(births, key=lambda n: (births[n].running, births[n].thread)):
-        own = [name for name in group if running is not None and name in sums]
+    for (autograd_node, _), group in groupby(
+        creations, key=lambda n: (creations[n].autograd_node, creations[n].thread)
+    ):
+        own = [name for name in group if autograd_node is not None and name in sums]
         if own:
-            yield from _of_one(births, own, made_with)
+            yield from _of_one(creations, own, made_with)
 
 
-def _of_one(births: Births, sums: list[str], made_with: MadeWith) -> Iterator[tuple[str, str]]:
+def _of_one(
+    creations: Creations, sums: list[str], made_with: MadeWith
+) -> Iterator[tuple[str, str]]:
     """Pair the sums that were made when one node had run, in the order of its edges.
 
     They must be as many as the edges that were handed a gradient before, or as all that fit.
     """
-    birth = births[sums[0]]
-    assert birth.running is not None
-    shapes = {_shape(births[name], 0) for name in sums}
-    edges = birth.edges.get(birth.running, ())
-    values = [None if e.leaf else made_with(replace(birth, running=e.to)) for e in edges]
-    given = [_shape(births.get(v or ""), e.input) for e, v in zip(edges, values, strict=True)]
+    creation = creations[sums[0]]
+    assert creation.autograd_node is not None
+    shapes = {_shape(creations[name], 0) for name in sums}
+    edges = creation.edges.get(creation.autograd_node, ())
+    values = [None if e.leaf else made_with(replace(creation, autograd_node=e.to)) for e in edges]
+    given = [_shape(creations.get(v or ""), e.input) for e, v in zip(edges, values, strict=True)]
     fitting = [at for at in range(len(edges)) if given[at] is None or given[at] in shapes]
-    again = [at for at in fitting if _was_handed(birth, edges[at]) or edges[at] in edges[:at]]
+    again = [at for at in fitting if _was_handed(creation, edges[at]) or edges[at] in edges[:at]]
     chosen = next((each for each in (again, fitting) if len(each) == len(sums)), [])
     for name, at in zip(sums, chosen, strict=False):
         value = values[at]
@@ -57,14 +61,14 @@ def _of_one(births: Births, sums: list[str], made_with: MadeWith) -> Iterator[tu
             yield name, value
 
 
-def _was_handed(birth: Birth, edge: Edge) -> bool:
+def _was_handed(creation: Creation, edge: Edge) -> bool:
     """Tell whether a node that ran before hands a gradient where another does."""
-    now = birth.running.number if birth.running else 0
-    return any(edge in edges for node, edges in birth.edges.items() if node.number > now)
+    now = creation.autograd_node.number if creation.autograd_node else 0
+    return any(edge in edges for node, edges in creation.edges.items() if node.number > now)
 
 
-def _shape(birth: Birth | None, output: int) -> tuple[str, ...] | None:
-    tensors = () if birth is None else fx.tensors(birth.meta)
+def _shape(creation: Creation | None, output: int) -> tuple[str, ...] | None:
+    tensors = () if creation is None else fx.tensors(creation.meta)
     if not tensors:
         return None
     tensor = tensors[output] if output < len(tensors) else tensors[0]

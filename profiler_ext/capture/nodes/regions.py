@@ -23,7 +23,7 @@ from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import FxNode
-from profiler_ext.torch_compat import fx, regions
+from profiler_ext.torch_compat import fx, regional_inductor
 from profiler_ext.torch_compat.names import fx_names
 
 
@@ -80,7 +80,7 @@ class Region:
             return None
         self._is_traced = True
         calls = (node for node in gm.graph.nodes if node.op == "call_function")
-        found = ((node, regions.traced_from(node)) for node in calls)
+        found = ((node, regional_inductor.traced_from(node)) for node in calls)
         return {n.name: name for n, name in found if name is not None and self._is_same(n, name)}
 
     def _is_same(self, node: torch.fx.Node, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Owns the lanes beneath the launches: runs of launches of one phase, module or source line.
+"""Owns the lanes beneath the launches: launches in a row of one phase, module or source line.
 
 A launch stands in a lane by its largest part. Modules nest as the module tree does.
 """
@@ -16,13 +16,13 @@ from profiler_ext.records import Launches, Phase, Place
 
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
 LANES = (PHASE, MODULE, SOURCE_LINE)
-# What autograd runs between the kernels of a module's backward does not end the module's run.
+# What autograd runs between the kernels of a module's backward does not end the span of a module.
 _PASS = {Phase.RECOMPUTE: Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION: Phase.BACKWARD}
 
-_Run = tuple[str | None, str, int | None]
+_Label = tuple[str | None, str, int | None]
 
 
-class Runs:
+class LabelSpans:
     """Makes the spans of a lane: launches in a row with one label are one span."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Runs:
             rows: rows of ``Launches`` in order of start, of which no two overlap.
 
         Returns:
-            One span for each run of one label within a step and a phase; what has no label ends
+            One span for each stretch of one label within a step and a phase; what has no label ends
             it. A module's span is followed by those of the modules within it.
         """
         if lane == MODULE:
@@ -49,17 +49,19 @@ class Runs:
 
     def _labelled(self, lane: str, rows: Sequence[int]) -> Iterator[Span]:
         label = self._label(lane)
-        for run in _runs(rows, lambda row: (label(row), *self._phase_and_step(row))):
-            text = label(run[0])
+        for stretch in _stretches(rows, lambda row: (label(row), *self._phase_and_step(row))):
+            text = label(stretch[0])
             if text is not None:
-                yield self._span(lane, text, run, self._about(lane, run[0]))
+                yield self._span(lane, text, stretch, self._about(lane, stretch[0]))
 
     def _modules(self, rows: Sequence[int], depth: int) -> Iterator[Span]:
-        for run in _runs(rows, lambda row: (self._prefix(row, depth), *self._pass_and_step(row))):
-            path = self._prefix(run[0], depth)
+        for stretch in _stretches(
+            rows, lambda row: (self._prefix(row, depth), *self._pass_and_step(row))
+        ):
+            path = self._prefix(stretch[0], depth)
             if path is not None:
-                yield self._span(MODULE, path, run, {})
-                yield from self._modules(run, depth + 1)
+                yield self._span(MODULE, path, stretch, {})
+                yield from self._modules(stretch, depth + 1)
 
     def _label(self, lane: str) -> Callable[[int], str | None]:
         if lane == PHASE:
@@ -119,8 +121,8 @@ def apart(launches: Launches, rows: Sequence[int]) -> list[list[int]]:
     return lists
 
 
-def _runs(rows: Sequence[int], key: Callable[[int], _Run]) -> Iterator[list[int]]:
-    return (list(run) for _, run in groupby(rows, key))
+def _stretches(rows: Sequence[int], key: Callable[[int], _Label]) -> Iterator[list[int]]:
+    return (list(stretch) for _, stretch in groupby(rows, key))
 
 
 def _said(place: Place | None, say: Callable[[Place], str | None]) -> str | None:

@@ -23,26 +23,26 @@ from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import Lineage
 from profiler_ext.torch_compat import fx, points
 from profiler_ext.torch_compat.autograd import (
+    AutogradNode,
     Edge,
     Edges,
-    Running,
     feeds_twice,
     last_number,
     note_edges,
-    running,
+    running_node,
 )
 from profiler_ext.torch_compat.patches import Hook, installed
 
 
 @dataclass(frozen=True)
-class Birth:
+class Creation:
     """How a node of a traced graph was made.
 
     Attributes:
         target: what it calls.
         inputs: the nodes that it reads.
         meta: its metadata, which outlives the node where a pass erases it.
-        running: the autograd node that ran, if one did.
+        autograd_node: the autograd node that ran, if one did.
         feeds_twice: that node hands two gradients to one other node, which are summed.
         edges: where autograd's nodes hand their gradients, as far as that one leads.
         overwritten: where it came from, before a pass overwrote it.
@@ -54,7 +54,7 @@ class Birth:
     target: str
     inputs: tuple[str, ...]
     meta: fx.Meta
-    running: Running | None
+    autograd_node: AutogradNode | None
     feeds_twice: bool
     thread: int
     since: int
@@ -69,40 +69,42 @@ class Birth:
         return own if self.overwritten is None else own.traced_from(self.overwritten)
 
 
-Births = Mapping[str, Birth]
+Creations = Mapping[str, Creation]
 _KEPT_TRACES = 256
 
 
-def as_made(births: Births, overwritten: Mapping[str, Lineage]) -> Births:
-    """Return the births with what nodes said of their origin before a pass overwrote it."""
+def as_made(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creations:
+    """Return the creations with what nodes said of their origin before a pass overwrote it."""
     return {
-        name: dataclasses.replace(birth, overwritten=overwritten.get(name))
-        for name, birth in births.items()
+        name: dataclasses.replace(creation, overwritten=overwritten.get(name))
+        for name, creation in creations.items()
     }
 
 
-class BirthHooks:
+class CreationHooks:
     """Watches the nodes of graphs as they are traced."""
 
     def __init__(self) -> None:
         """Begin with no graph."""
-        self._births: WeakKeyDictionary[torch.fx.Graph, dict[str, Birth]] = WeakKeyDictionary()
-        self._edges: WeakKeyDictionary[torch.fx.Graph, dict[Running, tuple[Edge, ...]]] = (
+        self._creations: WeakKeyDictionary[torch.fx.Graph, dict[str, Creation]] = (
             WeakKeyDictionary()
         )
-        self._traced: deque[dict[str, Birth]] = deque(maxlen=_KEPT_TRACES)
+        self._edges: WeakKeyDictionary[torch.fx.Graph, dict[AutogradNode, tuple[Edge, ...]]] = (
+            WeakKeyDictionary()
+        )
+        self._traced: deque[dict[str, Creation]] = deque(maxlen=_KEPT_TRACES)
         self._last: dict[int, int] = {}
 
     def observations(self) -> list[Hook]:
         """Return what is observed where."""
         return [(points.NODE_MADE, self._node_made)]
 
-    def of(self, graph: torch.fx.Graph) -> Births:
+    def of(self, graph: torch.fx.Graph) -> Creations:
         """Return how the nodes of a graph were made, in order, those gone since included."""
-        return self._births.get(graph, {})
+        return self._creations.get(graph, {})
 
     @property
-    def traced(self) -> tuple[Births, ...]:
+    def traced(self) -> tuple[Creations, ...]:
         """How the nodes of the graphs were made that were traced lately, gone since or not."""
         return tuple(self._traced)
 
@@ -120,35 +122,35 @@ class BirthHooks:
         if node.op == "call_function" and fx.is_tracing():
             self._keep(node, thread, since, until)
 
-    def _edges_of(self, graph: torch.fx.Graph, by: Running | None) -> Edges:
+    def _edges_of(self, graph: torch.fx.Graph, by: AutogradNode | None) -> Edges:
         known = self._edges.setdefault(graph, {})
         if by is not None and by not in known:
             note_edges(known)
         return known
 
     def _keep(self, node: torch.fx.Node, thread: int, since: int, until: int) -> None:
-        by = running()
+        by = running_node()
         target = fx.target_name(node.target)
-        birth = Birth(
+        creation = Creation(
             target=target,
             inputs=tuple(value.name for value in node.all_input_nodes),
             meta=node.meta,
-            running=by,
+            autograd_node=by,
             feeds_twice=by is not None and target == "aten.add.Tensor" and feeds_twice(),
             thread=thread,
             since=since,
             until=until,
             edges=self._edges_of(node.graph, by),
         )
-        if node.graph not in self._births:
-            self._births[node.graph] = {}
-            self._traced.append(self._births[node.graph])
-        self._births[node.graph][node.name] = birth
+        if node.graph not in self._creations:
+            self._creations[node.graph] = {}
+            self._traced.append(self._creations[node.graph])
+        self._creations[node.graph][node.name] = creation
 
 
 @contextmanager
-def watched() -> Iterator[BirthHooks]:
+def watched() -> Iterator[CreationHooks]:
     """Watch what is traced in this context, whether capture is on or not."""
-    births = BirthHooks()
-    with installed(births.observations(), Guard(strict=True)):
-        yield births
+    creations = CreationHooks()
+    with installed(creations.observations(), Guard(strict=True)):
+        yield creations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from profiler_ext.records.launches import Settings
+from profiler_ext.records.analysis import Settings
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Provenance
 
 _DEEPEST_CALL = 16
@@ -16,12 +16,12 @@ _DEEPEST_MODULE = 128
 _LARGEST_RANK = 2**31
 
 
-def unsound_session(settings: Settings, graphs: Sequence[GraphInstance]) -> str | None:
+def inconsistency_of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> str | None:
     """Return what is wrong with what was recorded besides the trace, ``None`` if nothing is."""
     return next(_of_session(settings, graphs), None)
 
 
-def unsound_provenance(record: Provenance) -> str | None:
+def inconsistency_of_provenance(record: Provenance) -> str | None:
     """Return what is wrong with a stored record, ``None`` if nothing is."""
     return next(_of_provenance(record), None)
 
