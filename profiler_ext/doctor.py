@@ -63,7 +63,7 @@ def _device() -> Finding:
 
 
 def _capabilities() -> Iterator[Finding]:
-    from profiler_ext.torch_compat import names, points
+    from profiler_ext.torch_compat import behaviour, names, points
 
     for point in points.ALL:
         problem = point.problem()
@@ -77,19 +77,21 @@ def _capabilities() -> Iterator[Finding]:
         yield Finding(name.path, "missing", detail, name.is_vital)
     there = len(names.ALL) - len(gone)
     yield Finding("private names", "missing" if gone else "ok", f"{there} of {len(names.ALL)}")
+    for each in behaviour.ALL:
+        differs = each.contradiction()
+        state = "missing" if differs else "ok" if each else "off"
+        detail = f"torch {each.does if each else each.otherwise}"
+        yield Finding(each.name, state, differs or detail)
 
 
 def _settings() -> Iterator[Finding]:
-    from profiler_ext.torch_compat import fx, inductor
+    from profiler_ext.torch_compat import inductor
 
     on = inductor.caches_enabled()
     yield Finding("FX graph cache", "ok" if on else "off", inductor.cache_dir())
     rides = os.environ.get("PROFILER_EXT_RIDE", "1") != "0"
     text = "provenance rides the cached artifacts" if rides else "PROFILER_EXT_RIDE=0"
     yield Finding("provenance in the cache", "ok" if rides else "off", text)
-    tagged = fx.has_autograd_backward()
-    text = "this torch tags backward nodes" if tagged else "phases come from partitioner_tag"
-    yield Finding("autograd_backward", "ok" if tagged else "off", text)
 
 
 def _extras() -> Iterator[Finding]:

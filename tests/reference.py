@@ -26,6 +26,8 @@ from profiler_ext.records import (
     Term,
 )
 from profiler_ext.store import EntryState
+from profiler_ext.torch_compat import behaviour
+from profiler_ext.torch_compat.behaviour import Difference, Version
 from tests.analyses import gpu_step
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -85,6 +87,25 @@ Each is a method of a session and of several ranks together, takes the filters `
 `phase`, `kind`, `level` and `cache_state` are in [words.md](words.md), those of `evidence` and
 `forward_evidence` in [evidence.md](evidence.md), those of `gap` in [gaps.md](gaps.md)."""
 
+_TORCH = """# What differs between torch versions
+
+The package reads and wraps private parts of torch. What torch does in some of the supported
+versions only stands in one file, `profiler_ext/torch_compat/behaviour.py`, and this page is made of
+it. Names that all versions have are declared in `torch_compat/names` and `points.py`; whether a
+torch has them is recorded in `tests/fixtures/symbols`, one table a version.
+
+A release does what its number says. A build on its way to a release (`2.13.0a0+nv26.05`,
+`2.13.0.dev20260501`, `2.13.0rc2`) may or may not do yet what came with that number, so there a
+private name that came with the behaviour, its sign, decides. In every other build the sign checks
+the number: where they differ the sign is followed, `profiler-ext doctor` says so, and the session
+has the gap [`torch_behaviour`](gaps.md#gap-torch_behaviour).
+
+For a new torch: record its symbol table (`python -m tests.symbols VERSION`), add the version in
+`tests/symbols/test_tables.py` and raise the bound in `pyproject.toml`, then run
+`tests/test_behaviour.py` on it, which looks at what torch does for each row below. Where torch does
+something new, add a row with a sign and a proof, and ask the flag where it matters. A row that no
+longer tells supported versions apart fails there too: it goes, with the branch nobody takes."""
+
 
 def pages() -> dict[str, str]:
     """Return each page's text by its name."""
@@ -95,6 +116,7 @@ def pages() -> dict[str, str]:
         "evidence.md": _page(_EVIDENCE, *map(_vocabulary, evidence)),
         "words.md": _page(_WORDS, *map(_vocabulary, words)),
         "formats.md": _page(_FORMATS, *map(_format, FORMATS), _texts()),
+        "torch.md": _page(_TORCH, _flags(), _told_by_data()),
         "tables.md": _page(_TABLES, *map(_table, TABLES), _columns()),
     }
 
@@ -102,6 +124,40 @@ def pages() -> dict[str, str]:
 def _page(*parts: str) -> str:
     first, *others = parts
     return "\n\n".join((first, _MADE, *others)) + "\n"
+
+
+def _flags() -> str:
+    rows = (
+        _difference(row, "The sign", f"`{'.'.join(row.sign)}`".replace(".'", ":'"))
+        for row in behaviour.ALL
+    )
+    return "\n\n".join(("## Flags, which code asks", *rows))
+
+
+def _told_by_data() -> str:
+    rows = (
+        _difference(row, "Read in", f"`profiler_ext/{row.read_in}`")
+        for row in behaviour.TOLD_BY_DATA
+    )
+    return "\n\n".join(("## Told by the data itself: no flag is needed", *rows))
+
+
+def _difference(row: Difference, told_by: str, where: str) -> str:
+    since = f"from {_numbered(row.since)} on" if row.since else "from the oldest on"
+    until = f", until {_numbered(row.until)}" if row.until else ""
+    facts = {
+        "torch": row.does,
+        "in other versions": row.otherwise,
+        "versions": f"{since}{until}",
+        "source": row.source,
+        told_by.lower(): where,
+    }
+    rows = "\n".join(f"| {name} | {fact} |" for name, fact in facts.items())
+    return f"### {row.name}\n\n| | |\n| --- | --- |\n{rows}"
+
+
+def _numbered(version: Version) -> str:
+    return ".".join(map(str, version))
 
 
 def _vocabulary(vocabulary: type[Term]) -> str:

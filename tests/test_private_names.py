@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections import UserDict
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import profiler_ext
 from profiler_ext import doctor
 from profiler_ext.errors import PrivateNameError, TorchCapabilityError
 from profiler_ext.records import Gap, GapReason
-from profiler_ext.torch_compat import inductor, names, points, private, process
+from profiler_ext.torch_compat import behaviour, inductor, names, points, private, process
+from profiler_ext.torch_compat.behaviour import Build
 from profiler_ext.torch_compat.names import fx_names, kernel_names, running_names
 from profiler_ext.torch_compat.private import Attribute, Inner, Key, Mark, Member, Name
 from tests.compiling import capture, fresh_torch
@@ -57,9 +59,11 @@ def test_a_name_is_there_as_member_attribute_assignment_text_or_inner_function()
 
 
 def test_a_name_is_asked_for_in_its_versions_only():
+    came = dataclasses.replace(behaviour.TAGS_BACKWARD_NODES, since=(2, 12), until=(2, 14))
+
     def asked(version):
-        name = Name(HERE, "Gone", LOST, since=(2, 12), until=(2, 14))
-        return name.problem(version=version) is not None
+        name = Name(HERE, "Gone", LOST, comes_with=came)
+        return name.problem(build=Build(version)) is not None
 
     versions = ((2, 11), (2, 12), (2, 13), (2, 14), (3, 0))
     assert [asked(version) for version in versions] == [False, True, True, False, False]

@@ -28,7 +28,6 @@ NOT_TORCHS = {
     "capture/cpu_kernels.py": {"_profiler_ext_original"},  # our own mark
     "capture/hooks/graphs.py": {"graph"},  # of a ``GraphModule``
     "capture/hooks/regions.py": {"graph"},
-    "doctor.py": {"autograd_backward"},  # the name of a finding
     "isolation/undisturbed.py": {"moment"},  # of a thread of ours
     "run/program.py": {"_run_module_as_main"},  # of ``runpy``
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is

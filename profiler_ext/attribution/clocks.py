@@ -2,7 +2,7 @@
 
 No rank can leave an all-reduce before every rank has come, so where two traces tell the same
 collective its end is one moment, whatever their hosts' clocks say. It is the same by its process
-group and its number there; where torch gives it no number (2.11), by its place among those of
+group and its number there; where its torch gave it no number, by its place among those of
 the group in the step, if both ranks have as many. Where they tell none, the wall clocks stand.
 """
 

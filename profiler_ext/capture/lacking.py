@@ -1,9 +1,9 @@
-"""Owns what capture says at its start of the private names that this torch lacks."""
+"""Owns what capture says at its start of this torch: what it lacks, and where it differs."""
 
 from __future__ import annotations
 
 from profiler_ext.records import Gap, GapReason
-from profiler_ext.torch_compat import names, points
+from profiler_ext.torch_compat import behaviour, names, points
 
 
 def problems() -> tuple[str, ...]:
@@ -18,5 +18,10 @@ def problems() -> tuple[str, ...]:
 
 
 def gaps() -> tuple[Gap, ...]:
-    """Return a gap for each other name that this torch lacks, with what is lost without it."""
-    return tuple(Gap(GapReason.PRIVATE_NAME, lacks) for lacks in names.lacks())
+    """Return a gap for each other name that this torch lacks, with what is lost without it.
+
+    And one for each behaviour in which it is not what its version says.
+    """
+    lacking = (Gap(GapReason.PRIVATE_NAME, lacks) for lacks in names.lacks())
+    differs = (Gap(GapReason.TORCH_BEHAVIOUR, text) for text in behaviour.contradictions())
+    return (*lacking, *differs)

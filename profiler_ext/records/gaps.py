@@ -161,3 +161,10 @@ class GapReason(
         "were profiled under a torch that lacks a private name which capture reads",
         "`profiler-ext doctor` tells what is lost by it, and which torch has it",
     )
+    TORCH_BEHAVIOUR = (
+        "torch_behaviour",
+        "this torch does not do what its version says",
+        "were profiled under a torch that does not do what its version says, by the private names "
+        "that it has; these were followed",
+        "use a release of torch; `profiler-ext doctor` tells what differs",
+    )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat import behaviour, process
 from profiler_ext.torch_compat.names import fx_names, running_names
 
 COPIED_FROM = "profiler_ext_copied_from"
@@ -122,11 +122,8 @@ class Backward(NamedTuple):
 
 
 def backward_of(given: Mapping[str, Any]) -> Backward:
-    """Return the backward half, from the arguments of ``AOTDispatchAutograd.post_compile``.
-
-    Until torch 2.12 they are its parts one by one, later a ``spec`` that holds them.
-    """
-    if running_names.SPEC.is_expected():
+    """Return the backward half, from the arguments of ``AOTDispatchAutograd.post_compile``."""
+    if behaviour.HANDS_BACKWARD_AS_SPEC:
         spec = next(value for value in given.values() if running_names.SPEC.is_type_of(value))
         config, info = running_names.SPEC_CONFIG.of(spec), running_names.SPEC_BACKWARD.of(spec)
     else:

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.fx
 
+from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.names import fx_names
 from profiler_ext.torch_compat.private import Key
 
@@ -114,17 +115,12 @@ def text(meta: Meta, key: Key) -> str | None:
 def autograd_backward(meta: Meta) -> bool | None:
     """Return torch's tag; ``None`` where this torch never writes it.
 
-    Builds before 2.12 kept it among the labels that nodes share: then it is there or absent.
+    Where it stands among the labels that nodes share, it is there or absent.
     """
     tag = fx_names.AUTOGRAD_BACKWARD
     if (shared := tag.of(_custom(meta))) is not None:
         return bool(shared)
-    return bool(tag.of(meta)) if has_autograd_backward() else None
-
-
-def has_autograd_backward() -> bool:
-    """Tell whether this torch tags nodes with ``autograd_backward`` (2.12 and later)."""
-    return fx_names.AUTOGRAD_BACKWARD.is_expected()
+    return bool(tag.of(meta)) if behaviour.TAGS_BACKWARD_NODES else None
 
 
 def source_fns(meta: Meta) -> tuple[str, ...]:

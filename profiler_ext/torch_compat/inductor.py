@@ -40,8 +40,8 @@ class NestedGraph:
 def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
     """Return the graphs that an extern kernel calls, in the order of its attributes.
 
-    Source: ``torch/_inductor/ir.py``: ``InvokeSubgraph``, ``Conditional`` (``Switch`` from
-    2.14), ``WhileLoop`` hold ``Subgraph`` objects; ``SubgraphBuffer`` (a matmul that autotuning
+    Source: ``torch/_inductor/ir.py``: ``InvokeSubgraph``, ``Conditional`` or ``Switch``,
+    ``WhileLoop`` hold ``Subgraph`` objects; ``SubgraphBuffer`` (a matmul that autotuning
     splits along K) holds the graph itself.
     """
     if kernel_names.SUBGRAPH_BUFFER.is_type_of(kernel):
@@ -213,8 +213,8 @@ def bypass_reason(prepared: Any) -> str | None:
     Source: ``torch/_inductor/codecache.py``, ``FxGraphCache.prepare_key`` returns the key, and
     a ``cache_info`` with torch's reason.
     """
-    info = prepared[1] if isinstance(prepared, tuple) and len(prepared) == 2 else None
-    reason = artifact_names.BYPASS_REASON.of(info) if isinstance(info, dict) else None
+    _, info = prepared
+    reason = artifact_names.BYPASS_REASON.of(info)
     return None if reason is None else str(reason)
 
 

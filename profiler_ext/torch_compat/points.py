@@ -27,7 +27,7 @@ EXTERN_CALL = Point(
 KERNEL_COMMENT = Point(
     "torch._inductor.codegen.triton",
     "TritonScheduling.codegen_comment",
-    ("self", "node_schedule"),
+    ("self", "node_schedule", "kernel_name"),
     "mix-order reductions, which torch does not report",
 )
 KERNEL_CALL = Point(

@@ -1,8 +1,9 @@
 """Owns the one door to torch's private names: each is declared once and read through it.
 
-A declared name says where torch has it, since and until which version, and what is lost
-without it. One that is not there raises at the read; nothing stands in its place. What is
-declared stands in ``names``; what is wrapped, in ``points``.
+A declared name says where torch has it, what is lost without it, and which behaviour it comes with
+where not every version has it. One that is not there raises at the read; nothing stands in its
+place. What is declared stands in ``names``; what is wrapped, in ``points``; what differs between
+versions, in ``behaviour``.
 
 How it is noticed that a name is gone: an attribute must be in its class, be declared by it or
 be assigned in one of its methods; a key of a dictionary must stand as a text in the code of
@@ -20,15 +21,9 @@ from typing import Any, NoReturn
 import torch
 
 from profiler_ext.errors import PrivateNameError
+from profiler_ext.torch_compat import behaviour
+from profiler_ext.torch_compat.behaviour import Behaviour, Build
 from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
-
-Version = tuple[int, int]
-
-
-def torch_version() -> Version:
-    """Return the first two numbers of torch's version."""
-    major, minor = str(torch.__version__).split(".")[:2]
-    return int(major), int(minor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +35,7 @@ class Name:
         path: what it is in there; see ``shapes``.
         serves: what is lost without it, for a person.
         takes: names of parameters that are relied on.
-        since: the first version that has it; ``None`` for the oldest that is supported.
-        until: the first version that no longer has it.
+        comes_with: what torch does where it has it; ``None`` where all versions have it.
         is_vital: nothing can be captured without it.
         is_lazy: it is of use only where the user's program has loaded the module.
     """
@@ -50,8 +44,7 @@ class Name:
     path: str
     serves: str
     takes: tuple[str, ...] = ()
-    since: Version | None = None
-    until: Version | None = None
+    comes_with: Behaviour | None = None
     is_vital: bool = False
     is_lazy: bool = False
 
@@ -60,20 +53,20 @@ class Name:
         """The last part: what is written after a dot, or as a key."""
         return self.path.rpartition(".")[2].strip("'()")
 
-    def is_expected(self, version: Version | None = None) -> bool:
-        """Tell whether a torch of a version is to have it."""
-        at = torch_version() if version is None else version
-        return (self.since or at) <= at and (self.until is None or at < self.until)
+    def _is_expected(self, build: Build | None) -> bool:
+        if self.comes_with is None:
+            return True
+        return bool(self.comes_with if build is None else self.comes_with.is_in(build))
 
-    def problem(self, shape_of: ShapeOf = live_shape, version: Version | None = None) -> str | None:
+    def problem(self, shape_of: ShapeOf = live_shape, build: Build | None = None) -> str | None:
         """Return why this torch does not fit, or ``None``.
 
         Args:
             shape_of: tells the shapes of another torch, from a recorded table.
-            version: that torch's.
+            build: that torch; ``None`` for the one of this process.
         """
         is_unused = self.is_lazy and shape_of is live_shape and self.module not in sys.modules
-        if is_unused or not self.is_expected(version):
+        if is_unused or not self._is_expected(build):
             return None
         try:
             shape = shape_of(self.module, self.path) or ()
@@ -263,6 +256,7 @@ def forget() -> None:
     """Look for each name anew, as a process does that has just loaded torch."""
     _SOUND.clear()
     _PROBLEMS.clear()
+    behaviour.forget()
 
 
 def lacking(names: Iterable[Name]) -> tuple[Name, ...]:

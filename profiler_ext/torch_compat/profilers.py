@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.torch_compat import private
+from profiler_ext.torch_compat import behaviour, private
 from profiler_ext.torch_compat.names import running_names
 
 _RECORDING = (
@@ -32,8 +32,11 @@ def mark_steps(profiler: torch.profiler.profile, is_marked: Any = True) -> None:
 
 def begin_anew(profiler: torch.profiler.profile) -> None:
     """Let a profiler be as before its first cycle, so that the next step may begin one."""
-    for state in (running_names.CURRENT_ACTION, running_names.PREVIOUS_ACTION):
-        if state.is_expected() and state.is_there():
+    states = [running_names.CURRENT_ACTION]
+    if behaviour.RESTORES_SCHEDULED_ACTION:
+        states.append(running_names.SCHEDULED_ACTION)
+    for state in states:
+        if state.is_there():
             state.put(profiler, torch.profiler.ProfilerAction.NONE)
 
 

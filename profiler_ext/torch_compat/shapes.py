@@ -13,9 +13,10 @@ import dis
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 Shape = tuple[str, ...] | None
@@ -27,10 +28,17 @@ ShapeOf = Callable[[str, str], Shape]
 
 def owner_of(module: str, path: str) -> Any:
     """Return the module or class that holds a dotted name's last part."""
-    owner: Any = importlib.import_module(module)
+    owner: Any = _loaded(module)
     for name in path.split(".")[:-1]:
         owner = getattr(owner, name)
     return owner
+
+
+def _loaded(module: str) -> ModuleType:
+    """Return a module; AOTAutograd and Dynamo import each other, and only Dynamo may begin."""
+    if module not in sys.modules and module.startswith("torch._functorch."):
+        importlib.import_module("torch._dynamo")
+    return importlib.import_module(module)
 
 
 def live_shape(module: str, path: str) -> Shape:
@@ -122,7 +130,7 @@ def _flat(constants: Any) -> Iterator[str]:
 def _codes(module: str) -> tuple[CodeType, ...]:
     """All code of a module, read from where it was loaded from, that of its functions included."""
     try:
-        spec = importlib.import_module(module).__spec__
+        spec = _loaded(module).__spec__
     except ImportError as error:
         raise LookupError(f"{module} is not there") from error
     outermost = _code_of(spec)

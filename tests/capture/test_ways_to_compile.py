@@ -19,7 +19,7 @@ import profiler_ext
 from profiler_ext.attribution.calls.enclosing import CallContext
 from profiler_ext.attribution.places.phases import node_phase
 from profiler_ext.profiling import switch
-from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat import behaviour
 from tests.compiling import TWICE_LINES, fresh_torch, torch, twice
 
 __all__ = ["fresh_torch"]
@@ -98,10 +98,10 @@ def test_a_gradient_of_functions_in_the_same_graph_is_backward_work_of_the_forwa
     a, b = given()
     torch.compile(step_of_functions, fullgraph=True)(a.detach(), b)
     assert products() == TWICE
-    assert tagged() == [False if fx.has_autograd_backward() else None] * 4
+    assert tagged() == [False if behaviour.TAGS_BACKWARD_NODES else None] * 4
 
 
-@pytest.mark.skipif(not fx.has_autograd_backward(), reason="this torch traces no autograd.grad")
+@pytest.mark.skipif(not behaviour.TAGS_BACKWARD_NODES, reason="this torch traces no autograd.grad")
 def test_a_gradient_of_tensors_in_the_same_graph_is_backward_work_and_torch_tags_it() -> None:
     profiler_ext.enable(strict=True)
     with torch._dynamo.config.patch(trace_autograd_ops=True):

@@ -14,15 +14,16 @@ import sys
 import tempfile
 from pathlib import Path
 
+from profiler_ext.torch_compat.behaviour import build_of
 from tests.symbols.reading import Sources
-from tests.symbols.tables import FOLDER, numbers, table_of, table_text
+from tests.symbols.tables import FOLDER, table_of, table_text
 
 
 def record(place: Path) -> None:
     """Write the table of the torch in a wheel or a site-packages folder."""
     sources = Sources(place)
     version = sources.version()
-    text = table_text(version, table_of(sources.shape, numbers(version)))
+    text = table_text(version, table_of(sources.shape, build_of(version)))
     (FOLDER / f"torch-{version}.json").write_text(text)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from profiler_ext.torch_compat import names, points
+from profiler_ext.torch_compat.behaviour import Build, build_of
 from profiler_ext.torch_compat.patches import Point
-from profiler_ext.torch_compat.private import Name, Version
+from profiler_ext.torch_compat.private import Name
 from profiler_ext.torch_compat.shapes import Shape, ShapeOf
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "symbols"
@@ -20,9 +21,9 @@ EVERY: tuple[Point | Name, ...] = (*points.ALL, *names.ALL)
 class Table:
     """What one torch has of the names that torch_compat stands on."""
 
-    def __init__(self, shapes: Mapping[str, Shape], version: Version):
+    def __init__(self, shapes: Mapping[str, Shape], build: Build):
         self.shapes = shapes
-        self.version = version
+        self.build = build
 
     def shape(self, module: str, path: str) -> Shape:
         """Return a name's shape; a ``LookupError`` says that this torch has it not."""
@@ -31,20 +32,14 @@ class Table:
     def problems(self) -> list[str]:
         """Return what the checks that run at install say of this torch."""
         wrapped = (point.problem(self.shape) for point in points.ALL)
-        read = (name.problem(self.shape, self.version) for name in names.ALL)
+        read = (name.problem(self.shape, self.build) for name in names.ALL)
         return [problem for problem in (*wrapped, *read) if problem is not None]
 
 
-def table_of(shape_of: ShapeOf, version: Version) -> Table:
+def table_of(shape_of: ShapeOf, build: Build) -> Table:
     """Return the table that shapes make; what is not there is left out."""
     every = {key: shape for point in EVERY for key, shape in _entry(point, shape_of)}
-    return Table(every, version)
-
-
-def numbers(version: str) -> Version:
-    """Return the first two numbers of a version."""
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
+    return Table(every, build)
 
 
 def _entry(point: Point | Name, shape_of: ShapeOf) -> list[tuple[str, Shape]]:
@@ -58,7 +53,7 @@ def read_table(version: str) -> Table:
     """Return a recorded table."""
     recorded = json.loads((FOLDER / f"torch-{version}.json").read_text())["names"]
     shapes = {key: None if found is None else tuple(found) for key, found in recorded.items()}
-    return Table(shapes, numbers(version))
+    return Table(shapes, build_of(version))
 
 
 def table_text(version: str, table: Table) -> str:

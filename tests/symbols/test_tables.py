@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from pathlib import Path
 
 import pytest
 
-from profiler_ext.torch_compat import names
+from profiler_ext.torch_compat import behaviour, names
+from profiler_ext.torch_compat.behaviour import Build, build_of
 from profiler_ext.torch_compat.shapes import Shape, live_shape
 from tests.symbols.reading import Sources
-from tests.symbols.tables import EVERY, FOLDER, Table, numbers, read_table, table_of, table_text
+from tests.symbols.tables import EVERY, FOLDER, Table, read_table, table_of, table_text
 
 with warnings.catch_warnings():  # torch's own modules warn of what they use of each other
     warnings.simplefilter("ignore")
@@ -17,7 +17,7 @@ with warnings.catch_warnings():  # torch's own modules warn of what they use of 
     import torch._inductor.compile_fx
 
 VERSIONS = ["2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0"]
-HERE = numbers(torch.__version__)
+HERE = build_of(torch.__version__)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -47,13 +47,13 @@ def test_the_table_of_this_torch_is_what_it_has():
 def test_a_name_that_a_torch_renamed_is_a_problem(point):
     shapes = dict(read_table("2.13.0").shapes)
     shapes[f"{point.module}:{point.path}_renamed"] = shapes.pop(f"{point.module}:{point.path}")
-    assert Table(shapes, (2, 13)).problems() == [f"{point.module}.{point.path} is not there"]
+    assert Table(shapes, Build((2, 13))).problems() == [f"{point.module}.{point.path} is not there"]
 
 
 def test_a_parameter_that_a_torch_renamed_is_a_problem():
     key = "torch._inductor.output_code:CompiledFxGraph.post_compile"
     shapes = read_table("2.15.0").shapes | {key: ("self", "inputs", "constants", "graph_kwargs")}
-    assert Table(shapes, (2, 15)).problems() == [
+    assert Table(shapes, Build((2, 15))).problems() == [
         "torch._inductor.output_code.CompiledFxGraph.post_compile takes "
         "('self', 'inputs', 'constants', 'graph_kwargs'), but not ('example_inputs',)"
     ]
@@ -74,11 +74,10 @@ def test_a_nightly_that_moved_names_is_told_name_by_name():
     for key in gone:
         shapes = moved(shapes, key)
     expected = {f"{key.replace(':', '.', 1)} is not there" for key in gone}
-    assert set(Table(shapes, (2, 16)).problems()) == expected
+    assert set(Table(shapes, Build((2, 16))).problems()) == expected
 
 
-def test_a_name_that_a_later_torch_is_known_to_lack_is_no_problem():
-    name = names.ALL[0]
-    retired = dataclasses.replace(name, until=(2, 16))
-    assert retired.problem(Table({}, (2, 16)).shape, (2, 16)) is None
-    assert retired.problem(Table({}, (2, 15)).shape, (2, 15)) is not None
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("each", behaviour.ALL, ids=lambda each: each.name)
+def test_each_recorded_torch_shows_the_behaviours_that_its_version_has(each, version):
+    assert each.shows(read_table(version).shape) is each.is_in(build_of(version))

@@ -79,7 +79,7 @@ def _of_calls(
 ) -> dict[str, Link]:
     """Lead the backward calls of higher-order ops that a line alone tells: it may be a loop's.
 
-    FlexAttention's call has no number of its forward's on torch 2.11.
+    FlexAttention's call may have no number of its forward's.
     """
     told = {node.name for node in nodes if any(fx.nested(node))} & links.keys() & made.keys()
     by_line = (name for name in told if links[name].evidence is ForwardEvidence.STACK)

@@ -17,7 +17,7 @@ def parse_stack(trace: str | None) -> tuple[Frame, ...]:
     """Read a ``node.meta["stack_trace"]``.
 
     Args:
-        trace: the text, outermost frame first; from torch 2.13 on with lines of carets.
+        trace: the text, outermost frame first; there may be lines of carets in it.
 
     Returns:
         The frames, outermost first, their paths relative to roots.

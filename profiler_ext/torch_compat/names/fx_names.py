@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler_ext.torch_compat.behaviour import TAGS_BACKWARD_NODES
 from profiler_ext.torch_compat.private import Attribute, Key, Member
 
 _LINKS = "the link from a backward node to its forward node"
@@ -28,7 +29,7 @@ TAG_FORWARD = Key(_TAGGING, "'is_forward'", _PHASES)
 TAG_MUST_BE_FORWARD = Key("torch._functorch.partitioners", "'must_be_in_forward'", _PHASES)
 TAG_BACKWARD = Key(_TAGGING, "'is_backward'", _PHASES)
 RECOMPUTE = Key("torch._functorch.partitioners", "'recompute'", _PHASES)
-AUTOGRAD_BACKWARD = Key(_TRACEBACK, "'autograd_backward'", _PHASES, since=(2, 12))
+AUTOGRAD_BACKWARD = Key(*TAGS_BACKWARD_NODES.sign, _PHASES, comes_with=TAGS_BACKWARD_NODES)
 ORIGINAL_ATEN = Key("torch.fx.experimental.proxy_tensor", "'original_aten'", _OPS)
 STACK_TRACE = Key(_TRACEBACK, "'stack_trace'", _LINES)
 CUSTOM = Key(_TRACEBACK, "'custom'", "the labels that a user gave")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from profiler_ext.torch_compat.behaviour import HANDS_BACKWARD_AS_SPEC, RESTORES_SCHEDULED_ACTION
 from profiler_ext.torch_compat.private import Attribute, Inner, Mark, Member
 
 _KEYS = "the link from a launch to its graph"
@@ -62,12 +63,18 @@ AOT_ID = Mark(_WRAPPERS, "CompiledFunction()._aot_id", _RUNNING)
 RUNTIME_WRAPPER = Inner(
     "torch._dynamo.compiled_autograd", "runtime_wrapper()", _RUNNING, takes=("hooks",)
 )
-SPEC = Member(_WRAPPERS, "AOTDispatchAutogradCompileSpec", _COPIED, since=(2, 12))
+SPEC = Member(*HANDS_BACKWARD_AS_SPEC.sign, _COPIED, comes_with=HANDS_BACKWARD_AS_SPEC)
 SPEC_CONFIG = Attribute(
-    _WRAPPERS, "AOTDispatchAutogradCompileSpec.aot_config", _COPIED, since=(2, 12)
+    _WRAPPERS,
+    "AOTDispatchAutogradCompileSpec.aot_config",
+    _COPIED,
+    comes_with=HANDS_BACKWARD_AS_SPEC,
 )
 SPEC_BACKWARD = Attribute(
-    _WRAPPERS, "AOTDispatchAutogradCompileSpec.lazy_backward_info", _COPIED, since=(2, 12)
+    _WRAPPERS,
+    "AOTDispatchAutogradCompileSpec.lazy_backward_info",
+    _COPIED,
+    comes_with=HANDS_BACKWARD_AS_SPEC,
 )
 CONFIG_AOT_ID = Attribute("torch._functorch._aot_autograd.schemas", "AOTConfig.aot_id", _COPIED)
 TRACED_INFO = Member(_WRAPPERS, "AutogradLazyBackwardCompileInfo", _COPIED)
@@ -101,5 +108,7 @@ AFTER_OPTIMIZER = Member(
 _PROFILER = "torch.profiler.profiler"
 RECORD_STEPS = Attribute(_PROFILER, "profile.record_steps", "the steps of a script's own profiler")
 STEP_NUM = Attribute(_PROFILER, "profile.step_num", "a clean begin of the first step")
-PREVIOUS_ACTION = Attribute(_PROFILER, "profile._prev_schedule_action", _TURNS, since=(2, 13))
+SCHEDULED_ACTION = Attribute(
+    *RESTORES_SCHEDULED_ACTION.sign, _TURNS, comes_with=RESTORES_SCHEDULED_ACTION
+)
 CURRENT_ACTION = Attribute(_PROFILER, "profile.current_action", "a clean begin of the first step")

@@ -1,0 +1,208 @@
+"""Owns what torch does in some of the supported versions only: a flag for each, named for it.
+
+Code that has to know asks the flag (``if behaviour.TAGS_BACKWARD_NODES:``), never the version. A
+flag is worked out once. A release does what its number says. A build on its way to a release
+(``2.13.0a0+nv26.05``, ``2.13.0.dev20260501``, ``2.13.0rc2``) was cut at some time after the release
+before it, so what came or went with its own number is left open. Each behaviour came with a private
+name of torch's, its sign: that decides what the number leaves open, and checks what it does not.
+Where they differ (a backport, a fork), the flag follows the sign, since only that is the torch that
+runs, and a gap says so (``torch_behaviour``).
+
+What the data itself tells is no flag and is listed in ``TOLD_BY_DATA``, so that all that differs
+between versions stands in this file. ``docs/torch.md`` is made of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from profiler_ext.torch_compat.shapes import ShapeOf, live_shape
+
+Version = tuple[int, int]
+"""The first two numbers of a version."""
+
+
+class Build(NamedTuple):
+    """A torch, by its number.
+
+    Attributes:
+        version: the release that it is or leads to; ``None`` where it has no number.
+        is_release: it is that release, as whoever built it.
+    """
+
+    version: Version | None
+    is_release: bool = True
+
+
+_NUMBER = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)(?:\.\d+)*(?:\.post\d+)?")
+
+
+def build_of(version: str) -> Build:
+    """Read a version: ``2.13.0+cpu`` is a release, ``2.13.0a0+gitabc`` one on its way there."""
+    found = _NUMBER.match(version)
+    if found is None:
+        return Build(None, is_release=False)
+    rest = version[found.end() :]
+    return Build((int(found["major"]), int(found["minor"])), not rest or rest.startswith("+"))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Difference:
+    """What torch does in some versions.
+
+    Attributes:
+        name: what it is called, in small letters.
+        does: what torch does, after "torch".
+        otherwise: what it does in the other versions, after "torch".
+        source: where in torch, with the change that brought it.
+        since: the first version known to do it; ``None`` for the oldest that is supported.
+        until: the first version that no longer does it; ``None`` for none so far.
+    """
+
+    name: str
+    does: str
+    otherwise: str
+    source: str
+    since: Version | None = None
+    until: Version | None = None
+
+    def is_in(self, build: Build) -> bool | None:
+        """Tell whether a build does it; ``None`` where its number leaves that open."""
+        at = build.version
+        if at is None or (not build.is_release and at in (self.since, self.until)):
+            return None
+        return (self.since or at) <= at and (self.until is None or at < self.until)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Behaviour(Difference):
+    """What torch does in some versions, and code of ours must know: true where it does.
+
+    Attributes:
+        sign: the private name that came with it, as a module and a path (see ``shapes``).
+    """
+
+    sign: tuple[str, str]
+
+    def __bool__(self) -> bool:
+        """Tell whether the torch of this process does it."""
+        return _seen(self)
+
+    def shows(self, shape_of: ShapeOf = live_shape) -> bool:
+        """Tell whether a torch has the sign."""
+        try:
+            shape_of(*self.sign)
+        except LookupError:
+            return False
+        return True
+
+    def contradiction(self) -> str | None:
+        """Return what the number and the sign of this process's torch say, where they differ."""
+        said, shows = self.is_in(build_of(str(torch.__version__))), bool(self)
+        if said is None or said is shows:
+            return None
+        there = "is there" if shows else "is not there"
+        expected = self.does if said else self.otherwise
+        return (
+            f"torch {torch.__version__}: by its version it {expected}, "
+            f"but {'.'.join(self.sign)} {there}"
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ToldByData(Difference):
+    """What torch does in some versions, and what it made tells whether it did.
+
+    Attributes:
+        read_in: the file of ours that reads it, from the package's folder.
+    """
+
+    read_in: str
+
+
+TAGS_BACKWARD_NODES = Behaviour(
+    name="tags_backward_nodes",
+    does='marks nodes that it traces inside a `grad_fn` with `meta["autograd_backward"]`; from '
+    "2.13 on all nodes of a partitioned backward graph too, recomputed ones included",
+    otherwise="has no such tag, or keeps it among the labels that nodes share, in "
+    '`meta["custom"]`, as builds on their way to 2.12 did: there it is read where it stands',
+    source="`torch/fx/traceback.py`, `_mark_autograd_backward` "
+    "([#180251](https://github.com/pytorch/pytorch/pull/180251))",
+    since=(2, 12),
+    sign=("torch.fx.traceback", "'autograd_backward'"),
+)
+HANDS_BACKWARD_AS_SPEC = Behaviour(
+    name="hands_backward_as_spec",
+    does="hands `AOTDispatchAutograd.post_compile` one `AOTDispatchAutogradCompileSpec`, which "
+    "holds the backward graph for compiled autograd",
+    otherwise="hands it the parts one by one: `aot_config`, `lazy_backward_info`, ...",
+    source="`torch/_functorch/_aot_autograd/runtime_wrappers.py` "
+    "([#178474](https://github.com/pytorch/pytorch/pull/178474))",
+    since=(2, 12),
+    sign=("torch._functorch._aot_autograd.runtime_wrappers", "AOTDispatchAutogradCompileSpec"),
+)
+RESTORES_SCHEDULED_ACTION = Behaviour(
+    name="restores_scheduled_action",
+    does="sets a profiler's `current_action` in `stop()` to what its schedule said of the step, "
+    "which it keeps apart from it",
+    otherwise="leaves `current_action` as it is, and keeps no other",
+    source="`torch/profiler/profiler.py`, `profile.stop` "
+    "([#180698](https://github.com/pytorch/pytorch/pull/180698))",
+    since=(2, 13),
+    sign=("torch.profiler.profiler", "profile._prev_schedule_action"),
+)
+
+ALL = (TAGS_BACKWARD_NODES, HANDS_BACKWARD_AS_SPEC, RESTORES_SCHEDULED_ACTION)
+
+TOLD_BY_DATA = (
+    ToldByData(
+        name="points_at_operators",
+        does="writes a line of carets under the code of a node's `stack_trace`; in 2.13 all "
+        "carets of an operator's expression end at its line's end",
+        otherwise="writes no carets: the ops of one line have one text",
+        source="`torch/_dynamo/symbolic_convert.py`, `frame_summary`",
+        since=(2, 13),
+        read_in="capture/traces/stacks.py",
+    ),
+    ToldByData(
+        name="switches_between_branches",
+        does="makes a `Switch` of `torch.cond`",
+        otherwise="makes a `Conditional` of it; both hold each branch as a `Subgraph`",
+        source="`torch/_inductor/ir.py`",
+        since=(2, 14),
+        read_in="torch_compat/inductor.py",
+    ),
+    ToldByData(
+        name="numbers_collectives",
+        does="gives a collective's event its number in its process group (`Seq`)",
+        otherwise="gives it none: its place among those of the group in the step stands for it",
+        source="`torch/csrc/profiler/util.h`, `kSeqNum`",
+        since=(2, 13),
+        read_in="kineto/collectives.py",
+    ),
+)
+
+
+def contradictions() -> Iterator[str]:
+    """Return where the number of this process's torch and what it shows differ."""
+    found = (each.contradiction() for each in ALL)
+    return (each for each in found if each is not None)
+
+
+_SEEN: dict[Behaviour, bool] = {}
+
+
+def _seen(behaviour: Behaviour) -> bool:
+    if behaviour not in _SEEN:
+        _SEEN[behaviour] = behaviour.shows()
+    return _SEEN[behaviour]
+
+
+def forget() -> None:
+    """Look for each sign anew, as a process does that has just loaded torch."""
+    _SEEN.clear()

@@ -1,0 +1,309 @@
+"""What torch does in some versions only: the flags, the rule for versions, that torch does it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import tomllib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import profiler_ext
+from profiler_ext import doctor
+from profiler_ext.records import Gap, GapReason
+from profiler_ext.torch_compat import behaviour, compiled_autograd, fx, inductor, profilers
+from profiler_ext.torch_compat.behaviour import (
+    Behaviour,
+    Build,
+    Difference,
+    ToldByData,
+    build_of,
+)
+from tests.compiling import capture, fresh_torch, torch, train_once
+from tests.symbols.test_tables import VERSIONS
+
+with warnings.catch_warnings():  # torch's own modules warn of what they use of each other
+    warnings.simplefilter("ignore")
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+__all__ = ["fresh_torch"]
+PACKAGE = Path(profiler_ext.__file__).parent
+ROWS: tuple[Difference, ...] = (*behaviour.ALL, *behaviour.TOLD_BY_DATA)
+HERE = build_of(str(torch.__version__))
+every_flag = pytest.mark.parametrize("flag", behaviour.ALL, ids=lambda each: each.name)
+
+
+# The rule for versions
+
+
+@pytest.mark.parametrize(
+    ("version", "build"),
+    [
+        ("2.13.0", Build((2, 13))),
+        ("2.13.0+cpu", Build((2, 13))),
+        ("2.11.1+cu130", Build((2, 11))),
+        ("2.13.0.post2+rocm6.4", Build((2, 13))),
+        ("2.11.0a0+nv25.12", Build((2, 11), is_release=False)),
+        ("2.16.0a0+git12ab34c", Build((2, 16), is_release=False)),
+        ("2.16.0.dev20261101+cu132", Build((2, 16), is_release=False)),
+        ("2.14.0rc3", Build((2, 14), is_release=False)),
+        ("unknown", Build(None, is_release=False)),
+    ],
+)
+def test_a_version_is_a_release_or_on_its_way_to_one(version: str, build: Build) -> None:
+    assert build_of(version) == build
+
+
+CAME_AND_WENT = dataclasses.replace(
+    behaviour.TAGS_BACKWARD_NODES, name="gone", since=(2, 12), until=(2, 15)
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "does"),
+    [
+        ("2.11.0+cu130", False),
+        ("2.11.0a0+nv25.12", False),
+        ("2.12.0.dev20260301", None),
+        ("2.12.0a0+nv26.03", None),
+        ("2.12.0rc1", None),
+        ("2.12.0", True),
+        ("2.13.0a0+git12ab34c", True),
+        ("2.14.1+cpu", True),
+        ("2.15.0a0+nv26.09", None),
+        ("2.15.0", False),
+        ("2.16.0a0", False),
+        ("main", None),
+    ],
+)
+def test_a_build_on_its_way_leaves_open_what_came_or_went_with_its_number(
+    version: str, does: bool | None
+) -> None:
+    assert CAME_AND_WENT.is_in(build_of(version)) is does
+
+
+# The rows
+
+
+def test_each_row_is_named_once_and_each_flag_as_its_row() -> None:
+    named = {name: row for name, row in vars(behaviour).items() if isinstance(row, Behaviour)}
+    assert {name.lower(): row for name, row in named.items()} == {f.name: f for f in behaviour.ALL}
+    assert len({row.name for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda each: each.name)
+def test_each_row_tells_supported_versions_apart(row: Difference) -> None:
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+    needed = (Requirement(each) for each in project["dependencies"])
+    (supported,) = (each.specifier for each in needed if each.name == "torch")
+    releases = [version for version in VERSIONS if version in supported]
+    assert releases == ["2.11.0", "2.13.0", "2.14.1", "2.15.0"]
+    assert {row.is_in(build_of(version)) for version in releases} == {False, True}
+
+
+@every_flag
+def test_each_flag_is_asked(flag: Behaviour) -> None:
+    asked = {
+        path.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.If | ast.IfExp) and f"'{flag.name.upper()}'" in ast.dump(node.test)
+    }
+    assert asked
+
+
+def test_no_other_file_compares_versions_or_reads_torchs_source() -> None:
+    signs = ("getsource", "torch_version()", "version_info", "TorchVersion", "torch.version")
+    found = {
+        f"{path.name}: {sign}"
+        for folder in ("torch_compat", "capture", "profiling", "run")
+        for path in (PACKAGE / folder).rglob("*.py")
+        for sign in signs
+        if sign in path.read_text()
+    }
+    assert found <= {"installing.py: torch_version()"}  # tells it, for the recording
+
+
+@pytest.mark.parametrize("row", behaviour.TOLD_BY_DATA, ids=lambda each: each.name)
+def test_what_data_tells_is_read_in_a_file(row: ToldByData) -> None:
+    assert (PACKAGE / row.read_in).is_file()
+
+
+# What torch does, by what it does
+
+
+def stacks_and_tags() -> tuple[list[str], list[bool]]:
+    """The stacks of a forward graph's nodes; of a backward graph's, whether torch tags them."""
+    halves: list[torch.fx.GraphModule] = []
+
+    def keep(gm: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        halves.append(gm)
+        return make_boxed_func(gm.forward)
+
+    def scaled(a: torch.Tensor) -> torch.Tensor:
+        return (a.sin() * a.cos()).sum()
+
+    torch.compile(scaled, backend=aot_autograd(fw_compiler=keep))(
+        torch.ones(3, requires_grad=True)
+    ).backward()
+    forward, backward = ([n for n in gm.graph.nodes if n.op == "call_function"] for gm in halves)
+    stacks = [node.meta["stack_trace"] for node in forward]
+    return stacks, ["autograd_backward" in node.meta for node in backward]
+
+
+def tags_backward_nodes(_: pytest.MonkeyPatch) -> bool:
+    _, tags = stacks_and_tags()
+    assert len(set(tags)) == 1
+    return tags[0]
+
+
+def hands_backward_as_spec(monkeypatch: pytest.MonkeyPatch) -> bool:
+    found: list[bool] = []
+    read = compiled_autograd.backward_of
+
+    def spied(given: dict[str, object]) -> compiled_autograd.Backward:
+        found.append(not {"aot_config", "lazy_backward_info"} <= given.keys())
+        backward = read(given)
+        assert isinstance(compiled_autograd.traced_graph(backward.info), torch.fx.GraphModule)
+        return backward
+
+    monkeypatch.setattr(compiled_autograd, "backward_of", spied)
+    profiler_ext.enable(strict=True)
+    train_once()
+    (is_spec,) = found
+    return is_spec
+
+
+def restores_scheduled_action(_: pytest.MonkeyPatch) -> bool:
+    action = torch.profiler.ProfilerAction
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    profiler.current_action = action.NONE
+    profiler.stop()
+    is_restored = profiler.current_action is action.RECORD
+    profilers.begin_anew(profiler)
+    profiler.stop()
+    assert profiler.current_action is action.NONE
+    return is_restored
+
+
+def points_at_operators(_: pytest.MonkeyPatch) -> bool:
+    stacks, _ = stacks_and_tags()
+    return any("^" in stack for stack in stacks)
+
+
+def switches_between_branches(monkeypatch: pytest.MonkeyPatch) -> bool:
+    kinds: list[str] = []
+    read = inductor.nested_graphs
+
+    def spied(kernel: object) -> tuple[inductor.NestedGraph, ...]:
+        graphs = read(kernel)
+        kinds.extend(type(kernel).__name__ for _ in graphs)
+        return graphs
+
+    def chosen(which: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(which, lambda x: x @ x, lambda x: x @ x @ x, (x,))
+
+    monkeypatch.setattr(inductor, "nested_graphs", spied)
+    profiler_ext.enable(strict=True)
+    with torch.no_grad():
+        torch.compile(chosen)(torch.tensor(True), torch.eye(4))
+    assert kinds in (["Switch"] * 2, ["Conditional"] * 2)
+    return kinds == ["Switch"] * 2
+
+
+PROOFS: dict[str, Callable[[pytest.MonkeyPatch], bool]] = {
+    proof.__name__: proof
+    for proof in (
+        tags_backward_nodes,
+        hands_backward_as_spec,
+        restores_scheduled_action,
+        points_at_operators,
+        switches_between_branches,
+    )
+}
+NEEDS_GPU = {"numbers_collectives"}  # only NCCL's events have a number; recorded cases show them
+
+
+def test_each_row_has_its_proof() -> None:
+    assert PROOFS.keys() | NEEDS_GPU == {row.name for row in ROWS}
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@every_flag
+def test_torch_does_what_the_flag_says(flag: Behaviour, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PROOFS[flag.name](monkeypatch) is bool(flag)
+    assert flag.is_in(HERE) in (None, bool(flag))
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.parametrize(
+    "row",
+    [row for row in behaviour.TOLD_BY_DATA if row.name not in NEEDS_GPU],
+    ids=lambda each: each.name,
+)
+def test_torch_does_what_is_told_by_data(row: ToldByData, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PROOFS[row.name](monkeypatch) is row.is_in(HERE)
+
+
+# A torch that is not what its version says
+
+
+@pytest.mark.usefixtures("fresh_torch")
+@every_flag
+def test_a_torch_that_differs_from_its_version_is_a_gap_and_the_doctor_tells(
+    flag: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork lacks the sign, or a backport has it: the flag follows the sign."""
+    does = bool(flag)
+    monkeypatch.setitem(behaviour._SEEN, flag, not does)
+    expected, there = (flag.does, "is not there") if does else (flag.otherwise, "is there")
+    said = (
+        f"torch {torch.__version__}: by its version it {expected}, "
+        f"but {'.'.join(flag.sign)} {there}"
+    )
+    assert bool(flag) is not does
+    profiler_ext.enable()
+    assert Gap(GapReason.TORCH_BEHAVIOUR, said) in capture().gaps
+    found = {each.subject: each for each in doctor.examine()}[flag.name]
+    assert (found.state, found.detail, found.is_fatal) == ("missing", said, False)
+
+
+@pytest.mark.parametrize("version", ["2.13.0a0+nv26.05", "2.12.0.dev20260301", "main"])
+def test_a_build_whose_number_says_nothing_is_what_it_shows(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    open_ones = [each for each in behaviour.ALL if each.is_in(build_of(version)) is None]
+    for flag in open_ones:
+        for shows in (True, False):
+            monkeypatch.setitem(behaviour._SEEN, flag, shows)
+            assert bool(flag) is shows
+            assert flag.contradiction() is None
+    assert open_ones
+
+
+def test_this_torch_is_what_its_version_says() -> None:
+    assert list(behaviour.contradictions()) == []
+
+
+def test_a_backward_half_that_comes_otherwise_than_the_flag_says_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, object] = {"aot_config": None, "lazy_backward_info": None}
+    monkeypatch.setitem(behaviour._SEEN, behaviour.HANDS_BACKWARD_AS_SPEC, False)
+    with pytest.raises(KeyError):
+        compiled_autograd.backward_of({"spec": object()})
+    monkeypatch.undo()
+    if behaviour.HANDS_BACKWARD_AS_SPEC:
+        with pytest.raises(StopIteration):
+            compiled_autograd.backward_of(given)
+
+
+def test_a_tag_is_absent_where_torch_never_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(behaviour._SEEN, behaviour.TAGS_BACKWARD_NODES, False)
+    assert fx.autograd_backward({"autograd_backward": True}) is None
