@@ -146,11 +146,10 @@ def _with_kernels(
     if graph.library_kernels or graph.stored_kernels:
         return graph
     devices = (device.name for device in trace.devices)
-    kernels, unreadable = find_kernels(store, graph.provenance, devices)
+    kernels, unreadable = find_kernels(store, graph.record, devices)
     gaps += unreadable
     return dataclasses.replace(graph, stored_kernels=kernels)
 
 
 def _torch_version(graphs: list[GraphInstance]) -> str:
-    versions = (graph.provenance.torch_version for graph in graphs if graph.provenance)
-    return next(versions, "")
+    return next((graph.record.torch_version for graph in graphs if graph.is_known), "")

@@ -215,4 +215,4 @@ def _chosen_graphs(analysis: Analysis, selection: Selection) -> list[GraphInstan
 
 
 def _count(graph: GraphInstance, what: str) -> int | None:
-    return None if graph.provenance is None else len(getattr(graph.provenance, what))
+    return len(getattr(graph.record, what)) if graph.is_known else None

@@ -73,7 +73,7 @@ def keep_record(
 
 
 def find_kernels(
-    store: Store, provenance: Provenance | None, devices: Iterable[str]
+    store: Store, provenance: Provenance, devices: Iterable[str]
 ) -> tuple[LibraryKernels, Gaps]:
     """Return what an earlier run learnt of a graph's library calls, or why it cannot be read.
 
@@ -82,7 +82,7 @@ def find_kernels(
         provenance: the graph's record.
         devices: names of the devices that the graph may have run on.
     """
-    if provenance is None or not provenance.calls_libraries:
+    if not provenance.calls_libraries:
         return (), ()
     digest, gaps = work_digest(provenance), list[Gap]()
     for device in dict.fromkeys(devices):

@@ -39,8 +39,7 @@ def _of_instance(graph: GraphInstance) -> Iterator[str]:
     if len(graph.line_evidence) > len(graph.nodes):
         yield f"{len(graph.line_evidence)} evidences of {len(graph.nodes)} nodes, expected one each"
     yield from _of_nodes(graph.nodes)
-    if graph.provenance is not None:
-        yield from _of_provenance(graph.provenance)
+    yield from _of_provenance(graph.record)
 
 
 def _of_provenance(record: Provenance) -> Iterator[str]:

@@ -152,6 +152,8 @@ class Provenance:
         return any(site.kind is SiteKind.EXTERN for site in self.call_sites)
 
 
+_NO_RECORD = Provenance("", "", False, False, None, None, (), ())
+
 LibraryKernels = tuple[tuple[int, tuple[str, ...]], ...]
 """Pairs of call site and the names of the device events that its library call launches."""
 
@@ -211,39 +213,43 @@ class GraphInstance:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has a record; one that has none answers the following with nothing."""
+        """Whether it has a record."""
         return self.provenance is not None
+
+    @property
+    def record(self) -> Provenance:
+        """Its record; an empty one where it has none."""
+        return self.provenance or _NO_RECORD
 
     @property
     def call_sites(self) -> tuple[CallSite, ...]:
         """The call sites of its record."""
-        return self.provenance.call_sites if self.provenance else ()
+        return self.record.call_sites
 
     @property
     def joint(self) -> str | None:
         """Id of the joint graph that it was cut from."""
-        return self.provenance.joint if self.provenance else None
+        return self.record.joint
 
     @property
     def entered(self) -> tuple[tuple[str, str], ...]:
         """The calls of a backward graph as it entered Inductor."""
-        return self.provenance.entered if self.provenance else ()
+        return self.record.entered
 
     @property
     def is_told(self) -> bool:
         """Whether it is known by its generated code alone."""
-        return self.provenance is not None and self.provenance.is_told
+        return self.record.is_told
 
     @property
     def is_inference(self) -> bool:
         """Whether no gradient was asked for."""
-        return self.provenance is not None and self.provenance.is_inference
+        return self.record.is_inference
 
     @property
     def doubts(self) -> frozenset[str]:
         """The reasons of what capture could not record of it."""
-        gaps = self.provenance.gaps if self.provenance else ()
-        return frozenset(gap.reason for gap in gaps)
+        return frozenset(gap.reason for gap in self.record.gaps)
 
     @property
     def is_failed(self) -> bool:

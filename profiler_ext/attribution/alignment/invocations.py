@@ -161,8 +161,7 @@ class Aligner:
         return Learnt(kernels, frozenset(stored))
 
     def _identity(self, graph: int) -> object:
-        provenance = self._graphs[graph].provenance
-        return provenance.digest if provenance else graph
+        return self._graphs[graph].record.digest or graph
 
     def _is_library(self, graph: int, site: int) -> bool:
         return self.sites(graph)[site].kind is SiteKind.EXTERN

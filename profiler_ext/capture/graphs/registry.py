@@ -18,7 +18,7 @@ from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.recall.records import find_kernels, has_record
 from profiler_ext.recall.truths import Recalled, recall
-from profiler_ext.records import GraphInstance, LibraryKernels
+from profiler_ext.records import Gap, GraphInstance, LibraryKernels, Provenance
 from profiler_ext.store import Store, work_digest
 from profiler_ext.torch_compat import inductor, process
 
@@ -88,8 +88,8 @@ class Registry:
             known = self._graphs[graph]
             merged = tuple(sorted((dict(known.library_kernels) | dict(kernels)).items()))
             self._graphs[graph] = dataclasses.replace(known, library_kernels=merged)
-        if known.provenance is not None:
-            _store().put_kernels(work_digest(known.provenance), process.device_name(), merged)
+        if known.is_known:
+            _store().put_kernels(work_digest(known.record), process.device_name(), merged)
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
@@ -123,8 +123,7 @@ class Registry:
         is_backward = is_backward or bool(region and region.half.is_backward)
         known = self._recalled(artifact, is_backward)
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
-        devices = (process.device_name(),) if is_replayed else ()
-        stored, gaps = find_kernels(_store(), known.provenance, devices)
+        stored, gaps = _stored_kernels(known.provenance) if is_replayed else ((), ())
         with self._lock.held():
             about = GraphInstance(
                 index=len(self._graphs),
@@ -144,7 +143,7 @@ class Registry:
             instance = known.into(about)
             self._graphs.append(instance)
             self._bind(artifact, instance)
-            if is_replayed and known.provenance and known.provenance.calls_libraries:
+            if is_replayed and instance.record.calls_libraries:
                 self._to_learn[instance.index] = _MOST_PROFILED_CALLS
         return instance
 
@@ -162,6 +161,10 @@ class Registry:
         if self.instance_of(artifact) is not None:
             self._shared.add(instance.index)
         self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
+
+
+def _stored_kernels(record: Provenance | None) -> tuple[LibraryKernels, tuple[Gap, ...]]:
+    return ((), ()) if record is None else find_kernels(_store(), record, [process.device_name()])
 
 
 def _store() -> Store:
