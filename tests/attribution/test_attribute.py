@@ -272,3 +272,11 @@ def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
     (note,) = attribute(one_call().recording(told)).notes
     assert note.startswith("1 graphs are known only by what their generated code tells")
     assert "`profiler-ext run --recompile`" in note
+
+
+def test_of_a_told_backward_graph_no_forward_nodes_are_missed():
+    forward, backward = graph(NODES, SITES), graph(NODES, SITES, key="fother", is_backward=True)
+    told = replace(backward, provenance=replace(backward.provenance, is_told=True))
+    notes = [attribute(one_call().recording(forward, each)).notes for each in (backward, told)]
+    missed = [["differentiate a forward" in note for note in found] for found in notes]
+    assert missed == [[True], [False]]
