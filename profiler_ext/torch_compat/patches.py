@@ -27,12 +27,14 @@ class Point:
         parameters: names of the parameters that are relied on, wherever they stand; none of what
             is no function, or is only asked to be there.
         serves: what is lost without it, for a person.
+        sees: what passes there, for a person who reads the map of the hooks.
     """
 
     module: str
     path: str
     parameters: tuple[str, ...]
     serves: str
+    sees: str = ""
 
     def owner(self) -> Any:
         """Return the module or class that holds the attribute."""

@@ -9,9 +9,13 @@ from profiler_ext.torch_compat.patches import Point
 
 _SITE = ("node_schedule", "kernel_name", "is_extern")
 _SITES = "the call sites of a graph"
+_WRITTEN = (
+    "each kernel's call as Inductor writes it, in the order of the launches: the schedule that it "
+    "computes, and its name"
+)
 
 CALL_SITES = tuple(
-    Point(module, "set_kernel_post_grad_provenance_tracing", _SITE, _SITES)
+    Point(module, "set_kernel_post_grad_provenance_tracing", _SITE, _SITES, _WRITTEN)
     for module in (
         "torch._inductor.debug",
         "torch._inductor.codegen.triton",
@@ -23,126 +27,148 @@ EXTERN_CALL = Point(
     "Scheduler.codegen_extern_call",
     ("self", "scheduler_node"),
     "library calls that torch does not report",
+    "each library call and each call of a nested graph as Inductor writes it",
 )
 KERNEL_COMMENT = Point(
     "torch._inductor.codegen.triton",
     "TritonScheduling.codegen_comment",
     ("self", "node_schedule", "kernel_name"),
     "mix-order reductions, which torch does not report",
+    "the schedule of a kernel that has no name yet",
 )
 KERNEL_CALL = Point(
     "torch._inductor.codegen.wrapper",
     "PythonWrapperCodegen.generate_kernel_call",
     ("self", "kernel_name", "call_args"),
     "mix-order reductions, which torch does not report",
+    "the name by which such a kernel is then called",
 )
 COMBO_KERNELS = Point(
     "torch._inductor.codegen.simd",
     "SIMDScheduling.generate_combo_kernel_code",
     ("self", "subkernel_nodes"),
     "which nodes each kernel of a combo computes",
+    "the kernels of a combo, and the schedule of each",
 )
 NODE_MADE = Point(
     "torch.fx.graph",
     "Graph.create_node",
     ("self", "op", "target"),
     "which forward op each op of a gradient taken inside the function differentiates",
+    "each node that is added to a graph, while the autograd node runs that it is made for",
 )
 JOINT_PASSES = Point(
     "torch._inductor.compile_fx",
     "_recursive_joint_graph_passes",
     ("gm",),
     "the link from a backward node to its forward node",
+    "the joint graph before and after Inductor's passes, and what each of them replaced",
 )
 TENSORIFY = Point(
     "torch._functorch._aot_autograd.graph_compile",
     "_apply_tensorify_python_scalars",
     ("module",),
     "the lines of ops with a Python float, under `dynamic=True`",
+    "the joint graph before and after Python floats become tensors in it",
 )
 TRACED_GRAPH = Point(
     "torch._functorch._aot_autograd.graph_compile",
     "run_joint_graph_passes_on_hops",
     ("joint_gm", "joint_inputs", "aot_config"),
     "the joint graph of regions that are compiled by themselves",
+    "the joint graph as it was traced, with the bodies of its regions",
 )
 REGIONS = Point(
     "torch.fx.passes.regional_inductor",
     "_compile_inductor_marked_regions",
     ("gm",),
     "the graph that a region is a part of",
+    "one half of a joint graph, before its marked regions are compiled",
 )
 REGION = Point(
     "torch._inductor",
     "standalone_compile",
     ("gm", "example_inputs"),
     "the nodes of a region that is compiled by itself",
+    "the graph of one marked region",
 )
 POST_GRAD_PASSES = Point(
     "torch._inductor.compile_fx",
     "_recursive_post_grad_passes",
     ("gm", "is_inference"),
     "what a pattern's node replaced",
+    "a forward or backward graph before and after Inductor's last passes, and what each of "
+    "them replaced",
 )
 INNER_COMPILE = Point(
     "torch._inductor.compile_fx",
     "_compile_fx_inner",
     ("gm", "example_inputs"),
     "fresh source lines on an FX graph cache hit",
+    "a forward or backward graph as it enters Inductor, before a cache answers",
 )
 CACHE_KEY = Point(
     "torch._inductor.codecache",
     "FxGraphCache.prepare_key",
     ("gm", "example_inputs"),
     "the reason why torch bypassed the FX graph cache",
+    "the key that the FX graph cache has for a graph, or why it has none",
 )
 AUTOGRAD_CACHE_KEY = Point(
     "torch._functorch._aot_autograd.autograd_cache",
     "autograd_cache_key",
     (),
     "the reason why torch bypassed AOTAutograd's cache",
+    "the error with which AOTAutograd's cache refuses a graph",
 )
 CACHE_CANDIDATES = Point(
     "torch._inductor.codecache",
     "GuardedCache.iterate_over_candidates",
     ("cls", "local", "remote_cache", "key"),
     "a compile of cached graphs that have no record (`--recompile`)",
+    "the entries that a cache offers under one key; those with a record are moved first",
 )
 ARTIFACT_INIT = Point(
     "torch._inductor.output_code",
     "CompiledFxGraph.__init__",
     ("self", "current_callable", "graph", "gm"),
     "the provenance of a graph",
+    "the artifact that was just compiled: its code, and its graph after all passes",
 )
 ARTIFACT_READY = Point(
     "torch._inductor.output_code",
     "CompiledFxGraph.post_compile",
     ("self", "example_inputs", "constants", "graph_kwargs"),
     "the graphs of this process, compiled or from a cache",
+    "each artifact that becomes ready in this process, compiled here or from a cache",
 )
 ARTIFACT_CALL = Point(
     "torch._inductor.output_code",
     "CompiledFxGraph.__call__",
     ("self", "inputs"),
     "the end of a step whose optimizer is compiled",
+    "each call of a compiled graph",
 )
 CUDA_GRAPH = Point(
     "torch._inductor.cudagraph_trees",
     "CUDAGraphNode.__init__",
     ("self", "wrapped_function", "id"),
     "which inputs a CUDA graph copies before its replay",
+    "each CUDA graph that is recorded of a compiled graph",
 )
 DYNAMO_GRAPH = Point(
     "torch._dynamo.output_graph",
     "OutputGraph.call_user_compiler",
     ("self", "gm"),
     "fresh source lines on an AOTAutograd cache hit",
+    "Dynamo's graph and the frame that it is of, before AOTAutograd has it",
 )
 MODULE_LOAD = Point(
     "torch._inductor.codecache",
     "PyCodeCache.load_by_key_path",
     ("cls", "key", "path"),
     "events for Inductor's C++ kernels",
+    "each module of generated code as it is loaded; observed with `cpu_events` only",
 )
 
 FLATTENED_GRAPH = Point(
@@ -150,24 +176,28 @@ FLATTENED_GRAPH = Point(
     "GmWrapper.forward",
     ("self", "args"),
     "what each node of compiled autograd's graph was copied from",
+    "compiled autograd's graph, when AOTAutograd traces it",
 )
 BACKWARD_MADE = Point(
     "torch._functorch._aot_autograd.runtime_wrappers",
     "AOTDispatchAutograd.post_compile",
     (),
     "the backward graphs that compiled autograd copies",
+    "each backward graph, when AOTAutograd has it ready for autograd",
 )
 FRAME_EDGE = Point(
     "torch._dynamo.eval_frame",
     "_maybe_set_eval_frame",
     (),
     "the end of a step whose optimizer is compiled",
+    "where a compiled function begins and ends",
 )
 PROFILER_STEP = Point(
     "torch.profiler",
     "profile.step",
     ("self",),
     "the end of a step where the script calls its own profiler",
+    "each step that the script's own profiler is told of",
 )
 
 ALL = (
