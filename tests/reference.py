@@ -29,6 +29,7 @@ from profiler_ext.store import EntryState
 from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.behaviour import Difference, Version
 from tests.analyses import gpu_step
+from tests.maps import maps
 
 DOCS = Path(__file__).parents[1] / "docs"
 VOCABULARIES: tuple[type[Term], ...] = (
@@ -118,6 +119,7 @@ def pages() -> dict[str, str]:
         "formats.md": _page(_FORMATS, *map(_format, FORMATS), _texts()),
         "torch.md": _page(_TORCH, _flags(), _told_by_data()),
         "tables.md": _page(_TABLES, *map(_table, TABLES), _columns()),
+        **maps(),
     }
 
 

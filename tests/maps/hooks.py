@@ -1,0 +1,114 @@
+"""Owns the map of the hooks: what passes each place in torch, and what is lost without it."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from profiler_ext.torch_compat import names, points
+from profiler_ext.torch_compat.patches import Point
+from profiler_ext.torch_compat.private import Name
+from tests.maps.page import page, place, table
+from tests.symbols.tables import FOLDER, read_table
+from tests.test_architecture import MODULES
+
+_HOOKS = """# Hooks
+
+What capture observes in torch, each place declared once in `profiler_ext/torch_compat/points.py`:
+the function, the parameters that are relied on, what passes there, what is lost without it.
+Capture checks all of them before it begins; where one is not there, or does not take a parameter
+that is relied on, it refuses to begin and says so. `profiler-ext doctor` lists them for the torch
+at hand; of others the tables in `tests/fixtures/symbols` tell: torch {torchs}
+have every place below, and older ones were not looked at. All that an observation does is called
+through `profiler_ext/isolation/guard.py`, which changes neither arguments nor results.
+
+Which of them torch passes when a cache answers is in
+[architecture.md](architecture.md#the-stages-of-a-graph)."""
+
+
+def hooks() -> str:
+    """Return the page."""
+    return page(_HOOKS.format(torchs=_torchs()), _places(), _private_names())
+
+
+def _torchs() -> str:
+    """The recorded torchs that have every place."""
+    found = sorted((path.stem.removeprefix("torch-") for path in FOLDER.iterdir()), key=_numbers)
+    *others, last = (each.rpartition(".")[0] for each in found if _has_all(each))
+    return f"{', '.join(others)} and {last}"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]
+
+
+def _has_all(version: str) -> bool:
+    return not any(point.problem(read_table(version).shape) for point in points.ALL)
+
+
+def _places() -> str:
+    observers = _observers()
+    rows = (_row(found, observers[name]) for name, found in _declared())
+    heads = ("place", "what passes there", "lost without it", "observed by")
+    return f"## Places\n\n{table(heads, rows)}"
+
+
+def _declared() -> Iterator[tuple[str, tuple[Point, ...]]]:
+    """The points by the names that they are declared as; several modules may have one function."""
+    for name, value in vars(points).items():
+        found = value if isinstance(value, tuple) else (value,)
+        if name != "ALL" and isinstance(found[0], Point):
+            yield name, found
+
+
+def _row(found: tuple[Point, ...], files: Iterable[str]) -> tuple[str, ...]:
+    first = found[0]
+    relied = [f"`{name}`" for name in first.parameters if name not in ("self", "cls")]
+    modules = ", ".join(f"`{point.module}`" for point in found)
+    where = f"`{first.path}` of {modules}" + (f"; takes {', '.join(relied)}" if relied else "")
+    return where, first.sees, first.serves, ", ".join(f"`{file}`" for file in sorted(files))
+
+
+def _observers() -> Mapping[str, set[str]]:
+    """The files that put an observation at each point."""
+    found = defaultdict[str, set[str]](set)
+    for name, module in MODULES.items():
+        for each in (each for node in ast.walk(module.tree) for each in _hooked(node)):
+            if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "points":
+                found[each.attr].add(place(name))
+    return found
+
+
+def _hooked(node: ast.AST) -> list[ast.expr]:
+    """What stands where a point does: in a pair with its observation, a loop of such, a patch."""
+    if isinstance(node, ast.Tuple):
+        return node.elts[:1]
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "Patch":
+        return node.args[:1]
+    return [node.iter] if isinstance(node, ast.comprehension) else []
+
+
+def _private_names() -> str:
+    lost = defaultdict[str, list[Name]](list)
+    for name in names.ALL:
+        lost[name.serves].append(name)
+    rows = ((serves, ", ".join(map(_private_name, each))) for serves, each in lost.items())
+    text = (
+        "Read or called, and declared in `profiler_ext/torch_compat/names`. One that is gone "
+        "raises where it is read and is the gap `private_name`; without those in bold capture "
+        "does not begin."
+    )
+    return f"## Private names\n\n{text}\n\n{table(('lost without them', 'names'), rows)}"
+
+
+def _private_name(name: Name) -> str:
+    at = name.comes_with
+    bounds = [f"since {_version(at.since)}"] if at and at.since else []
+    bounds += [f"until {_version(at.until)}"] if at and at.until else []
+    shown = f"`{name.path}`" + (f" ({', '.join(bounds)})" if bounds else "")
+    return f"**{shown}**" if name.is_vital else shown
+
+
+def _version(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,120 @@
+"""Owns the map of what is stored: the formats with their numbers, and the fields of each record."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+
+from profiler_ext.exporters.tensorboard_plugin import document
+from profiler_ext.records import (
+    SCHEMA_VERSION,
+    CallSite,
+    Frame,
+    FxNode,
+    Gap,
+    GraphInstance,
+    Lineage,
+    ModuleFrame,
+    NestedIn,
+    Provenance,
+    Settings,
+    TensorSpec,
+)
+from profiler_ext.store import encoding, kernels
+from tests.maps.page import first_sentence, page, plain, table
+
+_RECORDS = """# Stored records
+
+What is written by one process and read by another, with the number of its format. Unknown fields
+are ignored and absent ones have their default, so **a new field with a default needs no new
+number**. A new word of a vocabulary (a mechanism, a state of the cache) is read by an older version
+as damage, and it names the word. Where the meaning of what is there changes, the number is raised,
+the module says in its docstring what the older ones were, and a test in `tests/store` or
+`tests/kineto` reads an older and a newer one."""
+_STORED = (
+    Provenance,
+    FxNode,
+    TensorSpec,
+    Lineage,
+    Frame,
+    ModuleFrame,
+    CallSite,
+    NestedIn,
+    GraphInstance,
+    Gap,
+    Settings,
+)
+_KEPT = (
+    (
+        "provenance of a graph: `PXPR`, the number, compressed JSON",
+        "on Inductor's cached artifact, and in the store beside Inductor's cache",
+        "profiler_ext/store/encoding.py",
+        encoding.FORMAT,
+        "neither a newer nor an older one is read; `profiler-ext cache list` names them",
+    ),
+    (
+        "kernels of library calls: JSON",
+        "in the store",
+        "profiler_ext/store/kernels.py",
+        kernels.KERNELS_FORMAT,
+        "neither a newer nor an older one is read",
+    ),
+    (
+        "session: Kineto's trace with a key `profilerExt`, which has settings, graphs and gaps",
+        "`session.pt.trace.json.gz`",
+        "profiler_ext/kineto/recording.py",
+        SCHEMA_VERSION,
+        "a newer one is refused; it is attributed anew each time that it is read",
+    ),
+    (
+        "tables: CSV, Parquet and JSON",
+        "a folder of an export, `--format json`",
+        "exporters/tables/files.py",
+        SCHEMA_VERSION,
+        "the number is in the frame's `attrs`, in Parquet's metadata and in the JSON",
+    ),
+    (
+        "view for TensorBoard: compressed JSON",
+        "`*.attribution.json.gz` in a log folder",
+        "exporters/tensorboard_plugin/document.py",
+        document.VERSION,
+        "a newer one is refused",
+    ),
+)
+
+
+def stored() -> str:
+    """Return the page."""
+    return page(_RECORDS, _formats(), *map(_record, _STORED))
+
+
+def _formats() -> str:
+    rows = (
+        (what, where, f"`{file}`", str(number), reading)
+        for what, where, file, number, reading in _KEPT
+    )
+    return table(("what", "where", "module", "number", "another number"), rows)
+
+
+def _record(kind: type) -> str:
+    text = inspect.getdoc(kind) or ""
+    meanings = _attributes(text)
+    rows = (
+        (f"`{f.name}`", f"`{_escaped(str(f.type))}`", meanings.get(f.name, ""))
+        for f in dataclasses.fields(kind)
+    )
+    listed = table(("field", "type", "what it holds"), rows)
+    return f"## {kind.__name__}\n\n{first_sentence(text)}\n\n{listed}"
+
+
+def _escaped(type_name: str) -> str:
+    return type_name.replace("|", "\\|")
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """Return what a docstring says of each attribute."""
+    _, _, listed = docstring.partition("Attributes:\n")
+    entries = re.split(r"\n(?=    \w)", "\n" + listed.partition("\n\n")[0])
+    pairs = (entry.strip().partition(":") for entry in entries if entry.strip())
+    return {name: plain(meaning).rstrip(".") for name, _, meaning in pairs}
