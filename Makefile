@@ -9,6 +9,8 @@
 # make lint    ruff and mypy alone
 # make fuzz [MINUTES=30] [SEED=0]    read mutations of the recorded sessions for so long; every
 #              one must be read or refused in a sentence
+# make oracle [ORACLE="--seed 17 --models 1"]   draw random models, and compare the lines of their
+#              kernels with the constants in the generated code; every one must be right
 # make gpu-check [CASE="cnn cond"]    profile the cases of tests/cases on this machine's GPU and
 #              print what was led to lines; again goes on where it stopped, named cases run anew
 # make gpu-record [CASE="cnn cond"]   the same, and renew the recordings that CI replays
@@ -48,7 +50,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch faults names fuzz programs reference lint gpu-check gpu-record gold clean
+.PHONY: demo test test-torch faults names fuzz oracle programs reference lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -83,6 +85,9 @@ lint: $(TEST_READY)
 
 fuzz: $(TEST_READY)
 	$(RUN) -m tests.hostile --jobs $(TEST_JOBS) --minutes $(MINUTES) --seed $(SEED)
+
+oracle: $(TEST_READY)
+	$(RUN) -W ignore -m tests.oracle $(ORACLE)
 
 gpu-check:
 	$(PYTHON) -m tests.cases --device cuda --minutes $(GPU_MINUTES) --jobs $(GPU_JOBS) --out $(GPU_OUT) $(CASE)

@@ -57,12 +57,12 @@ def test_a_custom_function_bypasses_aotautograds_cache_only() -> None:
     assert all("autograd_function_apply" in str(detail) for _, detail in states())
     capture = switch.current()
     assert capture is not None
-    snapshot = bypass_text(capture.graphs)
-    assert snapshot is not None
-    assert snapshot.startswith(
+    said = bypass_text(capture.graphs)
+    assert said is not None
+    assert said.startswith(
         "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process traces anew: "
     )
-    assert "autograd_function_apply" in snapshot
+    assert "autograd_function_apply" in said
 
 
 def graph(state: CacheState, detail: str | None, compile_ns: int) -> GraphInstance:
