@@ -140,6 +140,7 @@ class _Run:
             start = prepared(self._request.program)
         except BaseException:
             self._signals.leave()
+            self._recorder.ends.leave()
             raise
         atexit.register(self._finish, Ending(0))
         ending = run_program(start)

@@ -27,6 +27,15 @@ class _PerThread(threading.local):
         self.entered: list[int] = []
 
 
+class _AtEnd(threading.local):
+    """Whether a step of any run ends here: what steps meanwhile is the profiler of a run."""
+
+    is_true = False
+
+
+_AT_END = _AtEnd()
+
+
 class StepEnds:
     """Watches a script and calls back at the end of each of its steps.
 
@@ -84,7 +93,7 @@ class StepEnds:
     def _profiler_step(self, call: Observed) -> Observation:
         """A script's own profiler ends a step."""
         profiler = call["self"]
-        if profiler is self._own:
+        if _AT_END.is_true:
             return
         asked = profilers.marks_steps(profiler)
         profilers.mark_steps(profiler, _Naming(asked, self._own))
@@ -132,9 +141,13 @@ class StepEnds:
         """Count a step if what ended the first one ends it; ``prof.step`` goes before all."""
         if self._ender is None or ender == "prof.step":
             self._ender, self.source = ender, source
-        if ender == self._ender:
+        if ender == self._ender and not _AT_END.is_true:
             self.count += 1
-            self._on_end()
+            _AT_END.is_true = True
+            try:
+                self._on_end()
+            finally:
+                _AT_END.is_true = False
 
 
 class _Naming:

@@ -1,6 +1,10 @@
 """What runs at the end of a step is not compiled, wherever the step ends."""
 
+from contextlib import ExitStack
+from functools import partial
+from operator import methodcaller
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -8,6 +12,8 @@ import profiler_ext
 from profiler_ext.profiling import switch
 from profiler_ext.run.step_ends import StepEnds
 from tests.compiling import torch
+
+CPU = torch.profiler.ProfilerActivity.CPU
 
 
 @pytest.mark.usefixtures("fresh_torch")
@@ -32,3 +38,25 @@ def test_dynamo_compiles_nothing_at_the_end_of_a_compiled_optimizers_step() -> N
     finally:
         ends.leave()
     assert evaluators == [None, None]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_of_two_runs_in_one_process_none_takes_the_others_profiler_for_the_scripts() -> None:
+    profiler_ext.enable(strict=True)
+    capture = switch.current()
+    assert capture is not None
+    profilers = [torch.profiler.profile(activities=[CPU]) for _ in range(2)]
+    ends = [
+        StepEnds(capture, partial(methodcaller("step"), each), each, None) for each in profilers
+    ]
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    optimizer = torch.optim.SGD([parameter])
+    with ExitStack() as stack:
+        for each, profiler in zip(ends, profilers, strict=True):
+            each.watch()
+            stack.callback(each.leave)
+            stack.enter_context(mock.patch.object(profiler, "_transit_action"))
+        optimizer.step()
+    assert [(each.count, each.source) for each in ends] == [(1, "Optimizer.step")] * 2
+    assert [profiler.step_num for profiler in profilers] == [1, 1]
