@@ -18,6 +18,7 @@ from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows, shares
 from tests.attribution.small_graph import NODES, SITES, launch_all, one_call, one_graph
 from tests.attribution.timeline import Timeline
+from tests.fx_nodes import changed
 
 AMBIGUOUS = "graph_ambiguous"
 BACKWARD_NODES = (
@@ -275,8 +276,10 @@ def test_a_graph_that_its_generated_code_tells_of_has_the_remedy_in_the_notes():
 
 
 def test_of_a_told_backward_graph_no_forward_nodes_are_missed():
-    forward, backward = graph(NODES, SITES), graph(NODES, SITES, key="fother", is_backward=True)
+    backward_node = changed(NODES[0], partitioner_tag="is_backward")
+    backward = graph([backward_node], SITES[:1], key="fother", is_backward=True)
     told = replace(backward, provenance=replace(backward.provenance, is_told=True))
-    notes = [attribute(one_call().recording(forward, each)).notes for each in (backward, told)]
+    recordings = [one_call().recording(graph(NODES, SITES), each) for each in (backward, told)]
+    notes = [attribute(recording).notes for recording in recordings]
     missed = [["differentiate a forward" in note for note in found] for found in notes]
     assert missed == [[True], [False]]
