@@ -17,7 +17,7 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     notes = [_note(launches, reason) for reason in GapReason if reason not in _UNNOTED]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
-    notes += [_unstored_note(recording), _attached_note(recording), _told_note(recording)]
+    notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
     notes += [_clamped_note(recording)]
     return (*(note for note in notes if note), *failures)
 
@@ -95,7 +95,7 @@ def _unreadable_note(recording: Recording) -> str | None:
     )
 
 
-def _told_note(recording: Recording) -> str | None:
+def _code_note(recording: Recording) -> str | None:
     """Say which graphs are known by their generated code alone, and the remedy."""
     told = [graph for graph in recording.graphs if graph.is_told]
     if not told:

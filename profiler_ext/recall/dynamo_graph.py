@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
 
-Sourced = tuple[FxNode, LineEvidence]
+NodeWithEvidence = tuple[FxNode, LineEvidence]
 """A node, and the truth that its line comes from."""
 
-Origins = Mapping[str, Sourced]
+CopySources = Mapping[str, NodeWithEvidence]
 """The nodes of compiled autograd's graph, each with the backward node that it copies."""
 
 
@@ -45,7 +45,7 @@ class DynamoGraph:
         called_on: calls of nested graphs, by source function, to the module they were called on.
         inlined: the graphs that a call carries (a ``score_mod``), by the call's source function:
             for each the names of its operators, and where they were called.
-        origins: what compiled autograd copied its nodes from; of its graphs only.
+        copy_sources: what compiled autograd copied its nodes from; of its graphs only.
         takes_gradient: it differentiates in itself, so that backward nodes are among the forward's.
     """
 
@@ -57,7 +57,7 @@ class DynamoGraph:
     arguments: tuple[tuple[str, ...], ...] = ()
     called_on: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
-    origins: Origins = field(default_factory=dict)
+    copy_sources: CopySources = field(default_factory=dict)
     takes_gradient: bool = False
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:

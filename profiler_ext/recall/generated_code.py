@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Source, Sourced
+from profiler_ext.recall.dynamo_graph import DynamoGraph, NodeWithEvidence, Source
 from profiler_ext.recall.library_calls import library_nodes
 from profiler_ext.recall.lines import from_record, with_lineage
 from profiler_ext.recall.printed_graphs import PrintedGraph, PrintedNode, read_graph
@@ -56,7 +56,7 @@ class GeneratedCode:
 
 def told_graph(
     code: GeneratedCode, dynamo: DynamoGraph | None
-) -> tuple[Provenance | None, tuple[Sourced, ...]]:
+) -> tuple[Provenance | None, tuple[NodeWithEvidence, ...]]:
     """Return what the text of an artifact tells of its graph.
 
     Args:
@@ -71,7 +71,7 @@ def told_graph(
     graph, calls = read_graph(code.printed), wrapper_calls(code.source)
     if graph is None or not calls or any(calls[name] for name in calls if name != "call"):
         return None, ()
-    lines = told_lines(map(_node, graph.nodes.values()), dynamo)
+    lines = lines_from_code(map(_node, graph.nodes.values()), dynamo)
     stale = {node.name for node, evidence in lines if evidence is LineEvidence.STALE}
     led = _library_nodes(code, graph, calls["call"], dynamo)
     sites = tuple(
@@ -99,7 +99,9 @@ def _provenance(
     )
 
 
-def told_lines(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tuple[Sourced, ...]:
+def lines_from_code(
+    nodes: Iterable[FxNode], dynamo: DynamoGraph | None
+) -> tuple[NodeWithEvidence, ...]:
     """Return told nodes with the lines of this process, where its source has the told text.
 
     A cached graph may have come from another function with an equal graph, so a line counts
@@ -125,7 +127,7 @@ def _library_nodes(
     A gradient that is taken inside the graph has the line that asks for it, and what compiled
     autograd copies has none of its own.
     """
-    if dynamo is None or dynamo.takes_gradient or dynamo.origins:
+    if dynamo is None or dynamo.takes_gradient or dynamo.copy_sources:
         return {}
     return library_nodes(graph, calls, is_backward=code.is_backward)
 
@@ -152,7 +154,7 @@ def _site(number: int, call: WrapperCall, node: str | None) -> CallSite:
     return CallSite(number, str(number), kind, kernel, op, nodes, (1,) * len(nodes))
 
 
-def _told(node: FxNode, dynamo: DynamoGraph) -> Sourced:
+def _told(node: FxNode, dynamo: DynamoGraph) -> NodeWithEvidence:
     stack = node.lineage.stack
     if not stack:
         return node, LineEvidence.ABSENT

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from profiler_ext.files.paths import expand, stands
 from profiler_ext.recall.correspondence import agreed, corresponding, relabelled
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Sourced
+from profiler_ext.recall.dynamo_graph import DynamoGraph, NodeWithEvidence
 from profiler_ext.records import Frame, FxNode, Lineage, LineEvidence, ModuleFrame, Provenance
 
 _Stack = tuple[Frame, ...]
@@ -55,14 +55,14 @@ class _Here:
         return self._modules.get(recorded.modules, unknown)
 
 
-def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
+def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[NodeWithEvidence, ...]:
     """Return the nodes of a graph that this process compiled."""
     return tuple((node, _or_absent(node, LineEvidence.COMPILED)) for node in nodes)
 
 
 def from_fresh_graph(
     recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]
-) -> tuple[Sourced, ...]:
+) -> tuple[NodeWithEvidence, ...]:
     """Return the recorded nodes with the metadata of the graph that entered Inductor just now.
 
     The cache key covers the graph's code, so equal names are equal nodes. A node that a
@@ -73,7 +73,9 @@ def from_fresh_graph(
     return _joined([(node, _fresh_node(node, by_name)) for node in recorded], fresh)
 
 
-def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
+def from_region(
+    recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]
+) -> tuple[NodeWithEvidence, ...]:
     """Return the recorded nodes of a region with the metadata of the graph around it.
 
     The cache key covers the region's code, with the names that its nodes have in that graph.
@@ -92,7 +94,7 @@ def _in_region(node: FxNode, found: FxNode | None) -> FxNode | None:
 
 def _joined(
     found: Sequence[tuple[FxNode, FxNode | None]], fresh: tuple[FxNode, ...]
-) -> tuple[Sourced, ...]:
+) -> tuple[NodeWithEvidence, ...]:
     """Return recorded nodes, each with its fresh node, or led by what those that have one say."""
     joined = [(node, other) for node, other in found if other is not None]
     same = ((node, other) for node, other in joined if not node.replaced)
@@ -102,7 +104,9 @@ def _joined(
         {node.lineage.stack for node in fresh},
     )
     return tuple(
-        _led(node, here, LineEvidence.FRESH_GRAPH) if other is None else refreshed(node, other)
+        _to_this_process(node, here, LineEvidence.FRESH_GRAPH)
+        if other is None
+        else refreshed(node, other)
         for node, other in found
     )
 
@@ -115,16 +119,16 @@ def _pairs(
     return (pair for pair in pairs if pair[0])
 
 
-def refreshed(node: FxNode, found: FxNode) -> Sourced:
+def refreshed(node: FxNode, found: FxNode) -> NodeWithEvidence:
     """Return a recorded node with the metadata of its node in the fresh graph."""
     lineage = node.lineage.refreshed(found.lineage, is_made=node.entry_name is None)
     kept = dataclasses.replace(node, lineage=lineage)
     return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
 
 
-def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[Sourced, ...]:
+def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[NodeWithEvidence, ...]:
     """Return the recorded nodes with the lines of this process's equal Dynamo graph."""
-    if dynamo.origins:
+    if dynamo.copy_sources:
         return from_record(provenance.nodes)
     nodes, places = provenance.nodes, dynamo.places
     stacks, modules = [n.lineage.stack for n in nodes], [n.lineage.modules for n in nodes]
@@ -141,7 +145,7 @@ def from_record(
     nodes: Iterable[FxNode],
     evidence: LineEvidence = LineEvidence.RECORDED,
     source_root: str | None = None,
-) -> tuple[Sourced, ...]:
+) -> tuple[NodeWithEvidence, ...]:
     """Return the recorded nodes; a line counts only where its text still stands.
 
     Args:
@@ -153,7 +157,7 @@ def from_record(
     return tuple(_recorded(node, evidence, source_root) for node in nodes)
 
 
-def stale(nodes: tuple[FxNode, ...]) -> tuple[Sourced, ...]:
+def stale(nodes: tuple[FxNode, ...]) -> tuple[NodeWithEvidence, ...]:
     """Return the recorded nodes of a graph that other source was compiled to."""
     return tuple((node, LineEvidence.STALE) for node in nodes)
 
@@ -166,18 +170,18 @@ def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     return next(work, found[0] if found else None)
 
 
-def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> Sourced:
+def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> NodeWithEvidence:
     own = node.lineage
     source = dynamo.sources.get(own.source_fns) if own.source_fns else None
     if source is None:
-        return _led(node, here, LineEvidence.FRESH_DYNAMO)
+        return _to_this_process(node, here, LineEvidence.FRESH_DYNAMO)
     # A nested region is traced on one module; the record knows which one each call was on.
     modules = own.modules if "/" in node.name else source.modules
     fresh = with_lineage(node, stack=source.stack, modules=modules)
     return fresh, LineEvidence.FRESH_DYNAMO
 
 
-def _led(node: FxNode, here: _Here, evidence: LineEvidence) -> Sourced:
+def _to_this_process(node: FxNode, here: _Here, evidence: LineEvidence) -> NodeWithEvidence:
     """Lead a recorded stack to this process's; one that is not among its stacks is stale."""
     moved = with_lineage(node, modules=here.modules_of(node.lineage))
     if stack := here.stacks.get(node.lineage.stack):
@@ -193,7 +197,7 @@ def _recorded(
     node: FxNode,
     evidence: LineEvidence = LineEvidence.RECORDED,
     source_root: str | None = None,
-) -> Sourced:
+) -> NodeWithEvidence:
     stack = node.lineage.stack
     are_there = all(stands(f.file, f.line, f.code, source_root) for f in stack)
     return node, _or_absent(node, evidence if are_there else LineEvidence.STALE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from profiler_ext.recall import lines
 from profiler_ext.recall.correspondence import bound
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Sourced
+from profiler_ext.recall.dynamo_graph import DynamoGraph, NodeWithEvidence
 from profiler_ext.recall.generated_code import GeneratedCode, told_graph
 from profiler_ext.recall.records import find_records, keep_record
 from profiler_ext.records import FxNode, Gap, GapReason, GraphInstance, Provenance
@@ -100,7 +100,7 @@ class Recalled:
     """What is known of a graph: its record, its nodes with their lines, what is missing."""
 
     provenance: Provenance | None
-    nodes: tuple[Sourced, ...] = ()
+    nodes: tuple[NodeWithEvidence, ...] = ()
     gaps: tuple[Gap, ...] = ()
 
     def into(self, instance: GraphInstance, source_root: str | None = None) -> GraphInstance:

@@ -168,7 +168,7 @@ class SiteEvidence(Term, page="evidence.md", title="launch", columns=("launches.
         "order of the calls",
         "has the place of its call in the order of the generated wrapper's calls",
     )
-    CALL_ORDER_TOLD = (
+    CALL_ORDER_IN_CODE = (
         "call_order_in_generated_code",
         "order in the generated code",
         "has its place in the order of the calls that the generated code shows",

@@ -150,7 +150,7 @@ def cached_graph(info: Any) -> torch.fx.GraphModule | None:
     return gm if isinstance(gm, torch.fx.GraphModule) else None
 
 
-def name_origins(gm: torch.fx.GraphModule) -> None:
+def name_copy_sources(gm: torch.fx.GraphModule) -> None:
     """Name on each node what it stems from, where torch itself kept that.
 
     After a graph break in a hook the rest has flat inputs, and AOTAutograd runs it with an

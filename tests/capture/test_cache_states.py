@@ -57,12 +57,12 @@ def test_a_custom_function_bypasses_aotautograds_cache_only() -> None:
     assert all("autograd_function_apply" in str(detail) for _, detail in states())
     capture = switch.current()
     assert capture is not None
-    said = bypass_text(capture.graphs)
-    assert said is not None
-    assert said.startswith(
+    snapshot = bypass_text(capture.graphs)
+    assert snapshot is not None
+    assert snapshot.startswith(
         "2 of 2 compiled graphs bypassed AOTAutograd's cache: every process traces anew: "
     )
-    assert "autograd_function_apply" in said
+    assert "autograd_function_apply" in snapshot
 
 
 def graph(state: CacheState, detail: str | None, compile_ns: int) -> GraphInstance:

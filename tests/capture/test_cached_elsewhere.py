@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
 ]
 
-Said = list[tuple[tuple[CallSite, ...], tuple[FxNode, ...]]]
+NodeSnapshot = list[tuple[tuple[CallSite, ...], tuple[FxNode, ...]]]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def functions_are_cached() -> Iterator[None]:
         yield
 
 
-def said(found: tuple[GraphInstance, ...]) -> Said:
+def snapshot(found: tuple[GraphInstance, ...]) -> NodeSnapshot:
     """All that decides the rows of a table."""
     return [(graph.provenance.call_sites, graph.nodes) for graph in found if graph.provenance]
 
@@ -50,7 +50,7 @@ def test_saved_cache_artifacts_bring_the_same_attribution_into_another_cache(
     warm = train(first)
     assert [graph.cache_state for graph in warm] == [CacheState.AOT_HIT] * 2
     assert [graph.cache_detail for graph in warm] == ["AOTAutograd's cache: hit"] * 2
-    assert said(warm) == said(cold)
+    assert snapshot(warm) == snapshot(cold)
     assert {evidence for graph in warm for evidence in graph.line_evidence} == {
         LineEvidence.FRESH_DYNAMO
     }
@@ -78,7 +78,7 @@ def test_a_standalone_artifact_brings_its_attribution(
     torch.compile(twice, backend=load)(*given)
     torch._inductor.CompiledArtifact.load(path=path, format=form)(*given)
     cold, warm, alone = graphs()
-    assert said((warm, alone)) == said((cold, cold))
+    assert snapshot((warm, alone)) == snapshot((cold, cold))
     assert [node.lineage.stack[-1].line for node in cold.nodes] == list(TWICE_LINES)
     assert [set(graph.line_evidence) for graph in (cold, warm, alone)] == [
         {LineEvidence.COMPILED},

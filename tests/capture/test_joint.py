@@ -8,7 +8,7 @@ import torch.fx
 
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.stage import JointGraph, Link
-from profiler_ext.capture.traces.metadata import Said, said
+from profiler_ext.capture.traces.metadata import NodeSnapshot, snapshot
 from profiler_ext.errors import PrivateNameError
 from tests.capture.fx_graphs import Graph, aten, frame_text
 
@@ -98,8 +98,8 @@ def line(name: str) -> str:
     return frame_text("/src/model.py", 1, name, f"{name}()")
 
 
-def told(name: str, **meta: Any) -> Said:
-    return said(name, meta)
+def told(name: str, **meta: Any) -> NodeSnapshot:
+    return snapshot(name, meta)
 
 
 def test_a_product_merged_with_a_sum_of_gradients_has_the_products_line() -> None:
@@ -115,7 +115,7 @@ def test_what_a_pattern_lost_comes_from_the_last_node_it_replaced() -> None:
     first = told("mm", stack_trace=line("first"), seq_nr=1)
     last = told("add", stack_trace=line("last"), seq_nr=2, source_fn_stack=[("add", None)])
     new = told("addmm", seq_nr=None, partitioner_tag="is_backward")
-    assert new.filled_by([first, last, told("view")]) == Said(
+    assert new.filled_by([first, last, told("view")]) == NodeSnapshot(
         "addmm",
         replace(last.lineage, partitioner_tag="is_backward", mechanism=None),
         last.stack_text,

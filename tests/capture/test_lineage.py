@@ -23,7 +23,7 @@ from profiler_ext.capture.lineage.stage import (
     call_of,
 )
 from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
-from profiler_ext.capture.traces.metadata import Said
+from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import (
     ForwardEvidence,
     Frame,
@@ -39,10 +39,10 @@ OWN = {"stack_trace": frame_text("/src/model.py", 1, "own", "own()"), "seq_nr": 
 SERVED = "_c10d_functional.all_reduce.default"
 
 
-def line(name: str, **said: Any) -> Lineage:
+def line(name: str, **snapshot: Any) -> Lineage:
     """Return the lineage of a node on a line of its own."""
     stack = (Frame("/src/model.py", 1, name, f"{name}()"),)
-    return Lineage(stack=stack, mechanism=Mechanism.OWN, **said)
+    return Lineage(stack=stack, mechanism=Mechanism.OWN, **snapshot)
 
 
 def found_of(node: torch.fx.Node, compilation: Compilation) -> tuple[str, Mechanism | None]:
@@ -66,7 +66,7 @@ def known(
     found: Found | None = None,
     *,
     region: TracedFrom | None = None,
-    replaced: Said | None = None,
+    replaced: NodeSnapshot | None = None,
     node: torch.fx.Node | None = None,
     dynamo: DynamoGraph | None = None,
 ) -> Compilation:
@@ -81,7 +81,7 @@ def test_what_torch_says_is_told_where_nothing_else_is_known() -> None:
 
 
 def test_a_node_that_a_pattern_made_has_the_line_that_it_lost_and_keeps_one_of_its_own() -> None:
-    old = Said("mm", line("old", seq_nr=7))
+    old = NodeSnapshot("mm", line("old", seq_nr=7))
     node = call(partitioner_tag="is_backward")
     compilation = known(replaced=old, node=node)
     assert found_of(node, compilation) == ("old", Mechanism.REPLACED)
@@ -96,13 +96,13 @@ def test_a_random_call_has_the_line_of_the_one_that_it_wraps() -> None:
     wrap = torch._prims.rng_prims.graphsafe_run_with_rng_state
     node = graph.call(wrap, [aten.rand.default, graph.given("x", 4)], name="sin")
     inner = call_of(aten.rand.default, node.args[1:])
-    found = Found(random={inner: Said("rand", line("dropout"))})
+    found = Found(random={inner: NodeSnapshot("rand", line("dropout"))})
     assert found_of(node, known(found)) == ("dropout", Mechanism.RANDOM)
 
 
 def test_a_buckets_node_has_the_line_of_the_collective_that_it_serves() -> None:
     node = call(**OWN, original_aten=SERVED)
-    member = Said("all_reduce", line("second", original_aten=SERVED))
+    member = NodeSnapshot("all_reduce", line("second", original_aten=SERVED))
     assert found_of(node, known(replaced=member, node=node)) == ("second", Mechanism.BUCKET)
 
 
@@ -151,7 +151,7 @@ def test_a_regions_node_comes_from_the_graph_around_it_or_has_no_number() -> Non
 def test_a_copy_of_compiled_autograd_is_all_that_its_original_is() -> None:
     original = line("backward", seq_nr=9, forward_node="mm", joint="j0").by(Mechanism.COPIED)
     origin = FxNode("sin", "aten.sin.default", original), LineEvidence.COMPILED
-    dynamo = DynamoGraph("d", (), None, {}, origins={"aot0_sin": origin})
+    dynamo = DynamoGraph("d", (), None, {}, copy_sources={"aot0_sin": origin})
     node = call(**OWN, profiler_ext_copied_from="aot0_sin")
     found = find_lineages([node], known(Found(links={"sin": LINK}), dynamo=dynamo))
     assert found["sin"] == replace(original, copied_from="aot0_sin")

@@ -117,9 +117,9 @@ def test_of_a_backward_graph_only_what_gradients_flow_into_is_led() -> None:
 
 def test_without_a_graph_of_this_process_or_with_a_gradient_in_it_no_call_is_led() -> None:
     nobody = [()] * 5
-    origins = {"mm": (FxNode("mm", "aten.mm.default"), LineEvidence.COMPILED)}
+    sources = {"mm": (FxNode("mm", "aten.mm.default"), LineEvidence.COMPILED)}
     plain = DynamoGraph("d", (), None, {}, PLACES)
-    copied = DynamoGraph("d", (), None, {}, PLACES, origins=origins)
+    copied = DynamoGraph("d", (), None, {}, PLACES, copy_sources=sources)
     differentiating = DynamoGraph("d", (), None, {}, PLACES, takes_gradient=True)
     assert told(plain) == [(), ("mm",), (), ("mm_1",), ()]
     assert [told(None), told(copied), told(differentiating)] == [nobody] * 3

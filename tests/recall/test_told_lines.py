@@ -1,7 +1,7 @@
 """Which lines and modules are told of nodes whose compile nobody saw, and which are not."""
 
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Source, Sourced
-from profiler_ext.recall.generated_code import told_lines
+from profiler_ext.recall.dynamo_graph import DynamoGraph, NodeWithEvidence, Source
+from profiler_ext.recall.generated_code import lines_from_code
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
 from tests.fx_nodes import fx_node
 
@@ -12,8 +12,8 @@ MOVED = Frame("/m/other.py", 71, "forward", "q, k, v = self.qkv(x)")
 FIRST, SECOND = (ModuleFrame("0", "Block"),), (ModuleFrame("1", "Block"),)
 
 
-def told(node: FxNode, *places: Source) -> Sourced:
-    [found] = told_lines([node], DynamoGraph("d", (), None, {}, places))
+def told(node: FxNode, *places: Source) -> NodeWithEvidence:
+    [found] = lines_from_code([node], DynamoGraph("d", (), None, {}, places))
     return found
 
 

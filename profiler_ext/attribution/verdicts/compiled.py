@@ -120,7 +120,7 @@ class CompiledJudge:
             kernel=site.kernel,
             graph=invocation.graph,
             call_site=site.ordinal,
-            evidence=SiteEvidence.CALL_ORDER_TOLD
+            evidence=SiteEvidence.CALL_ORDER_IN_CODE
             if self._is_told(invocation)
             else match.evidence or "",
             in_graph=True,

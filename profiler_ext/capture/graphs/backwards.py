@@ -16,12 +16,12 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.lineage.stage import Compilation, JointGraph, marks_of
+from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.files.paths import shorten
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.recall.dynamo_graph import DynamoGraph, Origins, Sourced
+from profiler_ext.recall.dynamo_graph import CopySources, DynamoGraph, NodeWithEvidence
 from profiler_ext.recall.lines import with_lineage
 from profiler_ext.records import FxNode, GraphInstance, Lineage, LineEvidence, Mechanism
 from profiler_ext.torch_compat import compiled_autograd, fx, process
@@ -62,11 +62,11 @@ class Backwards:
     def note(self, aot_id: int, info: object) -> None:
         """Take down a backward half while its forward's compile is in force."""
         gm = compiled_autograd.traced_graph(info)
-        marks = marks_of(gm.graph) if gm else frozenset()
+        fingerprint = fingerprint_of(gm.graph) if gm else frozenset()
         self._made[aot_id] = _Backward(
             info=weakref.ref(info),
             compile_id=process.current_compile_id(),
-            joint=self._compiles.joint_of(marks),
+            joint=self._compiles.joint_of(fingerprint),
             dynamo=self._compiles.dynamo,
             registered=len(self._graphs()),
         )
@@ -75,12 +75,12 @@ class Backwards:
         """Return a Dynamo graph with the origins of its nodes, if compiled autograd made it."""
         if not process.in_compiled_autograd():
             return dynamo
-        return replace(dynamo, origins=self._origins(gm))
+        return replace(dynamo, copy_sources=self._copy_sources(gm))
 
-    def _origins(self, gm: torch.fx.GraphModule) -> Origins:
+    def _copy_sources(self, gm: torch.fx.GraphModule) -> CopySources:
         copies = {node.name: compiled_autograd.copied_node(node.name) for node in gm.graph.nodes}
         known = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies.values() if c}}
-        found: dict[str, Sourced] = {}
+        found: dict[str, NodeWithEvidence] = {}
         for node in gm.graph.nodes:
             copy = copies[node.name]
             if copy is None:
@@ -89,7 +89,7 @@ class Backwards:
                 found[node.name] = _of_call(known[copy.aot_id][copy.name], copy)
         return found
 
-    def _nodes(self, aot_id: int) -> Mapping[str, Sourced]:
+    def _nodes(self, aot_id: int) -> Mapping[str, NodeWithEvidence]:
         made = self._made.get(aot_id)
         if self._guard.failures and (made is None or self._guard.has_failed(made.compile_id)):
             raise LookupError(f"a hook failed in the forward's compile of aot{aot_id}")
@@ -119,20 +119,22 @@ def _is_half(graph: GraphInstance, made: _Backward) -> bool:
     return graph.is_backward and graph.compile_id == made.compile_id
 
 
-def _recorded(graph: GraphInstance | None) -> dict[str, Sourced]:
+def _recorded(graph: GraphInstance | None) -> dict[str, NodeWithEvidence]:
     """The nodes of a compiled backward graph, by their names before Inductor's passes."""
     if graph is None:
         return {}
     joint = graph.joint
-    found: dict[str, Sourced] = {}
+    found: dict[str, NodeWithEvidence] = {}
     for node, evidence in zip(graph.nodes, graph.line_evidence, strict=True):
         stack = tuple(replace(frame, file=shorten(frame.file)) for frame in node.lineage.stack)
-        origin = with_lineage(node, joint=joint, stack=stack), evidence
-        found |= dict.fromkeys((*node.replaced, node.entry_name or node.name), origin)
+        source = with_lineage(node, joint=joint, stack=stack), evidence
+        found |= dict.fromkeys((*node.replaced, node.entry_name or node.name), source)
     return found
 
 
-def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> dict[str, Sourced]:
+def _renamed(
+    graph: GraphInstance | None, gm: torch.fx.GraphModule | None
+) -> dict[str, NodeWithEvidence]:
     """The nodes of a cached backward graph by their new names: the same calls, in order."""
     entered = graph.entered if graph else ()
     copied = fx.dependent_calls(gm.graph) if gm else ()
@@ -143,7 +145,7 @@ def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> di
     return {now: known[name] for (now, _), (name, _) in pairs if name in known}
 
 
-def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str, Sourced]]:
+def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str, NodeWithEvidence]]:
     compilation = Compilation(joint_of=lambda _: made.joint, dynamo=made.dynamo)
     joint = made.joint.id if made.joint else None
     for node in describe_nodes(gm.graph.nodes, compilation):
@@ -151,26 +153,28 @@ def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str,
         yield node.name, (with_lineage(node, joint=joint), evidence)
 
 
-def _of_call(origin: Sourced, copy: compiled_autograd.CopiedNode) -> Sourced:
-    node, evidence = origin
+def _of_call(source: NodeWithEvidence, copy: compiled_autograd.CopiedNode) -> NodeWithEvidence:
+    node, evidence = source
     lineage = replace(node.lineage, copied_call=copy.call).by(Mechanism.COPIED)
     return replace(node, lineage=lineage), evidence
 
 
-def _of_results(node: torch.fx.Node, known: Mapping[int, Mapping[str, Sourced]]) -> Sourced | None:
+def _of_results(
+    node: torch.fx.Node, known: Mapping[int, Mapping[str, NodeWithEvidence]]
+) -> NodeWithEvidence | None:
     """Return the origin of a copied op with several results: Dynamo names only those."""
     for user in node.users:
         copy = compiled_autograd.copied_node(user.name)
         nodes = known[copy.aot_id] if copy else {}
         result = nodes.get(copy.name) if copy else None
         read = result[0].inputs[:1] if result else ()
-        found = next((origin for origin in nodes.values() if (origin[0].name,) == read), None)
+        found = next((source for source in nodes.values() if (source[0].name,) == read), None)
         if found is not None and copy and found[0].target == fx.target_name(node.target):
             return _of_call(found, copy)
     return None
 
 
-def _own(node: torch.fx.Node, found: Origins) -> Sourced:
+def _own(node: torch.fx.Node, found: CopySources) -> NodeWithEvidence:
     """Return what Dynamo saw of a node that is no copy: a hook's work, or autograd's own."""
     frames = parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
     users = tuple(frame for frame in frames if not compiled_autograd.is_machinery(frame.file))
@@ -184,7 +188,7 @@ def _own(node: torch.fx.Node, found: Origins) -> Sourced:
     return own, LineEvidence.EAGER_BACKWARD
 
 
-def _sum(own: FxNode, gradients: Sequence[FxNode]) -> Sourced:
+def _sum(own: FxNode, gradients: Sequence[FxNode]) -> NodeWithEvidence:
     """Lead a sum of gradients to the line that they are of, where that is one line."""
     summed = [gradient.lineage for gradient in gradients]
     places = {(each.stack, each.modules) for each in summed}

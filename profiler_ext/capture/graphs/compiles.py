@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 
 import torch.fx
 
-from profiler_ext.capture.lineage.stage import JointGraph, Marks, marks_of
-from profiler_ext.capture.nodes.regions import Half, Region, marks_of_half
+from profiler_ext.capture.lineage.stage import Fingerprint, JointGraph, fingerprint_of
+from profiler_ext.capture.nodes.regions import OuterGraph, Region, fingerprint_of_outer_graph
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.traces.metadata import Replaced
 from profiler_ext.recall.dynamo_graph import DynamoGraph
@@ -40,7 +40,7 @@ class InnerCompile:
         order: names and targets, in order, of those that depend on an input.
         started_ns: when it began.
         replaced: for each graph what the post-grad passes' new nodes replaced.
-        marks: what tells the joint graph that it was cut from.
+        fingerprint: what tells the joint graph that it was cut from.
         misses: how often the FX graph cache had missed before.
         bypass: torch's reason why it bypassed the FX graph cache.
         is_compiled: an artifact was made, so this is no cache hit.
@@ -52,7 +52,7 @@ class InnerCompile:
     order: tuple[tuple[str, str], ...]
     started_ns: int
     replaced: dict[torch.fx.Graph, Replaced] = field(default_factory=dict)
-    marks: Marks = frozenset()
+    fingerprint: Fingerprint = frozenset()
     misses: int = 0
     bypass: str | None = None
     is_compiled: bool = False
@@ -70,7 +70,7 @@ class _UnderWay:
     unnamed_schedule: Any = None
     combined: Sequence[Any] = ()
     combo: deque[Sequence[Any]] = field(default_factory=deque)
-    half: Half | None = None
+    outer_graph: OuterGraph | None = None
     region: Region | None = None
 
 
@@ -97,7 +97,7 @@ class Compiles:
         """Have the compile of one graph in force."""
         names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
         inner = InnerCompile(gm, names, fx.dependent_calls(gm.graph), time.perf_counter_ns())
-        inner.marks = marks_of(gm.graph)
+        inner.fingerprint = fingerprint_of(gm.graph)
         inner.misses = inductor.cache_misses()
         under_way = self._under_way
         under_way.inner.append(inner)
@@ -197,25 +197,25 @@ class Compiles:
         found = self._joints.get(process.current_compile_id() or "", [])
         _keep(self._joints, process.current_compile_id(), [*found, joint])
 
-    def whole_of(self, marks: Marks) -> JointGraph | None:
+    def whole_of(self, fingerprint: Fingerprint) -> JointGraph | None:
         """Return the joint graph of this compile that a graph is a part of."""
         joints = self._joints.get(process.current_compile_id() or "", [])
-        return next((joint for joint in reversed(joints) if joint.holds(marks)), None)
+        return next((joint for joint in reversed(joints) if joint.holds(fingerprint)), None)
 
     @property
-    def half(self) -> Half | None:
+    def outer_graph(self) -> OuterGraph | None:
         """The graph whose regions this thread compiles by themselves."""
-        return self._under_way.half
+        return self._under_way.outer_graph
 
     @contextmanager
-    def in_half(self, half: Half) -> Iterator[None]:
+    def in_outer_graph(self, outer_graph: OuterGraph) -> Iterator[None]:
         """Have a graph in force whose regions are compiled by themselves."""
         under_way = self._under_way
-        outer, under_way.half = under_way.half, half
+        outer, under_way.outer_graph = under_way.outer_graph, outer_graph
         try:
             yield
         finally:
-            under_way.half = outer
+            under_way.outer_graph = outer
 
     @property
     def region(self) -> Region | None:
@@ -232,21 +232,23 @@ class Compiles:
         finally:
             under_way.region = outer
 
-    def half_of(self, gm: torch.fx.GraphModule) -> Half:
+    def outer_graph_of(self, gm: torch.fx.GraphModule) -> OuterGraph:
         """Describe a graph whose regions are about to be compiled."""
         number = next(self._halves) if regional_inductor.is_flat(gm) else None
-        return Half(
-            number, regional_inductor.has_tangents(gm.graph), self.joint_of(marks_of_half(gm))
+        return OuterGraph(
+            number,
+            regional_inductor.has_tangents(gm.graph),
+            self.joint_of(fingerprint_of_outer_graph(gm)),
         )
 
-    def joint_of(self, marks: Marks) -> JointGraph | None:
+    def joint_of(self, fingerprint: Fingerprint) -> JointGraph | None:
         """Return the joint graph of this compile that shares most nodes with a half of it.
 
         After a reset of Dynamo a compile has the id of an older one: the last one counts.
         """
         joints = self._joints.get(process.current_compile_id() or "", [])
-        best = max(reversed(joints), key=lambda joint: joint.shared(marks), default=None)
-        return best if best is not None and best.shared(marks) else None
+        best = max(reversed(joints), key=lambda joint: joint.shared(fingerprint), default=None)
+        return best if best is not None and best.shared(fingerprint) else None
 
 
 def _keep(

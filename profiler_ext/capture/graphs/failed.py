@@ -48,9 +48,9 @@ def without_failed(
         failures: what went wrong in it.
         known: who knows the instance of what failed.
     """
-    told = [_Touched(failure, known) for failure in failures]
-    kept = (_without(graph, [t.failure for t in told if t.touches(graph)]) for graph in graphs)
-    return (*kept, *_unregistered(len(graphs), told))
+    touched = [_Touched(failure, known) for failure in failures]
+    kept = (_without(graph, [t.failure for t in touched if t.touches(graph)]) for graph in graphs)
+    return (*kept, *_unregistered(len(graphs), touched))
 
 
 class _Touched:
@@ -76,9 +76,9 @@ def _without(graph: GraphInstance, failures: Sequence[Failure]) -> GraphInstance
     return replace(graph, provenance=None, nodes=(), line_evidence=(), gaps=gaps)
 
 
-def _unregistered(count: int, told: Sequence[_Touched]) -> Iterator[GraphInstance]:
+def _unregistered(count: int, touched: Sequence[_Touched]) -> Iterator[GraphInstance]:
     """The graphs that were ready when the hook failed that would have made their instance."""
-    lost = [t for t in told if t.failure.hook == points.ARTIFACT_READY.path and not t.instance]
+    lost = [t for t in touched if t.failure.hook == points.ARTIFACT_READY.path and not t.instance]
     for index, each in enumerate(lost, count):
         yield GraphInstance(
             index=index,

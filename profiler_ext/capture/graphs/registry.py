@@ -13,7 +13,7 @@ from typing import Any
 from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.seen import seen
-from profiler_ext.capture.lineage.compiled_autograd import all_led
+from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.recall.records import find_kernels, has_record
@@ -120,7 +120,7 @@ class Registry:
         around = self._compiles.autograd_bypass if inner else None
         state, detail = cache_state(inner, key, around)
         region = self._compiles.region
-        is_backward = is_backward or bool(region and region.half.is_backward)
+        is_backward = is_backward or bool(region and region.outer_graph.is_backward)
         known = self._recalled(artifact, is_backward)
         compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
         stored, gaps = _stored_kernels(known.provenance) if is_replayed else ((), ())
@@ -138,7 +138,7 @@ class Registry:
                 output_module=inductor.output_module(artifact),
                 stored_kernels=stored,
                 gaps=gaps,
-                cut_from=region.half.number if region else None,
+                cut_from=region.outer_graph.number if region else None,
             )
             instance = known.into(about)
             self._graphs.append(instance)
@@ -153,9 +153,11 @@ class Registry:
             seen(self._compiles, artifact, is_backward=is_backward, is_kept=is_kept), _store()
         )
         dynamo = self._compiles.dynamo
-        if dynamo is None or not dynamo.origins:
+        if dynamo is None or not dynamo.copy_sources:
             return known
-        return dataclasses.replace(known, nodes=all_led(known.nodes, dynamo.origins))
+        return dataclasses.replace(
+            known, nodes=all_with_copied_lineage(known.nodes, dynamo.copy_sources)
+        )
 
     def _bind(self, artifact: Any, instance: GraphInstance) -> None:
         if self.instance_of(artifact) is not None:

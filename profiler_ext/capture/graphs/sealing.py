@@ -9,7 +9,7 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.lineage.stage import Compilation, JointGraph, marks_of
+from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
 from profiler_ext.capture.nodes.buckets import open_buckets
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.nodes.inputs import describe_inputs
@@ -53,7 +53,8 @@ def seal(compiles: Compiles, artifact: Any, graph: Any, gm: torch.fx.GraphModule
     provenance = Provenance(
         digest="",
         torch_version=process.version(),
-        is_backward=inductor.graph_is_backward(graph) or bool(region and region.half.is_backward),
+        is_backward=inductor.graph_is_backward(graph)
+        or bool(region and region.outer_graph.is_backward),
         is_inference=inductor.graph_is_inference(graph)
         and not (region and region.is_differentiated),
         joint=joint.id or None if (joint := compilation.joint_of(gm.graph)) else None,
@@ -79,8 +80,10 @@ def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
         if region is not None:
             return region.graph if graph is gm.graph else region.body
         if graph not in known:
-            marks = inner.marks if inner and graph is gm.graph else marks_of(graph)
-            known[graph] = compiles.joint_of(marks)
+            fingerprint = (
+                inner.fingerprint if inner and graph is gm.graph else fingerprint_of(graph)
+            )
+            known[graph] = compiles.joint_of(fingerprint)
         return known[graph]
 
     return Compilation(

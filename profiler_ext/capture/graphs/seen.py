@@ -71,6 +71,6 @@ def _region(region: Region, _: bool) -> TracedGraph:
         nodes=region.nodes,
         joint=region.graph.id or None,
         is_region=True,
-        is_backward=region.half.is_backward,
+        is_backward=region.outer_graph.is_backward,
         is_inference=not region.is_differentiated,
     )

@@ -14,7 +14,7 @@ from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.lineage.bodies import find_bodies
 from profiler_ext.capture.lineage.joint import describe_joint
 from profiler_ext.capture.lineage.mutated import find_mutations
-from profiler_ext.capture.lineage.stage import Lineages, Marks, marks_of
+from profiler_ext.capture.lineage.stage import Fingerprint, Lineages, fingerprint_of
 from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
 from profiler_ext.capture.traces.metadata import Replaced
@@ -64,25 +64,27 @@ class GraphHooks:
     def _joint_passes(self, call: Observed) -> Observation:
         gm, region = call["gm"], self._compiles.region
         if process.in_compiled_autograd():
-            compiled_autograd.name_origins(gm)
+            compiled_autograd.name_copy_sources(gm)
         watch = Watch(gm, self._tensorified.get(gm.graph, {}))
-        mutated, marks = find_mutations(gm, watch.before), marks_of(gm.graph)
-        origins = region.origins(gm) if region else None
+        mutated, fingerprint = find_mutations(gm, watch.before), fingerprint_of(gm.graph)
+        traced_from = region.traced_from(gm) if region else None
         with fx.watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
             yield
         if region is None:
-            self._keep_joint(gm, watch, mutated, marks)
-        elif origins is not None:
-            region.keep(gm, origins, watch.replaced())
+            self._keep_joint(gm, watch, mutated, fingerprint)
+        elif traced_from is not None:
+            region.keep(gm, traced_from, watch.replaced())
 
     def _noted(self, hook: str, watch: Watch) -> Callable[..., None]:
         return self._guard.callback(hook, watch.note)
 
-    def _keep_joint(self, gm: Any, watch: Watch, mutated: Lineages, marks: Marks) -> None:
+    def _keep_joint(
+        self, gm: Any, watch: Watch, mutated: Lineages, fingerprint: Fingerprint
+    ) -> None:
         creations, overwritten = self.creations.of(gm.graph), watch.overwritten()
         joint = describe_joint(gm, watch.replaced(), mutated, creations, overwritten)
         bodies = find_bodies(gm, joint.found.links, self.creations.of, self.creations.traced)
-        whole = self._compiles.whole_of(marks)
+        whole = self._compiles.whole_of(fingerprint)
         joint = replace(joint, found=replace(joint.found, bodies=bodies))
         self._compiles.keep_joint(whole.part(joint) if whole else joint)
 

@@ -44,11 +44,11 @@ class RegionHooks:
         self._compiles.keep_joint(replace(joint, is_inference=is_inference))
 
     def _regions(self, call: Observed) -> Observation:
-        with self._compiles.in_half(self._compiles.half_of(call["gm"])):
+        with self._compiles.in_outer_graph(self._compiles.outer_graph_of(call["gm"])):
             yield
 
     def _region(self, call: Observed) -> Observation:
-        if (half := self._compiles.half) is not None:
-            region = describe_region(half, call["gm"], self._compiles.dynamo)
+        if (outer_graph := self._compiles.outer_graph) is not None:
+            region = describe_region(outer_graph, call["gm"], self._compiles.dynamo)
             with self._compiles.in_region(region):
                 yield

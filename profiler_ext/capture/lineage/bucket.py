@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch.fx
 
 from profiler_ext.capture.lineage.stage import Compilation, Lineages, Stage
-from profiler_ext.capture.traces.metadata import Said
+from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import Mechanism
 from profiler_ext.torch_compat import fx
 
@@ -24,7 +24,7 @@ def member_of_bucket(stage: Stage) -> Lineages:
     }
 
 
-def members(node: torch.fx.Node, compilation: Compilation) -> tuple[Said, ...]:
+def members(node: torch.fx.Node, compilation: Compilation) -> tuple[NodeSnapshot, ...]:
     """Return the collectives that a bucket's node serves; of a wait, their waits."""
     rows = compilation.made_from(node)
     if not rows or not all(fx.is_collective(row.lineage.original_aten) for row in rows):

@@ -17,10 +17,10 @@ from profiler_ext.capture.lineage.stage import (
     Lineages,
     Link,
     call_of,
-    marks_of,
+    fingerprint_of,
 )
 from profiler_ext.capture.traces.creations import Creations, as_made
-from profiler_ext.capture.traces.metadata import Replaced, Said, said
+from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
 from profiler_ext.records import ForwardEvidence
 from profiler_ext.torch_compat import fx, inputs, plausible
 
@@ -30,7 +30,7 @@ def describe_joint(
     replaced: Replaced,
     mutated: Lineages | None = None,
     creations: Creations | None = None,
-    overwritten: Mapping[str, Said] | None = None,
+    overwritten: Mapping[str, NodeSnapshot] | None = None,
 ) -> JointGraph:
     """Describe a joint graph after its passes and before it is cut.
 
@@ -45,28 +45,32 @@ def describe_joint(
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
     was = overwritten or {}
     lineages = {name: before.lineage for name, before in was.items()}
-    told = {n.name: _told(n, was).filled_by(replaced.get(n.name, ())) for n in nodes}
+    snapshots = {n.name: _snapshot(n, was).filled_by(replaced.get(n.name, ())) for n in nodes}
     gradients = find_gradients(as_made(creations or {}, lineages))
-    links = {} if is_traced_again(creations or {}) else find_links(nodes, told)
+    links = {} if is_traced_again(creations or {}) else find_links(nodes, snapshots)
     found = Found(
         links={**links, **_of_calls(nodes, links, gradients.made), **gradients.links},
         replaced=replaced,
         mutated=mutated or {},
         overwritten=lineages,
         gradients=gradients.places,
-        random={call_of(n.target, n.args): said(n.name, n.meta) for n in nodes if fx.is_random(n)},
+        random={
+            call_of(n.target, n.args): snapshot(n.name, n.meta) for n in nodes if fx.is_random(n)
+        },
         outputs={
-            at: told[node.name]
+            at: snapshots[node.name]
             for at, node in inputs.outputs(gm.graph).items()
-            if node.name in told
+            if node.name in snapshots
         },
     )
     names = frozenset(node.name for node in nodes)
-    return JointGraph(id=_digest(nodes), names=names, marks=marks_of(gm.graph), found=found)
+    return JointGraph(
+        id=_digest(nodes), names=names, fingerprint=fingerprint_of(gm.graph), found=found
+    )
 
 
-def _told(node: torch.fx.Node, was: Mapping[str, Said]) -> Said:
-    own = said(node.name, node.meta)
+def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot]) -> NodeSnapshot:
+    own = snapshot(node.name, node.meta)
     if (before := was.get(node.name)) is None:
         return own
     return replace(

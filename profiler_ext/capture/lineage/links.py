@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch.fx
 
 from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
-from profiler_ext.capture.traces.metadata import Said
+from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import ForwardEvidence, Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
@@ -69,17 +69,19 @@ def is_forward(lineage: Lineage) -> bool:
     return lineage.partitioner_tag in tags
 
 
-def find_links(nodes: Iterable[torch.fx.Node], told: Mapping[str, Said]) -> dict[str, Link]:
+def find_links(
+    nodes: Iterable[torch.fx.Node], snapshots: Mapping[str, NodeSnapshot]
+) -> dict[str, Link]:
     """Return the forward node of each backward node that has one.
 
     Args:
         nodes: the call nodes of a joint graph, in graph order.
-        told: what is said of them, with what a pattern lost found again.
+        snapshots: what is known of them, with what a pattern lost found again.
     """
     ordered = list(nodes)
-    forward = _Forward([n for n in ordered if is_forward(told[n.name].lineage)], told)
-    backward = [n.name for n in ordered if differentiates(n, told[n.name].lineage)]
-    links = {name: forward.link(told[name]) for name in backward}
+    forward = _Forward([n for n in ordered if is_forward(snapshots[n.name].lineage)], snapshots)
+    backward = [n.name for n in ordered if differentiates(n, snapshots[n.name].lineage)]
+    links = {name: forward.link(snapshots[name]) for name in backward}
     return {name: link for name, link in links.items() if link is not None}
 
 
@@ -95,58 +97,58 @@ def differentiates(node: torch.fx.Node, lineage: Lineage) -> bool:
 class _Forward:
     """The forward nodes of a joint graph, by what a backward node can know of them."""
 
-    def __init__(self, nodes: list[torch.fx.Node], told: Mapping[str, Said]) -> None:
-        self._told = {node.name: told[node.name] for node in nodes}
+    def __init__(self, nodes: list[torch.fx.Node], snapshots: Mapping[str, NodeSnapshot]) -> None:
+        self._snapshots = {node.name: snapshots[node.name] for node in nodes}
         self._by_number: dict[int, list[str]] = defaultdict(list)
         self._by_stack: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
             # What only hands a value on has the number of the node that computes it.
             if fx.target_name(node.target) not in HAND_ON:
-                self._add(told[node.name])
+                self._add(snapshots[node.name])
 
-    def _add(self, told: Said) -> None:
-        if (number := told.lineage.seq_nr) is not None:
-            self._by_number[number].append(told.name)
-        if told.stack_text is not None:
-            self._by_stack[told.stack_text].append(told.name)
+    def _add(self, snapshot: NodeSnapshot) -> None:
+        if (number := snapshot.lineage.seq_nr) is not None:
+            self._by_number[number].append(snapshot.name)
+        if snapshot.stack_text is not None:
+            self._by_stack[snapshot.stack_text].append(snapshot.name)
 
-    def link(self, told: Said) -> Link | None:
+    def link(self, snapshot: NodeSnapshot) -> Link | None:
         """Return the forward node of a backward node.
 
         What autograd made outside a node of its own (the Python backward of an
         ``autograd.Function``) has no tag, and the number of the last forward node.
         """
-        if told.lineage.partitioner_tag is None:
+        if snapshot.lineage.partitioner_tag is None:
             return None
-        return self._of_number(told) or self._of_line(told)
+        return self._of_number(snapshot) or self._of_line(snapshot)
 
-    def _of_number(self, told: Said) -> Link | None:
-        number = told.lineage.seq_nr
+    def _of_number(self, snapshot: NodeSnapshot) -> Link | None:
+        number = snapshot.lineage.seq_nr
         candidates = [] if number is None else self._by_number.get(number, [])
         if len(candidates) <= 1:
             return Link(candidates[0], ForwardEvidence.SEQ_NR) if candidates else None
         told_apart = candidates
         for same in (_same_source, _same_modules, _same_stack):
-            kept = [name for name in told_apart if same(told, self._told[name])]
+            kept = [name for name in told_apart if same(snapshot, self._snapshots[name])]
             told_apart = kept or told_apart
         # One op decomposes into several nodes with its number; the last one yields its value.
         is_one = len(told_apart) == 1
         rule = ForwardEvidence.SEQ_NR_SOURCE if is_one else ForwardEvidence.SEQ_NR_DECOMPOSED
         return Link(told_apart[-1], rule)
 
-    def _of_line(self, told: Said) -> Link | None:
+    def _of_line(self, snapshot: NodeSnapshot) -> Link | None:
         """A view that autograd makes anew has a number of its own, and the mutation's line."""
-        candidates = self._by_stack.get(told.stack_text or "", [])
+        candidates = self._by_stack.get(snapshot.stack_text or "", [])
         return Link(candidates[-1], ForwardEvidence.STACK) if candidates else None
 
 
-def _same_source(backward: Said, forward: Said) -> bool:
+def _same_source(backward: NodeSnapshot, forward: NodeSnapshot) -> bool:
     return backward.lineage.source_fns == forward.lineage.source_fns
 
 
-def _same_modules(backward: Said, forward: Said) -> bool:
+def _same_modules(backward: NodeSnapshot, forward: NodeSnapshot) -> bool:
     return backward.lineage.modules == forward.lineage.modules
 
 
-def _same_stack(backward: Said, forward: Said) -> bool:
+def _same_stack(backward: NodeSnapshot, forward: NodeSnapshot) -> bool:
     return backward.stack_text == forward.stack_text

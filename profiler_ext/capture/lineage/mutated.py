@@ -46,14 +46,14 @@ def mutated_input(stage: Stage) -> Lineages:
 
 
 def _copy_of(own: Lineage, mutating: Lineage) -> Lineage:
-    said = replace(
+    lineage = replace(
         own.standing_at(mutating),
         modules=mutating.modules or own.modules,
         source_fns=mutating.source_fns or own.source_fns,
         seq_nr=own.seq_nr if mutating.seq_nr is None else mutating.seq_nr,
         copied_from=mutating.copied_from or own.copied_from,
     )
-    return said.by(Mechanism.MUTATED) if mutating.stack else said
+    return lineage.by(Mechanism.MUTATED) if mutating.stack else lineage
 
 
 def _source(value: torch.fx.Node, found: Callable[[torch.fx.Node], Lineage]) -> Lineage:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, fields, replace
 
 import torch.fx
 
-from profiler_ext.capture.traces.metadata import Replaced, Said, main_of
+from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, main_of
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import ForwardEvidence, Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
 
-Marks = frozenset[tuple[str, int | None]]
+Fingerprint = frozenset[tuple[str, int | None]]
 """A graph's nodes by their names and numbers; names alone are those of many graphs."""
 
 Call = tuple[str, tuple[str, ...]]
@@ -57,8 +57,8 @@ class Found:
     overwritten: Lineages = field(default_factory=dict)
     gradients: Mapping[str, Lineage | None] = field(default_factory=dict)
     bodies: Lineages = field(default_factory=dict)
-    random: Mapping[Call, Said] = field(default_factory=dict)
-    outputs: Mapping[int, Said] = field(default_factory=dict)
+    random: Mapping[Call, NodeSnapshot] = field(default_factory=dict)
+    outputs: Mapping[int, NodeSnapshot] = field(default_factory=dict)
 
     def over(self, whole: Found) -> Found:
         """Return what was found in a graph or else in the whole that it is a part of."""
@@ -90,7 +90,7 @@ class JointGraph:
     Attributes:
         id: digest of its nodes; the halves carry it.
         names: its nodes.
-        marks: what tells a half of it.
+        fingerprint: what tells a graph that was cut from it.
         is_inference: no gradient was asked for, so it is the forward alone.
         found: what mechanisms found in it.
         region: of a region that is compiled by itself; ``None`` of any other graph.
@@ -98,7 +98,7 @@ class JointGraph:
 
     id: str
     names: frozenset[str]
-    marks: Marks = frozenset()
+    fingerprint: Fingerprint = frozenset()
     is_inference: bool = False
     found: Found = Found()
     region: TracedFrom | None = None
@@ -115,9 +115,11 @@ class JointGraph:
         traced = self.region.lineages if self.region else {}
         return name in self.found.overwritten or name in self.found.gradients or name in traced
 
-    def holds(self, marks: Marks) -> bool:
+    def holds(self, fingerprint: Fingerprint) -> bool:
         """Tell whether a graph is a part of this one, by numbers that torch did not wipe."""
-        return marks < self.marks and all(number is not None for _, number in marks)
+        return fingerprint < self.fingerprint and all(
+            number is not None for _, number in fingerprint
+        )
 
     def part(self, joint: JointGraph) -> JointGraph:
         """Return a part of this graph with what only the whole tells.
@@ -131,14 +133,14 @@ class JointGraph:
         whole = replace(self.found, links={}, bodies={}, outputs={})
         return replace(joint, id=self.id, found=own.over(whole))
 
-    def shared(self, marks: Marks) -> int:
+    def shared(self, fingerprint: Fingerprint) -> int:
         """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""
-        if any(number is not None for _, number in marks):
-            return len(self.marks & marks)
-        return sum(name in self.names for name, _ in marks)
+        if any(number is not None for _, number in fingerprint):
+            return len(self.fingerprint & fingerprint)
+        return sum(name in self.names for name, _ in fingerprint)
 
 
-def marks_of(graph: torch.fx.Graph) -> Marks:
+def fingerprint_of(graph: torch.fx.Graph) -> Fingerprint:
     """Return what tells which joint graph a graph was cut from."""
     nodes = (node for node in graph.nodes if node.op == "call_function")
     return frozenset((node.name, fx.integer(node.meta, fx_names.SEQ_NR)) for node in nodes)
@@ -165,27 +167,27 @@ class Compilation:
     dynamo: DynamoGraph | None = None
     entered: frozenset[str] = frozenset()
     replaced: Mapping[torch.fx.Graph, Replaced] = field(default_factory=dict)
-    _stands_for: dict[torch.fx.Node, tuple[Said, ...]] = field(
+    _stands_for: dict[torch.fx.Node, tuple[NodeSnapshot, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def made_from(self, node: torch.fx.Node) -> tuple[Said, ...]:
+    def made_from(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return what the post-grad passes made a node of; empty of any other node."""
         return tuple(self.replaced.get(node.graph, {}).get(node.name, ()))
 
-    def replaced_by(self, node: torch.fx.Node) -> tuple[Said, ...]:
+    def replaced_by(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return what a node replaced, in the post-grad passes or in the joint graph's."""
         joint = self.joint_of(node.graph)
         at_joint = joint.found.replaced.get(node.name, ()) if joint else ()
         return self.made_from(node) or tuple(at_joint)
 
-    def wrapped_by(self, node: torch.fx.Node) -> Said | None:
+    def wrapped_by(self, node: torch.fx.Node) -> NodeSnapshot | None:
         """Return the random call that a node wraps, if it does."""
         joint = self.joint_of(node.graph)
         call = wrapped_call(node) if joint and joint.found.random else None
         return joint.found.random.get(call) if joint and call is not None else None
 
-    def stands_for(self, node: torch.fx.Node) -> tuple[Said, ...]:
+    def stands_for(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return the nodes that a node stands for: the one that it wraps, or what it replaced."""
         if node not in self._stands_for:  # asked by several rules
             wrapped = self.wrapped_by(node)

@@ -11,13 +11,13 @@ from profiler_ext.capture.lineage.links import link_of
 from profiler_ext.capture.lineage.order import TRACED, find_lineages
 from profiler_ext.capture.lineage.stage import (
     Compilation,
+    Fingerprint,
     Found,
     JointGraph,
     Lineages,
     Link,
-    Marks,
     TracedFrom,
-    marks_of,
+    fingerprint_of,
 )
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
 from profiler_ext.capture.traces.metadata import Replaced
@@ -28,7 +28,7 @@ from profiler_ext.torch_compat.names import fx_names
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class OuterGraph:
     """A graph whose regions are being compiled: a forward, a backward, or one without gradient.
 
     Attributes:
@@ -47,7 +47,7 @@ class Region:
     """A region that is being compiled.
 
     Attributes:
-        half: the graph that it is a part of.
+        outer_graph: the graph that it is a part of.
         nodes: the records of its nodes, as they are in that graph.
         lineages: where they come from; modules are spelled as Dynamo does.
         links: backward node to forward node.
@@ -55,7 +55,7 @@ class Region:
         graph: its own graph; of one that was not traced yet, or of a body, nothing is known.
     """
 
-    half: Half
+    outer_graph: OuterGraph
     nodes: tuple[FxNode, ...]
     lineages: Lineages
     links: Mapping[str, Link]
@@ -71,10 +71,10 @@ class Region:
     @property
     def is_differentiated(self) -> bool:
         """Whether a gradient was asked for of the graph that it is a part of."""
-        joint = self.half.joint
-        return self.half.is_backward or (joint is not None and not joint.is_inference)
+        joint = self.outer_graph.joint
+        return self.outer_graph.is_backward or (joint is not None and not joint.is_inference)
 
-    def origins(self, gm: torch.fx.GraphModule) -> dict[str, str] | None:
+    def traced_from(self, gm: torch.fx.GraphModule) -> dict[str, str] | None:
         """Return what each node of its graph was traced from; ``None`` of the body of an op."""
         if self._is_traced:
             return None
@@ -90,46 +90,48 @@ class Region:
         )
 
     def keep(
-        self, gm: torch.fx.GraphModule, origins: Mapping[str, str], replaced: Replaced
+        self, gm: torch.fx.GraphModule, traced_from: Mapping[str, str], replaced: Replaced
     ) -> None:
         """Take down its graph after the joint passes.
 
         Args:
             gm: the graph.
-            origins: what its nodes were traced from, looked up before the passes.
+            traced_from: what its nodes were traced from, looked up before the passes.
             replaced: what the nodes that the passes made replaced.
         """
         names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
-        links = {n: self.links[name] for n, name in origins.items() if name in self.links}
-        self.graph = self._described(names, Found(links=links, replaced=replaced), origins)
+        links = {n: self.links[name] for n, name in traced_from.items() if name in self.links}
+        self.graph = self._described(names, Found(links=links, replaced=replaced), traced_from)
 
     def _described(
-        self, names: frozenset[str], found: Found, origins: Mapping[str, str]
+        self, names: frozenset[str], found: Found, traced_from: Mapping[str, str]
     ) -> JointGraph:
-        joint = self.half.joint
-        lineages = {node: self.lineages[name] for node, name in origins.items()}
-        region = TracedFrom(origins, lineages, joint.names if joint else frozenset())
+        joint = self.outer_graph.joint
+        lineages = {node: self.lineages[name] for node, name in traced_from.items()}
+        region = TracedFrom(traced_from, lineages, joint.names if joint else frozenset())
         return JointGraph(joint.id if joint else "", names, found=found, region=region)
 
 
-def marks_of_half(gm: torch.fx.GraphModule) -> Marks:
+def fingerprint_of_outer_graph(gm: torch.fx.GraphModule) -> Fingerprint:
     """Return what tells which joint graph a graph was cut from whose regions are scooped out."""
-    return frozenset().union(*(marks_of(module.graph) for module in fx.graph_modules(gm)))
+    return frozenset().union(*(fingerprint_of(module.graph) for module in fx.graph_modules(gm)))
 
 
-def describe_region(half: Half, gm: torch.fx.GraphModule, dynamo: DynamoGraph | None) -> Region:
+def describe_region(
+    outer_graph: OuterGraph, gm: torch.fx.GraphModule, dynamo: DynamoGraph | None
+) -> Region:
     """Describe a region before it is compiled.
 
     Args:
-        half: the graph that it is a part of.
+        outer_graph: the graph that it is a part of.
         gm: its nodes, as they are in that graph.
         dynamo: the Dynamo graph of the same compile, if it is known.
     """
-    compilation = Compilation(joint_of=lambda _: half.joint, dynamo=dynamo)
+    compilation = Compilation(joint_of=lambda _: outer_graph.joint, dynamo=dynamo)
     calls = [node for node in gm.graph.nodes if node.op == "call_function"]
     links = {node.name: link_of(node, compilation) for node in calls}
     return Region(
-        half=half,
+        outer_graph=outer_graph,
         nodes=describe_nodes(calls, compilation),
         lineages=find_lineages(calls, compilation, TRACED),
         links={name: link for name, link in links.items() if link is not None},

@@ -15,7 +15,7 @@ from profiler_ext.torch_compat.names import fx_names
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class NodeSnapshot:
     """What was said of a node at one time, which outlives the node.
 
     Attributes:
@@ -30,7 +30,7 @@ class Said:
     stack_text: str | None = None
     outputs: tuple[TensorSpec, ...] = ()
 
-    def filled_by(self, replaced: Iterable[Said]) -> Said:
+    def filled_by(self, replaced: Iterable[NodeSnapshot]) -> NodeSnapshot:
         """Return this, with what a pattern lost taken from the node it mainly replaced."""
         main = main_of(replaced)
         if main is None:
@@ -39,10 +39,10 @@ class Said:
         if lineage is self.lineage:
             return self
         text = self.stack_text or main.stack_text
-        return Said(self.name, lineage, text, self.outputs or main.outputs)
+        return NodeSnapshot(self.name, lineage, text, self.outputs or main.outputs)
 
 
-Replaced = Mapping[str, tuple[Said, ...]]
+Replaced = Mapping[str, tuple[NodeSnapshot, ...]]
 """New nodes, each with what was said of those that it replaced."""
 
 
@@ -64,18 +64,18 @@ def lineage_of(meta: fx.Meta) -> Lineage:
     ).by(Mechanism.OWN)
 
 
-def said(name: str, meta: fx.Meta) -> Said:
+def snapshot(name: str, meta: fx.Meta) -> NodeSnapshot:
     """Return what metadata says, but for the node's tensors."""
-    return Said(name, lineage_of(meta), fx.text(meta, fx_names.STACK_TRACE))
+    return NodeSnapshot(name, lineage_of(meta), fx.text(meta, fx_names.STACK_TRACE))
 
 
-def said_with_outputs(name: str, meta: fx.Meta) -> Said:
+def snapshot_with_outputs(name: str, meta: fx.Meta) -> NodeSnapshot:
     """Return all that metadata says."""
     text = fx.text(meta, fx_names.STACK_TRACE)
-    return Said(name, lineage_of(meta), text, tensor_specs(meta))
+    return NodeSnapshot(name, lineage_of(meta), text, tensor_specs(meta))
 
 
-def main_of(replaced: Iterable[Said]) -> Said | None:
+def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
     """Return the replaced node that a new node stands for: the last one with a source.
 
     A product that a pattern merged with a sum of gradients stands for the product, and so does

@@ -15,10 +15,10 @@ from typing import Any
 import torch.fx
 
 from profiler_ext.capture.traces.metadata import (
+    NodeSnapshot,
     Replaced,
-    Said,
     lineage_of,
-    said_with_outputs,
+    snapshot_with_outputs,
 )
 from profiler_ext.recall.views import is_view_op
 from profiler_ext.records import Lineage
@@ -48,7 +48,7 @@ class Watch:
     known: Replaced = field(default_factory=dict)
     _before: dict[str, _Before] = field(default_factory=dict)
     _old_of: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    _said: dict[str, Said] = field(default_factory=dict)
+    _snapshots: dict[str, NodeSnapshot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Take down the nodes as they are before the passes."""
@@ -66,14 +66,14 @@ class Watch:
     def before(self, node: torch.fx.Node) -> Lineage:
         """Return where a node comes from, with what an earlier pass lost; no pass has run yet."""
         if node.name in self._before:
-            return self._said_before(node.name).lineage
+            return self._snapshot_before(node.name).lineage
         return lineage_of(node.meta)
 
-    def _said_before(self, name: str) -> Said:
-        if name not in self._said:
-            own = said_with_outputs(name, self._before[name].meta)
-            self._said[name] = own.filled_by(self.known.get(name, ()))
-        return self._said[name]
+    def _snapshot_before(self, name: str) -> NodeSnapshot:
+        if name not in self._snapshots:
+            own = snapshot_with_outputs(name, self._before[name].meta)
+            self._snapshots[name] = own.filled_by(self.known.get(name, ()))
+        return self._snapshots[name]
 
     def note(self, old: Any, new: Any, user: Any) -> None:
         """Take down one replacement, as FX tells it."""
@@ -103,7 +103,7 @@ class Watch:
         into: there the memory took the scatter's place (``torch/_inductor/fx_passes/reinplace.py``,
         ``_decompose_scatter_mutating``).
         """
-        found: dict[str, tuple[Said, ...]] = {}
+        found: dict[str, tuple[NodeSnapshot, ...]] = {}
         for node in filter(_writes, made):
             *way, memory = _to_memory(node, rows)
             row = rows.get(memory.name, ()) or self._scattered(node, memory)
@@ -111,12 +111,12 @@ class Watch:
             found |= {each.name: row for each in own if row}
         return found
 
-    def _scattered(self, node: torch.fx.Node, memory: torch.fx.Node) -> tuple[Said, ...]:
+    def _scattered(self, node: torch.fx.Node, memory: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return the one call whose place memory took, of those that were given what is written."""
         written = {name for value in node.all_input_nodes[1:] for name in self._names(value.name)}
         gone = self._old(memory.name) & set(self._before)
         same = [name for name in gone if written & set(self._before[name].inputs)]
-        return (self._said_before(same[0]),) if len(same) == 1 else ()
+        return (self._snapshot_before(same[0]),) if len(same) == 1 else ()
 
     def _names(self, name: str) -> set[str]:
         return {name} | self._old(name)
@@ -128,36 +128,36 @@ class Watch:
         Source: ``torch/_inductor/fx_passes/post_grad.py``, ``decompose_auto_functionalized`` and
         ``decompose_triton_kernel_wrapper_functional``.
         """
-        gone: dict[Hashable, list[Said]] = defaultdict(list)
+        gone: dict[Hashable, list[NodeSnapshot]] = defaultdict(list)
         new: dict[Hashable, list[str]] = defaultdict(list)
         for name, was in self._before.items():
             if was.stands_for is not None and name not in live:
-                gone[was.stands_for].append(self._said_before(name))
+                gone[was.stands_for].append(self._snapshot_before(name))
         for node in made:
             new[writing_call(node)].append(node.name)
         same = [each for each in gone if len(gone[each]) == len(new[each])]
         return {n: (row,) for each in same for n, row in zip(new[each], gone[each], strict=True)}
 
-    def overwritten(self) -> Mapping[str, Said]:
+    def overwritten(self) -> Mapping[str, NodeSnapshot]:
         """Return what nodes said of their origin that took that of a no-op removed beside them.
 
         Source: ``torch/fx/node.py``, ``replace_all_uses_with(propagate_meta=True)``.
         """
-        told = self._before.keys() - self.known.keys()
-        nodes = {n.name: n for n in self.gm.graph.nodes if n.name in told}
+        noted = self._before.keys() - self.known.keys()
+        nodes = {n.name: n for n in self.gm.graph.nodes if n.name in noted}
         changed = (n for n, node in nodes.items() if _has_changed(self._before[n].meta, node.meta))
-        before = {name: self._said_before(name) for name in changed}
+        before = {name: self._snapshot_before(name) for name in changed}
         now = {name: lineage_of(nodes[name].meta) for name in before}
         return {n: was for n, was in before.items() if now[n].traced_from(was.lineage) != now[n]}
 
     def _rows(
         self, node: torch.fx.Node, live: set[str], old: Mapping[str, set[str]]
-    ) -> tuple[Said, ...]:
+    ) -> tuple[NodeSnapshot, ...]:
         seeds = _nearest([node], old, lambda new: new.users)
         read = _nearest(node.all_input_nodes, old, lambda new: new.all_input_nodes)
         erased = self._erased(seeds, live | read)
         tag = fx_names.PARTITIONER_TAG.of(node.meta)
-        tags = {name: self._said_before(name).lineage.partitioner_tag for name in erased}
+        tags = {name: self._snapshot_before(name).lineage.partitioner_tag for name in erased}
         # A node without a tag, as of a hook's sum, is in no half: it stands for all of them.
         same = [name for name in erased if tag in (None, tags[name])]
         order = {name: index for index, name in enumerate(self._before)}
@@ -168,7 +168,7 @@ class Watch:
             is_op = op is not None and fx.original_aten(was.meta) == op
             return was.call == call, is_op, order[name]
 
-        return tuple(map(self._said_before, sorted(same or erased, key=nearness)))
+        return tuple(map(self._snapshot_before, sorted(same or erased, key=nearness)))
 
     def _old(self, new: str) -> set[str]:
         """What a node replaced, at once or by way of nodes that are gone again."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import torch.fx
 
-from profiler_ext.capture.traces.metadata import Replaced, Said, said_with_outputs
+from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot_with_outputs
 from profiler_ext.torch_compat import fx
 
 Carried = Mapping[str, tuple[torch.fx.Graph, ...]]
@@ -45,7 +45,7 @@ def retraced(
 
 
 def _inside(
-    call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: Said
+    call: torch.fx.Node, before: Sequence[torch.fx.Graph], row: NodeSnapshot
 ) -> dict[torch.fx.Graph, Replaced]:
     """Return the same of all graphs in a call, which did stand in a call of other graphs."""
     graphs = _graphs(call)
@@ -56,7 +56,9 @@ def _inside(
         own = _only_copy(
             [_calls(body) for body in (before[at : at + 1] if is_alike else before)], nodes
         )
-        rows = {n: said_with_outputs(own[n].name, own[n].meta) if n in own else row for n in nodes}
+        rows = {
+            n: snapshot_with_outputs(own[n].name, own[n].meta) if n in own else row for n in nodes
+        }
         found[graph] = {node.name: (rows[node],) for node in nodes}
         for node in nodes:
             found.update(_inside(node, _graphs(own[node]) if node in own else (), rows[node]))
