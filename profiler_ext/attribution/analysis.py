@@ -16,7 +16,7 @@ from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places.modules import modules_of_joints
 from profiler_ext.attribution.places.nested_calls import with_callers
 from profiler_ext.attribution.places.places import PlaceTable
-from profiler_ext.attribution.trace.enqueued import Enqueued, find_launches
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, find_launches
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, masked, take
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
@@ -75,7 +75,7 @@ def attribute(recording: Recording) -> Analysis:
 def _judge(
     recording: Recording,
     enclosing: EnclosingRanges,
-    enqueued: Enqueued,
+    enqueued: EnqueuedLaunches,
     order: StreamOrder,
     places: PlaceTable,
     invocations: Sequence[Invocation],
@@ -93,7 +93,7 @@ def _judge(
 
 def _launches(
     enclosing: EnclosingRanges,
-    enqueued: Enqueued,
+    enqueued: EnqueuedLaunches,
     table: VerdictTable,
     places: tuple[Place, ...],
     step: Ints,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.attribution.ledger import Busy
+from profiler_ext.attribution.ledger import BusySpans
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.attribution.trace.timelines import timeline
@@ -19,7 +19,7 @@ LARGEST_SPANS = 50
 
 
 def find_idle(
-    events: Events, nesting: Nesting, busy: Sequence[Busy], steps: Sequence[Step]
+    events: Events, nesting: Nesting, busy: Sequence[BusySpans], steps: Sequence[Step]
 ) -> tuple[IdleSpan, ...]:
     """Return the largest idle spans of each step and device, largest first."""
     spans = [

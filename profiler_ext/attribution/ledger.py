@@ -17,7 +17,7 @@ from profiler_ext.records import Ints, Launches, LedgerCategory, LedgerLine, Lev
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class BusySpans:
     """When one device was busy: one span for each launch, without overlaps, in order.
 
     Attributes:
@@ -42,7 +42,7 @@ class Busy:
             yield self.launch[first:last], start, np.minimum(self.end_ns[first:last], step.end_ns)
 
 
-def busy_spans(launches: Launches) -> tuple[Busy, ...]:
+def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
     """Return when each device was busy; a trace without launches has one idle device."""
     devices = np.unique(launches.device).tolist() or [0]
     return tuple(_busy(launches, device) for device in devices)
@@ -52,7 +52,7 @@ def keep_ledger(
     launches: Launches,
     in_graph: Flags,
     corrected: Flags,
-    busy: Sequence[Busy],
+    busy: Sequence[BusySpans],
     steps: Sequence[Step],
 ) -> tuple[LedgerLine, ...]:
     """Account for the wall time of each step on each device.
@@ -78,12 +78,12 @@ def keep_ledger(
     )
 
 
-def _busy(launches: Launches, device: int) -> Busy:
+def _busy(launches: Launches, device: int) -> BusySpans:
     rows = np.flatnonzero(launches.device == device)
     start, end = launches.start_ns[rows], launches.start_ns[rows] + launches.duration_ns[rows]
     covered = np.maximum.accumulate(np.concatenate([start[:1], end]))[:-1]
     start = np.maximum(start, covered)
-    return Busy(device, rows, start, np.maximum(start, end))
+    return BusySpans(device, rows, start, np.maximum(start, end))
 
 
 def _step_lines(

@@ -61,7 +61,7 @@ Observation = Generator[None, None, None]
 Observe = Callable[[Observed], Observation]
 
 
-class Switch(Protocol):
+class PatchState(Protocol):
     """Tells whether a wrapper is in use.
 
     Attributes:
@@ -154,7 +154,7 @@ class Guard:
             self._untold += 1
 
     def wrap(
-        self, original: Callable[..., T], hook: str, observe: Observe, switch: Switch
+        self, original: Callable[..., T], hook: str, observe: Observe, switch: PatchState
     ) -> Callable[..., T]:
         """Return a function that does what ``original`` does, and is observed.
 
@@ -198,7 +198,7 @@ class Guard:
         return guarded
 
     def wrap_candidates(
-        self, original: Callable[..., Iterable[T]], hook: str, sorting: Sorting, switch: Switch
+        self, original: Callable[..., Iterable[T]], hook: str, sorting: Sorting, switch: PatchState
     ) -> Callable[..., Iterable[T]]:
         """Return a function that offers what ``original`` does, in another order.
 

@@ -16,11 +16,11 @@ from profiler_ext.capture.lineage import order
 from profiler_ext.capture.lineage.order import ORDER, TRACED, find_lineages
 from profiler_ext.capture.lineage.stage import (
     Compilation,
-    Found,
+    JointFindings,
     JointGraph,
     Link,
     TracedFrom,
-    call_of,
+    op_call,
 )
 from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.traces.metadata import NodeSnapshot
@@ -63,14 +63,14 @@ def copy(**meta: Any) -> torch.fx.Node:
 
 
 def known(
-    found: Found | None = None,
+    found: JointFindings | None = None,
     *,
     region: TracedFrom | None = None,
     replaced: NodeSnapshot | None = None,
     node: torch.fx.Node | None = None,
     dynamo: DynamoGraph | None = None,
 ) -> Compilation:
-    joint = JointGraph("j", frozenset({"sin"}), found=found or Found(), region=region)
+    joint = JointGraph("j", frozenset({"sin"}), found=found or JointFindings(), region=region)
     rows = {node.graph: {"sin": (replaced,)}} if node is not None and replaced else {}
     return Compilation(lambda _: joint, dynamo, replaced=rows)
 
@@ -95,8 +95,8 @@ def test_a_random_call_has_the_line_of_the_one_that_it_wraps() -> None:
     graph = Graph()
     wrap = torch._prims.rng_prims.graphsafe_run_with_rng_state
     node = graph.call(wrap, [aten.rand.default, graph.given("x", 4)], name="sin")
-    inner = call_of(aten.rand.default, node.args[1:])
-    found = Found(random={inner: NodeSnapshot("rand", line("dropout"))})
+    inner = op_call(aten.rand.default, node.args[1:])
+    found = JointFindings(random={inner: NodeSnapshot("rand", line("dropout"))})
     assert found_of(node, known(found)) == ("dropout", Mechanism.RANDOM)
 
 
@@ -106,10 +106,10 @@ def test_a_buckets_node_has_the_line_of_the_collective_that_it_serves() -> None:
     assert found_of(node, known(replaced=member, node=node)) == ("second", Mechanism.BUCKET)
 
 
-STEPS: Mapping[Mechanism, Found] = {
-    Mechanism.MUTATED: Found(mutated={"sin": line("mutated_input")}),
-    Mechanism.OVERWRITTEN: Found(overwritten={"sin": line("overwritten_by_pass")}),
-    Mechanism.GRADIENT: Found(gradients={"sin": line("gradient_of")}),
+STEPS: Mapping[Mechanism, JointFindings] = {
+    Mechanism.MUTATED: JointFindings(mutated={"sin": line("mutated_input")}),
+    Mechanism.OVERWRITTEN: JointFindings(overwritten={"sin": line("overwritten_by_pass")}),
+    Mechanism.GRADIENT: JointFindings(gradients={"sin": line("gradient_of")}),
 }
 
 
@@ -119,21 +119,21 @@ def test_what_was_found_in_the_joint_graph_wins_over_what_torch_says(mechanism: 
 
 
 def test_of_several_the_later_rule_wins() -> None:
-    found = Found()
+    found = JointFindings()
     for mechanism, more in STEPS.items():
         found = more.over(found)
         assert found_of(copy(**OWN), known(found)) == (mechanism.value, mechanism)
 
 
 def test_a_sum_of_gradients_stands_where_its_value_is_made_and_is_marked() -> None:
-    found = Found(gradients={"sin": line("value", is_gradient_acc=True)})
+    found = JointFindings(gradients={"sin": line("value", is_gradient_acc=True)})
     node = call(**OWN)
     assert found_of(node, known(found)) == ("value", Mechanism.GRADIENT_SUM)
     assert find_lineages([node], known(found))["sin"].is_gradient_acc
 
 
 def test_a_gradient_whose_line_torch_has_right_keeps_it() -> None:
-    found = Found(gradients={"sin": None})
+    found = JointFindings(gradients={"sin": None})
     assert found_of(call(**OWN), known(found)) == ("own", Mechanism.OWN)
 
 
@@ -153,7 +153,7 @@ def test_a_copy_of_compiled_autograd_is_all_that_its_original_is() -> None:
     origin = FxNode("sin", "aten.sin.default", original), LineEvidence.COMPILED
     dynamo = DynamoGraph("d", (), None, {}, copy_sources={"aot0_sin": origin})
     node = call(**OWN, profiler_ext_copied_from="aot0_sin")
-    found = find_lineages([node], known(Found(links={"sin": LINK}), dynamo=dynamo))
+    found = find_lineages([node], known(JointFindings(links={"sin": LINK}), dynamo=dynamo))
     assert found["sin"] == replace(original, copied_from="aot0_sin")
 
 
@@ -161,7 +161,7 @@ LINK = Link("cos", ForwardEvidence.SEQ_NR)
 
 
 def test_the_joint_graph_names_a_node_and_its_forward_node() -> None:
-    found = find_lineages([call(**OWN)], known(Found(links={"sin": LINK})))["sin"]
+    found = find_lineages([call(**OWN)], known(JointFindings(links={"sin": LINK})))["sin"]
     assert (found.joint_name, found.forward_node, found.forward_evidence) == (
         "sin",
         "cos",

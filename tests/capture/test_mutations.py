@@ -13,7 +13,7 @@ from profiler_ext.attribution.calls.enclosing import CallContext
 from profiler_ext.attribution.places.phases import node_phase
 from profiler_ext.capture.lineage.mutated import find_mutations, mutated_input
 from profiler_ext.capture.lineage.own import own_metadata
-from profiler_ext.capture.lineage.stage import Compilation, Found, JointGraph, Lineages, Stage
+from profiler_ext.capture.lineage.stage import Compilation, JointFindings, JointGraph, Lineages, Stage
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.profiling import switch
 from profiler_ext.records import Mechanism, Phase
@@ -30,7 +30,7 @@ EPILOGUE: dict[str, Any] = {"seq_nr": 9, "partitioner_tag": "must_be_in_forward"
 
 def found_of(*nodes: torch.fx.Node, mutated: Lineages) -> Lineages:
     """Return what the rule says of nodes whose joint graph's mutations are known."""
-    joint = JointGraph("", frozenset(), found=Found(mutated=mutated))
+    joint = JointGraph("", frozenset(), found=JointFindings(mutated=mutated))
     stage = Stage(nodes, Compilation(lambda _: joint))
     return mutated_input(stage.knowing(own_metadata(stage)))
 

@@ -22,7 +22,7 @@ from profiler_ext.attribution.alignment.verification import is_plausible
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.calls.graph_calls import GraphCall, find_calls
 from profiler_ext.attribution.trace.enqueued import (
-    Enqueued,
+    EnqueuedLaunches,
     find_launch_calls,
     find_launches,
     work_name,
@@ -84,7 +84,7 @@ def library_kernels(events: Events, sites: Sequence[CallSite]) -> LibraryKernels
 
 
 def _pieces(
-    events: Events, enqueued: Enqueued, call: GraphCall, sites: Sequence[CallSite]
+    events: Events, enqueued: EnqueuedLaunches, call: GraphCall, sites: Sequence[CallSite]
 ) -> list[_Piece]:
     """List what a call launched; nothing where its order does not explain all of it."""
     matches = align(sites, call.work, Learnt())
@@ -109,7 +109,7 @@ def _ran_by_correlation(events: Events) -> dict[int, _Names]:
     return {key: tuple(ran) for key, ran in names_by_correlation.items()}
 
 
-def _replayed(events: Events, enqueued: Enqueued) -> _Names:
+def _replayed(events: Events, enqueued: EnqueuedLaunches) -> _Names:
     """Return the names of what CUDA graphs replayed, in order."""
     launched = [
         (int(enqueued.enqueue_ns[at]), int(events.start_ns[row]), row)

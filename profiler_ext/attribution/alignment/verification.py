@@ -10,7 +10,7 @@ from profiler_ext.attribution.alignment.aligning import device_names
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.calls.graph_calls import GraphCall
 from profiler_ext.attribution.calls.work_items import WorkItem
-from profiler_ext.attribution.trace.enqueued import Enqueued
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import CallSite, Events, Ints, SiteKind
@@ -31,7 +31,7 @@ def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
 
 def contradicted(
     events: Events,
-    enqueued: Enqueued,
+    enqueued: EnqueuedLaunches,
     call: GraphCall,
     sites: Sequence[CallSite],
     matches: Sequence[Match],
@@ -62,7 +62,7 @@ def _moved_up(call: GraphCall, wrong: set[int]) -> set[int]:
 
 
 def _misnamed(
-    events: Events, enqueued: Enqueued, site: CallSite, launches: Sequence[int]
+    events: Events, enqueued: EnqueuedLaunches, site: CallSite, launches: Sequence[int]
 ) -> Iterator[int]:
     own_names = (*device_names(site), _NAMELESS_KERNEL)
     seen = [names.kernel_name(events.name[int(enqueued.event[at])]) for at in launches]
@@ -76,7 +76,7 @@ def _is_inductors(name: str) -> bool:
     return name == _NAMELESS_KERNEL or classify.is_generated_kernel(name)
 
 
-def _doubled(events: Events, enqueued: Enqueued, call: GraphCall) -> set[int]:
+def _doubled(events: Events, enqueued: EnqueuedLaunches, call: GraphCall) -> set[int]:
     """Find kernels that share one launching call which is no replay."""
     seen = dict[int, list[int]]()
     for item, launches in zip(call.work, call.launches, strict=True):
@@ -93,7 +93,7 @@ class StreamOrder:
     What has no launching call has no place: nobody knows when it was enqueued.
     """
 
-    def __init__(self, events: Events, enqueued: Enqueued) -> None:
+    def __init__(self, events: Events, enqueued: EnqueuedLaunches) -> None:
         """Sort the launches."""
         self.queue = enqueued.queue
         self._rows = enqueued.event

@@ -9,7 +9,7 @@ import numpy as np
 
 from profiler_ext.attribution.calls.enclosing import CallContext, EnclosingRanges
 from profiler_ext.attribution.calls.work_items import WorkItem, work_items_of
-from profiler_ext.attribution.trace.enqueued import Enqueued, work_name
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, work_name
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.kineto import classify, names
@@ -56,7 +56,7 @@ class GraphCall:
         return any(item.replayed for item in self.work)
 
 
-def find_calls(enclosing: EnclosingRanges, enqueued: Enqueued) -> tuple[GraphCall, ...]:
+def find_calls(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> tuple[GraphCall, ...]:
     """Collect every call of a compiled graph and what it ran."""
     item_row = _item_rows(enclosing, enqueued)
     inside = np.flatnonzero(take(enclosing.marker, enqueued.cpu, NO_ROW) != NO_ROW)
@@ -69,7 +69,7 @@ def find_calls(enclosing: EnclosingRanges, enqueued: Enqueued) -> tuple[GraphCal
     )
 
 
-def _item_rows(enclosing: EnclosingRanges, enqueued: Enqueued) -> Ints:
+def _item_rows(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> Ints:
     """Return for each launch the operator called by the marker, or the runtime call itself."""
     by_operator = take(enclosing.operator, enqueued.cpu, NO_ROW)
     return np.where(by_operator == NO_ROW, enqueued.call, by_operator)
@@ -111,7 +111,7 @@ def _frame_row(enclosing: EnclosingRanges, forward: int | None) -> int | None:
 
 def _call(
     enclosing: EnclosingRanges,
-    enqueued: Enqueued,
+    enqueued: EnqueuedLaunches,
     item_row: Ints,
     members: dict[int, Ints],
     called: dict[int, Ints],
@@ -146,7 +146,7 @@ def _call(
     )
 
 
-def _ran(events: Events, enqueued: Enqueued, launches: Sequence[int]) -> tuple[str, ...]:
+def _ran(events: Events, enqueued: EnqueuedLaunches, launches: Sequence[int]) -> tuple[str, ...]:
     return tuple(work_name(events, int(enqueued.event[at])) for at in launches)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_ext.attribution.trace.enqueued import Enqueued, work_name
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, work_name
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Ints, SiteEvidence
@@ -38,7 +38,7 @@ class WorkItem:
 
 
 def work_items_of(
-    events: Events, enqueued: Enqueued, item_row: Ints, launches: Ints, called: Ints | None
+    events: Events, enqueued: EnqueuedLaunches, item_row: Ints, launches: Ints, called: Ints | None
 ) -> list[tuple[WorkItem, tuple[int, ...], int]]:
     """List what a call ran in enqueue order: operators, and launches without an operator.
 
@@ -72,7 +72,7 @@ def work_items_of(
 
 
 def _device_item(
-    events: Events, enqueued: Enqueued, launch: int
+    events: Events, enqueued: EnqueuedLaunches, launch: int
 ) -> tuple[_Order, WorkItem, tuple[int, ...], int]:
     row, call = int(enqueued.event[launch]), int(enqueued.call[launch])
     category = events.category[row]

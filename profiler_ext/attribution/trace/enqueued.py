@@ -13,7 +13,7 @@ from profiler_ext.records import Events, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Enqueued:
+class EnqueuedLaunches:
     """The launches of a trace in order of start, and where the CPU enqueued them.
 
     Attributes:
@@ -42,7 +42,7 @@ def work_name(events: Events, row: int) -> str:
     return classify.work_name(events.name[row], events.category[row])
 
 
-def find_launches(events: Events, nesting: Nesting) -> Enqueued:
+def find_launches(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     """Find every launch of the trace; no device event is left out."""
     device_rows = np.flatnonzero(flag_rows(events.category, classify.is_device_work))
     if not len(device_rows):
@@ -52,10 +52,10 @@ def find_launches(events: Events, nesting: Nesting) -> Enqueued:
     start_ns = events.start_ns[rows]
     enqueue_ns = np.where(call == NO_ROW, start_ns, take(events.start_ns, call, 0))
     cpu = _cpu_events(events, nesting, rows, call)
-    return Enqueued(rows, call, cpu, enqueue_ns, _queues(events, rows), on_cpu=False)
+    return EnqueuedLaunches(rows, call, cpu, enqueue_ns, _queues(events, rows), on_cpu=False)
 
 
-def find_launch_calls(events: Events, nesting: Nesting) -> Enqueued:
+def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     """Find every launching runtime call, as if each had run one thing on the device.
 
     While a CUDA graph is recorded the calls run nothing, yet each becomes a node of the graph.
@@ -67,7 +67,7 @@ def find_launch_calls(events: Events, nesting: Nesting) -> Enqueued:
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     queue = np.zeros(len(rows), dtype=np.int64)
     cpu = take(nesting.parent, rows, NO_ROW)
-    return Enqueued(rows, rows, cpu, events.start_ns[rows], queue, on_cpu=False)
+    return EnqueuedLaunches(rows, rows, cpu, events.start_ns[rows], queue, on_cpu=False)
 
 
 def _queues(events: Events, rows: Ints) -> Ints:
@@ -96,7 +96,7 @@ def _cpu_events(events: Events, nesting: Nesting, rows: Ints, call: Ints) -> Int
     return np.where((by_id == NO_ROW) | (by_id == op_by_time), by_time, by_id)
 
 
-def _on_cpu(events: Events, nesting: Nesting) -> Enqueued:
+def _on_cpu(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     """On a CPU the launches are Inductor's C++ kernels and the outermost operators."""
     is_op = flag_rows(events.category, classify.is_op)
     kernel = is_op & flag_rows(events.name, classify.is_cpu_kernel)
@@ -106,7 +106,7 @@ def _on_cpu(events: Events, nesting: Nesting) -> Enqueued:
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     nothing = np.full(len(rows), NO_ROW, dtype=np.int64)
     queue = events.thread[rows].astype(np.int64)
-    return Enqueued(rows, nothing, rows, events.start_ns[rows], queue, on_cpu=True)
+    return EnqueuedLaunches(rows, nothing, rows, events.start_ns[rows], queue, on_cpu=True)
 
 
 def _outermost_work(nesting: Nesting, work: Flags) -> Ints:

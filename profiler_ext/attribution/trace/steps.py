@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from profiler_ext.attribution.trace.enqueued import Enqueued
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.attribution.trace.timelines import timeline
@@ -14,7 +14,7 @@ from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Ints, Step
 
 
-def find_steps(events: Events, nesting: Nesting, enqueued: Enqueued) -> tuple[Step, ...]:
+def find_steps(events: Events, nesting: Nesting, enqueued: EnqueuedLaunches) -> tuple[Step, ...]:
     """Return the profiled steps in order of time; without any, one that spans all work.
 
     What follows the last ``prof.step()`` is a step only if something was enqueued in it.
@@ -27,7 +27,7 @@ def find_steps(events: Events, nesting: Nesting, enqueued: Enqueued) -> tuple[St
     return tuple(steps) or _spanning_step(events, np.flatnonzero(is_cpu), enqueued.event)
 
 
-def steps_of(enqueued: Enqueued, steps: Sequence[Step]) -> Ints:
+def steps_of(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
     """Return the number of the step in which each launch was enqueued, or ``NO_ROW``."""
     starts, ends, numbers = (
         np.array([getattr(step, name) for step in steps], dtype=np.int64)
@@ -36,7 +36,7 @@ def steps_of(enqueued: Enqueued, steps: Sequence[Step]) -> Ints:
     return take(numbers, timeline(starts, ends).at(enqueued.enqueue_ns), NO_ROW)
 
 
-def _is_inside(enqueued: Enqueued, step: Step) -> Flags:
+def _is_inside(enqueued: EnqueuedLaunches, step: Step) -> Flags:
     inside: Flags = (enqueued.enqueue_ns >= step.start_ns) & (enqueued.enqueue_ns < step.end_ns)
     return inside
 

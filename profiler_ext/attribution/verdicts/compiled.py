@@ -12,7 +12,7 @@ from profiler_ext.attribution.calls.enclosing import CallContext
 from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.attribution.places.phases import call_phase
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
-from profiler_ext.attribution.trace.enqueued import Enqueued
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import (
@@ -33,7 +33,7 @@ class CompiledJudge:
     def __init__(
         self,
         events: Events,
-        enqueued: Enqueued,
+        enqueued: EnqueuedLaunches,
         order: StreamOrder,
         graphs: Sequence[GraphInstance],
         places: PlaceTable,

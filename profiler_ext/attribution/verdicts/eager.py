@@ -7,7 +7,7 @@ import numpy as np
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.places.forward_evidence import eager_forward_evidence
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
-from profiler_ext.attribution.trace.enqueued import Enqueued
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
 from profiler_ext.attribution.verdicts.compiled import kind_by_name
@@ -22,7 +22,7 @@ class EagerJudge:
     def __init__(
         self,
         enclosing: EnclosingRanges,
-        enqueued: Enqueued,
+        enqueued: EnqueuedLaunches,
         places: PlaceTable,
         table: VerdictTable,
     ) -> None:

@@ -12,12 +12,12 @@ from profiler_ext.capture.lineage.bodies import is_traced_again
 from profiler_ext.capture.lineage.gradients import find_gradients
 from profiler_ext.capture.lineage.links import find_links
 from profiler_ext.capture.lineage.stage import (
-    Found,
+    JointFindings,
     JointGraph,
     Lineages,
     Link,
-    call_of,
     fingerprint_of,
+    op_call,
 )
 from profiler_ext.capture.traces.creations import Creations, as_made
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
@@ -48,14 +48,14 @@ def describe_joint(
     snapshots = {n.name: _snapshot(n, was).filled_by(replaced.get(n.name, ())) for n in nodes}
     gradients = find_gradients(as_made(creations or {}, lineages))
     links = {} if is_traced_again(creations or {}) else find_links(nodes, snapshots)
-    found = Found(
+    found = JointFindings(
         links={**links, **_of_calls(nodes, links, gradients.made), **gradients.links},
         replaced=replaced,
         mutated=mutated or {},
         overwritten=lineages,
         gradients=gradients.places,
         random={
-            call_of(n.target, n.args): snapshot(n.name, n.meta) for n in nodes if fx.is_random(n)
+            op_call(n.target, n.args): snapshot(n.name, n.meta) for n in nodes if fx.is_random(n)
         },
         outputs={
             at: snapshots[node.name]

@@ -20,7 +20,7 @@ from profiler_ext.torch_compat.names import fx_names
 Fingerprint = frozenset[tuple[str, int | None]]
 """A graph's nodes by their names and numbers; names alone are those of many graphs."""
 
-Call = tuple[str, tuple[str, ...]]
+OpCall = tuple[str, tuple[str, ...]]
 """An operator, and the names of the tensors it is called with."""
 
 Lineages = Mapping[str, Lineage]
@@ -36,7 +36,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JointFindings:
     """What mechanisms found in a joint graph, each by the names of its nodes.
 
     Attributes:
@@ -57,15 +57,16 @@ class Found:
     overwritten: Lineages = field(default_factory=dict)
     gradients: Mapping[str, Lineage | None] = field(default_factory=dict)
     bodies: Lineages = field(default_factory=dict)
-    random: Mapping[Call, NodeSnapshot] = field(default_factory=dict)
+    random: Mapping[OpCall, NodeSnapshot] = field(default_factory=dict)
     outputs: Mapping[int, NodeSnapshot] = field(default_factory=dict)
 
-    def over(self, whole: Found) -> Found:
+    def over(self, whole: JointFindings) -> JointFindings:
         """Return what was found in a graph or else in the whole that it is a part of."""
         merged = {
-            f.name: {**getattr(whole, f.name), **getattr(self, f.name)} for f in fields(Found)
+            f.name: {**getattr(whole, f.name), **getattr(self, f.name)}
+            for f in fields(JointFindings)
         }
-        return Found(**merged)
+        return JointFindings(**merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class JointGraph:
     names: frozenset[str]
     fingerprint: Fingerprint = frozenset()
     is_inference: bool = False
-    found: Found = Found()
+    found: JointFindings = JointFindings()
     region: TracedFrom | None = None
 
     def joint_name(self, name: str) -> str | None:
@@ -146,7 +147,7 @@ def fingerprint_of(graph: torch.fx.Graph) -> Fingerprint:
     return frozenset((node.name, fx.integer(node.meta, fx_names.SEQ_NR)) for node in nodes)
 
 
-def call_of(target: object, args: Iterable[object]) -> Call:
+def op_call(target: object, args: Iterable[object]) -> OpCall:
     """Return what tells a call from others: its operator and its inputs."""
     named = tuple(value.name for value in args if isinstance(value, torch.fx.Node))
     return fx.target_name(target), named
@@ -209,7 +210,7 @@ class Compilation:
         return at_joint.name if at_joint else name
 
 
-def wrapped_call(node: torch.fx.Node) -> Call | None:
+def wrapped_call(node: torch.fx.Node) -> OpCall | None:
     """Return the call that a higher-order op carries, ``None`` for any other node.
 
     To replay random numbers the partitioner puts an op into ``graphsafe_run_with_rng_state``
@@ -218,7 +219,7 @@ def wrapped_call(node: torch.fx.Node) -> Call | None:
     carried = fx.carried_op(node)
     if carried is None:
         return None
-    return call_of(carried, node.args[node.args.index(carried) + 1 :])
+    return op_call(carried, node.args[node.args.index(carried) + 1 :])
 
 
 @dataclass(frozen=True, slots=True)

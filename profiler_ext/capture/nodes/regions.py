@@ -12,7 +12,7 @@ from profiler_ext.capture.lineage.order import TRACED, find_lineages
 from profiler_ext.capture.lineage.stage import (
     Compilation,
     Fingerprint,
-    Found,
+    JointFindings,
     JointGraph,
     Lineages,
     Link,
@@ -66,7 +66,7 @@ class Region:
 
     def __post_init__(self) -> None:
         """Begin with nothing known of its own graph."""
-        self.body = self.graph = self._described(frozenset(), Found(), {})
+        self.body = self.graph = self._described(frozenset(), JointFindings(), {})
 
     @property
     def is_differentiated(self) -> bool:
@@ -101,10 +101,12 @@ class Region:
         """
         names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
         links = {n: self.links[name] for n, name in traced_from.items() if name in self.links}
-        self.graph = self._described(names, Found(links=links, replaced=replaced), traced_from)
+        self.graph = self._described(
+            names, JointFindings(links=links, replaced=replaced), traced_from
+        )
 
     def _described(
-        self, names: frozenset[str], found: Found, traced_from: Mapping[str, str]
+        self, names: frozenset[str], found: JointFindings, traced_from: Mapping[str, str]
     ) -> JointGraph:
         joint = self.outer_graph.joint
         lineages = {node: self.lineages[name] for node, name in traced_from.items()}
