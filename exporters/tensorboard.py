@@ -128,7 +128,7 @@ class _StockTrace:
         elif launch in self._in_calls:
             yield edited(raw, {}, self._ids(launch))
         elif launch is not None and self._runs_on_cpu(launch):
-            yield from self._labels.around(launch, self._slot(position, 0, 1))
+            yield from self._labels.wrapped(launch, self._slot(position, 0, 1))
             yield raw
         elif position in self._categories:
             yield edited(raw, {"cat": self._categories[position]})
@@ -139,7 +139,7 @@ class _StockTrace:
         rows = self._calls[position]
         for number, row in enumerate(rows):
             slot = self._slot(position, number, len(rows))
-            yield from self._labels.around(row, slot)
+            yield from self._labels.wrapped(row, slot)
             times = {"ts": microseconds(slot.start_ns), "dur": microseconds(slot.duration_ns)}
             yield edited(raw, {"cat": _PLUGIN_CALL, **times}, self._ids(row))
 
@@ -172,7 +172,7 @@ class _Labels:
         self._parts = parts_of_launches(analysis)
         self._module_ids: dict[str, int] = {}
 
-    def around(self, row: int, slot: _Slot) -> Iterator[bytes]:
+    def wrapped(self, row: int, slot: _Slot) -> Iterator[bytes]:
         """Return the events around one launch, the outermost first.
 
         All have the same times, which the plugin nests in the order of the file.

@@ -13,7 +13,7 @@ from profiler_ext.exporters.perfetto.counters import Counters
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.idle import idle_spans
 from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, apart
-from profiler_ext.exporters.perfetto.lanes import Span, span_saying
+from profiler_ext.exporters.perfetto.lanes import Span, span_with
 from profiler_ext.exporters.perfetto.launch_spans import LaunchSpans
 from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.rates import Rates
@@ -79,7 +79,7 @@ class _Drawing:
     def steps(self, uuid: int | None) -> None:
         rank = self._analysis.recording.settings.rank
         spans = [
-            span_saying(
+            span_with(
                 step.start_ns,
                 step.end_ns,
                 self._writer.constant(f"step {step.number}", "step", {"step": step.number}),
@@ -133,7 +133,7 @@ class _Drawing:
         for row in rows:
             start_ns = int(events.start_ns[row])
             constant = self._writer.constant(events.name[row], events.category[row], {})
-            yield span_saying(start_ns, start_ns + int(events.duration_ns[row]), constant, {})
+            yield span_with(start_ns, start_ns + int(events.duration_ns[row]), constant, {})
 
 
 def _groups(analysis: Analysis) -> dict[_Group, list[int]]:

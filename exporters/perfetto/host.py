@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from profiler_ext.exporters.perfetto.host_arguments import HostArguments
-from profiler_ext.exporters.perfetto.lanes import Said, Span
+from profiler_ext.exporters.perfetto.lanes import SliceContent, Span
 from profiler_ext.exporters.perfetto.metadata import Names
 from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
@@ -81,11 +81,11 @@ class _HostSpans:
     def of(self, rows: Iterable[int]) -> Iterator[Span]:
         return (Span(self._starts[row], self._ends[row], row, self._say) for row in rows)
 
-    def _say(self, row: int) -> Said:
+    def _say(self, row: int) -> SliceContent:
         ids = {
             key: value for key, column in self._ids.items() if (value := column[row]) is not None
         }
-        return Said(self._constant(row), ids, self._flows.get(row, ()))
+        return SliceContent(self._constant(row), ids, self._flows.get(row, ()))
 
     def _constant(self, row: int) -> bytes:
         events, further = self._events, self._further.of(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiler_ext.exporters.perfetto.lanes import Span, span_saying
+from profiler_ext.exporters.perfetto.lanes import Span, span_with
 from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.kineto.names import graph_key
 from profiler_ext.records import Analysis, GraphInstance, IdleSpan
@@ -30,7 +30,7 @@ def idle_spans(writer: PacketWriter, analysis: Analysis, device: int) -> Iterato
 
 def _span(writer: PacketWriter, idle: IdleSpan, graphs: dict[str, GraphInstance]) -> Span:
     did = idle.cpu_activity
-    return span_saying(
+    return span_with(
         idle.start_ns,
         idle.start_ns + idle.duration_ns,
         writer.constant(

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments, optional, path_text, present
-from profiler_ext.exporters.perfetto.lanes import Span, span_saying
+from profiler_ext.exporters.perfetto.lanes import Span, span_with
 from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.records import Launches, Phase, Place
 
@@ -66,10 +66,10 @@ class LabelSpans:
     def _label(self, lane: str) -> Callable[[int], str | None]:
         if lane == PHASE:
             return lambda row: self._launches.phase[row]
-        return lambda row: _said(self._arguments.largest_place(row), position_text)
+        return lambda row: _text_of(self._arguments.largest_place(row), position_text)
 
     def _prefix(self, row: int, depth: int) -> str | None:
-        path = _said(self._arguments.largest_place(row), module_text)
+        path = _text_of(self._arguments.largest_place(row), module_text)
         if path is None or path == THE_MODEL:
             return path if depth == 1 else None
         names = path.split(".")
@@ -90,7 +90,7 @@ class LabelSpans:
 
     def _span(self, lane: str, text: str, rows: Sequence[int], about: dict[str, Argument]) -> Span:
         starts, durations = self._launches.start_ns[rows], self._launches.duration_ns[rows]
-        return span_saying(
+        return span_with(
             int(starts.min()),
             int((starts + durations).max()),
             self._writer.constant(text, lane, about),
@@ -125,5 +125,5 @@ def _stretches(rows: Sequence[int], key: Callable[[int], _Label]) -> Iterator[li
     return (list(stretch) for _, stretch in groupby(rows, key))
 
 
-def _said(place: Place | None, say: Callable[[Place], str | None]) -> str | None:
+def _text_of(place: Place | None, say: Callable[[Place], str | None]) -> str | None:
     return None if place is None else say(place)

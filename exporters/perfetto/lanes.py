@@ -12,7 +12,7 @@ from typing import NamedTuple
 from profiler_ext.exporters.perfetto.packets import Argument
 
 
-class Said(NamedTuple):
+class SliceContent(NamedTuple):
     """What a slice says.
 
     Attributes:
@@ -41,15 +41,15 @@ class Span(NamedTuple):
     start_ns: int
     end_ns: int
     row: int
-    say: Callable[[int], Said]
+    say: Callable[[int], SliceContent]
 
 
-def span_saying(
+def span_with(
     start_ns: int, end_ns: int, constant: bytes, changing: Mapping[str, Argument]
 ) -> Span:
     """Return a slice that is one of few, so that what it says is made at once."""
-    said = Said(constant, changing)
-    return Span(start_ns, end_ns, 0, lambda _: said)
+    content = SliceContent(constant, changing)
+    return Span(start_ns, end_ns, 0, lambda _: content)
 
 
 def split(spans: Iterable[Span], nesting: bool) -> list[list[Span]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments
 from profiler_ext.exporters.perfetto.flows import Flows
-from profiler_ext.exporters.perfetto.lanes import Said, Span
+from profiler_ext.exporters.perfetto.lanes import SliceContent, Span
 from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.records import Launches
 
@@ -37,8 +37,8 @@ class LaunchSpans:
         """
         return (Span(self._starts[row], self._ends[row], row, self._say) for row in rows)
 
-    def _say(self, row: int) -> Said:
-        return Said(
+    def _say(self, row: int) -> SliceContent:
+        return SliceContent(
             self._constant(row),
             self._arguments.changing(row),
             self._flows.from_launch.get(row, ()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from profiler_ext.exporters.launch_places import module_text, node_text
 from profiler_ext.exporters.perfetto.arguments import present
-from profiler_ext.exporters.perfetto.lanes import span_saying
+from profiler_ext.exporters.perfetto.lanes import span_with
 from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
 from profiler_ext.records import Analysis, Place
@@ -29,7 +29,7 @@ def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
     spans = (
-        span_saying(
+        span_with(
             start_ns,
             start_ns,
             writer.constant(node_text(place), PLACE, {}),

@@ -43,10 +43,10 @@ class Rates:
     def arguments(self, row: int) -> dict[str, Argument | None]:
         """Return what a launch's slice says of its rates."""
         numbers = {**self.of(row), **_known(self._percents, row)}
-        said: dict[str, Argument | None] = {key: round(n, 1) for key, n in numbers.items()}
+        arguments: dict[str, Argument | None] = {key: round(n, 1) for key, n in numbers.items()}
         if self._refused[row]:
-            said["estimate"] = _NOT_CREDIBLE
-        return said
+            arguments["estimate"] = _NOT_CREDIBLE
+        return arguments
 
 
 def _list(column: MaskedFloats) -> list[float | None]:

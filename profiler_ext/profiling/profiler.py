@@ -93,13 +93,13 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         self._user_roots = user_roots
         self._raw = RawTrace()
         guard = outset.run("enable", _guard) or outset
-        self._called_modules = guard.run("called modules", self._marks, guard)
+        self._called_modules = guard.run("called modules", self._new_called_modules, guard)
         config = guard.run("threads", process.all_threads_config)
         torch_options.setdefault("experimental_config", config)
         super().__init__(guard, on_trace_ready=self._cycle_over, **torch_options)
         guard.run("steps", profilers.mark_steps, self)
 
-    def _marks(self, guard: Guard) -> CalledModules:
+    def _new_called_modules(self, guard: Guard) -> CalledModules:
         return CalledModules(switch.graph_of, guard, lambda: self.is_recording)
 
     @property

@@ -49,7 +49,7 @@ def describe(file: StoredFile) -> Listed:
     return Listed(
         key=file.key,
         state=state,
-        graph=_direction(record) if record else None,
+        graph=_graph_kind(record) if record else None,
         source=_source(record) if record else None,
         nodes=len(record.nodes) if record else None,
         kernels=_kernels(sites),
@@ -72,7 +72,7 @@ def _read(file: StoredFile) -> tuple[EntryState, Provenance | None]:
         return state_of(data), None
 
 
-def _direction(record: Provenance) -> str:
+def _graph_kind(record: Provenance) -> str:
     if record.is_inference:
         return "inference"
     return "backward" if record.is_backward else "forward"

@@ -181,10 +181,10 @@ class Naming:
 
     def name(self, node: torch.fx.Node) -> None:
         """Name on a node that was just traced what it stems from."""
-        if node.graph is self._graph and (source := self._running()) is not None:
+        if node.graph is self._graph and (source := self._current_node()) is not None:
             node.meta.setdefault(COPIED_FROM, source)
 
-    def _running(self) -> str | None:
+    def _current_node(self) -> str | None:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code is not self._code:
             frame = frame.f_back

@@ -4,11 +4,11 @@ from itertools import combinations
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.lanes import Said, Span, in_file_order, split
+from profiler_ext.exporters.perfetto.lanes import SliceContent, Span, in_file_order, split
 
 
-def _say(row: int) -> Said:
-    return Said(b"", {"row": row})
+def _say(row: int) -> SliceContent:
+    return SliceContent(b"", {"row": row})
 
 
 def _span(start: int, end: int) -> Span:

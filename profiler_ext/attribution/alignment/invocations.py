@@ -120,7 +120,9 @@ class Aligner:
         """Tell whether it does not matter which of the graphs a call ran."""
         key = tuple(graphs)
         if key not in self._alike:
-            self._alike[key] = len(key) <= 1 or len({_said(self._graphs[at]) for at in key}) == 1
+            self._alike[key] = (
+                len(key) <= 1 or len({_what_it_launches(self._graphs[at]) for at in key}) == 1
+            )
         return self._alike[key]
 
     def are_too_few(self, graphs: Sequence[int], call: GraphCall) -> bool:
@@ -249,7 +251,7 @@ def _as_called(
     return like_it or candidates
 
 
-def _said(graph: GraphInstance) -> object:
+def _what_it_launches(graph: GraphInstance) -> object:
     """Return what a graph says of its launches, but for what differs from compile to compile.
 
     After a reset of Dynamo an equal graph has the old compile id: its trace has other numbers, and

@@ -107,7 +107,7 @@ class StreamOrder:
         """Find a call's launches that a stream ran before one which was enqueued earlier on it."""
         own = np.array([at for launches in call.launches for at in launches], dtype=np.int64)
         wrong = set[int]()
-        for launches in self._around(own[self.place[own] != NO_ROW]):
+        for launches in self._with_neighbours(own[self.place[own] != NO_ROW]):
             wrong.update(launches[_inverted(self._starts[launches])].tolist())
         return wrong.intersection(own.tolist())
 
@@ -122,7 +122,7 @@ class StreamOrder:
         written = all(bool((np.diff(self._rows[launches]) > 0).all()) for launches in streams)
         return written and not self.broken_by(call)
 
-    def _around(self, own: Ints) -> Iterator[Ints]:
+    def _with_neighbours(self, own: Ints) -> Iterator[Ints]:
         """Return the launches of a call and one before and after them, for each stream."""
         for queue in np.unique(self.queue[own]):
             places = self.place[own[self.queue[own] == queue]]
