@@ -11,6 +11,9 @@
 #              one must be read or refused in a sentence
 # make oracle [ORACLE="--seed 17 --models 1"]   draw random models, and compare the lines of their
 #              kernels with the constants in the generated code; every one must be right
+# make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
+#              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
+#              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
 # make gpu-check [CASE="cnn cond"]    profile the cases of tests/cases on this machine's GPU and
 #              print what was led to lines; again goes on where it stopped, named cases run anew
 # make gpu-record [CASE="cnn cond"]   the same, and renew the recordings that CI replays
@@ -50,7 +53,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch faults names fuzz oracle programs reference lint gpu-check gpu-record gold clean
+.PHONY: demo test test-torch faults names fuzz oracle mutants programs reference lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -89,6 +92,9 @@ fuzz: $(TEST_READY)
 oracle: $(TEST_READY)
 	$(RUN) -W ignore -m tests.oracle $(ORACLE)
 
+mutants: $(TEST_READY)
+	$(RUN) -m tests.mutants $(ROOM) $(MUTANTS)
+
 gpu-check:
 	$(PYTHON) -m tests.cases --device cuda --minutes $(GPU_MINUTES) --jobs $(GPU_JOBS) --out $(GPU_OUT) $(CASE)
 
@@ -114,5 +120,5 @@ $(VENV)/test.stamp: pyproject.toml Makefile
 	touch $@
 
 clean:
-	rm -rf .venv .venv-torch-* $(OUT) $(GPU_OUT) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-torch-* $(OUT) $(GPU_OUT) mutants build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
