@@ -99,3 +99,13 @@ def test_an_addition_of_a_nodes_own_values_is_a_sum_only_where_it_feeds_one_node
         "sum": gradient("MulBackward0", 5, "a", "b", op="add", twice=twice),
     }
     assert ("sum" in find_gradients(creations).links) is not twice
+
+
+def test_the_value_that_a_gradient_begins_with_is_one_that_is_summed() -> None:
+    creations = {
+        "cos": forward("cos", 4, 5),
+        "seed": Creation("aten.ones_like.default", (), ASKS, None, False, 1, 5, 5),
+        "one": gradient("CosBackward0", 5),
+        "sum": gradient("CosBackward0", 5, "seed", "one", op="add"),
+    }
+    assert "sum" not in find_gradients(creations).links

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiler_ext.attribution.alignment.aligning import align
+from profiler_ext.attribution.alignment.loops import LoopGrammar
 from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.calls.work_items import WorkItem
@@ -102,6 +103,26 @@ def test_a_sentence_that_can_be_read_in_two_ways_is_not_read():
     matches = align(sites, [WorkItem("add"), WorkItem("add"), WorkItem("after")], Learnt())
     assert matches[:2] == (Match(gap=GapReason.ALIGNMENT_MISMATCH),) * 2
     assert matches[2].site == 2
+
+
+def test_where_an_inner_loop_launches_nothing_no_sentence_is_read():
+    sites = numbered(
+        (
+            READ,
+            within(triton("less", "lt"), ("2", "condition")),
+            within(triton("mul", "mul"), BODY),
+            within(extern("item", "while_loop_1"), BODY),
+            within(extern("item", "item"), BODY, ("2/4", "body")),
+        )
+    )
+    assert LoopGrammar(sites, lambda site: site.op or site.kernel).order(["less"]) is None
+
+
+def test_a_graph_that_is_called_in_each_turn_is_a_part_of_the_turn():
+    called = [within(triton("sin", "sin"), BODY, ("2/2", "graph"))]
+    sites = numbered((READ, within(triton("less", "lt"), ("2", "condition")), *called))
+    turn = ["sin", "less", "aten::item"]
+    assert led(sites, "less", "aten::item", *turn * 2) == [1, 0, *[2, 1, 0] * 2]
 
 
 def test_a_cpp_kernel_that_no_event_names_may_have_run_in_each_turn():
