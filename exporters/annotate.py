@@ -156,11 +156,11 @@ def _named(name: str, every: Iterable[AnnotatedFile]) -> list[AnnotatedFile]:
         return path == name or path.replace("\\", "/").endswith("/" + name.removeprefix("./"))
 
     every = list(every)
-    found = [each for each in every if fits(each.source.path)]
-    if not found:
+    named = [each for each in every if fits(each.source.path)]
+    if not named:
         known = ", ".join(printable(each.source.path) for each in every) or "none"
         raise UsageError(f"the session has no source file {name!r}; it has: {known}")
-    return found
+    return named
 
 
 def _print_file(each: AnnotatedFile, analyses: Sequence[Analysis], console: Console) -> None:

@@ -54,14 +54,14 @@ def arguments(analysis: Analysis) -> dict[int, dict[str, object]]:
     launch_parts = parts_of_launches(analysis)
     columns = _launch_columns(analysis)
     known: dict[tuple[int, ...], dict[str, object]] = {}
-    found = {}
+    arguments = {}
     for row, (position, parts) in enumerate(zip(positions, launch_parts, strict=True)):
         key = tuple(part.place for part in parts)
         # A kernel runs often with the same places; their texts are made once and shared.
         places = known[key] if key in known else known.setdefault(key, _of_places(analysis, key))
         values = {name: column[row] for name, column in columns.items()}
-        found[position] = _present(values | _shares(parts) | places)
-    return found
+        arguments[position] = _present(values | _shares(parts) | places)
+    return arguments
 
 
 def _launch_columns(analysis: Analysis) -> dict[str, list[object]]:

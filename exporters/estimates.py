@@ -159,10 +159,10 @@ def _sites(analysis: Analysis) -> _Sites:
     known &= ~launches.kind.where(LaunchKind.COMMUNICATION)
     pairs = np.column_stack((launches.graph.data[known], launches.call_site.data[known]))
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    found = [_site(analysis, int(graph), int(ordinal)) for graph, ordinal in distinct]
-    of_launch = np.full(len(known), len(found), np.int64)
+    sites = [_site(analysis, int(graph), int(ordinal)) for graph, ordinal in distinct]
+    of_launch = np.full(len(known), len(sites), np.int64)
     of_launch[known] = inverse.ravel()
-    every = [*found, None]
+    every = [*sites, None]
     is_library = [site is not None and site.kind is SiteKind.EXTERN for site in every]
     return _Sites(
         bytes=_numbers([None if site is None else site.bytes_moved for site in every])[of_launch],

@@ -18,8 +18,8 @@ def kernel_sources(module_text: str) -> dict[str, str]:
         tree = ast.parse(module_text)
     except (SyntaxError, ValueError, RecursionError):
         return {}
-    found = (_kernel(node) for node in ast.walk(tree) if isinstance(node, ast.Assign))
-    return dict(pair for pair in found if pair is not None)
+    kernels = (_kernel(node) for node in ast.walk(tree) if isinstance(node, ast.Assign))
+    return dict(pair for pair in kernels if pair is not None)
 
 
 def _kernel(node: ast.Assign) -> tuple[str, str] | None:

@@ -99,10 +99,10 @@ def sources_here(analyses: Iterable[Analysis], roots: Iterable[str | Path] = ())
         analyses: whose files.
         roots: folders that the user who reads has named.
     """
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for analysis in analyses:
-        found |= read_texts(recorded_lines(analysis), analysis.recording.settings, roots)
-    return found
+        sources |= read_texts(recorded_lines(analysis), analysis.recording.settings, roots)
+    return sources
 
 
 def _source_file(path: str, known: Mapping[int, str], text: str | None) -> SourceFile:

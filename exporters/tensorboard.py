@@ -238,9 +238,9 @@ def _relabelled_calls(analysis: Analysis) -> dict[int, list[int]]:
     positions = events.position[calls].tolist()
     position_of = dict(zip(events.correlation[calls].tolist(), positions, strict=True))
     on_cpu = events.category.where(Category.CPU_OP)[launches.event].tolist()
-    found: dict[int, list[int]] = {}
+    launches_by_call: dict[int, list[int]] = {}
     for row, correlation in enumerate(launches.correlation.tolist()):
         if correlation in position_of and not on_cpu[row]:
-            found.setdefault(position_of[correlation], []).append(row)
+            launches_by_call.setdefault(position_of[correlation], []).append(row)
     led = launches.level.where(Level.LINE).tolist()
-    return {call: rows for call, rows in found.items() if any(led[row] for row in rows)}
+    return {call: rows for call, rows in launches_by_call.items() if any(led[row] for row in rows)}

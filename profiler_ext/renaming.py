@@ -25,8 +25,8 @@ def is_taken(folders: Sequence[str]) -> bool:
     here = sys.modules.get(NAME)
     if here is not None and not _is_ours(getattr(here, "__spec__", None)):
         return True
-    found = PathFinder.find_spec(NAME, [*folders, *sys.path])
-    return found is not None and not _is_ours(found)
+    spec = PathFinder.find_spec(NAME, [*folders, *sys.path])
+    return spec is not None and not _is_ours(spec)
 
 
 def load_under_other_name() -> str:

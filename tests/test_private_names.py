@@ -16,7 +16,7 @@ from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import behaviour, inductor, names, points, private, process
 from profiler_ext.torch_compat.behaviour import Build
 from profiler_ext.torch_compat.names import fx_names, kernel_names, running_names
-from profiler_ext.torch_compat.private import Attribute, Inner, Key, Mark, Member, Name
+from profiler_ext.torch_compat.private import Attribute, Inner, Key, Member, Name, OptionalAttribute
 from tests.compiling import capture, fresh_torch
 
 __all__ = ["fresh_torch"]
@@ -92,7 +92,7 @@ def test_a_key_that_no_code_sets_raises_and_one_that_is_only_not_there_is_none()
 
 def test_a_mark_that_nobody_makes_raises():
     with pytest.raises(PrivateNameError):
-        Mark(HERE, "'_mark_of_nobody'", LOST).of(object())
+        OptionalAttribute(HERE, "'_mark_of_nobody'", LOST).of(object())
 
 
 def test_a_frame_whose_function_is_renamed_raises():

@@ -127,10 +127,10 @@ def _file(file: SourceFile, analysis: Analysis) -> dict[str, Any]:
 def _graphs(analysis: Analysis, texts: Mapping[str, str]) -> list[dict[str, Any]]:
     graphs = analysis.recording.graphs
     rows = map(_printable_texts, records(tables.graphs(analysis)))
-    found = [texts.get(graph.output_module or "") for graph in graphs]
+    texts_of_graphs = [texts.get(graph.output_module or "") for graph in graphs]
     return [
         row | {"kernels": _kernels(text or ""), "module_is_here": text is not None}
-        for row, text in zip(rows, found, strict=True)
+        for row, text in zip(rows, texts_of_graphs, strict=True)
     ]
 
 

@@ -35,8 +35,8 @@ class DeviceEvents:
 
     def arguments(self, row: int) -> dict[str, Argument | None]:
         """Return the useful arguments of a launch's event."""
-        found = raw_arguments(self._raw[self._positions[row]])
-        return {name: _argument(found[key]) for key, name in _SAID.items() if key in found}
+        arguments = raw_arguments(self._raw[self._positions[row]])
+        return {name: _argument(arguments[key]) for key, name in _SAID.items() if key in arguments}
 
 
 def _argument(value: Any) -> Argument:

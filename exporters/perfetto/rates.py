@@ -19,17 +19,20 @@ class Rates:
     """The estimated rates of launches; a launch without an estimate has none."""
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> None:
-        found = estimate(analysis, peaks)
+        estimated = estimate(analysis, peaks)
         devices = analysis.recording.trace.devices
         self._peaks = {device.id: peak_of(device.name, peaks) for device in devices}
         self._devices: list[int] = analysis.launches.device.tolist()
         self._on_gpu: list[bool] = (~np.ma.getmaskarray(analysis.launches.stream)).tolist()
-        self._refused: list[bool] = found.refused.tolist()
+        self._refused: list[bool] = estimated.refused.tolist()
         # Lists: a million rows are read one by one; an absent value is ``None`` in them.
-        self._rates = {GB_PER_S: _list(found.gb_per_s), TFLOP_PER_S: _list(found.tflop_per_s)}
+        self._rates = {
+            GB_PER_S: _list(estimated.gb_per_s),
+            TFLOP_PER_S: _list(estimated.tflop_per_s),
+        }
         self._percents = {
-            "est_percent_of_peak_bandwidth": _list(found.bandwidth_fraction * 100),
-            "est_percent_of_peak_arithmetic": _list(found.arithmetic_fraction * 100),
+            "est_percent_of_peak_bandwidth": _list(estimated.bandwidth_fraction * 100),
+            "est_percent_of_peak_arithmetic": _list(estimated.arithmetic_fraction * 100),
         }
 
     def peak(self, row: int) -> Peak | None:

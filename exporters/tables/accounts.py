@@ -145,10 +145,10 @@ def fraction_linked(analyses: Iterable[Analysis]) -> float | None:
     linked, total = 0, 0
     for analysis in analyses:
         for index, spent in _profiled_time(analysis).items():
-            found = analysis.places[index]
-            if _differentiates(found):
+            place = analysis.places[index]
+            if _differentiates(place):
                 total += spent
-                linked += spent if found.forward_node is not None else 0
+                linked += spent if place.forward_node is not None else 0
     return linked / total if total else None
 
 

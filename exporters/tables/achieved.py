@@ -15,13 +15,13 @@ from profiler_ext.records import Analysis, Ints, MaskedInts
 
 def achieved_by_launch(analysis: Analysis, peaks: Mapping[str, Peak]) -> dict[str, ExtensionArray]:
     """Return the columns of estimates, one row for each launch."""
-    found = estimate(analysis, peaks)
+    estimated = estimate(analysis, peaks)
     return {
-        "est_bytes": whole(found.bytes),
-        "est_flops": whole(found.flops),
-        "est_gb_per_s": real(found.gb_per_s),
-        "est_tflop_per_s": real(found.tflop_per_s),
-        "est_peak_fraction": real(found.peak_fraction),
+        "est_bytes": whole(estimated.bytes),
+        "est_flops": whole(estimated.flops),
+        "est_gb_per_s": real(estimated.gb_per_s),
+        "est_tflop_per_s": real(estimated.tflop_per_s),
+        "est_peak_fraction": real(estimated.peak_fraction),
     }
 
 
@@ -40,16 +40,16 @@ def achieved_by_key(
     Returns:
         The columns; a rate is over the time of those launches that have an estimate.
     """
-    found, sums = estimate(analysis, peaks), _Sums(key, launch, rows)
+    estimated, sums = estimate(analysis, peaks), _Sums(key, launch, rows)
     duration = analysis.launches.duration_ns
-    moved, moving_ns = sums.of(found.bytes, duration)
-    computed, computing_ns = sums.of(found.flops, duration)
+    moved, moving_ns = sums.of(estimated.bytes, duration)
+    computed, computing_ns = sums.of(estimated.flops, duration)
     return {
         "est_bytes": whole(moved),
         "est_flops": whole(computed),
         "est_gb_per_s": real(moved / moving_ns),
         "est_tflop_per_s": real(computed / computing_ns / 1000),
-        "est_peak_fraction": real(_larger(sums, found, duration)),
+        "est_peak_fraction": real(_larger(sums, estimated, duration)),
     }
 
 
@@ -79,8 +79,8 @@ class _Sums:
         return np.ma.MaskedArray(weighed, took_ns == 0) / np.ma.masked_equal(took_ns, 0)
 
 
-def _larger(sums: _Sums, found: Estimates, duration_ns: Ints) -> MaskedFloats:
-    parts = (found.bandwidth_fraction, found.arithmetic_fraction)
+def _larger(sums: _Sums, estimate: Estimates, duration_ns: Ints) -> MaskedFloats:
+    parts = (estimate.bandwidth_fraction, estimate.arithmetic_fraction)
     largest: MaskedFloats = np.ma.stack([sums.mean(part, duration_ns) for part in parts]).max(
         axis=0
     )

@@ -84,8 +84,8 @@ def _model_line(place: Place) -> tuple[object, ...]:
 def _user_line(place: Place) -> tuple[object, ...]:
     position = (place.user_file, place.user_line)
     nowhere = Frame("", 0, "")
-    found = (each for each in reversed(place.stack) if (each.file, each.line) == position)
-    frame_there = next(found, nowhere)
+    frames = (each for each in reversed(place.stack) if (each.file, each.line) == position)
+    frame_there = next(frames, nowhere)
     return *position, frame_there.function or None, frame_there.code
 
 

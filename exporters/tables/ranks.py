@@ -43,14 +43,14 @@ def of_ranks(
     """
     kind, selection = table_called(name), Selection(**filters)
     chosen = _chosen(analyses, selection)
-    found = [kind.make(analysis, *arguments, **filters) for analysis in chosen]
+    tables = [kind.make(analysis, *arguments, **filters) for analysis in chosen]
     if name == "launches":
-        return _joined([_on_clock(*pair, base_ns) for pair in zip(found, chosen, strict=True)])
+        return _joined([_on_clock(*pair, base_ns) for pair in zip(tables, chosen, strict=True)])
     if name == "graphs":
-        return _joined([_with_rank(*pair) for pair in zip(found, chosen, strict=True)])
+        return _joined([_with_rank(*pair) for pair in zip(tables, chosen, strict=True)])
     if not kind.is_sum:
-        return _joined(found)
-    sums = _summed(_joined(found), list(kind.keys), chosen, selection)
+        return _joined(tables)
+    sums = _summed(_joined(tables), list(kind.keys), chosen, selection)
     return _busy_first(sums) if name == "coverage" else _longest_first(sums, kind.keys)
 
 

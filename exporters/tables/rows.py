@@ -149,12 +149,12 @@ def _process_groups(analysis: Analysis) -> ExtensionArray:
     kinds = analysis.launches.kind
     only = only_group(analysis.recording.trace)
     codes = np.full(len(kinds), -1, np.int64)
-    found: list[str | None] = []
+    groups: list[str | None] = []
     for launch in np.flatnonzero(kinds.where(LaunchKind.COMMUNICATION)).tolist():
         told = collective_of(analysis, launch)
-        codes[launch] = len(found)
-        found.append(told.group if told else only)
-    return gather(found, codes, TEXT)
+        codes[launch] = len(groups)
+        groups.append(told.group if told else only)
+    return gather(groups, codes, TEXT)
 
 
 def _site_paths(analysis: Analysis) -> ExtensionArray:

@@ -75,10 +75,10 @@ def write_attribution(
 
 def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
     """Return what the view shows of an analysis; ``roots`` are for source files."""
-    found = {by: _Table.of(analysis, by) for by in _SHOWN}
-    files = _timed_files(analysis, found["line"], roots)
+    tables = {by: _Table.of(analysis, by) for by in _SHOWN}
+    files = _timed_files(analysis, tables["line"], roots)
     number_of = {file.path: number for number, file in enumerate(files)}
-    fusions, parts = _made_of(analysis, found)
+    fusions, parts = _made_of(analysis, tables)
     return Document(
         format=FORMAT,
         version=VERSION,
@@ -88,12 +88,12 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
         phases=_PHASES,
         ledger=tuple(_accounts(analysis)),
         tables=Tables(
-            line=found["line"].rows(number_of),
-            module=found["module"].rows({}),
-            kernel=found["kernel"].rows({}),
-            phase=found["phase"].rows({}),
+            line=tables["line"].rows(number_of),
+            module=tables["module"].rows({}),
+            kernel=tables["kernel"].rows({}),
+            phase=tables["phase"].rows({}),
         ),
-        ops=tuple(name for (name,) in found["op"].names),
+        ops=tuple(name for (name,) in tables["op"].names),
         fusions=fusions,
         parts=parts,
         files=tuple(_source(file, analysis.recording.settings) for file in files),
@@ -148,14 +148,14 @@ def _source(file: SourceFile, settings: Settings) -> Source:
 
 
 def _made_of(
-    analysis: Analysis, found: Mapping[str, _Table]
+    analysis: Analysis, tables: Mapping[str, _Table]
 ) -> tuple[tuple[Fusion, ...], tuple[Part, ...]]:
     shares = analysis.shares
     chosen = Selection().profiled(analysis)[shares.launch]
     if not chosen.any():
         return (), ()
     keys = _keys(analysis)
-    numbers = {by: _numbers(keys[by], found[by].records, by)[chosen] for by in _SHOWN}
+    numbers = {by: _numbers(keys[by], tables[by].records, by)[chosen] for by in _SHOWN}
     return fusions_and_parts(shares.launch[chosen], shares.duration_ns[chosen], numbers)
 
 

@@ -46,20 +46,20 @@ def set_clocks(analyses: Sequence[Analysis]) -> tuple[Clock, ...]:
         A clock for each, in the same order.
     """
     ends = [collective_ends(analysis) for analysis in analyses]
-    told = dict(ends[0]) if ends else {}
+    moments = dict(ends[0]) if ends else {}
     clocks = {0: Clock(analyses[0].recording.settings.rank, 0, 0)} if analyses else {}
-    while (found := _most_shared(ends, told, set(clocks))) is not None:
-        shared = [told[each] - ends[found][each] for each in ends[found] if each in told]
-        rank = analyses[found].recording.settings.rank
-        clocks[found] = Clock(rank, round(median(shared)), len(shared))
-        told = {e: end + clocks[found].shift_ns for e, end in ends[found].items()} | told
+    while (nearest := _most_shared(ends, moments, set(clocks))) is not None:
+        shared = [moments[each] - ends[nearest][each] for each in ends[nearest] if each in moments]
+        rank = analyses[nearest].recording.settings.rank
+        clocks[nearest] = Clock(rank, round(median(shared)), len(shared))
+        moments = {e: end + clocks[nearest].shift_ns for e, end in ends[nearest].items()} | moments
     rest = ((at, Clock(a.recording.settings.rank, 0, 0)) for at, a in enumerate(analyses))
     return tuple(clocks.get(at, clock) for at, clock in rest)
 
 
-def _most_shared(ends: Sequence[Ends], told: Ends, done: set[int]) -> int | None:
+def _most_shared(ends: Sequence[Ends], moments: Ends, done: set[int]) -> int | None:
     """Return the rank that shares most collectives with those whose clocks are set."""
-    counts = {at: len(own.keys() & told.keys()) for at, own in enumerate(ends) if at not in done}
+    counts = {at: len(own.keys() & moments.keys()) for at, own in enumerate(ends) if at not in done}
     best = max(counts, key=lambda at: counts[at], default=None)
     return best if best is not None and counts[best] else None
 
@@ -70,14 +70,16 @@ def collective_ends(analysis: Analysis) -> dict[Hashable, int]:
     ends: dict[Hashable, int] = {}
     unnumbered = defaultdict[tuple[str, int], list[tuple[Hashable, int]]](list)
     for launch in np.flatnonzero(launches.kind.where(LaunchKind.COMMUNICATION)).tolist():
-        found = collective_of(analysis, launch)
-        if found is None or not found.is_left_together:
+        collective = collective_of(analysis, launch)
+        if collective is None or not collective.is_left_together:
             continue
         end = int(launches.start_ns[launch] + launches.duration_ns[launch]) + trace.base_ns
-        if found.sequence is not None:
-            ends[found] = max(end, ends.get(found, end))
+        if collective.sequence is not None:
+            ends[collective] = max(end, ends.get(collective, end))
         elif (step := launches.step[launch]) is not np.ma.masked:
-            unnumbered[found.group, int(step)].append(((found.name, found.elements), end))
+            unnumbered[collective.group, int(step)].append(
+                ((collective.name, collective.elements), end)
+            )
     return ends | _ends_by_place(unnumbered)
 
 

@@ -68,7 +68,7 @@ def _covering(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> In
     own = nesting.nearest(~flag_rows(events.name, classify.is_call_mark))
     enclosing = take(own, nesting.parent, NO_ROW)
     in_order = np.argsort(middle, kind="stable")
-    found = np.full(len(spans), NO_ROW, dtype=np.int64)
+    covering = np.full(len(spans), NO_ROW, dtype=np.int64)
     for rows in _by_thread(events, nesting):
         # What covers more than half of a span is open in its middle.
         reach = (starts[rows[0]], ends[rows].max())
@@ -77,9 +77,9 @@ def _covering(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> In
         opened = take(rows, timeline(starts[rows], ends[rows]).at(middle[some]), NO_ROW)
         opened = take(own, opened, NO_ROW)
         inner = _wide_enough((starts, ends), enclosing, opened, start[some], end[some])
-        depth, known = (take(nesting.depth, each, NO_ROW) for each in (inner, found[some]))
-        found[some] = np.where(depth > known, inner, found[some])
-    return found
+        depth, known = (take(nesting.depth, each, NO_ROW) for each in (inner, covering[some]))
+        covering[some] = np.where(depth > known, inner, covering[some])
+    return covering
 
 
 def _by_thread(events: Events, nesting: Nesting) -> Iterator[Ints]:

@@ -122,13 +122,13 @@ def _holders() -> _Holders:
     A wrapper that torch made (``torch.compile``, DDP) stands for the module within it and adds
     no name; it counts only where no module of the user's holds what it wraps.
     """
-    found: _Holders = {}
+    holders: _Holders = {}
     alive = [thing for thing in gc.get_objects() if process.is_module(thing)]
     for holder in sorted(alive, key=lambda each: type(each).__name__ in WRAPPED_UNDER):
         attribute = WRAPPED_UNDER.get(type(holder).__name__)
         for name, module in _children(holder):
-            found.setdefault(id(module), (holder, "" if name == attribute else name))
-    return found
+            holders.setdefault(id(module), (holder, "" if name == attribute else name))
+    return holders
 
 
 def _children(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:

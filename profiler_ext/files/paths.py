@@ -120,11 +120,11 @@ def reading_roots(given: Iterable[str | Path] = ()) -> tuple[Path, ...]:
     Returns:
         These first, then the working folder, unless it was removed, and the interpreter's library.
     """
-    found = dict[Path, None]()
+    roots = dict[Path, None]()
     for folder in (*given, ".", *library_roots()):
         with suppress(OSError, RuntimeError):  # it was removed, or is a link to itself
-            found[Path(folder).resolve()] = None
-    return tuple(found)
+            roots[Path(folder).resolve()] = None
+    return tuple(roots)
 
 
 def user_roots() -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def is_answer(error: BaseException) -> bool:
 
 def _code(handler: Any) -> CodeType | None:
     """The code of a function or method; of another callable, that of its class's ``__call__``."""
-    found = getattr(handler, "__code__", None)
-    if found is None and callable(handler):
-        found = getattr(type(handler).__call__, "__code__", None)
-    return found if isinstance(found, CodeType) else None
+    code = getattr(handler, "__code__", None)
+    if code is None and callable(handler):
+        code = getattr(type(handler).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) else None

@@ -54,14 +54,14 @@ def collective(raw: bytes) -> Collective | None:
     Returns:
         The collective; ``None`` where the event names no process group.
     """
-    found = event_arguments(raw)
-    group, sequence = found.get(Arg.PROCESS_GROUP), found.get(Arg.COLLECTIVE_SEQUENCE)
+    arguments = event_arguments(raw)
+    group, sequence = arguments.get(Arg.PROCESS_GROUP), arguments.get(Arg.COLLECTIVE_SEQUENCE)
     if not isinstance(group, str) or not group:
         return None
     number = sequence if isinstance(sequence, int) else None
-    elements = found.get(Arg.COLLECTIVE_ELEMENTS)
+    elements = arguments.get(Arg.COLLECTIVE_ELEMENTS)
     taken = elements if isinstance(elements, int) else None
-    return Collective(group, number, str(found.get(Arg.COLLECTIVE, "")), taken)
+    return Collective(group, number, str(arguments.get(Arg.COLLECTIVE, "")), taken)
 
 
 def only_group(trace: Trace) -> str | None:

@@ -121,8 +121,8 @@ def graph_key(name: str) -> str | None:
         The key; ``None`` for a marker without key (``None`` in the trace: caches are off or
         bypassed) and for any other event, which :func:`is_graph_marker` tells apart.
     """
-    found = _GRAPH_MARKER.fullmatch(name)
-    return None if found is None or found[1] == "None" else found[1]
+    match = _GRAPH_MARKER.fullmatch(name)
+    return None if match is None or match[1] == "None" else match[1]
 
 
 def compile_id(name: str) -> str | None:
@@ -140,16 +140,16 @@ def evaluated_function(name: str) -> str | None:
 
 def sharding_pass(name: str) -> str | None:
     """Return the pass that such a range belongs to, ``forward`` or ``backward``, if it says so."""
-    found = _SHARDING.fullmatch(name)
-    if found is None:
+    match = _SHARDING.fullmatch(name)
+    if match is None:
         return None
-    return "forward" if found["forward"] else "backward" if found["backward"] else None
+    return "forward" if match["forward"] else "backward" if match["backward"] else None
 
 
 def sharded_module(name: str) -> str | None:
     """Return the module in ``FSDP::all_gather (layers.0)``, by its path from FSDP's root."""
-    found = _SHARDING.fullmatch(name)
-    return None if found is None else found["module"] or found["prefetched"]
+    match = _SHARDING.fullmatch(name)
+    return None if match is None else match["module"] or match["prefetched"]
 
 
 def step_number(name: str) -> int | None:
@@ -202,8 +202,8 @@ def is_aten_op(name: str) -> bool:
 
 
 def _first(pattern: re.Pattern[str], name: str) -> str | None:
-    found = pattern.fullmatch(name)
-    return None if found is None else found[1]
+    match = pattern.fullmatch(name)
+    return None if match is None else match[1]
 
 
 def call_mark(
@@ -246,14 +246,14 @@ def marked_module(name: str) -> int | None:
 
 def marked_copies(name: str) -> tuple[tuple[str, int], ...]:
     """Return the calls and numbers in such a mark; empty where there are none."""
-    found = _CALL_MARK.fullmatch(name)
-    pairs = (pair.split("=") for pair in (found["copies"] or "").split()) if found else ()
+    match = _CALL_MARK.fullmatch(name)
+    pairs = (pair.split("=") for pair in (match["copies"] or "").split()) if match else ()
     return tuple((call, int(number)) for call, number in pairs)
 
 
 def _marked_number(name: str, part: str) -> int | None:
-    found = _CALL_MARK.fullmatch(name)
-    return None if found is None or found[part] is None else int(found[part])
+    match = _CALL_MARK.fullmatch(name)
+    return None if match is None or match[part] is None else int(match[part])
 
 
 def copied_compile(call: str) -> str:

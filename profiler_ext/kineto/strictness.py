@@ -85,11 +85,11 @@ def _is_utf8(text: bytes) -> bool:
 def _without_words(text: bytes) -> bytes:
     """Put an empty string for each word; each is looked for where the one before it ended."""
     changed = bytearray(text)
-    found = _NEXT_WORD.match(text)
-    while found is not None:
-        begin, end = found.span(1)
+    match = _NEXT_WORD.match(text)
+    while match is not None:
+        begin, end = match.span(1)
         changed[begin:end] = b'""'.ljust(end - begin)
-        found = _NEXT_WORD.match(text, end)
+        match = _NEXT_WORD.match(text, end)
     return bytes(changed)
 
 

@@ -94,7 +94,7 @@ def relabelled(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...
 
 def agreed(pairs: Iterable[tuple[Key, Value]]) -> Mapping[Key, Value]:
     """Return the pairs as a mapping, without the keys that lead to several values."""
-    found: dict[Key, set[Value]] = {}
+    values_by_key: dict[Key, set[Value]] = {}
     for key, value in pairs:
-        found.setdefault(key, set()).add(value)
-    return {key: next(iter(values)) for key, values in found.items() if len(values) == 1}
+        values_by_key.setdefault(key, set()).add(value)
+    return {key: next(iter(values)) for key, values in values_by_key.items() if len(values) == 1}

@@ -58,12 +58,12 @@ def _pairs(graph: PrintedGraph, calls: Sequence[WrapperCall]) -> Iterator[tuple[
 
 def _by_op(calls: Sequence[WrapperCall]) -> Mapping[str, list[int]]:
     """The places of library calls, by the op that a node would be of."""
-    found = defaultdict[str, list[int]](list)
+    calls_by_op = defaultdict[str, list[int]](list)
     for at, call in enumerate(calls):
         if not (call.generated or call.partial):
             op = call.callee.removeprefix("torch.ops.").replace("extern_kernels.", "aten.")
-            found[_CALLED_AS.get(op, op)].append(at)
-    return found
+            calls_by_op[_CALLED_AS.get(op, op)].append(at)
+    return calls_by_op
 
 
 def _by_inputs(

@@ -81,8 +81,8 @@ def from_region(
     The cache key covers the region's code, with the names that its nodes have in that graph.
     """
     by_name = {node.name: node for node in fresh}
-    found = [(node, by_name.get(node.lineage.copied_from or "")) for node in recorded]
-    return _joined([(node, _in_region(node, other)) for node, other in found], fresh)
+    pairs = [(node, by_name.get(node.lineage.copied_from or "")) for node in recorded]
+    return _joined([(node, _in_region(node, other)) for node, other in pairs], fresh)
 
 
 def _in_region(node: FxNode, found: FxNode | None) -> FxNode | None:
@@ -164,10 +164,10 @@ def stale(nodes: tuple[FxNode, ...]) -> tuple[NodeWithEvidence, ...]:
 
 def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     names = (*((node.entry_name,) if node.entry_name else ()), *reversed(node.replaced))
-    found = [fresh[name] for name in names if name in fresh]
+    candidates = [fresh[name] for name in names if name in fresh]
     # A product merged with a sum of gradients stands for the product, as when it was compiled.
-    work = (other for other in found if not other.lineage.is_gradient_acc)
-    return next(work, found[0] if found else None)
+    work = (other for other in candidates if not other.lineage.is_gradient_acc)
+    return next(work, candidates[0] if candidates else None)
 
 
 def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> NodeWithEvidence:

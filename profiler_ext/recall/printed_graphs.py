@@ -109,10 +109,10 @@ class _Frames:
     def before(self, line: int) -> Frame | None:
         """Return the frame in force at a line; lines are asked for in order."""
         for text in self._lines[self._read : line]:
-            if (found := _LINE.search(text)) is not None:
-                file = shorten(absolute(found["file"]))
-                code = found["code"].strip() or None
-                self._frame = Frame(file, int(found["line"]), found["function"], code)
+            if (match := _LINE.search(text)) is not None:
+                file = shorten(absolute(match["file"]))
+                code = match["code"].strip() or None
+                self._frame = Frame(file, int(match["line"]), match["function"], code)
             elif _NO_LINE in text:
                 self._frame = None
         self._read = line

@@ -34,13 +34,13 @@ def find_records(
         key: the graph's cache key, ``None`` when bypassed.
         riding: the record on its artifact, if there is one.
     """
-    found, gaps = list[Provenance](), list[Gap]()
+    records, gaps = list[Provenance](), list[Gap]()
     for read in _copies(store, key, riding):
         try:
-            found.append(read())
+            records.append(read())
         except StoreError as error:
             gaps.append(_unreadable(error))
-    return tuple(found), tuple(gaps)
+    return tuple(records), tuple(gaps)
 
 
 def has_record(store: Store, key: str | None, riding: bytes | None) -> bool:

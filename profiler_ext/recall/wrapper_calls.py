@@ -71,11 +71,15 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     graphs = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
     graphs = {name: f for name, f in graphs.items() if name not in partitions}
     graphs["call"] = functions["call"]
-    found = {name: list(_calls(function.body, partitions)) for name, function in graphs.items()}
-    comments = _commented(source, {call.line for calls in found.values() for call in calls})
+    calls_by_graph = {
+        name: list(_calls(function.body, partitions)) for name, function in graphs.items()
+    }
+    comments = _commented(
+        source, {call.line for calls in calls_by_graph.values() for call in calls}
+    )
     return {
         name: tuple(replace(call, ops=comments.get(call.line)) for call in calls)
-        for name, calls in found.items()
+        for name, calls in calls_by_graph.items()
     }
 
 
@@ -100,8 +104,8 @@ def _cpp_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
     body = _CPP_ENTRY.search(source)
     if body is None:
         return {}
-    found = _CPP_CALL.finditer(body[0])
-    generated = ((call["kernel"], call["library"]) for call in found)
+    matches = _CPP_CALL.finditer(body[0])
+    generated = ((call["kernel"], call["library"]) for call in matches)
     return {
         "call": tuple(
             WrapperCall(kernel or library, None, generated=kernel is not None)

@@ -40,15 +40,15 @@ def _with_nodes(told: Any, change: Callable[[Any], Any]) -> Any:
     """Return the same with each node of it changed; what has another shape is left as it is."""
     if not isinstance(told, dict):
         return told
-    found = dict(told)
+    changed = dict(told)
     for name, entry in told.items():
         if name == "nodes" and isinstance(entry, list | tuple):
-            found[name] = [change(node) for node in entry]
+            changed[name] = [change(node) for node in entry]
         elif name == "graphs" and isinstance(entry, list | tuple):
-            found[name] = [_with_nodes(graph, change) for graph in entry]
+            changed[name] = [_with_nodes(graph, change) for graph in entry]
         elif name == "provenance":
-            found[name] = _with_nodes(entry, change)
-    return found
+            changed[name] = _with_nodes(entry, change)
+    return changed
 
 
 def _flat(node: dict[str, Any]) -> dict[str, Any]:

@@ -203,8 +203,8 @@ def rank_folders(folder: Path) -> list[Path]:
     """Return the folders of ranks in a folder, by rank."""
     if not is_folder(folder):
         return []
-    found = {int(m[1]): p for p in folder.iterdir() if (m := _RANK_FOLDER.fullmatch(p.name))}
-    return [found[rank] for rank in sorted(found)]
+    folders = {int(m[1]): p for p in folder.iterdir() if (m := _RANK_FOLDER.fullmatch(p.name))}
+    return [folders[rank] for rank in sorted(folders)]
 
 
 def _shifted(analysis: Analysis, shift_ns: int) -> Analysis:

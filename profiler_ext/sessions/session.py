@@ -55,10 +55,10 @@ class Session(Tabled):
     @cached_property
     def analysis(self) -> Analysis:
         """All that attribution found."""
-        found = attribute(self.recording)
+        analysis = attribute(self.recording)
         if self._on_analysis is not None:
-            self._on_analysis(found)
-        return found
+            self._on_analysis(analysis)
+        return analysis
 
     @property
     def notes(self) -> tuple[str, ...]:

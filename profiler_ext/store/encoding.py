@@ -80,15 +80,15 @@ def from_bytes(data: bytes) -> Provenance:
     """
     if data[:4] != MAGIC:
         raise StoreError(f"found {data[:4]!r}, expected a provenance ({MAGIC!r})")
-    found = int.from_bytes(data[4:6], "big")
-    if found > FORMAT:
+    version = int.from_bytes(data[4:6], "big")
+    if version > FORMAT:
         raise StoreError(
-            f"found provenance format {found}, expected {FORMAT}: a newer profiler-ext wrote it; "
+            f"found provenance format {version}, expected {FORMAT}: a newer profiler-ext wrote it; "
             "update profiler-ext to read it"
         )
-    if found != FORMAT:
+    if version != FORMAT:
         raise StoreError(
-            f"found provenance format {found}, expected {FORMAT}: an older profiler-ext wrote it"
+            f"found provenance format {version}, expected {FORMAT}: an older profiler-ext wrote it"
         )
     try:
         record = nested(msgspec.json.decode(_inflate(data[6:])), Provenance)
@@ -102,9 +102,9 @@ def from_bytes(data: bytes) -> Provenance:
 def state_of(data: bytes) -> EntryState:
     """Tell whether this version can read a stored record, and why not."""
     if data[:4] == MAGIC and len(data) >= 6:
-        found = int.from_bytes(data[4:6], "big")
-        if found != FORMAT:
-            return EntryState.NEWER if found > FORMAT else EntryState.OLDER
+        version = int.from_bytes(data[4:6], "big")
+        if version != FORMAT:
+            return EntryState.NEWER if version > FORMAT else EntryState.OLDER
     try:
         from_bytes(data)
     except StoreError:

@@ -44,11 +44,11 @@ _NUMBER = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)(?:\.\d+)*(?:\.post\d+)?")
 
 def build_of(version: str) -> Build:
     """Read a version: ``2.13.0+cpu`` is a release, ``2.13.0a0+gitabc`` one on its way there."""
-    found = _NUMBER.match(version)
-    if found is None:
+    match = _NUMBER.match(version)
+    if match is None:
         return Build(None, is_release=False)
-    rest = version[found.end() :]
-    return Build((int(found["major"]), int(found["minor"])), not rest or rest.startswith("+"))
+    rest = version[match.end() :]
+    return Build((int(match["major"]), int(match["minor"])), not rest or rest.startswith("+"))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

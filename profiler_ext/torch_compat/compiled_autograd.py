@@ -46,8 +46,8 @@ def copied_node(name: str) -> CopiedNode | None:
 
     Source: ``AutogradCompilerInstance.proxy_call_aot_backward``, ``make_unique``.
     """
-    found = _COPY.fullmatch(name)
-    return None if found is None else CopiedNode(int(found["aot_id"]), found["name"], found["call"])
+    match = _COPY.fullmatch(name)
+    return None if match is None else CopiedNode(int(match["aot_id"]), match["name"], match["call"])
 
 
 def running_calls() -> tuple[tuple[str, int], ...] | None:
@@ -67,12 +67,12 @@ def running_calls() -> tuple[tuple[str, int], ...] | None:
             return None
         frame = frame.f_back
     uses: Counter[int] = Counter()
-    found = []
+    calls = []
     hooks = () if frame is None else running_names.RUNTIME_WRAPPER.given(frame)
     for aot_id, number in _compiled_nodes(hooks):
-        found.append((f"aot{aot_id}_{uses[aot_id]}" if uses[aot_id] else f"aot{aot_id}", number))
+        calls.append((f"aot{aot_id}_{uses[aot_id]}" if uses[aot_id] else f"aot{aot_id}", number))
         uses[aot_id] += 1
-    return tuple(found)
+    return tuple(calls)
 
 
 def _runs_graphs(code: CodeType) -> bool:
@@ -196,13 +196,13 @@ _ASSIGNED = re.compile(r"(?:^|;)\s*(\w+)(?:\s*:[^=;]*)? = ")
 
 def _names_of_lines(gm: torch.fx.GraphModule) -> dict[int, str]:
     """Return the node that each line of a graph's code makes."""
-    names, found = {node.name for node in gm.graph.nodes}, {}
+    names, names_by_line = {node.name for node in gm.graph.nodes}, {}
     for number, line in enumerate(gm.code.splitlines(), 1):
         made = next((name for name in _ASSIGNED.findall(line) if name in names), None)
         if made is not None:
             names.remove(made)
-            found[number] = made
-    return found
+            names_by_line[number] = made
+    return names_by_line
 
 
 def _traced_graph() -> torch.fx.Graph | None:

@@ -67,12 +67,12 @@ def dependent_calls(graph: torch.fx.Graph) -> tuple[tuple[str, str], ...]:
     Those that depend on none are constants to whoever traces the graph's code again.
     """
     dependent = {node for node in graph.nodes if node.op == "placeholder"}
-    found = []
+    calls = []
     for node in graph.nodes:
         if node.op == "call_function" and not dependent.isdisjoint(node.all_input_nodes):
             dependent.add(node)
-            found.append((node.name, target_name(node.target)))
-    return tuple(found)
+            calls.append((node.name, target_name(node.target)))
+    return tuple(calls)
 
 
 def op_name(node: torch.fx.Node) -> str:

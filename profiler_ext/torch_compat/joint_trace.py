@@ -112,13 +112,13 @@ def _own_meta() -> Iterator[None]:
 def _loss_index(gm: torch.fx.GraphModule) -> int:
     """Return which output is the loss: the only floating-point scalar with a gradient."""
     (outputs,) = next(node for node in reversed(gm.graph.nodes) if node.op == "output").args
-    found = [index for index, node in enumerate(outputs) if _is_loss(node)]
-    if len(found) != 1:
+    losses = [index for index, node in enumerate(outputs) if _is_loss(node)]
+    if len(losses) != 1:
         raise UsageError(
-            f"the model returns {len(found)} scalars that require a gradient, expected one, "
+            f"the model returns {len(losses)} scalars that require a gradient, expected one, "
             "the loss; wrap the model so that its forward returns the loss"
         )
-    return found[0]
+    return losses[0]
 
 
 def _is_loss(node: Any) -> bool:

@@ -199,7 +199,7 @@ class Key(Name):
 
 
 @dataclass(frozen=True, eq=False)
-class Mark(Name):
+class OptionalAttribute(Name):
     """What torch puts on some of the things of a kind, and on others not."""
 
     def of(self, thing: object) -> Any:
@@ -244,11 +244,11 @@ def _known(name: Name) -> str | None:
     if name in _SOUND:
         return None
     if name not in _PROBLEMS:
-        found = name.problem()
-        if found is None:
+        problem = name.problem()
+        if problem is None:
             _SOUND.add(name)
             return None
-        _PROBLEMS[name] = found
+        _PROBLEMS[name] = problem
     return _PROBLEMS[name]
 
 

@@ -35,8 +35,8 @@ def current_compile_id() -> str | None:
     Source: ``torch/_guards.py``, ``CompileContext.current_compile_id``; restored by
     AOTAutograd when it compiles a backward graph lazily.
     """
-    found = running_names.CURRENT_COMPILE_ID.get()()
-    return None if found is None else str(found)
+    compile_id = running_names.CURRENT_COMPILE_ID.get()()
+    return None if compile_id is None else str(compile_id)
 
 
 def in_compiled_autograd() -> bool:
@@ -118,8 +118,8 @@ def is_module(thing: object) -> TypeGuard[torch.nn.Module]:
 
 def own_attributes(module: torch.nn.Module) -> dict[str, Any]:
     """Return the attributes that a module itself holds, whatever its class says of it."""
-    found: dict[str, Any] = object.__getattribute__(module, "__dict__")
-    return found
+    attributes: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return attributes
 
 
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")

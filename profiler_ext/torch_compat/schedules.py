@@ -120,17 +120,17 @@ def _copies_input(buffer: Any, written: torch.fx.Node | None) -> bool:
 
 def _readers(graph: Any, leaf: Any) -> frozenset[torch.fx.Node]:
     """Return the ops whose kernels read what a leaf writes, also through another such copy."""
-    found: set[torch.fx.Node] = set()
+    readers: set[torch.fx.Node] = set()
     for output in kernel_names.SCHEDULER_OUTPUTS.of(leaf)():
         for user in kernel_names.BUFFER_USERS.of(output):
             reader = kernel_names.USER_NODE.of(user)
             read = kernel_names.IR_NODE.maybe(reader)
             value = None if read is None else _value(graph, read)[0]
             if value is not None and value.op == "call_function":
-                found.add(value)
+                readers.add(value)
             elif read is not None:
-                found |= _readers(graph, reader)
-    return frozenset(found)
+                readers |= _readers(graph, reader)
+    return frozenset(readers)
 
 
 def _template_node(buffer: Any) -> torch.fx.Node | None:
@@ -156,8 +156,8 @@ def _name(dep: Any) -> str:
 
 
 def _buffer(graph: Any, name: str) -> Any:
-    found = kernel_names.NAME_TO_BUFFER.of(graph).get(name)
-    return kernel_names.GRAPH_INPUTS.of(graph).get(name) if found is None else found
+    buffer = kernel_names.NAME_TO_BUFFER.of(graph).get(name)
+    return kernel_names.GRAPH_INPUTS.of(graph).get(name) if buffer is None else buffer
 
 
 def _value(graph: Any, buffer: Any) -> tuple[torch.fx.Node | None, bool]:

@@ -60,11 +60,13 @@ def live_shape(module: str, path: str) -> Shape:
         owner = owner_of(module, path)
     except (ImportError, AttributeError) as error:
         raise LookupError(f"{module}.{path} is not there") from error
-    found = inspect.getattr_static(owner, name, None)
-    function = found.__func__ if isinstance(found, classmethod | staticmethod) else found
+    attribute = inspect.getattr_static(owner, name, None)
+    function = (
+        attribute.__func__ if isinstance(attribute, classmethod | staticmethod) else attribute
+    )
     if inspect.isfunction(inspect.unwrap(function)):
         return tuple(inspect.signature(function).parameters)
-    if found is None and not hasattr(owner, name) and not _is_declared(owner, name):
+    if attribute is None and not hasattr(owner, name) and not _is_declared(owner, name):
         raise LookupError(f"{module}.{path} is not there")
     return None
 

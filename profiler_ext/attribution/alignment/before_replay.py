@@ -59,11 +59,11 @@ def _copies(
     nodes: Mapping[str, FxNode],
 ) -> dict[int, WorkBeforeReplay]:
     """Lead the copies, one for each recorded graph that copies anything, to their inputs."""
-    found = [at for at, item in enumerate(items) if glue[at] and item.name == _COPY]
+    copies = [at for at, item in enumerate(items) if glue[at] and item.name == _COPY]
     # Work without its operator may be one more copy, so that their number tells nothing.
     is_open = any(g and u.on_device and not u.replayed for g, u in zip(glue, items, strict=True))
-    noted = () if is_open and graph.copied_otherwise else _noted(graph, len(found))
-    pairs = zip(found, noted, strict=True) if noted else ()
+    noted = () if is_open and graph.copied_otherwise else _noted(graph, len(copies))
+    pairs = zip(copies, noted, strict=True) if noted else ()
     return {at: _copy([nodes[n] for n in names]) for at, names in pairs if set(names) <= set(nodes)}
 
 
@@ -99,11 +99,11 @@ def _seeds(
     if not drawing or (len(graph.copied_inputs) != 1 and len(drawing) > 1):
         return {}
     work = WorkBeforeReplay(drawing, (1,) * len(drawing), SiteEvidence.RUNNER_SEED)
-    found: dict[int, WorkBeforeReplay] = {}
+    fills: dict[int, WorkBeforeReplay] = {}
     is_before_replay = False
     for at in reversed(range(len(items))):
         is_fill = glue[at] and items[at].name == _FILL
         is_before_replay = items[at].replayed or (is_before_replay and is_fill)
         if is_fill and is_before_replay:
-            found[at] = work
-    return found
+            fills[at] = work
+    return fills

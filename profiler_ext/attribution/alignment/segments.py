@@ -58,11 +58,11 @@ class OpenSegments:
         segments = self._between(anchors)
         starved = [self._is_starved(segment) for segment in segments]
         doubted = [any(starved[max(at - 1, 0) : at + 2]) for at in range(len(segments))]
-        found: dict[int, Match] = {}
+        matches: dict[int, Match] = {}
         for segment, is_doubted in zip(segments, doubted, strict=True):
-            found.update(self._on_device(segment, is_doubted))
-            found.update(self._nameless(segment))
-        return found
+            matches.update(self._on_device(segment, is_doubted))
+            matches.update(self._nameless(segment))
+        return matches
 
     def _between(self, anchors: Mapping[int, int]) -> list[Segment]:
         ends = [(-1, -1), *sorted(anchors.items()), (len(self._items), len(self._sites))]

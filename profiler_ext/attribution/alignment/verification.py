@@ -126,8 +126,8 @@ class StreamOrder:
         """Return the launches of a call and one before and after them, for each stream."""
         for queue in np.unique(self.queue[own]):
             places = self.place[own[self.queue[own] == queue]]
-            found = self.launches[max(int(places.min()) - 1, 0) : int(places.max()) + 2]
-            yield found[self.queue[found] == queue]
+            neighbours = self.launches[max(int(places.min()) - 1, 0) : int(places.max()) + 2]
+            yield neighbours[self.queue[neighbours] == queue]
 
 
 def _inverted(starts: Ints) -> Flags:

@@ -56,19 +56,19 @@ def work_items_of(
         Each item with its launches, and the row of its operator, ``NO_ROW`` where it is none.
     """
     owned: dict[int, list[int]] = {int(r): [] for r in (() if called is None else called)}
-    found = list[tuple[_Order, WorkItem, tuple[int, ...], int]]()
+    in_order = list[tuple[_Order, WorkItem, tuple[int, ...], int]]()
     for launch in launches.tolist():
         if item_row[launch] == enqueued.call[launch]:
-            found.append(_device_item(events, enqueued, launch))
+            in_order.append(_device_item(events, enqueued, launch))
         else:
             owned.setdefault(int(item_row[launch]), []).append(launch)
-    replays = any(item.replayed for _, item, _, _ in found)
+    replays = any(item.replayed for _, item, _, _ in in_order)
     for row, own in owned.items():
         if own or not replays:
             item = WorkItem(names.kernel_name(events.name[row]), launched=bool(own))
-            found.append(((int(events.start_ns[row]), 0), item, tuple(own), row))
-    found.sort(key=lambda item: item[0])
-    return [(item, own, row) for _, item, own, row in found]
+            in_order.append(((int(events.start_ns[row]), 0), item, tuple(own), row))
+    in_order.sort(key=lambda item: item[0])
+    return [(item, own, row) for _, item, own, row in in_order]
 
 
 def _device_item(

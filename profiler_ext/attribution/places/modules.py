@@ -22,11 +22,11 @@ def modules_of_joints(
     Args:
         called: each call's graph, and the module it was called on, where that is known.
     """
-    found: dict[str, set[ModuleFrame]] = defaultdict(set)
+    modules: dict[str, set[ModuleFrame]] = defaultdict(set)
     for graph, module in called:
         if graph.joint is not None and module is not None and not graph.runs_backward:
-            found[graph.joint].add(module)
-    return found
+            modules[graph.joint].add(module)
+    return modules
 
 
 def module_of(

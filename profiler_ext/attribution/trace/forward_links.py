@@ -63,8 +63,8 @@ def _by_number(events: Events, rows: Ints) -> dict[int, dict[int | None, int]]:
     Of the events that carry one number the last to start made the autograd node; the
     earlier ones only read the counter.
     """
-    found = dict[int, dict[int | None, int]]()
+    rows_by_number = dict[int, dict[int | None, int]]()
     for row in rows[np.argsort(events.start_ns[rows], kind="stable")].tolist():
         number = int(events.sequence_number[row])
-        found.setdefault(number, {})[int(events.thread[row])] = row
-    return found
+        rows_by_number.setdefault(number, {})[int(events.thread[row])] = row
+    return rows_by_number

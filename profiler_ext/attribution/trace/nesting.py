@@ -45,13 +45,13 @@ class Nesting:
     def holds(self, wanted: Flags) -> Flags:
         """Tell of each row whether a wanted event stands inside it."""
         parent = self.parent.tolist()
-        found = [False] * len(parent)
+        is_held = [False] * len(parent)
         for row in np.flatnonzero(wanted).tolist():
             above = parent[row]
-            while above != NO_ROW and not found[above]:
-                found[above] = True
+            while above != NO_ROW and not is_held[above]:
+                is_held[above] = True
                 above = parent[above]
-        return np.array(found, dtype=np.bool_)
+        return np.array(is_held, dtype=np.bool_)
 
 
 def _at_the_end(steps: Ints) -> Ints:

@@ -61,7 +61,7 @@ class EagerJudge:
         if op is None:
             return gap_place(self._no_op(launch), phase), ""
         module = self._module(cpu)
-        found = Place(
+        place = Place(
             aten_op=op,
             phase=phase,
             forward_node=forward_op,
@@ -69,7 +69,7 @@ class EagerJudge:
             module=module,
             level=Level.OP,
         )
-        return found, evidence
+        return place, evidence
 
     def _no_op(self, launch: int) -> GapReason:
         """Say why no operator launched it.

@@ -80,14 +80,14 @@ class Backwards:
     def _copy_sources(self, gm: torch.fx.GraphModule) -> CopySources:
         copies = {node.name: compiled_autograd.copied_node(node.name) for node in gm.graph.nodes}
         known = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies.values() if c}}
-        found: dict[str, NodeWithEvidence] = {}
+        sources: dict[str, NodeWithEvidence] = {}
         for node in gm.graph.nodes:
             copy = copies[node.name]
             if copy is None:
-                found[node.name] = _of_results(node, known) or _own(node, found)
+                sources[node.name] = _of_results(node, known) or _own(node, sources)
             elif copy.name in known[copy.aot_id]:
-                found[node.name] = _of_call(known[copy.aot_id][copy.name], copy)
-        return found
+                sources[node.name] = _of_call(known[copy.aot_id][copy.name], copy)
+        return sources
 
     def _nodes(self, aot_id: int) -> Mapping[str, NodeWithEvidence]:
         made = self._made.get(aot_id)
@@ -124,12 +124,12 @@ def _recorded(graph: GraphInstance | None) -> dict[str, NodeWithEvidence]:
     if graph is None:
         return {}
     joint = graph.joint
-    found: dict[str, NodeWithEvidence] = {}
+    recorded: dict[str, NodeWithEvidence] = {}
     for node, evidence in zip(graph.nodes, graph.line_evidence, strict=True):
         stack = tuple(replace(frame, file=shorten(frame.file)) for frame in node.lineage.stack)
         source = with_lineage(node, joint=joint, stack=stack), evidence
-        found |= dict.fromkeys((*node.replaced, node.entry_name or node.name), source)
-    return found
+        recorded |= dict.fromkeys((*node.replaced, node.entry_name or node.name), source)
+    return recorded
 
 
 def _renamed(
@@ -174,7 +174,7 @@ def _of_results(
     return None
 
 
-def _own(node: torch.fx.Node, found: CopySources) -> NodeWithEvidence:
+def _own(node: torch.fx.Node, sources: CopySources) -> NodeWithEvidence:
     """Return what Dynamo saw of a node that is no copy: a hook's work, or autograd's own."""
     frames = parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
     users = tuple(frame for frame in frames if not compiled_autograd.is_machinery(frame.file))
@@ -184,7 +184,7 @@ def _own(node: torch.fx.Node, found: CopySources) -> NodeWithEvidence:
         return own, LineEvidence.COMPILED
     if gradients := compiled_autograd.summed_gradients(node):
         own = with_lineage(own, is_gradient_acc=True)
-        return _sum(own, [found[n.name][0] if n.name in found else own for n in gradients])
+        return _sum(own, [sources[n.name][0] if n.name in sources else own for n in gradients])
     return own, LineEvidence.EAGER_BACKWARD
 
 

@@ -136,8 +136,8 @@ class Compiles:
     def take_schedule(self) -> Any:
         """Take the kept schedule, if there is one."""
         under_way = self._under_way
-        found, under_way.unnamed_schedule = under_way.unnamed_schedule, None
-        return found
+        schedule, under_way.unnamed_schedule = under_way.unnamed_schedule, None
+        return schedule
 
     def keep_combo(self, combined: Sequence[Any], kernels: Sequence[Sequence[Any]]) -> None:
         """Keep the nodes of each kernel that a combo was cut into, in the order of their calls.
@@ -194,8 +194,8 @@ class Compiles:
 
     def keep_joint(self, joint: JointGraph) -> None:
         """Keep a joint graph until its halves are compiled."""
-        found = self._joints.get(process.current_compile_id() or "", [])
-        _keep(self._joints, process.current_compile_id(), [*found, joint])
+        joints = self._joints.get(process.current_compile_id() or "", [])
+        _keep(self._joints, process.current_compile_id(), [*joints, joint])
 
     def whole_of(self, fingerprint: Fingerprint) -> JointGraph | None:
         """Return the joint graph of this compile that a graph is a part of."""

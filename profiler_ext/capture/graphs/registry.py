@@ -60,8 +60,8 @@ class Registry:
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that is ready."""
-        found = self._by_artifact.get(id(artifact))
-        return found[1] if found is not None and found[0]() is artifact else None
+        entry = self._by_artifact.get(id(artifact))
+        return entry[1] if entry is not None and entry[0]() is artifact else None
 
     def index_of(self, artifact: Any) -> int | None:
         """Return the index of the one instance that an artifact is, where it is but one."""

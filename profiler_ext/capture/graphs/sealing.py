@@ -157,12 +157,12 @@ def _contradictions(sites: list[PlacedSite], calls: _Calls) -> tuple[Gap, ...]:
         return (Gap(GapReason.CALL_SITES_UNVERIFIED, "the wrapper is not Python text"),)
     expected = _recorded(sites)
     users = {p.site.kernel for p in sites if p.site.kind is SiteKind.USER_TRITON}
-    found = {
+    in_text = {
         name: [c.callee for c in called if c.generated and c.callee not in users]
         for name, called in calls.items()
     }
-    wrong = [name for name, kernels in expected.items() if found.get(name, []) != kernels]
-    wrong += [name for name, kernels in found.items() if kernels and name not in expected]
+    wrong = [name for name, kernels in expected.items() if in_text.get(name, []) != kernels]
+    wrong += [name for name, kernels in in_text.items() if kernels and name not in expected]
     if not wrong:
         return ()
     return (Gap(GapReason.CALL_SITES_UNVERIFIED, f"the wrapper's text differs in {wrong}"),)

@@ -102,8 +102,8 @@ class Capture:
     def gaps(self) -> tuple[Gap, ...]:
         """What the hooks could not see."""
         failed = map(failure_gap, self.guard.failures)
-        found = (*self._lacking, *failed)
-        return (*found, OUT) if self.guard.is_out else found
+        gaps = (*self._lacking, *failed)
+        return (*gaps, OUT) if self.guard.is_out else gaps
 
     def learn(self, analysis: Analysis) -> None:
         """Keep what replays showed of library calls, for a process that comes late."""

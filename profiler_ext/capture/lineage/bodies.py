@@ -30,13 +30,13 @@ Graph = tuple[str, torch.fx.GraphModule]
 def body_of_call(stage: Stage) -> Lineages:
     """Say of a backward body's node that it stands where the forward body's does."""
     known = _bodies_of(stage)
-    found: dict[str, Lineage] = {}
+    lineages: dict[str, Lineage] = {}
     for node in stage.nodes if known else ():
         main = main_of(stage.compilation.stands_for(node))
         body = known.get(f"{stage.prefix}/{main.name if main else node.name}")
         if body is not None:
-            found[node.name] = _standing(stage, stage.lineages[node.name], body)
-    return found
+            lineages[node.name] = _standing(stage, stage.lineages[node.name], body)
+    return lineages
 
 
 def _bodies_of(stage: Stage) -> Lineages:
@@ -90,18 +90,18 @@ def find_bodies(
         traced: how those of the graphs were made that were traced lately.
     """
     calls = {node.name: tuple(fx.nested(node)) for node in gm.graph.nodes}
-    found: dict[str, Lineage] = {}
+    lineages: dict[str, Lineage] = {}
     for name, graphs in calls.items():
         forward = links[name].forward_node if name in links else ""
         if not graphs or len(graphs) != len(calls.get(forward, ())):
-            found.update(_run_again(forward, calls.get(forward, ()), name, graphs))
+            lineages.update(_run_again(forward, calls.get(forward, ()), name, graphs))
             continue
         for (inner, theirs), (attribute, ours) in zip(calls[forward], graphs, strict=True):
             there = inner_prefix(forward, inner, len(graphs))
             here = inner_prefix(name, attribute, len(graphs))
             led = _lead(creations_of(theirs.graph), creations_of(ours.graph), traced, there)
-            found.update((here + node, where) for node, where in led)
-    return found
+            lineages.update((here + node, where) for node, where in led)
+    return lineages
 
 
 def _run_again(
@@ -155,13 +155,13 @@ def _lead(
 def _first_trace(body: Creations, traced: Iterable[Creations]) -> Creations | None:
     """Return the trace in which autograd made a body, of the same ops with the same inputs."""
     same = (t for t in traced if t.keys() == body.keys() and _shape(t) == _shape(body))
-    found = [
+    traces = [
         creations
         for creations in same
         if len({creation.autograd_node for creation in creations.values()}) > 1
     ]
-    made = [made_by(creations) for creations in found]
-    return found[0] if found and all(links == made[0] for links in made) else None
+    made = [made_by(creations) for creations in traces]
+    return traces[0] if traces and all(links == made[0] for links in made) else None
 
 
 def _shape(creations: Creations) -> list[tuple[str, tuple[str, ...]]]:

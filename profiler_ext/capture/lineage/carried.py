@@ -27,13 +27,13 @@ def graph_of_call(stage: Stage) -> Lineages:
     if dynamo is None or caller is None or stage.compilation.stands_for(caller):
         return {}
     call = fx.source_fns(caller.meta)
-    found: dict[str, Lineage] = {}
+    lineages: dict[str, Lineage] = {}
     for node in stage.nodes if call in dynamo.inlined else ():
         own = stage.lineages[node.name]
         if own.source_fns == call:
             source = _source(node, caller, dynamo, call)
-            found[node.name] = replace(own, stack=source.stack).by(Mechanism.CARRIED)
-    return found
+            lineages[node.name] = replace(own, stack=source.stack).by(Mechanism.CARRIED)
+    return lineages
 
 
 def _source(
@@ -58,8 +58,10 @@ def module_of_call(stage: Stage) -> Lineages:
     here = dynamo.called_on.get(fx.source_fns(caller.meta)) if dynamo and caller else None
     if dynamo is None or here is None:
         return {}
-    found = {node.name: stage.lineages[node.name] for node in stage.nodes}
-    return {name: replace(o, modules=_moved(o.modules, here, dynamo)) for name, o in found.items()}
+    lineages = {node.name: stage.lineages[node.name] for node in stage.nodes}
+    return {
+        name: replace(o, modules=_moved(o.modules, here, dynamo)) for name, o in lineages.items()
+    }
 
 
 def _moved(

@@ -14,15 +14,15 @@ from profiler_ext.records import FxNode, Lineage, LineEvidence
 def copied_by_autograd(stage: Stage) -> Lineages:
     """Say of a copy all that is known of the backward node that it copies."""
     copy_sources = stage.dynamo.copy_sources if stage.dynamo else {}
-    found: dict[str, Lineage] = {}
+    lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
         own = stage.lineages[node.name]
         copy = _copied_from(own, stage.compilation.stands_for(node), copy_sources)
         if copy is not None:
-            found[node.name] = _copied_lineage(
+            lineages[node.name] = _copied_lineage(
                 dataclasses.replace(own, copied_from=copy), copy_sources
             )
-    return found
+    return lineages
 
 
 def all_with_copied_lineage(

@@ -78,15 +78,15 @@ def sum_of_gradients(stage: Stage) -> Lineages:
 
 
 def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
-    found: dict[str, Lineage] = {}
+    lineages: dict[str, Lineage] = {}
     for node in stage.nodes if places else ():
         place = places.get(stage.compilation.traced_name(node) or "")
         if place is not None:
             own = stage.lineages[node.name].standing_at(place)
             summed = replace(own, is_gradient_acc=own.is_gradient_acc or place.is_gradient_acc)
             rule = Mechanism.GRADIENT_SUM if place.is_gradient_acc else Mechanism.GRADIENT
-            found[node.name] = summed.by(rule) if place.stack else summed
-    return found
+            lineages[node.name] = summed.by(rule) if place.stack else summed
+    return lineages
 
 
 def made_by(creations: Creations) -> dict[str, str]:
@@ -260,10 +260,10 @@ def _places(
     creations: Creations, links: Mapping[str, Link], sums: frozenset[str]
 ) -> dict[str, Lineage | None]:
     """Return the forward op's lineage, for nodes that have no better place."""
-    found: dict[str, Lineage | None] = {}
+    lineages: dict[str, Lineage | None] = {}
     for name, link in links.items():
-        forward, led = creations[link.forward_node].lineage, found.get(link.forward_node)
+        forward, led = creations[link.forward_node].lineage, lineages.get(link.forward_node)
         place = forward if led is None else forward.standing_at(led)
         is_lost = _asks(creations[name]) or name in sums
-        found[name] = replace(place, is_gradient_acc=name in sums) if is_lost else None
-    return found
+        lineages[name] = replace(place, is_gradient_acc=name in sums) if is_lost else None
+    return lineages

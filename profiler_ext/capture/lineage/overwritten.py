@@ -18,8 +18,8 @@ def overwritten_by_pass(stage: Stage) -> Lineages:
 
 def _traced_from(stage: Stage, known: Lineages, mechanism: Mechanism) -> Lineages:
     names = {node.name: stage.compilation.traced_name(node) or "" for node in stage.nodes}
-    found: dict[str, Lineage] = {}
+    lineages: dict[str, Lineage] = {}
     for name, traced in names.items():
         if traced in known:
-            found[name] = stage.lineages[name].traced_from(known[traced]).by(mechanism)
-    return found
+            lineages[name] = stage.lineages[name].traced_from(known[traced]).by(mechanism)
+    return lineages

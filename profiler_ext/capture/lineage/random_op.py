@@ -11,11 +11,11 @@ from profiler_ext.records import Lineage, Mechanism
 
 def random_op(stage: Stage) -> Lineages:
     """Fill what a wrapping call does not say, which is all, from the call that it wraps."""
-    found: dict[str, Lineage] = {}
+    lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
         wrapped = stage.compilation.wrapped_by(node)
         if wrapped is not None and wrapped.lineage.is_known:
             own = stage.lineages[node.name]
             filled = own.filled_by(wrapped.lineage)
-            found[node.name] = filled if own.stack else filled.by(Mechanism.RANDOM)
-    return found
+            lineages[node.name] = filled if own.stack else filled.by(Mechanism.RANDOM)
+    return lineages

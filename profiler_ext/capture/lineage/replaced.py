@@ -12,11 +12,11 @@ from profiler_ext.records import Lineage, Mechanism
 
 def replaced_by_pattern(stage: Stage) -> Lineages:
     """Fill what a node does not say from the node that it mainly replaced."""
-    found: dict[str, Lineage] = {}
+    lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
         main = main_of(stage.compilation.replaced_by(node))
         if main is not None:
             own = stage.lineages[node.name]
             filled = own.filled_by(main.lineage)
-            found[node.name] = filled if own.stack else filled.by(Mechanism.REPLACED)
-    return found
+            lineages[node.name] = filled if own.stack else filled.by(Mechanism.REPLACED)
+    return lineages

@@ -108,8 +108,8 @@ class JointGraph:
         """Return the name that a node of this graph has in the joint graph."""
         if self.region is None:
             return name
-        found = self.region.names.get(name)
-        return found if found in self.region.whole else None
+        name_there = self.region.names.get(name)
+        return name_there if name_there in self.region.whole else None
 
     def leads(self, name: str | None) -> bool:
         """Tell whether a node comes from elsewhere than its own metadata says."""

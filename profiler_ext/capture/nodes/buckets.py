@@ -66,9 +66,9 @@ def _elements(value: TensorSpec) -> int:
 
 
 def _parts(bucket: torch.fx.Node, compilation: Compilation) -> list[FxNode]:
-    found = []
+    parts = []
     for member in members(bucket, compilation):
         replaced = {bucket.graph: {bucket.name: (member,)}}
         (alone,) = describe_nodes([bucket], dataclasses.replace(compilation, replaced=replaced))
-        found.append(dataclasses.replace(alone, name=f"{bucket.name}/{member.name}"))
-    return found
+        parts.append(dataclasses.replace(alone, name=f"{bucket.name}/{member.name}"))
+    return parts

@@ -44,8 +44,8 @@ def _argument(number: int, dynamo: DynamoGraph | None) -> Lineage:
     source = dynamo.sources.get(names[0]) if dynamo and names else None
     if source is None:
         return Lineage()
-    found = Lineage(source_fns=names[0], stack=source.stack, modules=source.modules)
-    return found.by(Mechanism.ARGUMENT)
+    lineage = Lineage(source_fns=names[0], stack=source.stack, modules=source.modules)
+    return lineage.by(Mechanism.ARGUMENT)
 
 
 def _gradient(output: int, node: torch.fx.Node, compilation: Compilation) -> Lineage:
@@ -54,11 +54,11 @@ def _gradient(output: int, node: torch.fx.Node, compilation: Compilation) -> Lin
     made = joint.found.outputs.get(output) if joint else None
     if made is None:
         return Lineage()
-    found = Lineage(
+    lineage = Lineage(
         stack=made.lineage.stack,
         modules=user_modules(made.lineage.modules, compilation.dynamo),
         source_fns=made.lineage.source_fns,
         forward_node=made.name,
         forward_evidence=ForwardEvidence.GRADIENT_OF_OUTPUT,
     )
-    return found.by(Mechanism.GRADIENT_OF_OUTPUT)
+    return lineage.by(Mechanism.GRADIENT_OF_OUTPUT)

@@ -38,11 +38,11 @@ def describe_nested(nodes: Mapping[str, Nested], compilation: Compilation) -> tu
     bodies: dict[_Body, list[torch.fx.Node]] = defaultdict(list)
     for name, nested in nodes.items():
         bodies[_body_of(name, nested)].append(nested.node)
-    found = {
+    described = {
         body: find_lineages(inner, compilation, prefix=body[0], caller=body[1])
         for body, inner in bodies.items()
     }
-    lineages = {name: found[_body_of(name, n)][n.node.name] for name, n in nodes.items()}
+    lineages = {name: described[_body_of(name, n)][n.node.name] for name, n in nodes.items()}
     return tuple(_nested(name, nodes[name], lineages[name], compilation) for name in nodes)
 
 
@@ -54,15 +54,15 @@ def nested_nodes(
     gm: torch.fx.GraphModule, prefix: str = "", caller: torch.fx.Node | None = None
 ) -> dict[str, Nested]:
     """Return the call nodes of the graphs nested in a graph, by qualified names."""
-    found: dict[str, Nested] = {}
+    nested: dict[str, Nested] = {}
     for outer in gm.graph.nodes:
         graphs = list(fx.nested(outer)) if outer.op == "call_function" else []
         for attribute, module in graphs:
             inside = prefix + inner_prefix(outer.name, attribute, len(graphs))
             called = (n for n in module.graph.nodes if n.op == "call_function")
-            found.update((inside + node.name, Nested(node, caller or outer)) for node in called)
-            found.update(nested_nodes(module, inside, caller or outer))
-    return found
+            nested.update((inside + node.name, Nested(node, caller or outer)) for node in called)
+            nested.update(nested_nodes(module, inside, caller or outer))
+    return nested
 
 
 def _nested(name: str, nested: Nested, lineage: Lineage, compilation: Compilation) -> FxNode:

@@ -80,8 +80,8 @@ class Region:
             return None
         self._is_traced = True
         calls = (node for node in gm.graph.nodes if node.op == "call_function")
-        found = ((node, regional_inductor.traced_from(node)) for node in calls)
-        return {n.name: name for n, name in found if name is not None and self._is_same(n, name)}
+        traced = ((node, regional_inductor.traced_from(node)) for node in calls)
+        return {n.name: name for n, name in traced if name is not None and self._is_same(n, name)}
 
     def _is_same(self, node: torch.fx.Node, name: str) -> bool:
         """The second rule: what was traced keeps the stack of what ran."""

@@ -31,9 +31,9 @@ def weights(
     """
     inside = set(nodes)
     scores = max((_scores(node) for node in nodes), default=0)
-    found = tuple(_weight(node, inside) for node in nodes)
-    found += tuple(0 if is_view(node) else scores for node in inlined)
-    return found if any(found) else (1,) * len(found)
+    weights_of_nodes = tuple(_weight(node, inside) for node in nodes)
+    weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
+    return weights_of_nodes if any(weights_of_nodes) else (1,) * len(weights_of_nodes)
 
 
 def moved_bytes(nodes: Sequence[torch.fx.Node]) -> int:

@@ -36,12 +36,12 @@ def exact_nodes(
         return set(origins)
     if written in read:
         return {written} & set(origins)
-    found: set[Node] = set()
+    computed: set[Node] = set()
     todo = [written]
     while todo:
         node = todo.pop()
-        if node in found or node in read:
+        if node in computed or node in read:
             continue
-        found.add(node)
+        computed.add(node)
         todo.extend(inputs(node))
-    return found & set(origins) or {written}
+    return computed & set(origins) or {written}

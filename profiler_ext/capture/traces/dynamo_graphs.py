@@ -54,16 +54,16 @@ def _argument(given: torch.fx.Node) -> tuple[str, ...]:
 def _inlined(
     nodes: list[torch.fx.Node], roots: tuple[str, ...], own: ModuleFrame | None
 ) -> dict[tuple[str, ...], tuple[Inlined, ...]]:
-    found = {}
+    inlined = {}
     for call in nodes:
         graphs = [module.graph for _, module in fx.nested(call)]
         if graphs:
             inner = [[n for n in graph.nodes if n.op.startswith("call_")] for graph in graphs]
-            found[fx.source_fns(call.meta)] = tuple(
+            inlined[fx.source_fns(call.meta)] = tuple(
                 (tuple(_traced_name(n) for n in each), tuple(_source(n, roots, own) for n in each))
                 for each in inner
             )
-    return found
+    return inlined
 
 
 def _traced_name(node: torch.fx.Node) -> str:
@@ -94,13 +94,13 @@ def _called_on(nodes: list[torch.fx.Node]) -> dict[tuple[str, ...], str]:
     after its source, ``l_self_modules_blocks_modules_3_modules_norm_parameters_weight_``.
     """
     calls = [node for node in nodes if any(True for _ in fx.nested(node))]
-    found = {}
+    called_on = {}
     for call in calls:
         paths = [_module_of(v.name) for v in call.all_input_nodes if "_parameters_" in v.name]
         common = [names[0] for names in zip(*paths, strict=False) if len(set(names)) == 1]
         if paths and common:
-            found[fx.source_fns(call.meta)] = ".".join(common)
-    return found
+            called_on[fx.source_fns(call.meta)] = ".".join(common)
+    return called_on
 
 
 def _module_of(placeholder: str) -> list[str]:

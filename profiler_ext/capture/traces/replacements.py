@@ -103,13 +103,13 @@ class Watch:
         into: there the memory took the scatter's place (``torch/_inductor/fx_passes/reinplace.py``,
         ``_decompose_scatter_mutating``).
         """
-        found: dict[str, tuple[NodeSnapshot, ...]] = {}
+        replaced: dict[str, tuple[NodeSnapshot, ...]] = {}
         for node in filter(_writes, made):
             *way, memory = _to_memory(node, rows)
             row = rows.get(memory.name, ()) or self._scattered(node, memory)
             own = (each for each in way if each is node or is_view_op(fx.target_name(each.target)))
-            found |= {each.name: row for each in own if row}
-        return found
+            replaced |= {each.name: row for each in own if row}
+        return replaced
 
     def _scattered(self, node: torch.fx.Node, memory: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return the one call whose place memory took, of those that were given what is written."""
@@ -172,27 +172,27 @@ class Watch:
 
     def _old(self, new: str) -> set[str]:
         """What a node replaced, at once or by way of nodes that are gone again."""
-        found: set[str] = set()
+        old: set[str] = set()
         todo = [new]
         while todo:
-            fresh = set(self._old_of.get(todo.pop(), ())) - found
-            found |= fresh
+            fresh = set(self._old_of.get(todo.pop(), ())) - old
+            old |= fresh
             todo += fresh
-        return found
+        return old
 
     def _erased(self, seeds: set[str], live: set[str]) -> set[str]:
         """What stood in place of a new node: the replaced nodes and those gone with them."""
-        found: set[str] = set()
+        erased: set[str] = set()
         todo = list(seeds)
         while todo:
             name = todo.pop()
-            if name in found:
+            if name in erased:
                 continue
-            found.add(name)
+            erased.add(name)
             todo += self._old_of.get(name, [])
             if name in self._before:
                 todo += [i for i in self._before[name].inputs if i not in live]
-        return found & set(self._before)
+        return erased & set(self._before)
 
 
 def _has_changed(before: fx.Meta, now: fx.Meta) -> bool:
@@ -223,13 +223,13 @@ def _nearest(
 
     A pattern's node may replace nothing itself, and feed the one that does (``getitem``).
     """
-    found: set[str] = set()
+    nearest: set[str] = set()
     seen: set[str] = set()
     todo = list(start)
     while todo:
         node = todo.pop()
         if node.name in old and node.name not in seen:
             seen.add(node.name)
-            found |= old[node.name]
+            nearest |= old[node.name]
             todo += () if old[node.name] else following(node)
-    return found
+    return nearest

@@ -50,7 +50,7 @@ def _inside(
     """Return the same of all graphs in a call, which did stand in a call of other graphs."""
     graphs = _graphs(call)
     is_alike = len(graphs) == len(before)  # the branches of a ``cond`` keep their order
-    found: dict[torch.fx.Graph, Replaced] = {}
+    replaced: dict[torch.fx.Graph, Replaced] = {}
     for at, graph in enumerate(graphs):
         nodes = _calls(graph)
         own = _only_copy(
@@ -59,10 +59,10 @@ def _inside(
         rows = {
             n: snapshot_with_outputs(own[n].name, own[n].meta) if n in own else row for n in nodes
         }
-        found[graph] = {node.name: (rows[node],) for node in nodes}
+        replaced[graph] = {node.name: (rows[node],) for node in nodes}
         for node in nodes:
-            found.update(_inside(node, _graphs(own[node]) if node in own else (), rows[node]))
-    return found
+            replaced.update(_inside(node, _graphs(own[node]) if node in own else (), rows[node]))
+    return replaced
 
 
 def _only_copy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_ext.torch_compat.behaviour import HANDS_BACKWARD_AS_SPEC, RESTORES_SCHEDULED_ACTION
-from profiler_ext.torch_compat.private import Attribute, Inner, Mark, Member
+from profiler_ext.torch_compat.private import Attribute, Inner, Member, OptionalAttribute
 
 _KEYS = "the link from a launch to its graph"
 _MODULES = "the module of a node"
@@ -40,13 +40,15 @@ ADD_RULE = Member(
 _EVAL_FRAME = "torch._dynamo.eval_frame"
 COMPILE_WRAPPER = Inner(_EVAL_FRAME, "compile_wrapper()", _STEPS)
 OPTIMIZED_MODULE = Member(_EVAL_FRAME, "OptimizedModule", _JOINT)
-ORIGINAL_MODULE = Mark(_EVAL_FRAME, "'_orig_mod'", _JOINT)
+ORIGINAL_MODULE = OptionalAttribute(_EVAL_FRAME, "'_orig_mod'", _JOINT)
 _CHECKPOINT = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 CHECKPOINT_WRAPPER = Member(_CHECKPOINT, "CheckpointWrapper", _MODULES, is_lazy=True)
-CHECKPOINT_MODULE = Mark(_CHECKPOINT, "'_checkpoint_wrapped_module'", _MODULES, is_lazy=True)
+CHECKPOINT_MODULE = OptionalAttribute(
+    _CHECKPOINT, "'_checkpoint_wrapped_module'", _MODULES, is_lazy=True
+)
 _FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
 FSDP_WRAPPER = Member(_FSDP, "FullyShardedDataParallel", _MODULES, is_lazy=True)
-FSDP_MODULE = Mark(
+FSDP_MODULE = OptionalAttribute(
     "torch.distributed.fsdp._common_utils", "'_fsdp_wrapped_module'", _MODULES, is_lazy=True
 )
 BACKEND_FAILED = Member("torch._dynamo.exc", "BackendCompilerFailed", _JOINT)
@@ -58,8 +60,8 @@ NODE_SEQUENCE_NR = Attribute("torch.autograd.graph", "Node._sequence_nr", _GRADI
 
 _WRAPPERS = "torch._functorch._aot_autograd.runtime_wrappers"
 COMPILED_BACKWARD = Member("torch.autograd.function", "BackwardCFunction", _RUNNING)
-FORWARD_CLASS = Mark("torch.autograd.function", "'_forward_cls'", _RUNNING)
-AOT_ID = Mark(_WRAPPERS, "CompiledFunction()._aot_id", _RUNNING)
+FORWARD_CLASS = OptionalAttribute("torch.autograd.function", "'_forward_cls'", _RUNNING)
+AOT_ID = OptionalAttribute(_WRAPPERS, "CompiledFunction()._aot_id", _RUNNING)
 RUNTIME_WRAPPER = Inner(
     "torch._dynamo.compiled_autograd", "runtime_wrapper()", _RUNNING, takes=("hooks",)
 )
