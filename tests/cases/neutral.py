@@ -1,6 +1,7 @@
 """Owns how a recorded session becomes a fixture: with neutral paths.
 
-python -m tests.cases.neutral DIR [CASE ...]    DIR is the --out of `python -m tests.cases`
+python -m tests.cases.neutral DIR [CASE ...]    DIR is the --out of `python -m tests.cases`, or
+                                                has a folder CASE with a session of somebody's
 """
 
 from __future__ import annotations
@@ -57,13 +58,18 @@ def main() -> None:
     options = parser.parse_args()
     for path in sorted(options.folder.glob(f"**/{FILE_NAME}")):
         parts = path.parent.relative_to(options.folder).parts  # ("ddp", "rank_0")
-        found = json.loads((options.folder / f"{parts[0]}.json").read_text())
-        wanted = parts[0] in options.cases if options.cases else found["ok"]
+        found = _found(options.folder / f"{parts[0]}.json")
+        wanted = parts[0] in options.cases if options.cases else found.get("ok", False)
         # After an error the session that is there is an older one.
         if wanted and "error" not in found:
             name = ".".join(parts)
             keep(name, path)
             print(f"{FOLDER / name}{SUFFIX}")
+
+
+def _found(row: Path) -> dict[str, object]:
+    """What a case was found to be; nothing of a session that no case made."""
+    return json.loads(row.read_text()) if row.exists() else {}
 
 
 if __name__ == "__main__":
