@@ -122,7 +122,7 @@ def split(durations_ns: Ints, weights: Sequence[int]) -> Ints:
     total = sum(parts)
     exact = int(durations_ns.max(initial=0)) * total < _SAFE_PRODUCT
     dtype = np.dtype(np.int64) if exact else np.dtype(object)
-    product = durations_ns.astype(dtype)[:, None] * np.array(parts, dtype=dtype)[None, :]
+    product = durations_ns.astype(dtype)[:, None] * np.array(parts)[None, :]
     whole: Ints = (product // total).astype(np.int64)
     remainder = product % total
     by_remainder = np.argsort(-remainder, axis=1, kind="stable")

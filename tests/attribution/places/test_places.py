@@ -27,6 +27,7 @@ from tests.fx_nodes import changed
 
 def test_a_place_says_all_that_is_known_of_its_node():
     annotated = node("mul", 3, annotation=(("stage", "embed"), ("head", "2")))
+    annotated = changed(annotated, autograd_backward=False)
     recording = one_call().recording(graph((annotated, *NODES[1:]), SITES))
     assert attribute(recording).places[0] == Place(
         graph=0,
@@ -34,6 +35,7 @@ def test_a_place_says_all_that_is_known_of_its_node():
         aten_op="aten.mul.default",
         seq_nr=3,
         phase=Phase.FORWARD,
+        autograd_backward=False,
         file=MODEL,
         line=3,
         function="forward",

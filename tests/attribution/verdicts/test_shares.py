@@ -24,6 +24,10 @@ def test_huge_weights_are_exact():
     assert _split([10**12], [10**30, 3 * 10**30]) == [[250_000_000_000, 750_000_000_000]]
 
 
+def test_what_a_float_cannot_tell_apart_is_exact():
+    assert _split([2**53 + 1], [3, 5]) == [[3 * 2**50, 5 * 2**50 + 1]]
+
+
 def test_no_launch_has_no_parts():
     assert _split([], [1, 2]) == []
 
