@@ -38,9 +38,8 @@ def main() -> int:
     if not options.again:
         mutants = [name for name in made if options.room in (None, room_of(name))]
         SAMPLE.write_text("\n".join(drawn(mutants, options.count, options.seed)))
-    if alive := survivors(_results()):
-        _run(alive, options.jobs)
-    return _report(options.least)
+    alive = survivors(_results())
+    return (_run(alive, options.jobs) if alive else 0) or _report(options.least)
 
 
 def _made(jobs: int) -> dict[str, str]:
@@ -56,10 +55,10 @@ def _results() -> dict[str, str]:
     return {name: status for name, status in all_results().items() if name in sample}
 
 
-def _run(sample: list[str], jobs: int) -> None:
+def _run(sample: list[str], jobs: int) -> int:
     # Apart from this process, in which `tests` is this folder's and not the mutated copy's.
     command = [MUTMUT, "run", "--max-children", str(jobs), *sample]
-    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ""})
+    return subprocess.call(command, env={**os.environ, "PYTHONPATH": ""})
 
 
 def _report(least: float) -> int:
