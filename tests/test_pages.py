@@ -15,6 +15,7 @@ from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Hook, Point, installed
 from tests.compiling import fresh_torch, torch, train_once
+from tests.maps.hooks import declared, observers
 
 __all__ = ["fresh_torch"]
 ROOT = Path(__file__).parents[1]
@@ -79,6 +80,13 @@ def test_each_module_that_a_page_has_one_run_is_there(page: Path) -> None:
 def test_each_command_that_a_page_names_is_there(page: Path) -> None:
     asked = set(re.findall(r"\bprofiler-ext ([a-z][\w-]*)", code(page)))
     assert asked <= set(cli._COMMANDS)
+
+
+def test_each_place_in_torch_says_what_passes_there_and_is_observed() -> None:
+    places, files = dict(declared()), observers()
+    assert {point for found in places.values() for point in found} == set(points.ALL)
+    assert [name for name, found in places.items() if not found[0].sees] == []
+    assert set(files) - {"ALL"} == set(places)
 
 
 @pytest.mark.usefixtures("fresh_torch")

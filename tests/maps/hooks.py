@@ -48,14 +48,14 @@ def _has_all(version: str) -> bool:
 
 
 def _places() -> str:
-    observers = _observers()
-    rows = (_row(found, observers[name]) for name, found in _declared())
+    files = observers()
+    rows = (_row(found, files[name]) for name, found in declared())
     heads = ("place", "what passes there", "lost without it", "observed by")
     return f"## Places\n\n{table(heads, rows)}"
 
 
-def _declared() -> Iterator[tuple[str, tuple[Point, ...]]]:
-    """The points by the names that they are declared as; several modules may have one function."""
+def declared() -> Iterator[tuple[str, tuple[Point, ...]]]:
+    """Yield the points by the names that they have here; several modules may have one function."""
     for name, value in vars(points).items():
         found = value if isinstance(value, tuple) else (value,)
         if name != "ALL" and isinstance(found[0], Point):
@@ -70,8 +70,8 @@ def _row(found: tuple[Point, ...], files: Iterable[str]) -> tuple[str, ...]:
     return where, first.sees, first.serves, ", ".join(f"`{file}`" for file in sorted(files))
 
 
-def _observers() -> Mapping[str, set[str]]:
-    """The files that put an observation at each point."""
+def observers() -> Mapping[str, set[str]]:
+    """Return the files that put an observation at each point."""
     found = defaultdict[str, set[str]](set)
     for name, module in MODULES.items():
         for each in (each for node in ast.walk(module.tree) for each in _hooked(node)):
