@@ -103,9 +103,20 @@ def stands(path: str, line: int, code: str | None, source_root: str | None = Non
 
 
 def library_roots() -> tuple[str, ...]:
-    """Return the folders whose files are never the user's own."""
+    """Return the folders whose files are never the user's own.
+
+    A torch that is run from its sources lies among none of them: its own folder is one then.
+    """
     own = {"<site-packages>", "<user-site>", "<stdlib>"}
-    return tuple(dict.fromkeys(root for token, root in _current_roots() if token in own))
+    roots = tuple(dict.fromkeys(root for token, root in _current_roots() if token in own))
+    packages = filter(None, map(_package_folder, ("torch", "triton")))
+    return (*roots, *(f for f in packages if not any(f.startswith(r + os.sep) for r in roots)))
+
+
+def _package_folder(name: str) -> str | None:
+    """Return where a package lies that is imported; ``None`` of any other."""
+    folders = getattr(sys.modules.get(name), "__path__", None)
+    return next(iter(folders), None) if folders else None
 
 
 def reading_roots(given: Iterable[str | Path] = ()) -> tuple[Path, ...]:

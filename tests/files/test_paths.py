@@ -1,7 +1,9 @@
 """Source paths are kept relative to roots: no home folder leaks, and they lead back."""
 
+import sys
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -57,3 +59,14 @@ def test_the_user_s_own_folders_are_the_script_s_and_the_working_folder(home: Pa
     assert paths.user_roots() == (f"{home.parent}/scripts", f"{home}/project")
     assert SITE_PACKAGES in paths.library_roots()
     assert f"{home}/project" not in paths.library_roots()
+
+
+def test_a_torch_that_lies_outside_the_libraries_folders_is_a_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = ModuleType("torch")
+    found.__path__ = ["/home/me/pytorch/torch"]
+    monkeypatch.setitem(sys.modules, "torch", found)
+    assert paths.library_roots()[-1] == "/home/me/pytorch/torch"
+    found.__path__ = [f"{SITE_PACKAGES}/torch"]
+    assert not any(root.endswith("/torch") for root in paths.library_roots())

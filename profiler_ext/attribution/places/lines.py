@@ -52,9 +52,14 @@ class SourceRoots:
 
     def _find_package(self, parts: tuple[str, ...]) -> tuple[str, ...] | None:
         folders = [at + 1 for at, part in enumerate(parts) if part in _PACKAGE_FOLDERS]
-        roots = [len(root) for root in self._library if _under(parts, root)]
+        roots = [_above_package(root) for root in self._library if _under(parts, root)]
         deepest = max(folders + roots, default=None)
         return None if deepest is None else parts[deepest:]
+
+
+def _above_package(root: tuple[str, ...]) -> int:
+    """Return how deep lie the packages of a library's root; torch's sources are one themselves."""
+    return len(root) - (not _NOT_THE_MODEL.isdisjoint(root[-1:]))
 
 
 def _under(parts: tuple[str, ...], root: tuple[str, ...]) -> bool:

@@ -30,6 +30,15 @@ def test_what_was_compiled_inside_torch_itself_stands_on_torchs_innermost_line()
     assert roots.model_frame((Frame("<frozen runpy>", 1, "run"), OPTIM)) == OPTIM
 
 
+def test_a_torch_that_is_run_from_its_sources_is_torch():
+    roots = SourceRoots(Settings(("/home/me",), library_roots=("/home/me/pytorch/torch",)))
+    torch = Frame("/home/me/pytorch/torch/nn/functional.py", 30, "linear")
+    script = Frame("/home/me/pytorch/script.py", 3, "main")
+    assert roots.model_frame((script, torch)) == script
+    assert roots.user_frame((script, torch)) == script
+    assert roots.model_frame((torch,)) == torch
+
+
 def test_the_users_line_is_the_innermost_under_the_users_roots():
     roots = SourceRoots(SETTINGS)
     assert roots.user_frame((USER, LIBRARY, TORCH)) == USER
