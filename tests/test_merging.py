@@ -86,6 +86,16 @@ def test_a_rank_is_laid_over_one_that_shares_a_group_with_it(tmp_path: Path) -> 
     assert [c.collectives for c in merge([first, between, other]).clocks] == [0, 1, 0]
 
 
+def test_a_rank_that_shares_with_another_than_the_first_is_laid_over_the_first_by_that(
+    tmp_path: Path,
+) -> None:
+    first = rank(tmp_path, 0, {1: 100})
+    between = rank(tmp_path, 1, {1: 200, 2: 500})
+    last = rank(tmp_path, 2, {2: 50})
+    shifts = [clock.shift_ns for clock in merge([first, between, last]).clocks]
+    assert shifts == [0, -100_000, 350_000]
+
+
 def test_without_shared_collectives_the_wall_clocks_stand_and_a_note_says_so(
     tmp_path: Path,
 ) -> None:

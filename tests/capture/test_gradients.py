@@ -88,6 +88,22 @@ def test_gradients_that_are_summed_when_a_node_has_run_are_no_work_of_it() -> No
     assert code(place) == "line of sin"
 
 
+@pytest.mark.parametrize(
+    ("op", "name", "is_linked"),
+    [
+        ("nll_loss_forward", "NllLossBackward0", True),
+        ("relu", "ReluSquaredBackward0", True),
+        ("mul", "MultiplyBackward0", False),
+        ("forward_nll_loss", "NllLossBackward0", False),
+    ],
+)
+def test_an_op_is_known_by_four_letters_that_its_name_begins_with(
+    op: str, name: str, is_linked: bool
+) -> None:
+    creations = {op: forward(op, 4, 5), "grad": gradient(name, 5)}
+    assert ("grad" in find_gradients(creations).links) is is_linked
+
+
 @pytest.mark.parametrize("twice", [True, False])
 def test_an_addition_of_a_nodes_own_values_is_a_sum_only_where_it_feeds_one_node_twice(
     twice: bool,

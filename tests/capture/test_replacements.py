@@ -146,3 +146,27 @@ def test_of_replacements_that_feed_each_other_each_has_what_is_its_own() -> None
         "addmm_default": ["mm_2", "add_2"],
         "addmm_default_1": ["mm_1", "add_1"],
     }
+
+
+def test_what_writes_into_memory_took_the_place_of_the_scatter_that_was_given_the_same() -> None:
+    """The memory is older than the pass and takes the place of both scatters."""
+    graph = Graph()
+    x, y = graph.given("x", 4), graph.given("y", 4)
+    zeros = graph.call(aten.zeros.default, [[8]], name="zeros")
+    scatters = [zeros]
+    for at, (name, value) in enumerate((("first", x), ("other", y))):
+        args = [scatters[-1], value, 0, 4 * at, 4 * at + 4]
+        scatters.append(graph.call(aten.slice_scatter.default, args, name=name))
+    gm = graph.module(scatters[-1])
+    watch = Watch(gm)
+    for at, (scatter, value) in enumerate(zip(scatters[1:], (x, y), strict=True)):
+        with gm.graph.inserting_before(scatter):
+            view = gm.graph.call_function(aten.slice.Tensor, (zeros, 0, 4 * at, 4 * at + 4))
+            gm.graph.call_function(aten.copy_.default, (view, value))
+    with fx.watching_replacements(gm, watch.note):
+        for scatter in scatters[1:]:
+            scatter.replace_all_uses_with(zeros)
+    for scatter in scatters[:0:-1]:
+        gm.graph.erase_node(scatter)
+    found = {name: rows for name, rows in replaced(watch).items() if name.startswith("copy_")}
+    assert found == {"copy__default": ["first"], "copy__default_1": ["other"]}

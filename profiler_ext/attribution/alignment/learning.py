@@ -27,7 +27,7 @@ from profiler_ext.attribution.trace.enqueued import (
     find_launches,
     work_name,
 )
-from profiler_ext.attribution.trace.lookups import flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
 from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import (
@@ -114,7 +114,8 @@ def _replayed(events: Events, enqueued: EnqueuedLaunches) -> _Names:
     launched = [
         (int(enqueued.enqueue_ns[at]), int(events.start_ns[row]), row)
         for at, row in enumerate(enqueued.event.tolist())
-        if enqueued.call[at] >= 0 and names.is_graph_launch(events.name[int(enqueued.call[at])])
+        if enqueued.call[at] != NO_ROW
+        and names.is_graph_launch(events.name[int(enqueued.call[at])])
     ]
     return tuple(work_name(events, row) for _, _, row in sorted(launched))
 

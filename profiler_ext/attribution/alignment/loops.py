@@ -134,7 +134,8 @@ class LoopGrammar:
         found: list[int] = []
         while text:
             spans = self._spans((*piece.pieces, piece), text, is_first=True)
-            turn = text if spans is None else text[: len(text) - len(spans[-1])]
+            assert spans is not None  # of whole turns, and there is one
+            turn = text[: len(text) - len(spans[-1])]
             own = self._read(piece.pieces, turn) if turn else None
             if own is None:
                 return None

@@ -9,7 +9,7 @@ import pytest
 
 from profiler_ext.attribution import attribute
 from profiler_ext.kineto.names import call_mark
-from profiler_ext.records import FxNode, GraphInstance, Recording
+from profiler_ext.records import FxNode, GraphInstance, Mechanism, Recording
 from tests.attribution.graphs import extern, graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import AUTOGRAD, Timeline
@@ -163,6 +163,16 @@ def test_a_mark_is_no_call_of_the_graph_around_it():
     outer = graph((node("mul", 1),), (triton("triton_mul", "mul"),), key="outer", index=1)
     found = rows(attribute(timeline.recording(FORWARDS[0], outer)), "graph", "gap")
     assert found == [(0, ""), (0, ""), (1, "")]
+
+
+def test_of_two_compiles_that_differ_in_numbers_and_mechanisms_either_has_the_lines():
+    lineage = {"seq_nr": 99, "mechanism": Mechanism.REPLACED}
+    again = tuple(changed(node, **lineage) for node in FORWARDS[0].nodes)
+    timeline = Timeline()
+    with region(timeline):
+        run(timeline, None)
+    recording = timeline.recording(FORWARDS[0], replace(FORWARDS[0], index=1, nodes=again))
+    assert lines(recording) == [(10, "forward", None), (20, "forward", None)]
 
 
 @pytest.mark.parametrize("calls", [1, 2, 3])
