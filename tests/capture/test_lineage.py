@@ -157,6 +157,39 @@ def test_a_copy_of_compiled_autograd_is_all_that_its_original_is() -> None:
     assert found["sin"] == replace(original, copied_from="aot0_sin")
 
 
+def calling(name: str, nodes: Graph, *called: str, inner: torch.fx.Node) -> torch.fx.Node:
+    """Return a call of graphs, which all are the one that a node stands in."""
+    body = inner.graph.owning_module or torch.fx.GraphModule(torch.nn.Module(), inner.graph)
+    args = [nodes.graph.get_attr(each) for each in called]
+    node = nodes.call(torch.ops.higher_order.invoke_subgraph, args, name=name)
+    root = torch.nn.Module()
+    for each in called:
+        root.register_module(each, body)
+    torch.fx.GraphModule(root, nodes.graph)
+    return node
+
+
+def test_in_a_graph_of_a_call_a_name_leads_through_the_calls_and_which_of_their_graphs() -> None:
+    node = call(**OWN)
+    inner = calling("inner", Graph(), "yes", "no", inner=node)
+    outer = calling("outer", Graph(), "body", inner=inner)
+    joint = JointGraph("j", frozenset({"sin", "inner", "outer"}))
+    found = find_lineages(
+        [node], Compilation(lambda _: joint), prefix="outer/inner/no", caller=outer
+    )
+    assert found["sin"].joint_name == "outer/inner/no/sin"
+    found = find_lineages([node], Compilation(lambda _: joint), prefix="outer/gone", caller=outer)
+    assert found["sin"].joint_name is None
+
+
+def test_what_is_led_elsewhere_than_its_metadata_says_is_told() -> None:
+    found = JointFindings(overwritten={"a": line("a")}, gradients={"b": None})
+    region = TracedFrom(lineages={"c": line("c")})
+    joint = JointGraph("j", frozenset("abcd"), found=found, region=region)
+    assert [joint.leads(name) for name in (*"abcd", None)] == [True, True, True, False, False]
+    assert not replace(joint, region=None).leads("c")
+
+
 LINK = Link("cos", ForwardEvidence.SEQ_NR)
 
 

@@ -27,6 +27,14 @@ def test_a_model_in_a_global_variable_is_a_root_too() -> None:
     assert module_frames(stack, ("G['model']",)) == (ModuleFrame("layers.3", "Layer"),)
 
 
+def test_a_module_outside_of_the_model_has_its_path_without_the_variable() -> None:
+    stack = (("L['self']", "GPT"), ("L['other'].heads[0]", "Head"))
+    assert module_frames(stack, ("L['self']",)) == (
+        ModuleFrame("", "GPT"),
+        ModuleFrame("heads.0", "Head"),
+    )
+
+
 def test_an_attribute_that_is_no_identifier_has_the_path_of_any_other() -> None:
     stack = (
         ("G['model']", "Sequential"),
