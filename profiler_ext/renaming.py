@@ -44,10 +44,11 @@ def load_under_other_name() -> str:
 
 
 def _is_ours(spec: ModuleSpec | None) -> bool:
-    """Whether what was found lies in this package."""
+    """Whether what was found lies in this package, also by way of a link."""
     if spec is None or spec.origin is None:
         return False
-    return _FOLDER in Path(spec.origin).resolve().parents
+    origin = Path(spec.origin)
+    return _FOLDER in origin.parents or _FOLDER in origin.resolve().parents
 
 
 class _Finder(MetaPathFinder):
