@@ -2,8 +2,8 @@
 # make test    everything that CI checks: lint, types, tests
 # make test-torch TORCH=2.14.1    the tests on another torch, in .venv-torch-2.14.1, which is made
 #              first (5 GB with the CUDA libraries that PyPI's torch needs) and is yours to remove
-# make faults [FAULTS="plain --only hooks --device cuda"]    plant a failure in each function of ours that runs
-#              while a script trains, and see what it costs: hours for all of it, so choose
+# make faults [FAULTS="plain --only hooks --device cuda"]    plant a failure in each function of ours
+#              that runs while a script trains, and see what it costs: hours for all, so choose
 # make names [NAMES="plain --only partitioner"]    train without each private name of torch that
 #              is read, in turn, and see what it costs: half an hour for each script
 # make lint    ruff and mypy alone
