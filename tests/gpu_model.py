@@ -16,7 +16,7 @@ from profiler_ext.records import (
     SiteKind,
 )
 from profiler_ext.records import Level as Lv
-from tests.fx_nodes import fx_node
+from tests.fx_nodes import changed, fx_node
 from tests.gpu_events import BACKWARD_KEY, FORWARD_KEY
 
 MODEL = "/home/ann/gpt/model.py"
@@ -101,8 +101,7 @@ def _graph(index: int, key: str, backward: bool, sites: tuple[CallSite, ...]) ->
         provenance=Provenance(
             f"digest{index}", "2.11.0", backward, False, "joint0", None, nodes, sites
         ),
-        nodes=nodes,
-        line_evidence=(LineEvidence.COMPILED,) * len(nodes),
+        nodes=tuple(changed(node, evidence=LineEvidence.COMPILED) for node in nodes),
     )
 
 

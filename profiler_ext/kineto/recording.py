@@ -1,6 +1,9 @@
 """Owns the recording file: the Kineto trace as it was, with our data beside and inside it.
 
 Reading cuts off what was added to an event, so that every event comes back byte for byte.
+
+History: in schema 1 a graph had the evidence of its nodes' lines in a list, ``line_evidence``;
+such a file is read. In schema 2 each node has its own.
 """
 
 from __future__ import annotations
@@ -31,7 +34,6 @@ from profiler_ext.kineto.reader import (
 )
 from profiler_ext.kineto.writers import RECORD, other_writer
 from profiler_ext.records import (
-    SCHEMA_VERSION,
     Gap,
     GraphInstance,
     RawEvents,
@@ -46,6 +48,7 @@ from profiler_ext.records import (
 Arguments = Mapping[int, Mapping[str, object]]
 Header = Iterable[tuple[str, bytes]]
 
+SCHEMA = 2
 _NO_ARGUMENTS: Arguments = MappingProxyType({})
 _EVENTS_A_WRITE = 1_000
 _GZIP_LEVEL = 3
@@ -88,7 +91,7 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
     Raises:
         OutputError: The file cannot be written.
     """
-    ours = _Extension(SCHEMA_VERSION, recording.settings, recording.graphs, recording.gaps)
+    ours = _Extension(SCHEMA, recording.settings, recording.graphs, recording.gaps)
     header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(flat(ours))))
     write_trace(path, header, _events(recording.trace.raw, arguments))
 
@@ -145,7 +148,7 @@ def in_utf8(recording: Recording) -> Recording:
     Returns:
         The recording; each such byte is written out, a backslash and ``udcff``.
     """
-    ours = _Extension(SCHEMA_VERSION, recording.settings, recording.graphs, recording.gaps)
+    ours = _Extension(SCHEMA, recording.settings, recording.graphs, recording.gaps)
     try:
         msgspec.json.encode(ours)
         return recording
@@ -198,10 +201,10 @@ def _restored(trace: Trace) -> Trace:
 def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
     try:
         schema = decoded(raw, _Schema).schema
-        if schema > SCHEMA_VERSION:
+        if schema > SCHEMA:
             raise TraceError(
                 f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this "
-                f"one reads up to {SCHEMA_VERSION}); update profiler-ext to read it"
+                f"one reads up to {SCHEMA}); update profiler-ext to read it"
             )
         ours = nested(decoded(raw, Any), _Extension)
     except OverLimitError as error:

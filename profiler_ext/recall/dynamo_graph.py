@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
+from profiler_ext.records import Frame, Lineage, ModuleFrame
 
-NodeWithEvidence = tuple[FxNode, LineEvidence]
-"""A node, and the truth that its line comes from."""
-
-CopySources = Mapping[str, NodeWithEvidence]
-"""The nodes of compiled autograd's graph, each with the backward node that it copies."""
+CopySources = Mapping[str, Lineage]
+"""Where the nodes of compiled autograd's graph come from: of a copy, what it copies."""
 
 
 @dataclass(frozen=True, slots=True)

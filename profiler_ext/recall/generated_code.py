@@ -4,6 +4,10 @@ torch keeps the generated code and the printed post-grad graph in the artifact. 
 sites in order, and which node a library call is where it can be but one (:mod:`.library_calls`).
 What a generated kernel computes, how nodes are linked and which modules share a line is left open:
 a compile with capture tells that.
+
+The line that torch printed beside a node (mechanism ``PRINTED``) is no rule of the order in
+``capture/lineage/order.py``: nobody saw the graph, so there is no stage at which rules are asked.
+It is the whole of this truth, ``LineEvidence.TOLD``.
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 
-from profiler_ext.recall.dynamo_graph import DynamoGraph, NodeWithEvidence, Source
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
 from profiler_ext.recall.library_calls import library_nodes
-from profiler_ext.recall.lines import from_record, with_lineage
+from profiler_ext.recall.lines import from_record, known_by, with_lineage
 from profiler_ext.recall.printed_graphs import PrintedGraph, PrintedNode, read_graph
 from profiler_ext.recall.wrapper_calls import (
     WrapperCall,
@@ -56,7 +60,7 @@ class GeneratedCode:
 
 def told_graph(
     code: GeneratedCode, dynamo: DynamoGraph | None
-) -> tuple[Provenance | None, tuple[NodeWithEvidence, ...]]:
+) -> tuple[Provenance | None, tuple[FxNode, ...]]:
     """Return what the text of an artifact tells of its graph.
 
     Args:
@@ -72,7 +76,7 @@ def told_graph(
     if graph is None or not calls or any(calls[name] for name in calls if name != "call"):
         return None, ()
     lines = lines_from_code(map(_node, graph.nodes.values()), dynamo)
-    stale = {node.name for node, evidence in lines if evidence is LineEvidence.STALE}
+    stale = {node.name for node in lines if node.lineage.evidence is LineEvidence.STALE}
     led = _library_nodes(code, graph, calls["call"], dynamo)
     sites = tuple(
         _site(at, call, None if led.get(at) in stale else led.get(at))
@@ -99,9 +103,7 @@ def _provenance(
     )
 
 
-def lines_from_code(
-    nodes: Iterable[FxNode], dynamo: DynamoGraph | None
-) -> tuple[NodeWithEvidence, ...]:
+def lines_from_code(nodes: Iterable[FxNode], dynamo: DynamoGraph | None) -> tuple[FxNode, ...]:
     """Return told nodes with the lines of this process, where its source has the told text.
 
     A cached graph may have come from another function with an equal graph, so a line counts
@@ -154,20 +156,18 @@ def _site(number: int, call: WrapperCall, node: str | None) -> CallSite:
     return CallSite(number, str(number), kind, kernel, op, nodes, (1,) * len(nodes))
 
 
-def _told(node: FxNode, dynamo: DynamoGraph) -> NodeWithEvidence:
+def _told(node: FxNode, dynamo: DynamoGraph) -> FxNode:
     stack = node.lineage.stack
-    if not stack:
-        return node, LineEvidence.ABSENT
-    places = _places_of(stack[-1], dynamo)
+    places = _places_of(stack[-1], dynamo) if stack else []
     if len({place.stack[-1] for place in places}) != 1:
-        return node, LineEvidence.STALE
+        return known_by(LineEvidence.STALE, node)
     modules = {place.modules for place in places}
-    found = with_lineage(
+    return with_lineage(
         node,
         stack=_common_end([place.stack for place in places]),
         modules=modules.pop() if len(modules) == 1 else (),
+        evidence=LineEvidence.TOLD,
     )
-    return found, LineEvidence.TOLD
 
 
 def _places_of(told: Frame, dynamo: DynamoGraph) -> list[Source]:

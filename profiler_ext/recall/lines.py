@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from profiler_ext.files.paths import expand, stands
 from profiler_ext.recall.correspondence import agreed, corresponding, relabelled
-from profiler_ext.recall.dynamo_graph import DynamoGraph, NodeWithEvidence
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import Frame, FxNode, Lineage, LineEvidence, ModuleFrame, Provenance
 
 _Stack = tuple[Frame, ...]
@@ -55,14 +55,12 @@ class _Here:
         return self._modules.get(recorded.modules, unknown)
 
 
-def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[NodeWithEvidence, ...]:
+def compiled_here(nodes: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
     """Return the nodes of a graph that this process compiled."""
-    return tuple((node, _or_absent(node, LineEvidence.COMPILED)) for node in nodes)
+    return tuple(known_by(LineEvidence.COMPILED, node) for node in nodes)
 
 
-def from_fresh_graph(
-    recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]
-) -> tuple[NodeWithEvidence, ...]:
+def from_fresh_graph(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
     """Return the recorded nodes with the metadata of the graph that entered Inductor just now.
 
     The cache key covers the graph's code, so equal names are equal nodes. A node that a
@@ -73,9 +71,7 @@ def from_fresh_graph(
     return _joined([(node, _fresh_node(node, by_name)) for node in recorded], fresh)
 
 
-def from_region(
-    recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]
-) -> tuple[NodeWithEvidence, ...]:
+def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
     """Return the recorded nodes of a region with the metadata of the graph around it.
 
     The cache key covers the region's code, with the names that its nodes have in that graph.
@@ -94,7 +90,7 @@ def _in_region(node: FxNode, found: FxNode | None) -> FxNode | None:
 
 def _joined(
     found: Sequence[tuple[FxNode, FxNode | None]], fresh: tuple[FxNode, ...]
-) -> tuple[NodeWithEvidence, ...]:
+) -> tuple[FxNode, ...]:
     """Return recorded nodes, each with its fresh node, or led by what those that have one say."""
     joined = [(node, other) for node, other in found if other is not None]
     same = ((node, other) for node, other in joined if not node.replaced)
@@ -119,14 +115,13 @@ def _pairs(
     return (pair for pair in pairs if pair[0])
 
 
-def refreshed(node: FxNode, found: FxNode) -> NodeWithEvidence:
+def refreshed(node: FxNode, found: FxNode) -> FxNode:
     """Return a recorded node with the metadata of its node in the fresh graph."""
     lineage = node.lineage.refreshed(found.lineage, is_made=node.entry_name is None)
-    kept = dataclasses.replace(node, lineage=lineage)
-    return kept, _or_absent(kept, LineEvidence.FRESH_GRAPH)
+    return dataclasses.replace(node, lineage=lineage.known_by(LineEvidence.FRESH_GRAPH))
 
 
-def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[NodeWithEvidence, ...]:
+def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...]:
     """Return the recorded nodes with the lines of this process's equal Dynamo graph."""
     if dynamo.copy_sources:
         return from_record(provenance.nodes)
@@ -145,7 +140,7 @@ def from_record(
     nodes: Iterable[FxNode],
     evidence: LineEvidence = LineEvidence.RECORDED,
     source_root: str | None = None,
-) -> tuple[NodeWithEvidence, ...]:
+) -> tuple[FxNode, ...]:
     """Return the recorded nodes; a line counts only where its text still stands.
 
     Args:
@@ -157,9 +152,9 @@ def from_record(
     return tuple(_recorded(node, evidence, source_root) for node in nodes)
 
 
-def stale(nodes: tuple[FxNode, ...]) -> tuple[NodeWithEvidence, ...]:
+def stale(nodes: tuple[FxNode, ...]) -> tuple[FxNode, ...]:
     """Return the recorded nodes of a graph that other source was compiled to."""
-    return tuple((node, LineEvidence.STALE) for node in nodes)
+    return tuple(with_lineage(node, evidence=LineEvidence.STALE) for node in nodes)
 
 
 def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
@@ -170,37 +165,35 @@ def _fresh_node(node: FxNode, fresh: Mapping[str, FxNode]) -> FxNode | None:
     return next(work, candidates[0] if candidates else None)
 
 
-def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> NodeWithEvidence:
+def _from_source(node: FxNode, dynamo: DynamoGraph, here: _Here) -> FxNode:
     own = node.lineage
     source = dynamo.sources.get(own.source_fns) if own.source_fns else None
     if source is None:
         return _to_this_process(node, here, LineEvidence.FRESH_DYNAMO)
     # A nested region is traced on one module; the record knows which one each call was on.
     modules = own.modules if "/" in node.name else source.modules
-    fresh = with_lineage(node, stack=source.stack, modules=modules)
-    return fresh, LineEvidence.FRESH_DYNAMO
+    return with_lineage(
+        node, stack=source.stack, modules=modules, evidence=LineEvidence.FRESH_DYNAMO
+    )
 
 
-def _to_this_process(node: FxNode, here: _Here, evidence: LineEvidence) -> NodeWithEvidence:
+def _to_this_process(node: FxNode, here: _Here, evidence: LineEvidence) -> FxNode:
     """Lead a recorded stack to this process's; one that is not among its stacks is stale."""
     moved = with_lineage(node, modules=here.modules_of(node.lineage))
     if stack := here.stacks.get(node.lineage.stack):
-        return with_lineage(moved, stack=stack), evidence
-    return (
-        _recorded(moved)
-        if node.lineage.stack in here.known
-        else (moved, _or_absent(node, LineEvidence.STALE))
-    )
+        return with_lineage(moved, stack=stack, evidence=evidence)
+    is_here = node.lineage.stack in here.known
+    return _recorded(moved) if is_here else known_by(LineEvidence.STALE, moved)
 
 
 def _recorded(
     node: FxNode,
     evidence: LineEvidence = LineEvidence.RECORDED,
     source_root: str | None = None,
-) -> NodeWithEvidence:
+) -> FxNode:
     stack = node.lineage.stack
     are_there = all(stands(f.file, f.line, f.code, source_root) for f in stack)
-    return node, _or_absent(node, evidence if are_there else LineEvidence.STALE)
+    return known_by(evidence if are_there else LineEvidence.STALE, node)
 
 
 def expanded(node: FxNode, source_root: str | None = None) -> FxNode:
@@ -215,5 +208,11 @@ def with_lineage(node: FxNode, **changes: Any) -> FxNode:
     return dataclasses.replace(node, lineage=dataclasses.replace(node.lineage, **changes))
 
 
-def _or_absent(node: FxNode, evidence: LineEvidence) -> LineEvidence:
-    return evidence if node.lineage.stack else LineEvidence.ABSENT
+def known_by(evidence: LineEvidence, node: FxNode) -> FxNode:
+    """Return a node, said to have its line from a truth, if it has a line."""
+    return dataclasses.replace(node, lineage=node.lineage.known_by(evidence))
+
+
+def as_recorded(nodes: Iterable[FxNode]) -> tuple[FxNode, ...]:
+    """Return nodes as a record has them: a record is of any process, and no truth is of one."""
+    return tuple(with_lineage(node, evidence=None) for node in nodes)

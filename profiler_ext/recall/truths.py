@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from profiler_ext.recall import lines
 from profiler_ext.recall.correspondence import bound
-from profiler_ext.recall.dynamo_graph import DynamoGraph, NodeWithEvidence
+from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.generated_code import GeneratedCode, told_graph
 from profiler_ext.recall.records import find_records, keep_record
 from profiler_ext.records import FxNode, Gap, GapReason, GraphInstance, Provenance
@@ -100,7 +100,7 @@ class Recalled:
     """What is known of a graph: its record, its nodes with their lines, what is missing."""
 
     provenance: Provenance | None
-    nodes: tuple[NodeWithEvidence, ...] = ()
+    nodes: tuple[FxNode, ...] = ()
     gaps: tuple[Gap, ...] = ()
 
     def into(self, instance: GraphInstance, source_root: str | None = None) -> GraphInstance:
@@ -115,9 +115,8 @@ class Recalled:
             instance,
             is_backward=instance.is_backward or bool(record and record.is_backward),
             provenance=record,
-            nodes=tuple(lines.expanded(node, source_root) for node, _ in self.nodes),
-            line_evidence=tuple(evidence for _, evidence in self.nodes),
-            runs_optimizer=any(node.lineage.is_of_optimizer for node, _ in self.nodes),
+            nodes=tuple(lines.expanded(node, source_root) for node in self.nodes),
+            runs_optimizer=any(node.lineage.is_of_optimizer for node in self.nodes),
             gaps=(*self.gaps, *instance.gaps),
         )
 
@@ -156,7 +155,7 @@ def _traced(seen: Seen, recorded: Provenance, store: Store) -> Recalled:
     traced = seen.traced(any(node.target == INPUT for node in recorded.nodes))
     join = lines.from_region if traced.is_region else lines.from_fresh_graph
     nodes = join(recorded.nodes, traced.nodes)
-    here = dataclasses.replace(recorded, nodes=tuple(node for node, _ in nodes), joint=traced.joint)
+    here = dataclasses.replace(recorded, nodes=lines.as_recorded(nodes), joint=traced.joint)
     if traced.is_region:
         here = dataclasses.replace(
             here, is_backward=traced.is_backward, is_inference=traced.is_inference

@@ -36,8 +36,6 @@ def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator
 
 
 def _of_instance(graph: GraphInstance) -> Iterator[str]:
-    if len(graph.line_evidence) > len(graph.nodes):
-        yield f"{len(graph.line_evidence)} evidences of {len(graph.nodes)} nodes, expected one each"
     yield from _of_nodes(graph.nodes)
     yield from _of_provenance(graph.record)
 

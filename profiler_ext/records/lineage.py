@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from profiler_ext.records.evidence import LineEvidence
 from profiler_ext.records.mechanism import Mechanism
 
 
@@ -59,6 +60,8 @@ class Lineage:
         joint: id of its joint graph, where compiled autograd took it from another graph.
         copied_call: of which call of that graph it is, ``aot0_1``, in this process.
         mechanism: what gave it its stack; ``None`` where it has none, or an older record is silent.
+        evidence: the truth that its stack came from, in one process; ``None`` in a record, which is
+            of any process.
     """
 
     original_aten: str | None = None
@@ -78,6 +81,7 @@ class Lineage:
     joint: str | None = None
     copied_call: str | None = None
     mechanism: Mechanism | None = None
+    evidence: LineEvidence | None = None
 
     @property
     def is_of_optimizer(self) -> bool:
@@ -92,6 +96,10 @@ class Lineage:
     def by(self, mechanism: Mechanism) -> Lineage:
         """Return the same, said to have its stack by a mechanism, if it has one."""
         return replace(self, mechanism=mechanism if self.stack else None)
+
+    def known_by(self, evidence: LineEvidence) -> Lineage:
+        """Return the same, said to have its stack from a truth; ``ABSENT`` if it has none."""
+        return replace(self, evidence=evidence if self.stack else LineEvidence.ABSENT)
 
     def filled_by(self, other: Lineage) -> Lineage:
         """Return this lineage, what it does not say taken from another's.
@@ -150,6 +158,7 @@ class Lineage:
             original,
             original_aten=original.original_aten or self.original_aten,
             copied_from=self.copied_from,
+            evidence=self.evidence,
         )
 
     def refreshed(self, fresh: Lineage, *, is_made: bool) -> Lineage:

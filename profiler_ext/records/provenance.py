@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from profiler_ext.records.evidence import LineEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Lineage
 from profiler_ext.records.vocabulary import CacheState, SiteKind
@@ -174,8 +173,8 @@ class GraphInstance:
         compile_ns: wall time spent in compiling (or loading) it.
         output_module: path of Inductor's generated module.
         provenance: the record; ``None`` when none was found (then ``gaps`` says why).
-        nodes: the provenance's nodes with the stacks of *this* process, in the same order.
-        line_evidence: one for each node: the truth that its stack came from.
+        nodes: the provenance's nodes with the stacks of *this* process, in the same order, and the
+            evidence for each.
         runs_optimizer: a node's stack passes through ``torch.optim``.
         library_kernels: pairs of call site and the names of its device events in order, for
             library calls, learnt from the calls that warm up and record a graph for replay.
@@ -200,7 +199,6 @@ class GraphInstance:
     output_module: str | None
     provenance: Provenance | None = None
     nodes: tuple[FxNode, ...] = ()
-    line_evidence: tuple[LineEvidence, ...] = ()
     runs_optimizer: bool = False
     library_kernels: LibraryKernels = ()
     stored_kernels: LibraryKernels = ()

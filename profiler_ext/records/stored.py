@@ -1,7 +1,8 @@
 """Owns the stored form of records: in a file a node and its lineage are one object.
 
 So files of before lineage had a record of its own are read as they are; what they do not say is
-absent.
+absent. Older files have the evidence of lines in a list of the graph, ``line_evidence``, one for
+each node.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def _with_nodes(told: Any, change: Callable[[Any], Any]) -> Any:
     """Return the same with each node of it changed; what has another shape is left as it is."""
     if not isinstance(told, dict):
         return told
+    told = _with_evidence(told) if "line_evidence" in told else told
     changed = dict(told)
     for name, entry in told.items():
         if name == "nodes" and isinstance(entry, list | tuple):
@@ -49,6 +51,24 @@ def _with_nodes(told: Any, change: Callable[[Any], Any]) -> Any:
         elif name == "provenance":
             changed[name] = _with_nodes(entry, change)
     return changed
+
+
+def _with_evidence(graph: dict[str, Any]) -> dict[str, Any]:
+    """Return the same with the evidence of an older file on its nodes."""
+    evidence, nodes = graph["line_evidence"], graph.get("nodes", ())
+    if not isinstance(evidence, list | tuple) or not isinstance(nodes, list | tuple):
+        raise msgspec.ValidationError("found no list of evidences and nodes, expected one of each")
+    if len(evidence) > len(nodes):
+        raise msgspec.ValidationError(
+            f"{len(evidence)} evidences of {len(nodes)} nodes, expected one each"
+        )
+    known = [_known_by(each, node) for each, node in zip(evidence, nodes, strict=False)]
+    own = {name: entry for name, entry in graph.items() if name != "line_evidence"}
+    return own | {"nodes": [*known, *nodes[len(known) :]]}
+
+
+def _known_by(evidence: Any, node: Any) -> Any:
+    return node | {"evidence": evidence} if isinstance(node, dict) else node
 
 
 def _flat(node: dict[str, Any]) -> dict[str, Any]:

@@ -114,7 +114,6 @@ def graph(
         compile_ns=0,
         output_module=None,
         provenance=provenance,
-        nodes=tuple(nodes),
-        line_evidence=(evidence,) * len(nodes),
+        nodes=tuple(changed(node, evidence=evidence) for node in nodes),
     )
     return replace(made, **changes)

@@ -28,7 +28,7 @@ from profiler_ext.records import (
     Settings,
     SiteKind,
 )
-from tests.fx_nodes import fx_node
+from tests.fx_nodes import changed, fx_node
 
 # The cache key by Inductor's graph id and direction, as the markers of each trace carry it.
 KEYS: dict[str, dict[tuple[int, bool], str | None]] = {
@@ -94,8 +94,7 @@ def _graph(
         compile_ns=0,
         output_module=None,
         provenance=provenance,
-        nodes=provenance.nodes,
-        line_evidence=tuple(LineEvidence.COMPILED for _ in nodes),
+        nodes=tuple(changed(n, evidence=LineEvidence.COMPILED) for n in provenance.nodes),
     )
 
 

@@ -16,7 +16,7 @@ SOUND = graph((node("mm", 10), node("add", 20)), (extern("mm", "mm"), triton("tr
 
 
 def failed(**changes: object) -> GraphInstance:
-    bare = replace(SOUND, provenance=None, nodes=(), line_evidence=(), gaps=(WHY,))
+    bare = replace(SOUND, provenance=None, nodes=(), gaps=(WHY,))
     return replace(bare, **changes)
 
 

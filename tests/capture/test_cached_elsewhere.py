@@ -51,7 +51,7 @@ def test_saved_cache_artifacts_bring_the_same_attribution_into_another_cache(
     assert [graph.cache_state for graph in warm] == [CacheState.AOT_HIT] * 2
     assert [graph.cache_detail for graph in warm] == ["AOTAutograd's cache: hit"] * 2
     assert snapshot(warm) == snapshot(cold)
-    assert {evidence for graph in warm for evidence in graph.line_evidence} == {
+    assert {node.lineage.evidence for graph in warm for node in graph.nodes} == {
         LineEvidence.FRESH_DYNAMO
     }
 
@@ -80,7 +80,7 @@ def test_a_standalone_artifact_brings_its_attribution(
     cold, warm, alone = graphs()
     assert snapshot((warm, alone)) == snapshot((cold, cold))
     assert [node.lineage.stack[-1].line for node in cold.nodes] == list(TWICE_LINES)
-    assert [set(graph.line_evidence) for graph in (cold, warm, alone)] == [
+    assert [{n.lineage.evidence for n in graph.nodes} for graph in (cold, warm, alone)] == [
         {LineEvidence.COMPILED},
         {LineEvidence.FRESH_DYNAMO},
         {LineEvidence.RECORDED},

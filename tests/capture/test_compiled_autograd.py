@@ -182,7 +182,7 @@ def test_each_kernel_leads_to_its_line_hooks_and_a_graph_used_twice_included() -
         step(model, compiled, shared, hooked=True)
     last = site("torch.mm(parameter.grad, MIX, out=parameter.grad)")
     assert table() == [*HOOKED, *WHOLE, last]
-    assert set(ours().line_evidence) == {
+    assert {node.lineage.evidence for node in ours().nodes} == {
         LineEvidence.COMPILED,
         LineEvidence.GRADIENT,
         LineEvidence.EAGER_BACKWARD,
@@ -200,7 +200,7 @@ def test_a_forward_from_autograds_cache_gives_the_same() -> None:
     # Torch bypasses its cache where an autograd.Function is compiled.
     assert (states["0/0"], states["1/0"], states["2/0"]) == ("aot_hit", "fx_hit", "aot_hit")
     assert table() == WHOLE
-    assert LineEvidence.FRESH_DYNAMO in ours().line_evidence
+    assert LineEvidence.FRESH_DYNAMO in {node.lineage.evidence for node in ours().nodes}
 
 
 @pytest.mark.usefixtures("fresh_torch")

@@ -39,7 +39,7 @@ WHY = Gap(GapReason.CAPTURE_FAILED, "hook: why")
 
 
 def lost(each: GraphInstance) -> GraphInstance:
-    return replace(each, provenance=None, nodes=(), line_evidence=(), gaps=(WHY,))
+    return replace(each, provenance=None, nodes=(), gaps=(WHY,))
 
 
 def test_where_nothing_failed_all_is_told():

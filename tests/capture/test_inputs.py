@@ -47,14 +47,13 @@ def train() -> None:
 
 def given(graph) -> dict[str, tuple[int | None, str | None, str]]:
     """Return for each recorded input its line, the node it is the gradient of, its evidence."""
-    pairs = zip(graph.nodes, graph.line_evidence, strict=True)
     return {
         node.name: (
             node.lineage.stack[-1].line if node.lineage.stack else None,
             node.lineage.forward_node,
-            evidence,
+            node.lineage.evidence,
         )
-        for node, evidence in pairs
+        for node in graph.nodes
         if node.target == "placeholder"
     }
 

@@ -13,7 +13,8 @@ import torch
 import torch.fx
 
 from profiler_ext.capture.lineage import order
-from profiler_ext.capture.lineage.order import ORDER, TRACED, find_lineages
+from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
+from profiler_ext.capture.lineage.order import COPIES, ORDER, TRACED, find_lineages
 from profiler_ext.capture.lineage.stage import (
     Compilation,
     JointFindings,
@@ -150,11 +151,69 @@ def test_a_regions_node_comes_from_the_graph_around_it_or_has_no_number() -> Non
 
 def test_a_copy_of_compiled_autograd_is_all_that_its_original_is() -> None:
     original = line("backward", seq_nr=9, forward_node="mm", joint="j0").by(Mechanism.COPIED)
-    origin = FxNode("sin", "aten.sin.default", original), LineEvidence.COMPILED
+    origin = replace(original, evidence=LineEvidence.COMPILED)
     dynamo = DynamoGraph("d", (), None, {}, copy_sources={"aot0_sin": origin})
     node = call(**OWN, profiler_ext_copied_from="aot0_sin")
     found = find_lineages([node], known(JointFindings(links={"sin": LINK}), dynamo=dynamo))
     assert found["sin"] == replace(original, copied_from="aot0_sin")
+
+
+def test_of_a_copy_the_truth_is_its_originals_unless_its_own_source_changed() -> None:
+    origin = line("backward", copied_call="aot0", evidence=LineEvidence.FRESH_DYNAMO)
+    own = line("recorded", copied_from="aot0_sin", copied_call="aot7", evidence=None)
+    stale = replace(own, evidence=LineEvidence.STALE)
+    nodes = [FxNode("sin", "", each) for each in (own, stale)]
+    here, there = all_with_copied_lineage(nodes, {"aot0_sin": origin})
+    assert here.lineage == replace(origin, copied_from="aot0_sin")
+    assert there.lineage == replace(stale, copied_call=None)
+
+
+def of_copies(nodes: Graph, **backward: Lineage) -> Mapping[str, Lineage]:
+    """Return where the nodes of a graph of compiled autograd's come from."""
+    copied = {name: FxNode(name, "", lineage) for name, lineage in backward.items()}
+    compilation = Compilation(lambda _: None, backwards={0: copied})
+    return find_lineages(nodes.graph.nodes, compilation, COPIES)
+
+
+def summed(first: torch.fx.Node, second: torch.fx.Node) -> torch.fx.Node:
+    return first.graph.call_function(torch.add, (first, second))
+
+
+def test_a_sum_of_copies_has_their_line_and_call_where_they_agree() -> None:
+    here, there = (line(name, joint="j0", evidence=LineEvidence.COMPILED) for name in "ab")
+    graph = Graph()
+    x = graph.given("x", 4)
+    copies = [graph.call(aten.mm.default, [x, x], name=f"aot0_{name}") for name in ("m", "n", "o")]
+    sums = [summed(*copies[:2]), summed(*copies[1:])]
+    sums.append(summed(sums[0], copies[0]))
+    lineages = of_copies(graph, m=here, n=here, o=there)
+    copy_of_m = replace(here, copied_call="aot0", mechanism=Mechanism.COPIED)
+    assert lineages["aot0_m"] == copy_of_m
+    of_one = replace(
+        copy_of_m,
+        is_gradient_acc=True,
+        mechanism=Mechanism.GRADIENT_SUM,
+        evidence=LineEvidence.GRADIENT,
+    )
+    of_two = Lineage(is_gradient_acc=True, evidence=LineEvidence.EAGER_BACKWARD)
+    assert [lineages[each.name] for each in sums] == [of_one, of_two, of_one]
+
+
+def test_a_copy_of_an_unknown_node_is_not_said_to_be_anything() -> None:
+    graph = Graph()
+    graph.call(aten.mm.default, [graph.given("x", 4)] * 2, name="aot0_mm")
+    assert "aot0_mm" not in of_copies(graph)
+
+
+def test_a_hook_has_the_users_frames_and_autograds_own_node_has_none() -> None:
+    graph = Graph()
+    x = graph.given("x", 4)
+    machinery = frame_text("/torch/_dynamo/compiled_autograd.py", 5, "runs", "hook()")
+    graph.call(aten.mm.default, [x, x], name="mm", stack_trace=machinery + OWN["stack_trace"])
+    graph.call(aten.mm.default, [x, x], name="mm_1", stack_trace=machinery)
+    lineages = of_copies(graph)
+    assert lineages["mm"] == line("own", evidence=LineEvidence.COMPILED)
+    assert lineages["mm_1"] == Lineage(evidence=LineEvidence.EAGER_BACKWARD)
 
 
 def calling(name: str, nodes: Graph, *called: str, inner: torch.fx.Node) -> torch.fx.Node:
@@ -213,9 +272,9 @@ def test_modules_are_the_users_and_without_any_the_one_that_was_compiled() -> No
 
 def test_each_rule_stands_once_in_the_order_with_when_it_applies() -> None:
     assert ORDER[: len(TRACED)] == TRACED
-    assert len(set(ORDER)) == len(ORDER)
+    assert len({*ORDER, *COPIES}) == len(ORDER) + len(COPIES)
     text = inspect.getsource(order)
-    for rule in ORDER:
+    for rule in (*ORDER, *COPIES):
         assert re.search(rf"# [^\n]+\n    {rule.__name__},\n", text), rule.__name__
 
 
@@ -237,16 +296,17 @@ OTHER = Lineage(
     joint="other",
     copied_call="other",
     mechanism=Mechanism.BODY,
+    evidence=LineEvidence.STALE,
 )
 ALL = {field.name for field in fields(Lineage)}
 PLACE = {"stack", "modules", "source_fns", "annotation"}
 TRACE = {"original_aten", "seq_nr", "stack", "modules", "source_fns", "partitioner_tag"}
 LINKS = {"joint_name", "forward_node", "forward_evidence", "joint", "copied_call"}
 TAKEN: Mapping[str, tuple[Callable[[Lineage], Lineage], set[str]]] = {
-    "filled_by": (lambda own: own.filled_by(OTHER), ALL - LINKS - {"mechanism"}),
+    "filled_by": (lambda own: own.filled_by(OTHER), ALL - LINKS - {"mechanism", "evidence"}),
     "standing_at": (lambda own: own.standing_at(OTHER), PLACE),
     "traced_from": (lambda own: own.traced_from(OTHER), TRACE | {"is_gradient_acc"}),
-    "copied": (lambda own: own.copied(OTHER), ALL - {"copied_from"}),
+    "copied": (lambda own: own.copied(OTHER), ALL - {"copied_from", "evidence"}),
     "refreshed": (lambda own: own.refreshed(OTHER, is_made=False), ALL),
     "refreshed, made by a pass": (
         lambda own: own.refreshed(OTHER, is_made=True),

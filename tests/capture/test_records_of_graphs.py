@@ -68,7 +68,7 @@ def test_each_state_of_the_caches_is_told_and_gives_the_same_lines() -> None:
         *(CacheState.AOT_HIT,) * 2,
         *(CacheState.FX_HIT,) * 2,
     ]
-    evidence = [set(graph.line_evidence) for graph in capture().graphs]
+    evidence = [{n.lineage.evidence for n in graph.nodes} for graph in capture().graphs]
     assert evidence == [
         *({LineEvidence.COMPILED},) * 2,
         *({LineEvidence.FRESH_DYNAMO},) * 2,

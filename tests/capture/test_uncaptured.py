@@ -52,7 +52,7 @@ def test_call_sites_and_lines_are_read_from_the_artifact(aot: bool, state: Cache
     train_once()
     found = captured(aot=aot)
     assert [(graph.cache_state, graph.is_told) for graph in found] == [(state, True)] * 2
-    assert {told for graph in found for told in graph.line_evidence} == {LineEvidence.TOLD}
+    assert {n.lineage.evidence for graph in found for n in graph.nodes} == {LineEvidence.TOLD}
     assert all("--recompile" in graph.gaps[0].detail for graph in found)
     upper, lower = TWICE_LINES
     assert rows(found) == [

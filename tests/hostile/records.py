@@ -114,6 +114,10 @@ CASES = {
     "fewer evidences than nodes": _on_graph(_cut("line_evidence")),
     "more evidences than nodes": _on_graph(lambda g: g["line_evidence"].extend(["absent"] * 9)),
     "an evidence that is none": _on_graph(lambda g: g.update(line_evidence=["sure"] * 20)),
+    "evidences that are no list": _on_graph(lambda g: g.update(line_evidence={"absent": 1})),
+    "an evidence of a node that is none": _on_nodes(
+        lambda nodes: [n.update(evidence="sure") for n in nodes]
+    ),
     "a cache state that is none": _on_graph(lambda graph: graph.update(cache_state="warm")),
     "kernels of sites that are not there": _on_graph(
         lambda graph: graph.update(library_kernels=[[99, ["k"]], [-1, []]])

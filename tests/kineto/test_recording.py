@@ -3,6 +3,7 @@ import json
 from dataclasses import fields, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,8 +11,10 @@ from profiler_ext.errors import TraceError
 from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8, read_recording, write_recording
-from profiler_ext.records import Gap, GapReason, Recording, Settings
+from profiler_ext.records import Gap, GapReason, LineEvidence, Recording, Settings, flat
 from tests.analyses import gpu_step
+from tests.attribution.graphs import graph, node
+from tests.fx_nodes import changed
 from tests.kineto.traces import EVENTS, H200, text_of, written
 
 ADDED = {"compile.phase": "forward", "compile.lines": ['m.py:1  f("}") '], "stack": ["File"]}
@@ -125,8 +128,21 @@ def extended(tmp_path: Path, extension: bytes) -> Path:
     return written(tmp_path, text_of(head=b'"profilerExt": ' + extension + b","))
 
 
+def test_an_older_schema_has_the_evidence_of_its_nodes_in_their_graph(tmp_path):
+    nodes = [node("mm", 1), node("add", 2), node("view", 3)]
+    now = replace(graph(nodes, []), nodes=tuple(nodes))
+    before = flat(now) | {"line_evidence": ["compiled_here", "no_stack"]}
+    whole = {"schema": 1, "settings": {}, "graphs": [before], "gaps": []}
+    [read] = read_recording(extended(tmp_path, msgspec.json.encode(whole))).graphs
+    evidence = (LineEvidence.COMPILED, LineEvidence.ABSENT, None)
+    assert read.nodes == tuple(
+        changed(n, evidence=each) for n, each in zip(nodes, evidence, strict=True)
+    )
+    assert read.provenance == now.provenance
+
+
 def test_a_newer_schema_is_refused(tmp_path):
-    with pytest.raises(TraceError, match=r"newer profiler-ext \(schema 99; this one reads up to 1"):
+    with pytest.raises(TraceError, match=r"newer profiler-ext \(schema 99; this one reads up to 2"):
         read_recording(extended(tmp_path, b'{"schema": 99, "unknown": true}'))
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+import profiler_ext
 from profiler_ext.capture.lineage import order
 from profiler_ext.records import LineEvidence, Mechanism
 from tests.maps.page import first_sentence, page, place, table
@@ -38,22 +40,35 @@ _TRUTHS: Mapping[LineEvidence, str] = MappingProxyType(
 
 def mechanisms() -> str:
     """Return the page."""
-    return page(_MECHANISMS, _rules(), _values(), _truths())
+    return page(_MECHANISMS, _order(), _copies(), _values(), _truths())
 
 
-def _rules() -> str:
-    said = _comments(Path(order.__file__))
-    rows = (
-        (str(number), f"`{rule.__name__}`", _rule_does(rule), said[rule.__name__], _file_of(rule))
-        for number, rule in enumerate(order.ORDER, 1)
-    )
+def _order() -> str:
     text = (
         "Each mechanism is one function, from a stage of a graph to what is known of some of its "
         "nodes. They are asked in this order (`profiler_ext/capture/lineage/order.py`), each sees "
         "what those before it found, and **of two that know a node, the later wins**."
     )
-    listed = table(("", "rule", "what it does", "example", "file"), rows)
-    return f"## Mechanisms\n\n{text}\n\n{listed}"
+    return f"## Mechanisms\n\n{text}\n\n{_rules(order.ORDER)}"
+
+
+def _copies() -> str:
+    text = (
+        "The one graph of compiled autograd is made of copies, and neither Dynamo nor AOTAutograd "
+        "keeps what its nodes were. What they are is noted while Dynamo hands it over, by these "
+        "rules in the same way (`COPIES`, in the same file); `copied_by_autograd` above takes it "
+        "from there."
+    )
+    return f"### In a graph of compiled autograd's\n\n{text}\n\n{_rules(order.COPIES)}"
+
+
+def _rules(rules: Iterable[order.Rule]) -> str:
+    said = _comments(Path(order.__file__))
+    rows = (
+        (str(number), f"`{rule.__name__}`", _rule_does(rule), said[rule.__name__], _file_of(rule))
+        for number, rule in enumerate(rules, 1)
+    )
+    return table(("", "rule", "what it does", "example", "file"), rows)
 
 
 def _rule_does(rule: order.Rule) -> str:
@@ -79,9 +94,31 @@ def _comments(source: Path) -> dict[str, str]:
 
 
 def _values() -> str:
-    rows = ((f"[`{m.value}`](evidence.md#{m.page.partition('#')[2]})", m.words) for m in Mechanism)
-    text = "What the column `mechanism` of the tables says, for a node that has a line."
-    return f"### As the tables have them\n\n{text}\n\n{table(('value', 'words'), rows)}"
+    rows = (
+        (
+            f"[`{each.value}`](evidence.md#{each.page.partition('#')[2]})",
+            each.words,
+            ", ".join(f"`{place}`" for place in places_of(each)),
+        )
+        for each in Mechanism
+    )
+    text = (
+        "What the column `mechanism` of the tables says, for a node that has a line, and the files "
+        "that say it. All but one are of rules. What torch printed beside a node in its generated "
+        "code is read where no graph was seen: there is no stage at which a rule could be asked, "
+        "and no second one that could know better, so it is a truth (below) with a name of its own."
+    )
+    listed = table(("value", "words", "said in"), rows)
+    return f"### As the tables have them\n\n{text}\n\n{listed}"
+
+
+def places_of(mechanism: Mechanism) -> list[str]:
+    """Return the files that say of a lineage that a mechanism gave it."""
+    root = Path(profiler_ext.__file__).parent
+    said = re.compile(rf"\bMechanism\.{mechanism.name}\b")
+    rooms = (path for room in ("capture", "recall") for path in (root / room).rglob("*.py"))
+    files = (path for path in sorted(rooms) if said.search(path.read_text()))
+    return [f"{root.name}/{path.relative_to(root).as_posix()}" for path in files]
 
 
 def _truths() -> str:

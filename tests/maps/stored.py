@@ -7,6 +7,7 @@ import inspect
 import re
 
 from profiler_ext.exporters.tensorboard_plugin import document
+from profiler_ext.kineto import recording
 from profiler_ext.records import (
     SCHEMA_VERSION,
     CallSite,
@@ -64,8 +65,9 @@ _KEPT = (
         "session: Kineto's trace with a key `profilerExt`, which has settings, graphs and gaps",
         "`session.pt.trace.json.gz`",
         "profiler_ext/kineto/recording.py",
-        SCHEMA_VERSION,
-        "a newer one is refused; it is attributed anew each time that it is read",
+        recording.SCHEMA,
+        "an older one is read, a newer one is refused; it is attributed anew each time"
+        " that it is read",
     ),
     (
         "tables: CSV, Parquet and JSON",

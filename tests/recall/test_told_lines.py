@@ -1,9 +1,9 @@
 """Which lines and modules are told of nodes whose compile nobody saw, and which are not."""
 
-from profiler_ext.recall.dynamo_graph import DynamoGraph, NodeWithEvidence, Source
+from profiler_ext.recall.dynamo_graph import DynamoGraph, Source
 from profiler_ext.recall.generated_code import lines_from_code
 from profiler_ext.records import Frame, FxNode, LineEvidence, ModuleFrame
-from tests.fx_nodes import fx_node
+from tests.fx_nodes import changed, fx_node
 
 CALL = Frame("/m/model.py", 32, "forward", "x = block(x)")
 AGAIN = Frame("/m/model.py", 35, "forward", "x = block(block(x))")
@@ -12,7 +12,7 @@ MOVED = Frame("/m/other.py", 71, "forward", "q, k, v = self.qkv(x)")
 FIRST, SECOND = (ModuleFrame("0", "Block"),), (ModuleFrame("1", "Block"),)
 
 
-def told(node: FxNode, *places: Source) -> NodeWithEvidence:
+def told(node: FxNode, *places: Source) -> FxNode:
     [found] = lines_from_code([node], DynamoGraph("d", (), None, {}, places))
     return found
 
@@ -23,25 +23,29 @@ def mm(*stack: Frame, modules: tuple[ModuleFrame, ...] = ()) -> FxNode:
 
 def test_a_printed_line_has_the_stack_and_the_module_of_its_place_in_this_process() -> None:
     here = Source((CALL, SPLIT), FIRST)
-    assert told(mm(SPLIT), here) == (mm(CALL, SPLIT, modules=FIRST), LineEvidence.TOLD)
+    assert told(mm(SPLIT), here) == changed(
+        mm(CALL, SPLIT, modules=FIRST), evidence=LineEvidence.TOLD
+    )
 
 
 def test_a_line_of_several_modules_leaves_the_module_open() -> None:
     here = (Source((CALL, SPLIT), FIRST), Source((AGAIN, SPLIT), SECOND))
-    assert told(mm(SPLIT), *here) == (mm(SPLIT), LineEvidence.TOLD)
+    assert told(mm(SPLIT), *here) == changed(mm(SPLIT), evidence=LineEvidence.TOLD)
 
 
 def test_the_same_text_in_the_same_function_elsewhere_is_the_line() -> None:
     here = Source((CALL, MOVED), FIRST)
-    assert told(mm(SPLIT), here) == (mm(CALL, MOVED, modules=FIRST), LineEvidence.TOLD)
+    assert told(mm(SPLIT), here) == changed(
+        mm(CALL, MOVED, modules=FIRST), evidence=LineEvidence.TOLD
+    )
 
 
 def test_a_line_that_this_process_has_not_or_has_twice_is_not_given() -> None:
     twice = MOVED, Frame("/m/other.py", 90, "forward", MOVED.code)
-    assert told(mm(SPLIT), Source((CALL,), ())) == (mm(SPLIT), LineEvidence.STALE)
+    assert told(mm(SPLIT), Source((CALL,), ())) == changed(mm(SPLIT), evidence=LineEvidence.STALE)
     places = [Source((frame,), FIRST) for frame in twice]
-    assert told(mm(SPLIT), *places) == (mm(SPLIT), LineEvidence.STALE)
+    assert told(mm(SPLIT), *places) == changed(mm(SPLIT), evidence=LineEvidence.STALE)
 
 
 def test_a_node_without_a_line_takes_none() -> None:
-    assert told(mm(), Source((CALL, SPLIT), FIRST)) == (mm(), LineEvidence.ABSENT)
+    assert told(mm(), Source((CALL, SPLIT), FIRST)) == changed(mm(), evidence=LineEvidence.ABSENT)

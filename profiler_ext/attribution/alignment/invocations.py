@@ -13,14 +13,18 @@ from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.region_order import Regions
 from profiler_ext.attribution.alignment.verification import is_plausible
 from profiler_ext.attribution.calls.graph_calls import GraphCall
-from profiler_ext.records import CallSite, GapReason, GraphInstance, LineEvidence, SiteKind
+from profiler_ext.records import (
+    CallSite,
+    GapReason,
+    GraphInstance,
+    Lineage,
+    LineEvidence,
+    SiteKind,
+)
 
 _Names = tuple[str, ...]
 
-_WITHOUT_LINE = {
-    evidence: evidence
-    for evidence in (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
-}
+_WITHOUT_LINE = (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +261,14 @@ def _what_it_launches(graph: GraphInstance) -> object:
     After a reset of Dynamo an equal graph has the old compile id: its trace has other numbers, and
     its lines may be known by another rule.
     """
-    nodes = [
-        replace(node, lineage=replace(node.lineage, seq_nr=None, mechanism=None))
-        for node in graph.nodes
-    ]
-    lines = tuple(_WITHOUT_LINE.get(evidence) for evidence in graph.line_evidence)
-    return graph.call_sites, tuple(nodes), lines
+    return graph.call_sites, tuple(
+        replace(n, lineage=_of_any_compile(n.lineage)) for n in graph.nodes
+    )
+
+
+def _of_any_compile(lineage: Lineage) -> Lineage:
+    evidence = lineage.evidence if lineage.evidence in _WITHOUT_LINE else None
+    return replace(lineage, seq_nr=None, mechanism=None, evidence=evidence)
 
 
 def _fits(call: GraphCall, graph: int, aligner: Aligner) -> bool:

@@ -38,7 +38,8 @@ class PlaceTable:
         self._roots = SourceRoots(settings)
         self._index: dict[Place, int] = {}
         self._of_node: dict[tuple[int, str, CallContext], int] = {}
-        self._nodes = [_named_nodes(graph) for graph in graphs]
+        named = ({n.name: n for n in with_modules_of_sums(graph.nodes)} for graph in graphs)
+        self._nodes = list(named)
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -69,8 +70,8 @@ class PlaceTable:
         """Return the place of a graph's node, as the graph was called."""
         if name not in self._nodes[graph]:
             return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
-        node, evidence = self._nodes[graph][name]
-        instance = self._graphs[graph]
+        node, instance = self._nodes[graph][name], self._graphs[graph]
+        evidence = node.lineage.evidence or LineEvidence.ABSENT
         is_open = _is_of_any_module(node, instance)
         module = None if is_open else self._module_of(node, instance, context)
         in_torch_optim = instance.runs_optimizer and node.lineage.is_of_optimizer
@@ -157,13 +158,6 @@ def _no_line(node: FxNode, graph: GraphInstance, evidence: LineEvidence) -> GapR
     # What such a graph copies is known by its own joint graph; nothing else can tell the line.
     lost = graph.is_of_compiled_autograd and node.lineage.joint is None
     return GapReason.COMPILED_AUTOGRAD if lost else GapReason.NO_SOURCE_LINE
-
-
-def _named_nodes(graph: GraphInstance) -> dict[str, tuple[FxNode, LineEvidence]]:
-    absent = [LineEvidence.ABSENT] * (len(graph.nodes) - len(graph.line_evidence))
-    evidence = [*graph.line_evidence, *absent]
-    nodes = with_modules_of_sums(graph.nodes)
-    return {node.name: (node, e) for node, e in zip(nodes, evidence, strict=True)}
 
 
 def annotation_text(node: FxNode) -> str | None:

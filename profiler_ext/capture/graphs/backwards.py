@@ -3,27 +3,28 @@
 Compiled autograd copies the backward half of each forward into one graph, as AOTAutograd left
 it, before any Inductor pass. Its nodes are named ``aot<number>_<name>``; the number leads to
 the forward's compile in this process. What it copies is described from the graph itself; where
-torch wiped that (a cache had it), from the record of the compiled backward graph.
+torch wiped that (a cache had it), from the record of the compiled backward graph. What each node
+of that one graph takes from it say the rules ``COPIES`` (``capture/lineage/order.py``).
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.lineage.order import COPIES, find_lineages
 from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
-from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.files.paths import shorten
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.recall.dynamo_graph import CopySources, DynamoGraph, NodeWithEvidence
-from profiler_ext.recall.lines import with_lineage
-from profiler_ext.records import FxNode, GraphInstance, Lineage, LineEvidence, Mechanism
+from profiler_ext.recall.dynamo_graph import CopySources, DynamoGraph
+from profiler_ext.recall.lines import known_by, with_lineage
+from profiler_ext.records import FxNode, GraphInstance, LineEvidence
 from profiler_ext.torch_compat import compiled_autograd, fx, process
 from profiler_ext.torch_compat.names import fx_names
 
@@ -78,18 +79,12 @@ class Backwards:
         return replace(dynamo, copy_sources=self._copy_sources(gm))
 
     def _copy_sources(self, gm: torch.fx.GraphModule) -> CopySources:
-        copies = {node.name: compiled_autograd.copied_node(node.name) for node in gm.graph.nodes}
-        known = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies.values() if c}}
-        sources: dict[str, NodeWithEvidence] = {}
-        for node in gm.graph.nodes:
-            copy = copies[node.name]
-            if copy is None:
-                sources[node.name] = _of_results(node, known) or _own(node, sources)
-            elif copy.name in known[copy.aot_id]:
-                sources[node.name] = _of_call(known[copy.aot_id][copy.name], copy)
-        return sources
+        copies = (compiled_autograd.copied_node(node.name) for node in gm.graph.nodes)
+        backwards = {aot_id: self._nodes(aot_id) for aot_id in {c.aot_id for c in copies if c}}
+        compilation = Compilation(joint_of=lambda _: None, backwards=backwards)
+        return find_lineages(gm.graph.nodes, compilation, COPIES)
 
-    def _nodes(self, aot_id: int) -> Mapping[str, NodeWithEvidence]:
+    def _nodes(self, aot_id: int) -> Mapping[str, FxNode]:
         made = self._made.get(aot_id)
         if self._guard.failures and (made is None or self._guard.has_failed(made.compile_id)):
             raise LookupError(f"a hook failed in the forward's compile of aot{aot_id}")
@@ -119,22 +114,20 @@ def _is_half(graph: GraphInstance, made: _Backward) -> bool:
     return graph.is_backward and graph.compile_id == made.compile_id
 
 
-def _recorded(graph: GraphInstance | None) -> dict[str, NodeWithEvidence]:
+def _recorded(graph: GraphInstance | None) -> dict[str, FxNode]:
     """The nodes of a compiled backward graph, by their names before Inductor's passes."""
     if graph is None:
         return {}
     joint = graph.joint
-    recorded: dict[str, NodeWithEvidence] = {}
-    for node, evidence in zip(graph.nodes, graph.line_evidence, strict=True):
+    recorded: dict[str, FxNode] = {}
+    for node in graph.nodes:
         stack = tuple(replace(frame, file=shorten(frame.file)) for frame in node.lineage.stack)
-        source = with_lineage(node, joint=joint, stack=stack), evidence
+        source = with_lineage(node, joint=joint, stack=stack)
         recorded |= dict.fromkeys((*node.replaced, node.entry_name or node.name), source)
     return recorded
 
 
-def _renamed(
-    graph: GraphInstance | None, gm: torch.fx.GraphModule | None
-) -> dict[str, NodeWithEvidence]:
+def _renamed(graph: GraphInstance | None, gm: torch.fx.GraphModule | None) -> dict[str, FxNode]:
     """The nodes of a cached backward graph by their new names: the same calls, in order."""
     entered = graph.entered if graph else ()
     copied = fx.dependent_calls(gm.graph) if gm else ()
@@ -145,67 +138,8 @@ def _renamed(
     return {now: known[name] for (now, _), (name, _) in pairs if name in known}
 
 
-def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str, NodeWithEvidence]]:
+def _described(gm: torch.fx.GraphModule, made: _Backward) -> Iterator[tuple[str, FxNode]]:
     compilation = Compilation(joint_of=lambda _: made.joint, dynamo=made.dynamo)
     joint = made.joint.id if made.joint else None
     for node in describe_nodes(gm.graph.nodes, compilation):
-        evidence = LineEvidence.COMPILED if node.lineage.stack else LineEvidence.ABSENT
-        yield node.name, (with_lineage(node, joint=joint), evidence)
-
-
-def _of_call(source: NodeWithEvidence, copy: compiled_autograd.CopiedNode) -> NodeWithEvidence:
-    node, evidence = source
-    lineage = replace(node.lineage, copied_call=copy.call).by(Mechanism.COPIED)
-    return replace(node, lineage=lineage), evidence
-
-
-def _of_results(
-    node: torch.fx.Node, known: Mapping[int, Mapping[str, NodeWithEvidence]]
-) -> NodeWithEvidence | None:
-    """Return the origin of a copied op with several results: Dynamo names only those."""
-    for user in node.users:
-        copy = compiled_autograd.copied_node(user.name)
-        nodes = known[copy.aot_id] if copy else {}
-        result = nodes.get(copy.name) if copy else None
-        read = result[0].inputs[:1] if result else ()
-        found = next((source for source in nodes.values() if (source[0].name,) == read), None)
-        if found is not None and copy and found[0].target == fx.target_name(node.target):
-            return _of_call(found, copy)
-    return None
-
-
-def _own(node: torch.fx.Node, sources: CopySources) -> NodeWithEvidence:
-    """Return what Dynamo saw of a node that is no copy: a hook's work, or autograd's own."""
-    frames = parse_stack(fx.text(node.meta, fx_names.STACK_TRACE))
-    users = tuple(frame for frame in frames if not compiled_autograd.is_machinery(frame.file))
-    lineage = Lineage(stack=users, source_fns=fx.source_fns(node.meta)).by(Mechanism.OWN)
-    own = FxNode(node.name, fx.target_name(node.target), lineage)
-    if users:
-        return own, LineEvidence.COMPILED
-    if gradients := compiled_autograd.summed_gradients(node):
-        own = with_lineage(own, is_gradient_acc=True)
-        return _sum(own, [sources[n.name][0] if n.name in sources else own for n in gradients])
-    return own, LineEvidence.EAGER_BACKWARD
-
-
-def _sum(own: FxNode, gradients: Sequence[FxNode]) -> NodeWithEvidence:
-    """Lead a sum of gradients to the line that they are of, where that is one line."""
-    summed = [gradient.lineage for gradient in gradients]
-    places = {(each.stack, each.modules) for each in summed}
-    stack, modules = places.pop()
-    if places or not stack:
-        return own, LineEvidence.EAGER_BACKWARD
-    led = with_lineage(
-        own,
-        stack=stack,
-        modules=modules,
-        joint=_one(each.joint for each in summed),
-        copied_call=_one(each.copied_call for each in summed),
-        mechanism=Mechanism.GRADIENT_SUM,
-    )
-    return led, LineEvidence.GRADIENT
-
-
-def _one(said: Iterable[str | None]) -> str | None:
-    first, *others = set(said)
-    return None if others else first
+        yield node.name, with_lineage(known_by(LineEvidence.COMPILED, node), joint=joint)

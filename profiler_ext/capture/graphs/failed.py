@@ -73,7 +73,7 @@ def _without(graph: GraphInstance, failures: Sequence[Failure]) -> GraphInstance
     if not failures:
         return graph
     gaps = (*graph.gaps, *map(failure_gap, failures))
-    return replace(graph, provenance=None, nodes=(), line_evidence=(), gaps=gaps)
+    return replace(graph, provenance=None, nodes=(), gaps=gaps)
 
 
 def _unregistered(count: int, touched: Sequence[_Touched]) -> Iterator[GraphInstance]:

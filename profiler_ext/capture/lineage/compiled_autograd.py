@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from profiler_ext.capture.lineage.stage import Lineages, Stage
 from profiler_ext.capture.traces.metadata import NodeSnapshot
-from profiler_ext.recall.dynamo_graph import CopySources, NodeWithEvidence
+from profiler_ext.recall.dynamo_graph import CopySources
 from profiler_ext.records import FxNode, Lineage, LineEvidence
 
 
@@ -26,29 +26,33 @@ def copied_by_autograd(stage: Stage) -> Lineages:
 
 
 def all_with_copied_lineage(
-    nodes: Iterable[NodeWithEvidence], copy_sources: CopySources
-) -> tuple[NodeWithEvidence, ...]:
+    nodes: Iterable[FxNode], copy_sources: CopySources
+) -> tuple[FxNode, ...]:
     """Return nodes with what this process knows of their origins, and how it knows it.
 
     A record of other source has other names, which lead nowhere here; and of which call a node
     is a copy, a record of another process does not tell.
+
+    Args:
+        nodes: nodes of a graph of compiled autograd's, each with its evidence.
+        copy_sources: where the nodes of that graph come from in this process.
     """
-    return tuple(_with_copied_lineage(node, evidence, copy_sources) for node, evidence in nodes)
+    return tuple(
+        dataclasses.replace(node, lineage=_in_this_process(node.lineage, copy_sources))
+        for node in nodes
+    )
 
 
-def _with_copied_lineage(
-    node: FxNode, evidence: LineEvidence, copy_sources: CopySources
-) -> NodeWithEvidence:
-    source = copy_sources.get(node.lineage.copied_from or "")
-    if source is None or evidence is LineEvidence.STALE:
-        unknown = dataclasses.replace(node.lineage, copied_call=None)
-        return dataclasses.replace(node, lineage=unknown), evidence
-    return dataclasses.replace(node, lineage=_copied_lineage(node.lineage, copy_sources)), source[1]
+def _in_this_process(own: Lineage, copy_sources: CopySources) -> Lineage:
+    source = copy_sources.get(own.copied_from or "")
+    if source is None or own.evidence is LineEvidence.STALE:
+        return dataclasses.replace(own, copied_call=None)
+    return dataclasses.replace(own.copied(source), evidence=source.evidence)
 
 
 def _copied_lineage(own: Lineage, copy_sources: CopySources) -> Lineage:
     source = copy_sources.get(own.copied_from or "")
-    return own if source is None else own.copied(source[0].lineage)
+    return own if source is None else own.copied(source)
 
 
 def _copied_from(
@@ -60,9 +64,5 @@ def _copied_from(
     """
     rows = (own, *reversed([row.lineage for row in replaced]))
     names = [row.copied_from for row in rows if row.copied_from is not None]
-    sums = {
-        name
-        for name in names
-        if name in copy_sources and copy_sources[name][0].lineage.is_gradient_acc
-    }
+    sums = {name for name in names if name in copy_sources and copy_sources[name].is_gradient_acc}
     return next((name for name in names if name not in sums), names[0] if names else None)

@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterable
 
 import torch.fx
 
+from profiler_ext.capture.lineage.argument import argument_of_function
+from profiler_ext.capture.lineage.autograd_copy import copied_from_backward
+from profiler_ext.capture.lineage.autograd_hook import line_of_hook
+from profiler_ext.capture.lineage.autograd_sum import sum_of_copies
 from profiler_ext.capture.lineage.bodies import body_of_call
 from profiler_ext.capture.lineage.bucket import member_of_bucket
 from profiler_ext.capture.lineage.carried import graph_of_call, module_of_call
@@ -18,6 +22,7 @@ from profiler_ext.capture.lineage.gradients import gradient_of, sum_of_gradients
 from profiler_ext.capture.lineage.links import joint_graph
 from profiler_ext.capture.lineage.mutated import mutated_input
 from profiler_ext.capture.lineage.nested_calls import called_graph
+from profiler_ext.capture.lineage.output_gradient import gradient_of_output
 from profiler_ext.capture.lineage.overwritten import overwritten_by_pass
 from profiler_ext.capture.lineage.own import modules_of_the_user, own_metadata
 from profiler_ext.capture.lineage.random_op import random_op
@@ -51,8 +56,12 @@ TRACED: tuple[Rule, ...] = (
 
 ORDER: tuple[Rule, ...] = (
     *TRACED,
+    # A gradient that comes from outside, an input: of the line that made the output.
+    gradient_of_output,
     # `L['self'].layers.0` is the user's `layers.0`; without any, the module that was compiled.
     modules_of_the_user,
+    # An input that is an argument: of the line of `def forward(self, x)`.
+    argument_of_function,
     # In the joint graph a backward node is led to its forward node: by `seq_nr`, or as found there.
     joint_graph,
     # Compiled autograd copied it: `aot0_mul` is all that `mul` of that backward graph is.
@@ -68,25 +77,37 @@ ORDER: tuple[Rule, ...] = (
 )
 """All rules; those of one node's line, and those of its place in the model and the joint graph."""
 
+COPIES: tuple[Rule, ...] = (
+    # A hook on a gradient has a line of its own, without the frames of what calls it.
+    line_of_hook,
+    # `aot0_mul` is `mul` of the backward graph that AOTAutograd numbered 0.
+    copied_from_backward,
+    # `AccumulateGrad` adds two copies up: of their line, where that is one.
+    sum_of_copies,
+)
+"""What compiled autograd's own graph is made of, while Dynamo hands it over; no torch says that."""
+
 
 def find_lineages(
     nodes: Iterable[torch.fx.Node],
     compilation: Compilation,
     rules: Iterable[Rule] = ORDER,
     *,
+    inputs: Iterable[torch.fx.Node] = (),
     prefix: str = "",
     caller: torch.fx.Node | None = None,
 ) -> Lineages:
-    """Return where nodes of one graph come from.
+    """Return where nodes of one graph come from; of an input only if a rule knows it.
 
     Args:
         nodes: call nodes of one graph.
         compilation: what is known of its compile.
         rules: the rules to ask, the strongest last.
+        inputs: inputs of that graph.
         prefix: what names a nested graph.
         caller: the node of the outermost graph that calls a nested one.
     """
-    stage = Stage(tuple(nodes), compilation, prefix=prefix, caller=caller)
-    for rule in rules if stage.nodes else ():
+    stage = Stage(tuple(nodes), compilation, tuple(inputs), prefix=prefix, caller=caller)
+    for rule in rules if stage.nodes or stage.inputs else ():
         stage = stage.knowing(rule(stage))
     return stage.lineages

@@ -13,7 +13,7 @@ import torch.fx
 
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, main_of
 from profiler_ext.recall.dynamo_graph import DynamoGraph
-from profiler_ext.records import ForwardEvidence, Lineage
+from profiler_ext.records import ForwardEvidence, FxNode, Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
 
@@ -162,12 +162,15 @@ class Compilation:
         dynamo: the Dynamo graph of the same compile, if it is known.
         entered: names in the graph as it entered Inductor.
         replaced: for each graph what the post-grad passes' new nodes replaced.
+        backwards: for a graph of compiled autograd's the nodes of the backward graphs that it
+            copies, by the number of the compile in AOTAutograd, and by their names.
     """
 
     joint_of: Callable[[torch.fx.Graph], JointGraph | None]
     dynamo: DynamoGraph | None = None
     entered: frozenset[str] = frozenset()
     replaced: Mapping[torch.fx.Graph, Replaced] = field(default_factory=dict)
+    backwards: Mapping[int, Mapping[str, FxNode]] = field(default_factory=dict)
     _stands_for: dict[torch.fx.Node, tuple[NodeSnapshot, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -229,6 +232,7 @@ class Stage:
     Attributes:
         nodes: the nodes.
         compilation: what is known of their compile.
+        inputs: inputs of the graph; they have no metadata that any other rule reads.
         lineages: where they come from, as far as earlier rules know.
         prefix: what names a nested graph, ``cond/true_graph_0``; ``""`` of the outermost one.
         caller: the node of the outermost graph that calls a nested one.
@@ -236,6 +240,7 @@ class Stage:
 
     nodes: tuple[torch.fx.Node, ...]
     compilation: Compilation
+    inputs: tuple[torch.fx.Node, ...] = ()
     lineages: Lineages = field(default_factory=dict)
     prefix: str = ""
     caller: torch.fx.Node | None = None
@@ -243,7 +248,8 @@ class Stage:
     @property
     def joint(self) -> JointGraph | None:
         """The joint graph that theirs was cut from."""
-        return self.compilation.joint_of(self.nodes[0].graph) if self.nodes else None
+        first = next(iter((*self.nodes[:1], *self.inputs[:1])), None)
+        return self.compilation.joint_of(first.graph) if first is not None else None
 
     @property
     def dynamo(self) -> DynamoGraph | None:

@@ -119,7 +119,7 @@ def test_without_a_mark_a_bucket_is_a_gap():
 @pytest.mark.parametrize("mark", [call_mark(1), call_mark(2), call_mark(9)])
 def test_a_mark_that_the_cache_key_contradicts_leads_nowhere(mark):
     """Neither another key's graph, nor one that was not captured, nor one that is not there."""
-    lost = replace(FORWARDS[2], provenance=None, nodes=(), line_evidence=())
+    lost = replace(FORWARDS[2], provenance=None, nodes=())
     graphs = (FORWARDS[0], replace(FORWARDS[1], key="another"), lost)
     timeline = Timeline()
     with region(timeline):

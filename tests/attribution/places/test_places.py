@@ -71,9 +71,10 @@ def test_a_node_without_a_stack_is_known_by_its_op():
 def test_what_compiled_autograd_copied_from_an_unknown_graph_and_what_it_made_are_gaps():
     nodes = [node(name, 1, stack=(), partitioner_tag=None) for name in ("mm", "add", "view")]
     nodes[2] = changed(nodes[2], joint="joint")
-    made = graph(nodes, [extern("aten::mm", "mm")], compile_id="!0/1/0")
     absent, eager = LineEvidence.ABSENT, LineEvidence.EAGER_BACKWARD
-    table = PlaceTable((replace(made, line_evidence=(absent, eager, absent)),), Settings())
+    told = [changed(n, evidence=e) for n, e in zip(nodes, (absent, eager, absent), strict=True)]
+    made = graph(nodes, [extern("aten::mm", "mm")], compile_id="!0/1/0")
+    table = PlaceTable((replace(made, nodes=tuple(told)),), Settings())
     places = [table.add_node(0, name, CallContext()) for name in ("mm", "add", "view")]
     assert [table.places[place].gap for place in places] == [
         GapReason.COMPILED_AUTOGRAD,
