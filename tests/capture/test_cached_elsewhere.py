@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import profiler_ext
+from profiler_ext.recall.lines import as_recorded
 from profiler_ext.records import CacheState, CallSite, FxNode, GraphInstance, LineEvidence
 from tests.capture.twins import first, graphs, no_kernels, train
 from tests.compiling import TWICE_LINES, fresh_torch, torch, twice
@@ -28,8 +29,9 @@ def functions_are_cached() -> Iterator[None]:
 
 
 def snapshot(found: tuple[GraphInstance, ...]) -> NodeSnapshot:
-    """All that decides the rows of a table."""
-    return [(graph.provenance.call_sites, graph.nodes) for graph in found if graph.provenance]
+    """All that decides the rows of a table, but for the truth that a line comes from."""
+    known = (graph for graph in found if graph.provenance)
+    return [(graph.call_sites, as_recorded(graph.nodes)) for graph in known]
 
 
 def elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import profiler_ext
 from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
 from profiler_ext.records import LineEvidence
 from tests.capture.test_compiled_autograd import compiled_autograd, ours
-from tests.fx_nodes import fx_node
+from tests.fx_nodes import changed, fx_node
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 
@@ -30,5 +30,6 @@ def test_each_copy_of_a_graph_used_twice_tells_which_it_is_and_their_sum_tells_n
 
 def test_a_node_that_leads_nowhere_here_does_not_keep_the_call_of_another_process() -> None:
     node = fx_node("mm", "aten.mm.default", copied_from="aot0_1_mm", copied_call="aot0_1")
-    [(found, _)] = all_with_copied_lineage([(node, LineEvidence.RECORDED)], {})
-    assert (found.lineage.copied_from, found.lineage.copied_call) == ("aot0_1_mm", None)
+    recorded = changed(node, evidence=LineEvidence.RECORDED)
+    [kept] = all_with_copied_lineage([recorded], {})
+    assert kept == changed(recorded, copied_call=None)

@@ -72,7 +72,7 @@ def test_no_call_is_led_elsewhere_and_what_runs_again_is_led_nowhere(
         assert record is not None
         assert [s.kernel for s in record.call_sites] == [s.kernel for s in graph.call_sites]
         recorded = {node.name: node for node in graph.nodes}
-        told = {node.name: node for node, _ in lines}
+        told = {node.name: node for node in lines}
         again = {n.name for n in graph.nodes if n.lineage.partitioner_tag == "is_forward"}
         pairs = zip(library(record.call_sites), library(graph.call_sites), strict=True)
         led = [(mine.nodes, site.nodes) for mine, site in pairs if mine.nodes]

@@ -10,7 +10,7 @@ from profiler_ext.recall.generated_code import GeneratedCode, told_graph
 from profiler_ext.recall.library_calls import library_nodes
 from profiler_ext.recall.printed_graphs import PrintedGraph, read_graph
 from profiler_ext.recall.wrapper_calls import wrapper_calls
-from profiler_ext.records import Frame, FxNode, LineEvidence, SiteKind
+from profiler_ext.records import Frame, Lineage, LineEvidence, SiteKind
 
 GRAPH = """
 class GraphModule(torch.nn.Module):
@@ -117,7 +117,7 @@ def test_of_a_backward_graph_only_what_gradients_flow_into_is_led() -> None:
 
 def test_without_a_graph_of_this_process_or_with_a_gradient_in_it_no_call_is_led() -> None:
     nobody = [()] * 5
-    sources = {"mm": (FxNode("mm", "aten.mm.default"), LineEvidence.COMPILED)}
+    sources = {"mm": Lineage(evidence=LineEvidence.COMPILED)}
     plain = DynamoGraph("d", (), None, {}, PLACES)
     copied = DynamoGraph("d", (), None, {}, PLACES, copy_sources=sources)
     differentiating = DynamoGraph("d", (), None, {}, PLACES, takes_gradient=True)
