@@ -12,6 +12,7 @@ from rich.text import Text
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.console import text_console
 from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
     heading,
@@ -23,7 +24,6 @@ from profiler_ext.exporters.display_text import (
 )
 from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.sources import SourceFile, source_files
-from profiler_ext.exporters.terminal import text_console
 from profiler_ext.printable import printable
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Phase
 

@@ -38,6 +38,11 @@ _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
     """Return the first rows of a table as text for a program: ``csv``, ``json`` or ``md``.
 
+    Args:
+        table: the table.
+        top: so many rows at most; ``None`` for all.
+        format: ``csv``, ``json`` or ``md``.
+
     Raises:
         UsageError: There is no such format, or ``top`` is less than 1.
     """
@@ -45,7 +50,15 @@ def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
 
 
 def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
-    """Return the first ``top`` rows; :class:`UsageError` where that is less than 1."""
+    """Return the first ``top`` rows.
+
+    Args:
+        table: the table.
+        top: so many rows at most; ``None`` for all.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
     if top is not None and top < 1:
         raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
     return table if top is None else table.head(top)
@@ -61,12 +74,22 @@ def time_text(duration_ns: float) -> str:
 
 
 def percent_text(part: float, total: float) -> str:
-    """Return a part of a total in percent; nothing where there is no total."""
+    """Return a part of a total in percent; nothing where there is no total.
+
+    Args:
+        part: the part.
+        total: the whole, in the same unit.
+    """
     return f"{100 * part / total:.1f}%" if total else ""
 
 
 def short_path(path: str, settings: Settings) -> str:
-    """Return a path without the root that it lies under."""
+    """Return a path without the root that it lies under.
+
+    Args:
+        path: the path.
+        settings: has the roots.
+    """
     roots = (*settings.user_roots, *settings.library_roots)
     for root in sorted(roots, key=len, reverse=True):
         if path.startswith(root.rstrip("/") + "/"):
@@ -202,7 +225,12 @@ def _autograd_bypass(graph: GraphInstance) -> str:
 
 
 def step_text(analysis: Analysis, step: Step) -> str:
-    """Return one line that says how long a step took, and which part the device was busy."""
+    """Return one line that says how long a step took, and which part the device was busy.
+
+    Args:
+        analysis: an analysis.
+        step: one of its steps.
+    """
     lines = [line for line in analysis.ledger if line.step == step.number]
     total = sum(line.duration_ns for line in lines)
     busy = sum(line.duration_ns for line in lines if line.scope != Scope.IDLE)

@@ -78,6 +78,11 @@ class Format:
     def write_ranks(self, analyses: Sequence[Analysis], path: Path, roots: Roots = ()) -> Path:
         """Write what was found on several ranks; see :meth:`write`.
 
+        Args:
+            analyses: one for each rank.
+            path: the file, or the folder of formats that are one.
+            roots: folders from which source may be shown.
+
         Raises:
             UsageError: It holds one rank only.
         """

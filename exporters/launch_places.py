@@ -35,7 +35,12 @@ def parts_of_launches(analysis: Analysis) -> list[tuple[Part, ...]]:
 
 
 def distinct(places: Iterable[Place], say: Callable[[Place], str | None]) -> list[str]:
-    """Return what ``say`` says of places, each text once, nothing for ``None``."""
+    """Return what ``say`` says of places, each text once, nothing for ``None``.
+
+    Args:
+        places: places, in the order in which they are to be said.
+        say: what to say of one.
+    """
     return list(dict.fromkeys(text for place in places if (text := say(place)) is not None))
 
 

@@ -66,7 +66,12 @@ def recorded_lines(analysis: Analysis) -> dict[str, dict[int, str]]:
 
 
 def is_users_own(path: str, settings: Settings) -> bool:
-    """Return whether a file is the user's: under a root of theirs, or relative to one."""
+    """Return whether a file is the user's: under a root of theirs, or relative to one.
+
+    Args:
+        path: the file.
+        settings: has the roots.
+    """
     if _is_under(path, settings.library_roots):
         return False
     return not Path(path).is_absolute() or _is_under(path, settings.user_roots)

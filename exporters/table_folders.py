@@ -14,22 +14,42 @@ _Write = Callable[[tables.DataFrame, Path], None]
 
 
 def export_csv(analysis: Analysis, folder: Path) -> Path:
-    """Write the tables of one rank as CSV; returns the folder."""
+    """Write the tables of one rank as CSV; returns the folder.
+
+    Args:
+        analysis: what to write.
+        folder: where to.
+    """
     return _written(_of(analysis), folder, tables.write_csv, "csv")
 
 
 def export_ranks_csv(analyses: Sequence[Analysis], folder: Path) -> Path:
-    """Write the tables of several ranks as CSV; returns the folder."""
+    """Write the tables of several ranks as CSV; returns the folder.
+
+    Args:
+        analyses: one for each rank.
+        folder: where to.
+    """
     return _written(_of_ranks(analyses), folder, tables.write_csv, "csv")
 
 
 def export_parquet(analysis: Analysis, folder: Path) -> Path:
-    """Write the tables of one rank as Parquet; returns the folder."""
+    """Write the tables of one rank as Parquet; returns the folder.
+
+    Args:
+        analysis: what to write.
+        folder: where to.
+    """
     return _written(_of(analysis), folder, tables.write_parquet, "parquet")
 
 
 def export_ranks_parquet(analyses: Sequence[Analysis], folder: Path) -> Path:
-    """Write the tables of several ranks as Parquet; returns the folder."""
+    """Write the tables of several ranks as Parquet; returns the folder.
+
+    Args:
+        analyses: one for each rank.
+        folder: where to.
+    """
     return _written(_of_ranks(analyses), folder, tables.write_parquet, "parquet")
 
 

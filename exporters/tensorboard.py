@@ -76,6 +76,11 @@ def export_ranks(
 ) -> Path:
     """Write what TensorBoard shows of several ranks; see :func:`export_tensorboard`.
 
+    Args:
+        analyses: one for each rank.
+        log_dir: the log folder.
+        roots: folders from which source may be shown.
+
     Returns:
         The folder.
     """

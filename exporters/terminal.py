@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.console import print_notes, say, text_console
 from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
     bypass_text,
@@ -74,16 +75,18 @@ def print_report(
 def print_top(
     settings: Settings, kind: TableKind, whole: Frame, shown: Frame, console: Console
 ) -> None:
-    """Print the largest rows of a summing table, if it has any."""
+    """Print the largest rows of a summing table, if it has any.
+
+    Args:
+        settings: has the roots, to shorten paths.
+        kind: which table it is.
+        whole: all its rows.
+        shown: those to print.
+        console: where to.
+    """
     if len(whole):
         console.print()
         console.print(_top_table(settings, kind, whole, shown, console))
-
-
-def print_notes(notes: tuple[str, ...], console: Console) -> None:
-    """Print sentences for a person."""
-    for note in notes:
-        console.print(Text(printable(f"note: {note}"), style="yellow"))
 
 
 def report(
@@ -116,13 +119,6 @@ def report(
     return table_text(table_by(by).make(analysis), top, format)
 
 
-def text_console(file: IO[str], width: int) -> Console:
-    """Return a console that writes plain text into ``file``, in a notebook as well."""
-    return Console(
-        file=file, width=width, color_system=None, legacy_windows=False, force_jupyter=False
-    )
-
-
 def _print_ledger(analysis: Analysis, console: Console) -> None:
     rows = records(tables.coverage(analysis))
     if not rows:
@@ -137,7 +133,14 @@ def _print_ledger(analysis: Analysis, console: Console) -> None:
 def print_coverage(
     rows: list[dict[str, Any]], led: float, linked: float | None, console: Console
 ) -> None:
-    """Print the ledger, and which parts of compiled device time are led to lines and forward."""
+    """Print the ledger, and which parts of compiled device time are led to lines and forward.
+
+    Args:
+        rows: of the table ``coverage``.
+        led: part of the compiled device time that is led to lines, from 0 to 1.
+        linked: part of the compiled backward time that is led to its forward; ``None`` without any.
+        console: where to.
+    """
     if rows:
         console.print(_ledger_table(rows, console))
         for text in led_texts(led, linked):
@@ -166,11 +169,6 @@ def _print_steps(analysis: Analysis, console: Console) -> None:
         say(console, step_text(analysis, step))
     if len(analysis.steps) > _SHOWN_STEPS:
         say(console, f"and {len(analysis.steps) - _SHOWN_STEPS} more steps")
-
-
-def say(console: Console, line: str, style: str = "") -> None:
-    """Print one line, cut to the console's width."""
-    console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from typing import Protocol
 from rich.console import Console
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.console import print_notes, say
 from profiler_ext.exporters.display_text import bypass_text, first_rows, heading_of_ranks, records
 from profiler_ext.exporters.table_kinds import table_by
-from profiler_ext.exporters.terminal import print_coverage, print_notes, print_top, say
+from profiler_ext.exporters.terminal import print_coverage, print_top
 from profiler_ext.records import Analysis
 
 
@@ -31,7 +32,12 @@ class Ranks(Protocol):
         """Return the ledger."""
 
     def fraction_at(self, level: str, scope: str) -> float:
-        """Return which part of the busy time was led back."""
+        """Return which part of the busy time was led back.
+
+        Args:
+            level: ``line``, ``op`` or ``none``: how far it must have been led.
+            scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
+        """
 
 
 def print_ranks_report(

@@ -130,7 +130,12 @@ class LaunchArguments:
 
 
 def optional(column: MaskedInts, row: int) -> int | None:
-    """Return a value of a column, ``None`` where it is masked."""
+    """Return a value of a column, ``None`` where it is masked.
+
+    Args:
+        column: the column.
+        row: one of its rows.
+    """
     return None if np.ma.getmaskarray(column)[row] else int(column.data[row])
 
 

@@ -47,7 +47,14 @@ class Span(NamedTuple):
 def span_with(
     start_ns: int, end_ns: int, constant: bytes, changing: Mapping[str, Argument]
 ) -> Span:
-    """Return a slice that is one of few, so that what it says is made at once."""
+    """Return a slice that is one of few, so that what it says is made at once.
+
+    Args:
+        start_ns: when it begins, in nanoseconds of the trace's clock.
+        end_ns: when it ends.
+        constant: the encoded part that many slices share.
+        changing: the arguments of this one.
+    """
     content = SliceContent(constant, changing)
     return Span(start_ns, end_ns, 0, lambda _: content)
 

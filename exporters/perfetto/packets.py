@@ -118,13 +118,24 @@ class PacketWriter:
             self._unsent = pb.InternedData()
 
     def end(self, track: int, time_ns: int) -> None:
-        """End the innermost open slice of a track."""
+        """End the innermost open slice of a track.
+
+        Args:
+            track: id of the track.
+            time_ns: when, in nanoseconds of the trace's clock.
+        """
         event = self._event(time_ns).track_event
         event.type = _SLICE_END
         event.track_uuid = track
 
     def count(self, track: int, time_ns: int, value: float) -> None:
-        """Set a counter's value from a time on."""
+        """Set a counter's value from a time on.
+
+        Args:
+            track: id of the counter's track.
+            time_ns: from when on, in nanoseconds of the trace's clock.
+            value: the value, in the track's unit.
+        """
         event = self._event(time_ns).track_event
         event.type = _COUNTER
         event.track_uuid = track

@@ -155,10 +155,20 @@ class Tracks:
 
 
 def profiler_group(tracks: Tracks, settings: Settings) -> int:
-    """Return the last group: of what belongs to the profiler, not to the program."""
+    """Return the last group: of what belongs to the profiler, not to the program.
+
+    Args:
+        tracks: makes tracks.
+        settings: has the rank.
+    """
     return tracks.group(with_rank("profiler", settings), _PROFILER_RANK)
 
 
 def with_rank(name: str, settings: Settings) -> str:
-    """Return a group's name, which tells the ranks apart where there are several."""
+    """Return a group's name, which tells the ranks apart where there are several.
+
+    Args:
+        name: the group's name.
+        settings: has the rank, and how many there are.
+    """
     return name if settings.world_size == 1 else f"rank {settings.rank}: {name}"

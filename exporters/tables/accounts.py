@@ -121,7 +121,13 @@ def fraction_at(analysis: Analysis, level: str = "line", scope: str = "compiled"
 
 
 def fraction_of(ledger: Iterable[LedgerLine], level: str, scope: str) -> float:
-    """Return :func:`fraction_at` of ledger lines, of one rank or of several."""
+    """Return :func:`fraction_at` of ledger lines, of one rank or of several.
+
+    Args:
+        ledger: lines of ledgers.
+        level: ``line``, ``op`` or ``none``: how far it must have been led.
+        scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
+    """
     good = _levels_from(level)
     scopes = _busy_scopes(scope)
     busy = [line for line in ledger if line.scope in scopes]

@@ -14,7 +14,12 @@ from profiler_ext.records import Analysis, Ints, MaskedInts
 
 
 def achieved_by_launch(analysis: Analysis, peaks: Mapping[str, Peak]) -> dict[str, ExtensionArray]:
-    """Return the columns of estimates, one row for each launch."""
+    """Return the columns of estimates, one row for each launch.
+
+    Args:
+        analysis: an analysis.
+        peaks: what devices can do at best, by the words of their names.
+    """
     estimated = estimate(analysis, peaks)
     return {
         "est_bytes": whole(estimated.bytes),

@@ -60,12 +60,23 @@ def gather(values: Sequence[Any], codes: Codes | Ints | MaskedInts, dtype: Dtype
 
 
 def repeated(value: Any, rows: int, dtype: Dtype) -> ExtensionArray:
-    """Return a column that holds one value in each of its rows."""
+    """Return a column that holds one value in each of its rows.
+
+    Args:
+        value: the value, ``None`` for an absent one.
+        rows: how many.
+        dtype: the column's type.
+    """
     return gather([value], np.zeros(rows, np.int32), dtype)
 
 
 def ratio(part: Ints, total: Ints | int) -> ExtensionArray:
-    """Return ``part / total`` as ``Float64``; absent where ``total`` is zero."""
+    """Return ``part / total`` as ``Float64``; absent where ``total`` is zero.
+
+    Args:
+        part: integers, one a row.
+        total: as many, or one for all.
+    """
     totals = np.broadcast_to(np.asarray(total, np.int64), part.shape)
     nothing = totals == 0
     return pd.arrays.FloatingArray(part / np.where(nothing, 1, totals), nothing)

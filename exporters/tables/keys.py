@@ -30,6 +30,10 @@ class Keys:
 def line_keys(analysis: Analysis, view: str) -> Keys:
     """Return source lines: the model's, or the user's own.
 
+    Args:
+        analysis: an analysis.
+        view: ``model`` or ``user``.
+
     Raises:
         UsageError: There is no such view.
     """
@@ -43,6 +47,10 @@ def line_keys(analysis: Analysis, view: str) -> Keys:
 def module_keys(analysis: Analysis, depth: int | None) -> Keys:
     """Return module paths, cut to ``depth`` parts.
 
+    Args:
+        analysis: an analysis.
+        depth: so many names of a path at most; ``None`` for all.
+
     Raises:
         UsageError: The depth is negative.
     """
@@ -55,7 +63,12 @@ def module_keys(analysis: Analysis, depth: int | None) -> Keys:
 
 
 def text_keys(analysis: Analysis, column: str) -> Keys:
-    """Return what the places say in one column: ATen ops, mechanisms, links to the forward."""
+    """Return what the places say in one column: ATen ops, mechanisms, links to the forward.
+
+    Args:
+        analysis: an analysis.
+        column: the attribute of a place.
+    """
     values = ((getattr(place, column),) for place in analysis.places)
     return _with_gaps(analysis, (column,), (), values)
 

@@ -70,7 +70,15 @@ class Selection:
         return self.launches(analysis) & ~np.ma.getmaskarray(analysis.launches.step)
 
     def shares(self, analysis: Analysis, launches: Rows) -> Rows:
-        """Return which shares are of the given launches and of the phase."""
+        """Return which shares are of the given launches and of the phase.
+
+        Args:
+            analysis: an analysis.
+            launches: which launches, one boolean each.
+
+        Returns:
+            One boolean for each share.
+        """
         of_launch = launches[analysis.shares.launch]
         if self.phase is None:
             return of_launch

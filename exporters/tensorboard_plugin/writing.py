@@ -74,7 +74,12 @@ def write_attribution(
 
 
 def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Document:
-    """Return what the view shows of an analysis; ``roots`` are for source files."""
+    """Return what the view shows of an analysis; ``roots`` are for source files.
+
+    Args:
+        analysis: an analysis.
+        roots: folders from which source may be shown.
+    """
     tables = {by: _Table.of(analysis, by) for by in _SHOWN}
     files = _timed_files(analysis, tables["line"], roots)
     number_of = {file.path: number for number, file in enumerate(files)}

@@ -21,7 +21,14 @@ LARGEST_SPANS = 50
 def find_idle(
     events: Events, nesting: Nesting, busy: Sequence[BusySpans], steps: Sequence[Step]
 ) -> tuple[IdleSpan, ...]:
-    """Return the largest idle spans of each step and device, largest first."""
+    """Return the largest idle spans of each step and device, largest first.
+
+    Args:
+        events: the trace's events.
+        nesting: which of them stands in which.
+        busy: for each device when it ran anything, in nanoseconds of the trace's clock.
+        steps: the profiled steps.
+    """
     spans = [
         span
         for device in busy

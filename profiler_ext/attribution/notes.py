@@ -13,7 +13,12 @@ _UNNOTED = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOUR
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
-    """Say what is missing from an analysis and what to do about it."""
+    """Say what is missing from an analysis and what to do about it.
+
+    Args:
+        recording: what was recorded.
+        launches: what it was led to.
+    """
     notes = [_note(launches, reason) for reason in GapReason if reason not in _UNNOTED]
     failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]

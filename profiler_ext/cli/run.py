@@ -99,7 +99,12 @@ def _printed(session: Session | None, folder: Path) -> tuple[str, ...]:
 
 
 def print_session(session: Session, folder: Path) -> None:
-    """Print where the time went, and the files that tell more."""
+    """Print where the time went, and the files that tell more.
+
+    Args:
+        session: what was recorded.
+        folder: where it was written.
+    """
     from profiler_ext.exporters.formats import in_run
     from profiler_ext.exporters.terminal import print_report
 

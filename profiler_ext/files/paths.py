@@ -94,7 +94,14 @@ def expand(path: str, source_root: str | None = None) -> str:
 
 
 def stands(path: str, line: int, code: str | None, source_root: str | None = None) -> bool:
-    """Tell whether a recorded text is still the line's text in the file."""
+    """Tell whether a recorded text is still the line's text in the file.
+
+    Args:
+        path: the file, which may begin with a root token.
+        line: number of the line, from 1.
+        code: the recorded text, stripped; of none nothing can be told, so it does not stand.
+        source_root: what the tokens of the compiling process stand for; by default this process's.
+    """
     file = expand(path, source_root)
     if code is None or not Path(file).is_file():
         return False

@@ -42,7 +42,13 @@ class Observed:
     __slots__ = ("_args", "_bind", "_kwargs", "error", "result")
 
     def __init__(self, bind: Bind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take what it was given; it is bound to names when it is asked for."""
+        """Take what it was given; it is bound to names when it is asked for.
+
+        Args:
+            bind: binds arguments to the names of the function that is observed.
+            args: what it was called with.
+            kwargs: the same by name.
+        """
         self._bind, self._args, self._kwargs = bind, args, kwargs
         self.result: Any = None
         self.error: BaseException | None = None
@@ -97,7 +103,12 @@ class Guard:
     def __init__(
         self, strict: bool = False, scope: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Take what tells the compile in force."""
+        """Take what tells the compile in force.
+
+        Args:
+            strict: raise what fails instead of keeping it.
+            scope: gives the compile id that is in force.
+        """
         self.strict = strict
         self.is_out = False
         self._scope = scope
@@ -145,7 +156,13 @@ class Guard:
             return None
 
     def caught(self, hook: str, error: Exception, subject: tuple[Any, ...]) -> None:
-        """Keep what went wrong; called where an error is handled, which ``strict`` raises on."""
+        """Keep what went wrong; called where an error is handled, which ``strict`` raises on.
+
+        Args:
+            hook: names the hook in gaps and warnings.
+            error: what was raised.
+            subject: the object that it is about, or nothing.
+        """
         if self.strict or is_answer(error):
             raise error
         try:
@@ -190,7 +207,12 @@ class Guard:
         return guarded
 
     def callback(self, hook: str, function: Callable[..., object]) -> Callable[..., None]:
-        """Return what torch may call back: ``function``, whose result is nobody's."""
+        """Return what torch may call back: ``function``, whose result is nobody's.
+
+        Args:
+            hook: names the hook in gaps and warnings.
+            function: the part of ours.
+        """
 
         def guarded(*args: Any, **kwargs: Any) -> None:
             self.run(hook, function, *args, **kwargs)
@@ -232,6 +254,11 @@ class Guard:
         """Keep a failure for the compile in force, and warn of the first.
 
         The same one at each kernel of a compile counts as one: no more is lost by it.
+
+        Args:
+            hook: names the hook in gaps and warnings.
+            error: what was raised.
+            subject: the artifact that it is about, if any.
         """
         failure = Failure(hook, failure_detail(error), self._scope(), reference_to(subject))
         if self.is_out or any(each.is_repeated_by(failure) for each in self._failures):

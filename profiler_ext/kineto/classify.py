@@ -156,6 +156,10 @@ def work_name(name: str, category: str) -> str:
     """Return what a device event ran, whoever looks at it.
 
     The name of a memset or a copy also tells the kind of memory, as far as that run knew it.
+
+    Args:
+        name: the event's name.
+        category: its category: ``kernel``, ``gpu_memcpy`` or ``gpu_memset``.
     """
     if is_copy(category) or is_memset(category):
         return name.partition(" (")[0]

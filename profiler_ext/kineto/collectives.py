@@ -80,6 +80,10 @@ def collective_of(analysis: Analysis, launch: int) -> Collective | None:
     """Return the collective of a launch, as its event or the op that launched it tells.
 
     The op knows the number in the group, which the kernel's event leaves out.
+
+    Args:
+        analysis: an analysis.
+        launch: index of one of its launches.
     """
     trace, launches = analysis.recording.trace, analysis.launches
     rows = [launches.op_event[launch], launches.event[launch]]

@@ -117,7 +117,15 @@ def microseconds(time_ns: int) -> msgspec.Raw:
 
 
 def offset_of(part: msgspec.Raw, whole: bytes) -> int:
-    """Return where in a text a value lies that was decoded from it without a copy."""
+    """Return where in a text a value lies that was decoded from it without a copy.
+
+    Args:
+        part: the value's JSON.
+        whole: the text.
+
+    Returns:
+        In bytes.
+    """
     begin, inside = (np.frombuffer(each, np.uint8).ctypes.data for each in (whole, part))
     return inside - begin
 

@@ -125,7 +125,12 @@ def is_folder(path: Path) -> bool:
 
 
 def shown(thing: object, most: int = 400) -> str:
-    """Return a path or a text of a file as one printable line, cut where it is long."""
+    """Return a path or a text of a file as one printable line, cut where it is long.
+
+    Args:
+        thing: what to show.
+        most: so many characters at most.
+    """
     text = str(thing)
     if len(text) > most:
         text = f"{text[:most]}..."

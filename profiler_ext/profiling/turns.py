@@ -34,7 +34,12 @@ class TakesTurns(torch.profiler.profile):
     """
 
     def __init__(self, guard: Guard, **torch_options: Any) -> None:
-        """Take what keeps failures from the program, and what ``torch.profiler.profile`` takes."""
+        """Take what keeps failures from the program, and what ``torch.profiler.profile`` takes.
+
+        Args:
+            guard: keeps failures of ours from the program.
+            **torch_options: what ``torch.profiler.profile`` takes.
+        """
         self._guard = guard
         self.is_prepared = self.is_recording = self.has_trace = self.was_ended = False
         self._process = os.getpid()

@@ -19,7 +19,12 @@ Key = TypeVar("Key")
 
 
 def bound(provenance: Provenance, dynamo: DynamoGraph | None) -> Provenance:
-    """Return a record that knows which of its nodes stand where the Dynamo graph's nodes do."""
+    """Return a record that knows which of its nodes stand where the Dynamo graph's nodes do.
+
+    Args:
+        provenance: the record.
+        dynamo: the Dynamo graph of the same compile, if it is known.
+    """
     if dynamo is None:
         return dataclasses.replace(
             provenance,
@@ -74,6 +79,10 @@ def relabelled(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...
 
     Labels are no part of a cache key. A node's labels are led by the Dynamo nodes that had the
     same ones on the same line, else by all that had them.
+
+    Args:
+        provenance: the record.
+        dynamo: this process's Dynamo graph, equal to the recorded one.
     """
     before, here = provenance.dynamo_annotations, [p.annotation for p in dynamo.places]
     if len(before) != len(here) or list(before) == here:

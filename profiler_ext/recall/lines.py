@@ -66,6 +66,10 @@ def from_fresh_graph(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) ->
     The cache key covers the graph's code, so equal names are equal nodes. A node that a
     pass made takes the metadata of the last node it replaced; but its op is the pass's own
     (``prims.prepare_softmax_online``), as when it was compiled.
+
+    Args:
+        recorded: the record's nodes.
+        fresh: the nodes of the graph that this process traced.
     """
     by_name = {node.name: node for node in fresh}
     return _joined([(node, _fresh_node(node, by_name)) for node in recorded], fresh)
@@ -75,6 +79,10 @@ def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tupl
     """Return the recorded nodes of a region with the metadata of the graph around it.
 
     The cache key covers the region's code, with the names that its nodes have in that graph.
+
+    Args:
+        recorded: the record's nodes.
+        fresh: the nodes of the graph around the region, as this process traced it.
     """
     by_name = {node.name: node for node in fresh}
     pairs = [(node, by_name.get(node.lineage.copied_from or "")) for node in recorded]
@@ -116,13 +124,23 @@ def _pairs(
 
 
 def refreshed(node: FxNode, found: FxNode) -> FxNode:
-    """Return a recorded node with the metadata of its node in the fresh graph."""
+    """Return a recorded node with the metadata of its node in the fresh graph.
+
+    Args:
+        node: the recorded node.
+        found: its node in the fresh graph, or the one that it stands for.
+    """
     lineage = node.lineage.refreshed(found.lineage, is_made=node.entry_name is None)
     return dataclasses.replace(node, lineage=lineage.known_by(LineEvidence.FRESH_GRAPH))
 
 
 def from_dynamo(provenance: Provenance, dynamo: DynamoGraph) -> tuple[FxNode, ...]:
-    """Return the recorded nodes with the lines of this process's equal Dynamo graph."""
+    """Return the recorded nodes with the lines of this process's equal Dynamo graph.
+
+    Args:
+        provenance: the record.
+        dynamo: this process's Dynamo graph, equal to the recorded one.
+    """
     if dynamo.copy_sources:
         return from_record(provenance.nodes)
     nodes, places = provenance.nodes, dynamo.places
@@ -197,19 +215,35 @@ def _recorded(
 
 
 def expanded(node: FxNode, source_root: str | None = None) -> FxNode:
-    """Return a node with the folders of a source root, or this process's, in its stack."""
+    """Return a node with the folders of a source root, or this process's, in its stack.
+
+    Args:
+        node: the node.
+        source_root: the folder of the script that was compiled; by default this process's own
+            folders.
+    """
     frames = node.lineage.stack
     stack = tuple(dataclasses.replace(f, file=expand(f.file, source_root)) for f in frames)
     return with_lineage(node, stack=stack)
 
 
 def with_lineage(node: FxNode, **changes: Any) -> FxNode:
-    """Return a node of which something is known otherwise."""
+    """Return a node of which something is known otherwise.
+
+    Args:
+        node: the node.
+        **changes: fields of its lineage.
+    """
     return dataclasses.replace(node, lineage=dataclasses.replace(node.lineage, **changes))
 
 
 def known_by(evidence: LineEvidence, node: FxNode) -> FxNode:
-    """Return a node, said to have its line from a truth, if it has a line."""
+    """Return a node, said to have its line from a truth, if it has a line.
+
+    Args:
+        evidence: the truth.
+        node: the node.
+    """
     return dataclasses.replace(node, lineage=node.lineage.known_by(evidence))
 
 

@@ -44,7 +44,13 @@ def find_records(
 
 
 def has_record(store: Store, key: str | None, riding: bytes | None) -> bool:
-    """Tell whether a cached artifact has a record: it carries one, or the store has it."""
+    """Tell whether a cached artifact has a record: it carries one, or the store has it.
+
+    Args:
+        store: where records are kept.
+        key: the graph's FX graph cache key, ``None`` when bypassed.
+        riding: the record that the artifact carries, if it does.
+    """
     if riding is not None and is_current(riding):
         return True
     paths = [] if key is None else store.find(key)

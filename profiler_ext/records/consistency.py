@@ -17,7 +17,12 @@ _LARGEST_RANK = 2**31
 
 
 def inconsistency_of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> str | None:
-    """Return what is wrong with what was recorded besides the trace, ``None`` if nothing is."""
+    """Return what is wrong with what was recorded besides the trace, ``None`` if nothing is.
+
+    Args:
+        settings: what was recorded of the run.
+        graphs: its graph instances.
+    """
     return next(_of_session(settings, graphs), None)
 
 

@@ -32,7 +32,12 @@ class Window:
     """
 
     def __init__(self, skip: int, steps: int) -> None:
-        """Record ``steps`` steps after ``skip``."""
+        """Record ``steps`` steps after ``skip``.
+
+        Args:
+            skip: steps that are not recorded.
+            steps: steps that are recorded then.
+        """
         self.was_moved = False
         self._first = skip
         self._steps = steps

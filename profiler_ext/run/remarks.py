@@ -12,12 +12,24 @@ ONLY_SAVED = "a second Ctrl-C ended the writing, and only the session itself is 
 
 
 def failed_script(code: int, kept: str, steps: int) -> str:
-    """Say how a script failed, and what is kept."""
+    """Say how a script failed, and what is kept.
+
+    Args:
+        code: the script's exit code.
+        kept: what became of what was recorded: ``KEPT`` and the others.
+        steps: how many steps were recorded.
+    """
     return f"the script ended with exit code {code} after {steps} steps; {kept}"
 
 
 def ended_by(signal: str, kept: str, steps: int) -> str:
-    """Say which signal ended a script, and what is kept."""
+    """Say which signal ended a script, and what is kept.
+
+    Args:
+        signal: the signal's name.
+        kept: what became of what was recorded: ``KEPT`` and the others.
+        steps: how many steps were recorded.
+    """
     return f"the script was ended by {signal} after {steps} steps; {kept}"
 
 

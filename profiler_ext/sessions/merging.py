@@ -75,7 +75,13 @@ class MergedSession(Tabled):
         return (*_clock_notes(self.clocks), *own)
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a table of all ranks by its name; see :meth:`Tabled.table`."""
+        """Return a table of all ranks by its name; see :meth:`Tabled.table`.
+
+        Args:
+            name: the table's name.
+            *arguments: what that table takes besides filters.
+            **filters: the step, rank or phase.
+        """
         from profiler_ext.exporters import tables
 
         base_ns = self.analyses[0].recording.trace.base_ns
@@ -98,7 +104,14 @@ class MergedSession(Tabled):
     def annotate(
         self, *files: str, rank: int | None = None, format: str = "text", width: int = 120
     ) -> str:
-        """Return source with the time of all ranks, or of one, in the margin."""
+        """Return source with the time of all ranks, or of one, in the margin.
+
+        Args:
+            *files: names or ends of paths; without any, every file that took time.
+            rank: the rank whose time it is; by default the sum of all.
+            format: ``text`` or ``json``.
+            width: of lines of text, in characters.
+        """
         from profiler_ext.exporters import annotate, sources
 
         analyses = self.of_rank(rank)
@@ -114,7 +127,12 @@ class MergedSession(Tabled):
         return self.table(table_by(name).name)
 
     def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
-        """Return which part of the busy time of all ranks was led back to a level."""
+        """Return which part of the busy time of all ranks was led back to a level.
+
+        Args:
+            level: ``line``, ``op`` or ``none``: how far it must have been led.
+            scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
+        """
         from profiler_ext.exporters import tables
 
         lines = (line for analysis in self.analyses for line in analysis.ledger)
@@ -124,6 +142,11 @@ class MergedSession(Tabled):
         self, fraction: float, level: str = "line", scope: str = "compiled"
     ) -> None:
         """Raise unless enough of the busy time of all ranks was led back.
+
+        Args:
+            fraction: the least part of the busy time, from 0 to 1.
+            level: ``line``, ``op`` or ``none``: how far it must have been led.
+            scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
 
         Raises:
             CoverageError: Less was led back.
@@ -147,6 +170,10 @@ class MergedSession(Tabled):
 
     def export_as(self, format: Format, path: Path) -> Path:
         """Write all ranks in a format; returns what was written.
+
+        Args:
+            format: the format.
+            path: the file, or the folder of formats that are one.
 
         Raises:
             UsageError: The format holds one rank only.

@@ -57,7 +57,16 @@ def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:
 
 
 def save(session: Session, folder: Path, *, keep: bool = True) -> None:
-    """Write the session itself; arguments and errors are those of :func:`write_all`."""
+    """Write the session itself.
+
+    Args:
+        session: what was recorded.
+        folder: where to.
+        keep: where it cannot be written there, keep it in the temporary folder.
+
+    Raises:
+        OutputError: It cannot be written; the message says where it is kept.
+    """
     try:
         session.save(folder)
     except OutputError as error:
@@ -65,7 +74,16 @@ def save(session: Session, folder: Path, *, keep: bool = True) -> None:
 
 
 def write_rest(session: Session, folder: Path) -> None:
-    """Write what can be made of a session that is saved; errors are those of :func:`write_all`."""
+    """Write what can be made of a session that is saved.
+
+    Args:
+        session: what was recorded.
+        folder: where it is saved.
+
+    Raises:
+        OutputError: Something cannot be written; the message says where the session is.
+        OwnFaultError: Something of ours failed; the session is in the folder.
+    """
     tried = [_failure(session, each, folder) for each in in_run() if each is not SESSION]
     if failed := [error for error in tried if error is not None]:
         is_fault = any(isinstance(error, OwnFaultError) for error in failed)

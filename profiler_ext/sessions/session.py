@@ -66,7 +66,13 @@ class Session(Tabled):
         return self.analysis.notes
 
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a table by its name; see :meth:`Tabled.table`."""
+        """Return a table by its name; see :meth:`Tabled.table`.
+
+        Args:
+            name: the table's name.
+            *arguments: what that table takes besides filters.
+            **filters: the step, rank or phase.
+        """
         return table_called(name).make(self.analysis, *arguments, **filters)
 
     def assert_coverage(
@@ -95,13 +101,27 @@ class Session(Tabled):
     def report(
         self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
     ) -> str:
-        """Return a report as text; see ``profiler-ext report``."""
+        """Return a report as text; see ``profiler-ext report``.
+
+        Args:
+            by: a summing table: ``line``, ``module``, ``op``, ``kernel``, ``phase``, ``link``,
+                ``mechanism``.
+            top: so many rows at most; ``None`` for all.
+            format: ``text``, ``csv``, ``json`` or ``md``.
+            width: of lines of text, in characters.
+        """
         from profiler_ext.exporters import terminal
 
         return terminal.report(self.analysis, by, top, format, width)
 
     def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
-        """Return source with its time in the margin; see ``profiler-ext annotate``."""
+        """Return source with its time in the margin; see ``profiler-ext annotate``.
+
+        Args:
+            *files: names or ends of paths; without any, every file that took time.
+            format: ``text`` or ``json``.
+            width: of lines of text, in characters.
+        """
         from profiler_ext.exporters import annotate, sources
 
         texts = sources.sources_here([self.analysis], self.roots)
@@ -132,7 +152,12 @@ class Session(Tabled):
         return self.export_as(format_of(target), target)
 
     def export_as(self, format: Format, path: Path) -> Path:
-        """Write the session in a format; returns what was written."""
+        """Write the session in a format; returns what was written.
+
+        Args:
+            format: the format.
+            path: the file, or the folder of formats that are one.
+        """
         return format.write(self.analysis, path, self.roots)
 
     def save(self, folder: str | Path) -> Path:

@@ -39,11 +39,21 @@ class Tabled(ABC):
         return self.table("attribution", **filters)
 
     def by_line(self, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by source line; ``view="user"`` takes the innermost line of your own."""
+        """Return time by source line; ``view="user"`` takes the innermost line of your own.
+
+        Args:
+            view: ``model`` or ``user``.
+            **filters: the step, rank or phase.
+        """
         return self.table("by_line", view, **filters)
 
     def by_module(self, depth: int | None = None, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by module; ``depth`` cuts paths to that many names."""
+        """Return time by module; ``depth`` cuts paths to that many names.
+
+        Args:
+            depth: so many names of a path at most; ``None`` for all.
+            **filters: the step, rank or phase.
+        """
         return self.table("by_module", depth, **filters)
 
     def by_op(self, **filters: Unpack[Filters]) -> pd.DataFrame:

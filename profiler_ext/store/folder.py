@@ -50,6 +50,10 @@ class Store:
         """Tell whether a graph's key and Dynamo graph have a record that need not be replaced.
 
         A damaged or older one is to be replaced; a newer one is somebody else's.
+
+        Args:
+            key: the FX graph cache key.
+            dynamo_digest: digest of the Dynamo graph, if that is known.
         """
         try:
             data = read_regular(self._path(key, dynamo_digest), INFLATED_LIMIT_BYTES)
@@ -59,6 +63,11 @@ class Store:
 
     def put(self, key: str, dynamo_digest: str | None, data: bytes) -> None:
         """Keep a provenance's bytes for a graph's key and a Dynamo graph.
+
+        Args:
+            key: the FX graph cache key.
+            dynamo_digest: digest of the Dynamo graph, if that is known.
+            data: the record's bytes.
 
         Raises:
             OutputError: The folder cannot be written.
@@ -87,6 +96,11 @@ class Store:
     def put_kernels(self, digest: str, device: str, kernels: LibraryKernels) -> None:
         """Keep which kernels each library call of a graph launches on a device.
 
+        Args:
+            digest: names what the graph runs, see :func:`work_digest`.
+            device: the device's name.
+            kernels: pairs of call site and the names of its device events, in order.
+
         Raises:
             OutputError: The folder cannot be written.
             StoreError: The limit in the environment is no number.
@@ -95,6 +109,10 @@ class Store:
 
     def kernels(self, digest: str, device: str) -> LibraryKernels:
         """Return what :meth:`put_kernels` kept; nothing where nothing is known.
+
+        Args:
+            digest: names what the graph runs, see :func:`work_digest`.
+            device: the device's name.
 
         Raises:
             StoreError: It cannot be read; the message names the file.

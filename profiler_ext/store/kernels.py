@@ -44,7 +44,12 @@ def work_digest(provenance: Provenance) -> str:
 
 
 def kernels_to_bytes(kernels: LibraryKernels, device: str) -> bytes:
-    """Return the kernels of library calls as bytes that any process can read."""
+    """Return the kernels of library calls as bytes that any process can read.
+
+    Args:
+        kernels: pairs of call site and the names of its device events, in order.
+        device: the device's name.
+    """
     names = {
         name: at for at, name in enumerate(dict.fromkeys(n for _, own in kernels for n in own))
     }

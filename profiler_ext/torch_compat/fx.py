@@ -99,13 +99,18 @@ def commented_op(node: torch.fx.Node) -> str | None:
 
 
 def integer(meta: Meta, key: Key) -> int | None:
-    """Return an integer entry, or ``None``."""
+    """Return an integer entry, or ``None``.
+
+    Args:
+        meta: a node's ``meta``.
+        key: names the entry.
+    """
     value = key.of(meta)
     return value if isinstance(value, int) else None
 
 
 def text(meta: Meta, key: Key) -> str | None:
-    """Return an entry as text, or ``None``; enums give their name."""
+    """Return an entry as text, or ``None``, as :func:`integer` does; enums give their name."""
     value = key.of(meta)
     if value is None:
         return None

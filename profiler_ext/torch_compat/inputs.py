@@ -22,6 +22,10 @@ def changing_inputs(artifact: Any, gm: torch.fx.GraphModule) -> tuple[torch.fx.N
     """Return the inputs that are passed anew at each call of a graph that wants CUDA graphs.
 
     Parameters, buffers, and what the forward saved stand at one address.
+
+    Args:
+        artifact: the ``CompiledFxGraph``.
+        gm: the graph that it was compiled from.
     """
     if not wants_cuda_graphs(artifact):
         return ()

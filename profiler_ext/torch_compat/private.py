@@ -97,6 +97,10 @@ class Name:
     def refuse(self, problem: str, cause: Exception | None = None) -> NoReturn:
         """Say that it is not there.
 
+        Args:
+            problem: what was looked for, and found instead.
+            cause: what torch raised, if it did.
+
         Raises:
             PrivateNameError: Always.
         """
@@ -152,6 +156,10 @@ class Attribute(Name):
 
     def put(self, thing: object, value: object) -> None:
         """Give a thing another value of it.
+
+        Args:
+            thing: what has the attribute.
+            value: the value.
 
         Raises:
             PrivateNameError: The thing has it not.

@@ -49,7 +49,12 @@ class ScheduledNode:
 
 
 def buffer_value(graph: Any, name: str) -> torch.fx.Node | None:
-    """Return the FX node whose value a named buffer of a graph holds."""
+    """Return the FX node whose value a named buffer of a graph holds.
+
+    Args:
+        graph: Inductor's ``GraphLowering``.
+        name: the buffer's name.
+    """
     return _value(graph, _buffer(graph, name))[0]
 
 

@@ -27,7 +27,12 @@ ShapeOf = Callable[[str, str], Shape]
 
 
 def owner_of(module: str, path: str) -> Any:
-    """Return the module or class that holds a dotted name's last part."""
+    """Return the module or class that holds a dotted name's last part.
+
+    Args:
+        module: dotted name of the module.
+        path: dotted name inside it.
+    """
     owner: Any = _loaded(module)
     for name in path.split(".")[:-1]:
         owner = getattr(owner, name)

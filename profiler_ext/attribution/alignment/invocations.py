@@ -49,7 +49,12 @@ def _which_ran(call: GraphCall) -> tuple[object, ...]:
 
 
 def ran_at_sites(call: GraphCall, matches: Sequence[Match]) -> dict[int, _Names]:
-    """Return the names of what each call site launched in a call, in order."""
+    """Return the names of what each call site launched in a call, in order.
+
+    Args:
+        call: a call of a graph.
+        matches: for each piece of its work the call site that it was led to.
+    """
     ran_at: dict[int, _Names] = {}
     for match, ran in zip(matches, call.ran, strict=True):
         if match.site is not None:
@@ -130,7 +135,12 @@ class Aligner:
         return self._alike[key]
 
     def are_too_few(self, graphs: Sequence[int], call: GraphCall) -> bool:
-        """Tell whether there were more graphs: a run of a frame calls each of its graphs once."""
+        """Tell whether there were more graphs: a run of a frame calls each of its graphs once.
+
+        Args:
+            graphs: indices of the graphs that a call may be of.
+            call: the call.
+        """
         is_told = call.graph is not None or call.key is None or call.run is None
         return not is_told and self._uses[_use(call)] > len(graphs)
 
@@ -143,7 +153,13 @@ class Aligner:
         return self._graphs[graph].call_sites
 
     def learn(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
-        """Note which device events each library call launched; a dispute unlearns it."""
+        """Note which device events each library call launched; a dispute unlearns it.
+
+        Args:
+            graph: index of the graph that was called.
+            call: the call.
+            matches: for each piece of its work the call site that it was led to.
+        """
         if any(map(is_in_loop, self.sites(graph))):
             return  # what a site launches differs from call to call
         known = self._kernels.setdefault(self._identity(graph), {})

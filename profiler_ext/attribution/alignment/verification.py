@@ -20,7 +20,12 @@ _NAMELESS_KERNEL = "triton_"
 
 
 def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
-    """Tell whether the graph can be the right one: most of its generated kernels fit."""
+    """Tell whether the graph can be the right one: most of its generated kernels fit.
+
+    Args:
+        items: the work of a call.
+        matches: for each piece of it the call site of one graph that it was led to.
+    """
     generated = [
         match.site is not None
         for item, match in zip(items, matches, strict=True)
@@ -42,6 +47,17 @@ def contradicted(
     A generated kernel runs once a call, under its own name; a library call runs no kernel
     of the graph; one call of the runtime launches one kernel unless it replays; and what a
     stream ran in another order than it was enqueued was tied to the wrong call.
+
+    Args:
+        events: the trace's events.
+        enqueued: its launches.
+        call: a call of a graph.
+        sites: the graph's call sites.
+        matches: for each piece of the call's work the call site that it was led to.
+        order: in which order the streams ran what was enqueued.
+
+    Returns:
+        Positions in the call's work.
     """
     wrong = order.broken_by(call) | _doubled(events, enqueued, call)
     for match, launches in zip(matches, call.launches, strict=True):
@@ -94,7 +110,12 @@ class StreamOrder:
     """
 
     def __init__(self, events: Events, enqueued: EnqueuedLaunches) -> None:
-        """Sort the launches."""
+        """Sort the launches.
+
+        Args:
+            events: the trace's events.
+            enqueued: its launches.
+        """
         self.queue = enqueued.queue
         self._rows = enqueued.event
         self._starts = events.start_ns[enqueued.event]

@@ -102,7 +102,12 @@ class EnclosingRanges:
         return None if outer == NO_ROW else (outer, int(self.operator[parent]))
 
     def own(self, enclosing: Ints, row: int) -> int:
-        """Return what stands around a row, unless that stands around another graph's call too."""
+        """Return what stands around a row, unless that stands around another graph's call too.
+
+        Args:
+            enclosing: for each row the row of what stands around it, or ``NO_ROW``.
+            row: a row of the events.
+        """
         found, marker = int(enclosing[row]), int(self.marker[row])
         caller = None if marker == NO_ROW else self.caller(marker)
         depth = self.nesting.depth

@@ -57,7 +57,12 @@ class GraphCall:
 
 
 def find_calls(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> tuple[GraphCall, ...]:
-    """Collect every call of a compiled graph and what it ran."""
+    """Collect every call of a compiled graph and what it ran.
+
+    Args:
+        enclosing: what stands around each event on its thread.
+        enqueued: the launches of the trace.
+    """
     item_row = _item_rows(enclosing, enqueued)
     inside = np.flatnonzero(take(enclosing.marker, enqueued.cpu, NO_ROW) != NO_ROW)
     members = _by_marker(take(enclosing.marker, enqueued.cpu[inside], NO_ROW), inside)

@@ -61,6 +61,10 @@ def is_leaked(node: FxNode, graph: GraphInstance) -> bool:
     traced inside the forward (FlexAttention). A backward node in a forward graph has the
     partitioner's tag, or differentiates another node, or comes from a call of ``grad``. What
     says none of these is forward, where anything but the tag can say so.
+
+    Args:
+        node: a node.
+        graph: the graph that it is of.
     """
     if not node.lineage.autograd_backward or graph.runs_backward or _is_backward(node, graph):
         return False
@@ -71,13 +75,22 @@ def differentiates(node: FxNode, graph: GraphInstance) -> bool:
     """Tell whether a node of a backward graph has a forward node that it differentiates.
 
     A gradient sum and the copy that ends a mutation have none.
+
+    Args:
+        node: a node.
+        graph: the graph that it is of.
     """
     phase = node_phase(node, graph, CallContext(), in_torch_optim=False)
     return phase is Phase.BACKWARD and not node.target.startswith("aten.copy_")
 
 
 def call_phase(graph: GraphInstance | None, context: CallContext) -> Phase:
-    """Return the phase of work in a graph's call that belongs to no node."""
+    """Return the phase of work in a graph's call that belongs to no node.
+
+    Args:
+        graph: the graph that was called, ``None`` where it is not known.
+        context: where it was called.
+    """
     if context.caller is not None:
         return context.caller.phase
     if context.in_optimizer or (graph is not None and _updates(graph)):

@@ -33,6 +33,13 @@ class PlaceTable:
         settings: Settings,
         forwards: ModulesOfJoints | None = None,
     ) -> None:
+        """Take what places are of.
+
+        Args:
+            graphs: the graph instances; places name them by their place here.
+            settings: which folders hold the user's source and libraries.
+            forwards: the modules of each joint graph's forward nodes, as far as they are known.
+        """
         self._graphs = graphs
         self._forwards = forwards or {}
         self._roots = SourceRoots(settings)
@@ -51,14 +58,27 @@ class PlaceTable:
         return self._index.setdefault(place, len(self._index))
 
     def add_node(self, graph: int, node: str, context: CallContext) -> int:
-        """Return the index of the place of a graph's node, as the graph was called."""
+        """Return the index of the place of a graph's node, as the graph was called.
+
+        Args:
+            graph: index of the graph.
+            node: the node's name there.
+            context: where the graph was called.
+        """
         key = (graph, node, context)
         if key not in self._of_node:
             self._of_node[key] = self.add(self.of_node(graph, node, context))
         return self._of_node[key]
 
     def add_input(self, graph: int, node: str, context: CallContext, op: str) -> int:
-        """Return the index of the place of a graph's input, on which an operator works."""
+        """Return the index of the place of a graph's input, on which an operator works.
+
+        Args:
+            graph: index of the graph.
+            node: the input's name there.
+            context: where the graph was called.
+            op: the operator, as the profiler spells it.
+        """
         return self.add(dataclasses.replace(self.of_node(graph, node, context), aten_op=op))
 
     def _module_of(
@@ -67,7 +87,13 @@ class PlaceTable:
         return module_of(node, context, self._forwards, _joint_of_backward(graph))
 
     def of_node(self, graph: int, name: str, context: CallContext) -> Place:
-        """Return the place of a graph's node, as the graph was called."""
+        """Return the place of a graph's node, as the graph was called.
+
+        Args:
+            graph: index of the graph.
+            name: the node's name there.
+            context: where the graph was called.
+        """
         if name not in self._nodes[graph]:
             return Place(graph=graph, node=name, gap=GapReason.NO_SOURCE_LINE)
         node, instance = self._nodes[graph][name], self._graphs[graph]
@@ -130,7 +156,14 @@ def _run_by(place: Place, caller: Place) -> Place:
 def gap_place(
     gap: GapReason, phase: Phase, graph: int | None = None, op: str | None = None
 ) -> Place:
-    """Return the place of what could not be led back, with the op that is known of it."""
+    """Return the place of what could not be led back, with the op that is known of it.
+
+    Args:
+        gap: why it could not be led back.
+        phase: the phase that it is of.
+        graph: index of the graph that ran it, if that is known.
+        op: the ATen op, if that is known.
+    """
     return Place(graph=graph, aten_op=op, phase=phase, gap=gap)
 
 

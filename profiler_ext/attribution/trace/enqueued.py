@@ -38,12 +38,22 @@ class EnqueuedLaunches:
 
 
 def work_name(events: Events, row: int) -> str:
-    """Return the name of what a device event ran."""
+    """Return the name of what a device event ran.
+
+    Args:
+        events: the trace's events.
+        row: the row of a device event.
+    """
     return classify.work_name(events.name[row], events.category[row])
 
 
 def find_launches(events: Events, nesting: Nesting) -> EnqueuedLaunches:
-    """Find every launch of the trace; no device event is left out."""
+    """Find every launch of the trace; no device event is left out.
+
+    Args:
+        events: the trace's events.
+        nesting: which of them stands in which.
+    """
     device_rows = np.flatnonzero(flag_rows(events.category, classify.is_device_work))
     if not len(device_rows):
         return _on_cpu(events, nesting)
@@ -59,6 +69,10 @@ def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     """Find every launching runtime call, as if each had run one thing on the device.
 
     While a CUDA graph is recorded the calls run nothing, yet each becomes a node of the graph.
+
+    Args:
+        events: the trace's events.
+        nesting: which of them stands in which.
     """
     calls = flag_rows(events.name, names.is_launch_call) & ~flag_rows(
         events.name, names.is_graph_launch

@@ -20,7 +20,15 @@ Flags = npt.NDArray[np.bool_]
 
 
 def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
-    """Test each distinct string once, and flag every row that has one that passes."""
+    """Test each distinct string once, and flag every row that has one that passes.
+
+    Args:
+        column: strings, one a row.
+        predicate: the test.
+
+    Returns:
+        Booleans, one a row.
+    """
     passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
     return passes[column.codes] if len(passes) else np.zeros(len(column), dtype=np.bool_)
 
@@ -38,7 +46,16 @@ def masked(rows: Ints) -> MaskedInts:
 
 
 def take(values: Ints, rows: Ints, default: int) -> Ints:
-    """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``."""
+    """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``.
+
+    Args:
+        values: what to take from.
+        rows: indices of it, or ``NO_ROW``.
+        default: what stands for ``NO_ROW``.
+
+    Returns:
+        As many as ``rows``.
+    """
     if not len(values):
         return np.full(len(rows), default, dtype=np.int64)
     return np.where(rows == NO_ROW, default, values[rows])

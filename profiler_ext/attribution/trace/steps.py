@@ -18,6 +18,11 @@ def find_steps(events: Events, nesting: Nesting, enqueued: EnqueuedLaunches) -> 
     """Return the profiled steps in order of time; without any, one that spans all work.
 
     What follows the last ``prof.step()`` is a step only if something was enqueued in it.
+
+    Args:
+        events: the trace's events.
+        nesting: which of them stands in which.
+        enqueued: the launches.
     """
     is_cpu = nesting.depth != NO_ROW
     rows = np.flatnonzero(flag_rows(events.name, classify.is_step) & is_cpu)
@@ -28,7 +33,15 @@ def find_steps(events: Events, nesting: Nesting, enqueued: EnqueuedLaunches) -> 
 
 
 def steps_of(enqueued: EnqueuedLaunches, steps: Sequence[Step]) -> Ints:
-    """Return the number of the step in which each launch was enqueued, or ``NO_ROW``."""
+    """Return the number of the step in which each launch was enqueued, or ``NO_ROW``.
+
+    Args:
+        enqueued: the launches.
+        steps: the profiled steps, in order of time.
+
+    Returns:
+        As many as there are launches.
+    """
     starts, ends, numbers = (
         np.array([getattr(step, name) for step in steps], dtype=np.int64)
         for name in ("start_ns", "end_ns", "number")

@@ -39,6 +39,16 @@ class CompiledJudge:
         places: PlaceTable,
         table: VerdictTable,
     ) -> None:
+        """Take what is known of the trace and of its graphs.
+
+        Args:
+            events: the trace's events.
+            enqueued: its launches.
+            order: in which order the streams ran them.
+            graphs: the graph instances.
+            places: where places are kept.
+            table: where verdicts are given.
+        """
         self._events, self._enqueued = events, enqueued
         self._graphs, self._places, self._table = graphs, places, table
         self._order = order

@@ -26,6 +26,14 @@ class EagerJudge:
         places: PlaceTable,
         table: VerdictTable,
     ) -> None:
+        """Take what is known of the trace.
+
+        Args:
+            enclosing: what stands around each event on its thread.
+            enqueued: its launches.
+            places: where places are kept.
+            table: where verdicts are given.
+        """
         events, nesting = enclosing.events, enclosing.nesting
         self._enclosing, self._enqueued = enclosing, enqueued
         self._places, self._table = places, table

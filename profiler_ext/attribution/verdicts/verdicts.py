@@ -54,7 +54,12 @@ class VerdictTable:
         self._of_launch = np.full(launches, NO_ROW, dtype=np.int64)
 
     def give(self, launches: Sequence[int], verdict: Verdict) -> None:
-        """Give launches their verdict."""
+        """Give launches their verdict.
+
+        Args:
+            launches: indices of launches.
+            verdict: what they are of.
+        """
         self._of_launch[list(launches)] = self._index.setdefault(verdict, len(self._index))
 
     @property
@@ -103,7 +108,12 @@ def _sorted_by_launch(
 
 
 def main_places(verdicts: Sequence[Verdict], places: Sequence[Place]) -> tuple[Place, ...]:
-    """Return the place of each verdict's largest share."""
+    """Return the place of each verdict's largest share.
+
+    Args:
+        verdicts: what launches are of.
+        places: the places that verdicts name by index.
+    """
     return tuple(places[verdict.main_place] for verdict in verdicts)
 
 

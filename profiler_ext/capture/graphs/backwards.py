@@ -54,14 +54,25 @@ class Backwards:
     def __init__(
         self, compiles: Compiles, graphs: Callable[[], Sequence[GraphInstance]], guard: Guard
     ) -> None:
-        """Take what was seen of compiles, the graph instances so far, and what failed."""
+        """Take what was seen of compiles, the graph instances so far, and what failed.
+
+        Args:
+            compiles: what was seen of compiles.
+            graphs: gives the graph instances so far.
+            guard: knows what failed.
+        """
         self._compiles = compiles
         self._guard = guard
         self._graphs = graphs
         self._made: dict[int, _Backward] = {}
 
     def note(self, aot_id: int, info: object) -> None:
-        """Take down a backward half while its forward's compile is in force."""
+        """Take down a backward half while its forward's compile is in force.
+
+        Args:
+            aot_id: number of the compile in AOTAutograd.
+            info: what torch keeps of the half (``AutogradLazyBackwardCompileInfo`` and the like).
+        """
         gm = compiled_autograd.traced_graph(info)
         fingerprint = fingerprint_of(gm.graph) if gm else frozenset()
         self._made[aot_id] = _Backward(
@@ -73,7 +84,15 @@ class Backwards:
         )
 
     def lead(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
-        """Return a Dynamo graph with the origins of its nodes, if compiled autograd made it."""
+        """Return a Dynamo graph with the origins of its nodes, if compiled autograd made it.
+
+        Args:
+            dynamo: what is kept of the Dynamo graph.
+            gm: that graph.
+
+        Raises:
+            LookupError: A hook failed in the compile of a forward whose backward is copied.
+        """
         if not process.in_compiled_autograd():
             return dynamo
         return replace(dynamo, copy_sources=self._copy_sources(gm))

@@ -26,7 +26,12 @@ def cache_state(
 
 
 def is_compiled_elsewhere(inner: InnerCompile, key: str | None) -> bool:
-    """Tell whether a graph is no cache hit, and yet this process did not compile it."""
+    """Tell whether a graph is no cache hit, and yet this process did not compile it.
+
+    Args:
+        inner: the compile that ended, if one was seen.
+        key: the graph's FX graph cache key, ``None`` when bypassed.
+    """
     if inner.is_compiled or not inductor.compiles_in_child():
         return False
     return key is None or inductor.cache_misses() > inner.misses

@@ -33,7 +33,12 @@ class Registry:
     """Makes a graph instance of each artifact that becomes ready in this process."""
 
     def __init__(self, compiles: Compiles, guard: Guard) -> None:
-        """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store."""
+        """Use what ``compiles`` saw; what the guard caught in a compile keeps it from the store.
+
+        Args:
+            compiles: what was seen of compiles.
+            guard: knows what failed.
+        """
         self._compiles = compiles
         self._guard = guard
         self._lock = Lock()
@@ -49,7 +54,12 @@ class Registry:
         return tuple(self._graphs)
 
     def ride(self, artifact: Any, data: bytes) -> None:
-        """Put the record on its artifact, so that it goes where the artifact goes."""
+        """Put the record on its artifact, so that it goes where the artifact goes.
+
+        Args:
+            artifact: the ``CompiledFxGraph``.
+            data: the record's bytes.
+        """
         if os.environ.get("PROFILER_EXT_RIDE", "1") != "0":
             setattr(artifact, inductor.RIDING, data)
 
@@ -81,7 +91,12 @@ class Registry:
         return instance
 
     def learn(self, graph: int, kernels: LibraryKernels) -> None:
-        """Keep what calls of a graph taught, here and in the store; the later one knows better."""
+        """Keep what calls of a graph taught, here and in the store; the later one knows better.
+
+        Args:
+            graph: index of the graph instance.
+            kernels: pairs of call site and the names of its device events, in order.
+        """
         if not kernels:
             return
         with self._lock.held():
@@ -96,6 +111,10 @@ class Registry:
 
         A later call may record them anew, and copy others. One that recorded only some of them
         replayed the rest, and which those are is not known.
+
+        Args:
+            artifact: the ``CompiledFxGraph``.
+            copied: for each CUDA graph that the call recorded, in order, the inputs that it copies.
         """
         instance = self.instance_of(artifact)
         if instance is None:
@@ -114,7 +133,14 @@ class Registry:
     def register(
         self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int
     ) -> GraphInstance:
-        """Make the instance of an artifact that has become ready."""
+        """Make the instance of an artifact that has become ready.
+
+        Args:
+            artifact: the ``CompiledFxGraph``.
+            is_backward: it runs as a backward graph.
+            is_replayed: it will be replayed as a CUDA graph.
+            started_ns: when its compile or load began, by ``time.perf_counter_ns``.
+        """
         inner = self._compiles.inner
         key = inductor.cache_key(artifact)
         around = self._compiles.autograd_bypass if inner else None

@@ -72,7 +72,12 @@ def _entered(compiles: Compiles) -> tuple[tuple[str, str], ...]:
 
 
 def compilation_of(compiles: Compiles, gm: torch.fx.GraphModule) -> Compilation:
-    """Return what is known of the compile in force, whose graph this is."""
+    """Return what is known of the compile in force, whose graph this is.
+
+    Args:
+        compiles: what was seen of compiles.
+        gm: the graph.
+    """
     inner, region = compiles.inner, compiles.region
     known: dict[torch.fx.Graph, JointGraph | None] = {}
 

@@ -55,7 +55,15 @@ class ArtifactHooks:
     def __init__(
         self, guard: Guard, compiles: Compiles, registry: Registry, warmup: type[Warmup] | None
     ) -> None:
-        """Take what is known of the compiles, and where instances are registered."""
+        """Take what is known of the compiles, and where instances are registered.
+
+        Args:
+            guard: what ours runs behind.
+            compiles: what was seen of compiles.
+            registry: where graph instances are made.
+            warmup: torch's pieces of a CUDA graph's first calls, ``None`` where this torch has
+                others.
+        """
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
         self._guard = guard
         self._compiles = compiles

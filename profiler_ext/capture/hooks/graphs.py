@@ -29,7 +29,13 @@ class GraphHooks:
     """Describes the graphs of what is compiled, before they are gone."""
 
     def __init__(self, guard: Guard, compiles: Compiles, backwards: Backwards) -> None:
-        """Take where the descriptions are kept, and what compiled autograd copies."""
+        """Take where the descriptions are kept, and what compiled autograd copies.
+
+        Args:
+            guard: what ours runs behind.
+            compiles: where the descriptions are kept.
+            backwards: what compiled autograd copies.
+        """
         self._guard = guard
         self._compiles = compiles
         self._backwards = backwards

@@ -19,7 +19,12 @@ class RegionHooks:
     """Describes the joint graph, its halves, and their regions."""
 
     def __init__(self, compiles: Compiles, creations: CreationHooks) -> None:
-        """Take where the descriptions are kept, and how nodes were made."""
+        """Take where the descriptions are kept, and how nodes were made.
+
+        Args:
+            compiles: where the descriptions are kept.
+            creations: how nodes were made.
+        """
         self._compiles = compiles
         self._creations = creations
 

@@ -57,7 +57,13 @@ def _standing(stage: Stage, own: Lineage, body: Lineage) -> Lineage:
 
 
 def inner_prefix(outer: str, attribute: str, graphs: int) -> str:
-    """Return what names a nested graph: its caller, and which one where there are several."""
+    """Return what names a nested graph: its caller, and which one where there are several.
+
+    Args:
+        outer: the caller's name.
+        attribute: the attribute of the caller's module that holds the graph.
+        graphs: how many graphs the caller has.
+    """
     return f"{outer}/{attribute}/" if graphs > 1 else f"{outer}/"
 
 

@@ -25,7 +25,12 @@ def member_of_bucket(stage: Stage) -> Lineages:
 
 
 def members(node: torch.fx.Node, compilation: Compilation) -> tuple[NodeSnapshot, ...]:
-    """Return the collectives that a bucket's node serves; of a wait, their waits."""
+    """Return the collectives that a bucket's node serves; of a wait, their waits.
+
+    Args:
+        node: a node that a bucketing pass made.
+        compilation: what is known of its compile.
+    """
     rows = compilation.made_from(node)
     if not rows or not all(fx.is_collective(row.lineage.original_aten) for row in rows):
         return ()

@@ -41,7 +41,13 @@ def joint_graph(stage: Stage) -> Lineages:
 def link_of(
     node: torch.fx.Node, compilation: Compilation, replaced: Iterable[str] = ()
 ) -> Link | None:
-    """Return the forward node of a node, or of the first one that it replaced."""
+    """Return the forward node of a node, or of the first one that it replaced.
+
+    Args:
+        node: a node of a graph on its way to code.
+        compilation: what is known of its compile.
+        replaced: names of what it replaced, in order.
+    """
     joint = compilation.joint_of(node.graph)
     if joint is None:
         return None
@@ -52,13 +58,23 @@ def link_of(
 
 
 def joint_name(node: torch.fx.Node, compilation: Compilation) -> str | None:
-    """Return a node's name in the joint graph."""
+    """Return a node's name in the joint graph.
+
+    Args:
+        node: a node of a graph on its way to code.
+        compilation: what is known of its compile.
+    """
     joint, own = compilation.joint_of(node.graph), compilation.own_name(node)
     return joint.joint_name(own) if joint and own else None
 
 
 def forward_name(node: torch.fx.Node, compilation: Compilation) -> str | None:
-    """Return the name in the joint graph of a call's forward: of its own, if it is that."""
+    """Return the name in the joint graph of a call's forward: of its own, if it is that.
+
+    Args:
+        node: a call of nested graphs.
+        compilation: what is known of its compile.
+    """
     link = link_of(node, compilation)
     return link.forward_node if link else joint_name(node, compilation)
 
@@ -89,6 +105,10 @@ def differentiates(node: torch.fx.Node, lineage: Lineage) -> bool:
     """Tell whether a node of a joint graph differentiates a forward node.
 
     A gradient sum's and an epilogue copy's number and stack tell of some other node.
+
+    Args:
+        node: a node of a joint graph.
+        lineage: what is known of it.
     """
     is_copy = fx.target_name(node.target).startswith("aten.copy_")
     return not is_forward(lineage) and not lineage.is_gradient_acc and not is_copy

@@ -30,6 +30,11 @@ def modules_of_the_user(stage: Stage) -> Lineages:
 def user_modules(
     modules: tuple[ModuleFrame, ...], dynamo: DynamoGraph | None
 ) -> tuple[ModuleFrame, ...]:
-    """Return modules as the user names them; of none, the one whose own method was compiled."""
+    """Return modules as the user names them; of none, the one whose own method was compiled.
+
+    Args:
+        modules: modules as Dynamo spells them, from the root inwards.
+        dynamo: the Dynamo graph of the same compile, if it is known.
+    """
     roots, own = (dynamo.roots, dynamo.own) if dynamo else ((), None)
     return module_frames(tuple((each.path, each.class_name) for each in modules), roots, own)

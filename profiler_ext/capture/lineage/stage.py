@@ -148,7 +148,12 @@ def fingerprint_of(graph: torch.fx.Graph) -> Fingerprint:
 
 
 def op_call(target: object, args: Iterable[object]) -> OpCall:
-    """Return what tells a call from others: its operator and its inputs."""
+    """Return what tells a call from others: its operator and its inputs.
+
+    Args:
+        target: what is called.
+        args: what it is called with.
+    """
     named = tuple(value.name for value in args if isinstance(value, torch.fx.Node))
     return fx.target_name(target), named
 

@@ -14,14 +14,25 @@ from profiler_ext.torch_compat import fx
 
 
 def describe_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
-    """Return the records of a graph's call nodes, in graph order."""
+    """Return the records of a graph's call nodes, in graph order.
+
+    Args:
+        nodes: nodes of one graph.
+        compilation: what is known of its compile.
+    """
     calls = [node for node in nodes if node.op == "call_function"]
     lineages = find_lineages(calls, compilation)
     return tuple(describe_node(node, lineages[node.name], compilation) for node in calls)
 
 
 def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilation) -> FxNode:
-    """Return the record of one FX node that comes from somewhere."""
+    """Return the record of one FX node that comes from somewhere.
+
+    Args:
+        node: the node.
+        lineage: where it comes from.
+        compilation: what is known of its compile.
+    """
     return FxNode(
         name=node.name,
         target=fx.target_name(node.target),

@@ -53,7 +53,13 @@ def _body_of(name: str, nested: Nested) -> _Body:
 def nested_nodes(
     gm: torch.fx.GraphModule, prefix: str = "", caller: torch.fx.Node | None = None
 ) -> dict[str, Nested]:
-    """Return the call nodes of the graphs nested in a graph, by qualified names."""
+    """Return the call nodes of the graphs nested in a graph, by qualified names.
+
+    Args:
+        gm: the graph around them.
+        prefix: what qualifies the names in ``gm`` itself.
+        caller: the node of the outermost graph that calls ``gm``, if that is nested.
+    """
     nested: dict[str, Nested] = {}
     for outer in gm.graph.nodes:
         graphs = list(fx.nested(outer)) if outer.op == "call_function" else []

@@ -106,7 +106,12 @@ class PendingCall:
 
 
 def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
-    """Describe the launch of a kernel that Inductor generated."""
+    """Describe the launch of a kernel that Inductor generated.
+
+    Args:
+        node_schedule: Inductor's scheduler nodes that the kernel fuses.
+        kernel: the kernel's name.
+    """
     scheduled = list(schedules.scheduled_nodes(node_schedule))
     computed: Counter[torch.fx.Node] = Counter()
     is_commented = schedules.is_commented(node_schedule)
@@ -148,7 +153,12 @@ def _copy_of(one: schedules.ScheduledNode, node: torch.fx.Node) -> Iterable[torc
 
 
 def extern_site(kernel: Any, name: str) -> PendingSite:
-    """Describe the call of a library, or of a Triton kernel that the user wrote."""
+    """Describe the call of a library, or of a Triton kernel that the user wrote.
+
+    Args:
+        kernel: Inductor's ``ExternKernel``.
+        name: its name in the generated wrapper.
+    """
     origin = inductor.extern_origin(kernel)
     nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
     user_triton = inductor.is_user_triton(kernel)
@@ -180,7 +190,13 @@ def predicate_site(node: torch.fx.Node) -> PendingSite:
 
 
 def partial_sum_site(node: torch.fx.Node, buffer: str, operation: str) -> PendingSite:
-    """Describe the eager reduction that finishes a mix-order reduction's partial values."""
+    """Describe the eager reduction that finishes a mix-order reduction's partial values.
+
+    Args:
+        node: the reduction's FX node.
+        buffer: the buffer that holds the result.
+        operation: the reduction: ``sum``.
+    """
     op = f"aten::{operation}"
     return PendingSite(SiteKind.EXTERN, op, op, (node,), writes=(buffer,))
 

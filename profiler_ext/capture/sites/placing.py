@@ -44,7 +44,12 @@ class PlacedSite:
         return replace(self, site=self._computing(()))
 
     def standing_for(self, node: torch.fx.Node, around: PlacedSite) -> PlacedSite:
-        """Return the place of a site that computes a node of the graph around it."""
+        """Return the place of a site that computes a node of the graph around it.
+
+        Args:
+            node: the node of the graph around.
+            around: the place of that graph's call.
+        """
         return replace(self, site=self._computing((node,)), prefix=around.prefix)
 
     def _computing(self, nodes: tuple[torch.fx.Node, ...]) -> PendingSite:

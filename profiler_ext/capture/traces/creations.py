@@ -74,7 +74,12 @@ _KEPT_TRACES = 256
 
 
 def as_made(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creations:
-    """Return the creations with what nodes said of their origin before a pass overwrote it."""
+    """Return the creations with what nodes said of their origin before a pass overwrote it.
+
+    Args:
+        creations: how the nodes of a graph were made.
+        overwritten: what the nodes said of their origin before, by name.
+    """
     return {
         name: dataclasses.replace(creation, overwritten=overwritten.get(name))
         for name, creation in creations.items()

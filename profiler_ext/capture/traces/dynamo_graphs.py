@@ -18,7 +18,12 @@ from profiler_ext.torch_compat.names import fx_names
 
 
 def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> DynamoGraph:
-    """Describe the graph that Dynamo hands to the backend."""
+    """Describe the graph that Dynamo hands to the backend.
+
+    Args:
+        output_graph: Dynamo's ``OutputGraph``.
+        gm: the graph.
+    """
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
     scope = process.dynamo_scope(output_graph)

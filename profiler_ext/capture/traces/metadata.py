@@ -65,12 +65,22 @@ def lineage_of(meta: fx.Meta) -> Lineage:
 
 
 def snapshot(name: str, meta: fx.Meta) -> NodeSnapshot:
-    """Return what metadata says, but for the node's tensors."""
+    """Return what metadata says, but for the node's tensors.
+
+    Args:
+        name: the node's name.
+        meta: its ``meta``.
+    """
     return NodeSnapshot(name, lineage_of(meta), fx.text(meta, fx_names.STACK_TRACE))
 
 
 def snapshot_with_outputs(name: str, meta: fx.Meta) -> NodeSnapshot:
-    """Return all that metadata says."""
+    """Return all that metadata says.
+
+    Args:
+        name: the node's name.
+        meta: its ``meta``.
+    """
     text = fx.text(meta, fx_names.STACK_TRACE)
     return NodeSnapshot(name, lineage_of(meta), text, tensor_specs(meta))
 

@@ -76,7 +76,13 @@ class Watch:
         return self._snapshots[name]
 
     def note(self, old: Any, new: Any, user: Any) -> None:
-        """Take down one replacement, as FX tells it."""
+        """Take down one replacement, as FX tells it.
+
+        Args:
+            old: the node that is replaced.
+            new: name of the node that stands in its place.
+            user: the node that reads it.
+        """
         self._old_of[fx.node_name(new)].append(fx.node_name(old))
 
     def replaced(self) -> Replaced:
