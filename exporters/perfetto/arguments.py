@@ -23,6 +23,12 @@ class LaunchArguments:
     """Answers what the slice of a launch shall say."""
 
     def __init__(self, analysis: Analysis, rates: Rates) -> None:
+        """Take what is known of launches.
+
+        Args:
+            analysis: what attribution found.
+            rates: what launches achieved.
+        """
         self._launches = analysis.launches
         self._graphs = analysis.recording.graphs
         self._event_names = analysis.recording.trace.events.name

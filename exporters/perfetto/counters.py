@@ -17,6 +17,14 @@ class Counters:
     def __init__(
         self, writer: PacketWriter, tracks: Tracks, launches: Launches, rates: Rates
     ) -> None:
+        """Take where to draw, and what.
+
+        Args:
+            writer: writes the packets.
+            tracks: makes the tracks.
+            launches: the launches.
+            rates: what they achieved.
+        """
         self._writer = writer
         self._tracks = tracks
         self._launches = launches

@@ -28,6 +28,13 @@ class LabelSpans:
     def __init__(
         self, writer: PacketWriter, launches: Launches, arguments: LaunchArguments
     ) -> None:
+        """Take what is labelled.
+
+        Args:
+            writer: encodes the constant parts.
+            launches: the launches.
+            arguments: what each shall say.
+        """
         self._writer = writer
         self._launches = launches
         self._arguments = arguments

@@ -17,6 +17,14 @@ class LaunchSpans:
     def __init__(
         self, writer: PacketWriter, launches: Launches, arguments: LaunchArguments, flows: Flows
     ) -> None:
+        """Take what is drawn.
+
+        Args:
+            writer: encodes the constant parts.
+            launches: the launches.
+            arguments: what each shall say.
+            flows: the arrows that begin or end at one.
+        """
         self._writer = writer
         self._launches = launches
         self._arguments = arguments

@@ -19,13 +19,19 @@ class Rates:
     """The estimated rates of launches; a launch without an estimate has none."""
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> None:
+        """Estimate them, and keep them as lists: a million rows are read one by one.
+
+        Args:
+            analysis: what attribution found.
+            peaks: what devices can do at best, by the words of their names.
+        """
         estimated = estimate(analysis, peaks)
         devices = analysis.recording.trace.devices
         self._peaks = {device.id: peak_of(device.name, peaks) for device in devices}
         self._devices: list[int] = analysis.launches.device.tolist()
         self._on_gpu: list[bool] = (~np.ma.getmaskarray(analysis.launches.stream)).tolist()
         self._refused: list[bool] = estimated.refused.tolist()
-        # Lists: a million rows are read one by one; an absent value is ``None`` in them.
+        # An absent value is ``None`` in a list.
         self._rates = {
             GB_PER_S: _list(estimated.gb_per_s),
             TFLOP_PER_S: _list(estimated.tflop_per_s),

@@ -59,7 +59,11 @@ def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
 
 def graph_phase(graph: GraphInstance) -> Phase:
-    """Return the phase that a graph as a whole belongs to."""
+    """Return the phase that a graph as a whole belongs to.
+
+    Args:
+        graph: the graph.
+    """
     if graph.runs_optimizer:
         return Phase.OPTIMIZER
     return Phase.BACKWARD if graph.runs_backward else Phase.FORWARD

@@ -55,7 +55,11 @@ def csv_text(table: pd.DataFrame) -> str:
 
 
 def printed_csv(table: pd.DataFrame) -> str:
-    """Return a table as CSV text for standard output: no name in it steers a terminal."""
+    """Return a table as CSV text for standard output: no name in it steers a terminal.
+
+    Args:
+        table: the table.
+    """
     return csv_text(_over_strings(table, lambda text: printable(text.expandtabs())))
 
 
@@ -129,13 +133,21 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 def json_text(table: pd.DataFrame) -> str:
-    """Return a table as one JSON object: the schema version, and a list of rows."""
+    """Return a table as one JSON object: the schema version, and a list of rows.
+
+    Args:
+        table: the table.
+    """
     rows = table.to_json(orient="records", double_precision=15)
     return f'{{"schema_version": {SCHEMA_VERSION}, "rows": {rows}}}\n'
 
 
 def markdown_text(table: pd.DataFrame) -> str:
-    """Return a table in GitHub's Markdown; names cannot break out of their cells."""
+    """Return a table in GitHub's Markdown; names cannot break out of their cells.
+
+    Args:
+        table: the table.
+    """
     columns = [[_cell(value) for value in column] for _, column in table.items()]
     head = [_cell(name) for name in table.columns]
     rule = ["---" if table[name].dtype == TEXT else "---:" for name in table.columns]

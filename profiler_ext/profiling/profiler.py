@@ -143,7 +143,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             process.finish_device_work()
 
     def export_chrome_trace(self, path: str, *args: Any, **options: Any) -> None:
-        """Write the last cycle's trace as torch would have written it.
+        """Write the last cycle's trace as torch's :meth:`export_chrome_trace` would have.
 
         torch gives a trace away only once, and the session has taken it.
         """
@@ -224,7 +224,11 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
                 self._on_session(self)
 
     def refuse(self, error: ProfilerExtError) -> None:
-        """Tell whoever asked why there is no session."""
+        """Tell whoever asked why there is no session.
+
+        Args:
+            error: says why.
+        """
         warnings.warn(str(error), CaptureWarning, stacklevel=2)
 
     def _settings(self) -> Settings:

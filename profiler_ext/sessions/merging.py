@@ -38,6 +38,9 @@ class MergedSession(Tabled):
     def __init__(self, sessions: Sequence[Session]) -> None:
         """Take one session of each rank.
 
+        Args:
+            sessions: the sessions.
+
         Raises:
             UsageError: There is none, or two are of one rank.
         """
@@ -90,6 +93,9 @@ class MergedSession(Tabled):
     def of_rank(self, rank: int | None) -> tuple[Analysis, ...]:
         """Return the analysis of one rank, or all of them.
 
+        Args:
+            rank: the rank, ``None`` for all.
+
         Raises:
             UsageError: There is no such rank.
         """
@@ -120,6 +126,9 @@ class MergedSession(Tabled):
 
     def by(self, name: str) -> pd.DataFrame:
         """Return the summing table of a name: ``line``, ``module``, ``op``, ...
+
+        Args:
+            name: the ``by`` of a table.
 
         Raises:
             UsageError: There is no such table.
@@ -161,6 +170,9 @@ class MergedSession(Tabled):
     def export(self, path: str | Path) -> Path:
         """Write all ranks in the format that the path's suffix names.
 
+        Args:
+            path: as :meth:`Session.export` has it.
+
         Raises:
             UsageError: No format has the suffix, or the format holds one rank only.
             OutputError: It cannot be written.
@@ -183,7 +195,14 @@ class MergedSession(Tabled):
         return format.write_ranks(self.analyses, path, self.roots)
 
     def save(self, folder: str | Path) -> Path:
-        """Write each rank's recording, on aligned clocks, into a folder of its own."""
+        """Write each rank's recording, on aligned clocks, into a folder of its own.
+
+        Args:
+            folder: the folder around those of the ranks, ``rank_0`` and so on.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
         for analysis in self.analyses:
             own = Path(folder) / f"rank_{analysis.recording.settings.rank}"
             SESSION.write(analysis, SESSION.place_in(own))

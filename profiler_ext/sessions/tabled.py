@@ -31,11 +31,19 @@ class Tabled(ABC):
         """
 
     def launches(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return one row for each launch."""
+        """Return one row for each launch.
+
+        Args:
+            **filters: the step, rank or phase.
+        """
         return self.table("launches", **filters)
 
     def attribution(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return one row for each launch and FX node, or gap."""
+        """Return one row for each launch and FX node, or gap.
+
+        Args:
+            **filters: the step, rank or phase.
+        """
         return self.table("attribution", **filters)
 
     def by_line(self, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:
@@ -57,29 +65,57 @@ class Tabled(ABC):
         return self.table("by_module", depth, **filters)
 
     def by_op(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by ATen op."""
+        """Return time by ATen op.
+
+        Args:
+            **filters: the step, rank or phase.
+        """
         return self.table("by_op", **filters)
 
     def by_phase(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by phase."""
+        """Return time by phase.
+
+        Args:
+            **filters: the step, rank or phase.
+        """
         return self.table("by_phase", **filters)
 
     def by_link(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by the rule that tied backward work to its forward."""
+        """Return time by the rule that tied backward work to its forward.
+
+        Args:
+            **filters: the step, rank or phase.
+        """
         return self.table("by_link", **filters)
 
     def by_mechanism(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return device time by the way by which its source lines were found, largest first."""
+        """Return device time by the way by which its source lines were found, largest first.
+
+        Args:
+            **filters: the step, rank or phase.
+        """
         return self.table("by_mechanism", **filters)
 
     def by_kernel(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return time by kernel."""
+        """Return time by kernel.
+
+        Args:
+            **filters: the step, rank or phase.
+        """
         return self.table("by_kernel", **filters)
 
     def graphs(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return one row for each graph instance."""
+        """Return one row for each graph instance.
+
+        Args:
+            **filters: the step, rank or phase.
+        """
         return self.table("graphs", **filters)
 
     def coverage(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return how much time is attributed, idle, or a gap; it has no filter by phase."""
+        """Return how much time is attributed, idle, or a gap; it has no filter by phase.
+
+        Args:
+            **filters: the step or rank.
+        """
         return self.table("coverage", **filters)

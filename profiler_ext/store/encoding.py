@@ -53,14 +53,22 @@ class EntryState(Term, page="words.md", title="record", columns=()):
 
 
 def with_digest(provenance: Provenance) -> Provenance:
-    """Return the record with the digest of its content."""
+    """Return the record with the digest of its content.
+
+    Args:
+        provenance: the record.
+    """
     plain = dataclasses.replace(provenance, digest="")
     content = msgspec.json.encode(plain)
     return dataclasses.replace(plain, digest=hashlib.blake2b(content, digest_size=16).hexdigest())
 
 
 def to_bytes(provenance: Provenance) -> bytes:
-    """Return a provenance as bytes that any process can read."""
+    """Return a provenance as bytes that any process can read.
+
+    Args:
+        provenance: the record.
+    """
     return (
         MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(flat(provenance)), 3)
     )
@@ -100,7 +108,11 @@ def from_bytes(data: bytes) -> Provenance:
 
 
 def state_of(data: bytes) -> EntryState:
-    """Tell whether this version can read a stored record, and why not."""
+    """Tell whether this version can read a stored record, and why not.
+
+    Args:
+        data: the bytes.
+    """
     if data[:4] == MAGIC and len(data) >= 6:
         version = int.from_bytes(data[4:6], "big")
         if version != FORMAT:
@@ -113,7 +125,11 @@ def state_of(data: bytes) -> EntryState:
 
 
 def is_current(data: bytes) -> bool:
-    """Tell whether bytes begin like a record that this version reads."""
+    """Tell whether bytes begin like a record that this version reads.
+
+    Args:
+        data: the bytes.
+    """
     return data[:6] == MAGIC + FORMAT.to_bytes(2, "big")
 
 

@@ -42,7 +42,11 @@ class Store:
     """Files of provenance under one folder, found by FX graph cache key and Dynamo digest."""
 
     def __init__(self, folder: Path) -> None:
-        """Use ``folder``; it is made when something is put into it."""
+        """Use ``folder``; it is made when something is put into it.
+
+        Args:
+            folder: the folder.
+        """
         self.folder = folder
         self._unmeasured_bytes: int | None = None
 
@@ -76,11 +80,18 @@ class Store:
         self._write(self._path(key, dynamo_digest), data)
 
     def find(self, key: str) -> list[Path]:
-        """Return the files that are kept for a graph's key, by name."""
+        """Return the files that are kept for a graph's key, by name.
+
+        Args:
+            key: the FX graph cache key.
+        """
         return sorted((self.folder / _safe(key)[:SHARD]).glob(f"{_safe(key)}.*{SUFFIX}"))
 
     def read(self, path: Path) -> Provenance:
         """Read a record, and note that it was used.
+
+        Args:
+            path: the file.
 
         Raises:
             StoreError: It cannot be read; the message names the file.

@@ -37,7 +37,11 @@ class _Counted(msgspec.Struct):
 
 
 def work_digest(provenance: Provenance) -> str:
-    """Return what names the work of a graph: equal work runs equal library kernels."""
+    """Return what names the work of a graph: equal work runs equal library kernels.
+
+    Args:
+        provenance: the graph's record.
+    """
     computed = [(node.name, node.target, node.outputs) for node in provenance.nodes]
     content = msgspec.json.encode((provenance.torch_version, provenance.call_sites, computed))
     return hashlib.blake2b(content, digest_size=16).hexdigest()

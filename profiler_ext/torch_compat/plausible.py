@@ -2,6 +2,9 @@
 
 That a module's code has a key as a text says that torch knows it, not that it still puts it on
 nodes. One node may lack it for reasons of torch's; all nodes of a joint graph may not.
+
+Source: ``torch/fx/experimental/proxy_tensor.py`` for values and ops, and
+``torch/_functorch/_aot_autograd/graph_capture_wrappers.py`` for tags.
 """
 
 from __future__ import annotations
