@@ -92,3 +92,18 @@ class CaptureWarning(ProfilerExtWarning):
 
 class LateCaptureWarning(ProfilerExtWarning):
     """A model was compiled before capture was switched on."""
+
+
+class LinesUnavailableError(ProfilerExtError):
+    """The lines that run cannot be watched.
+
+    Attributes:
+        is_old: because this Python is too old.
+    """
+
+    slug = "lines_unavailable"
+
+    def __init__(self, message: str, *, is_old: bool = False) -> None:
+        """Say why."""
+        super().__init__(message)
+        self.is_old = is_old

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -62,13 +62,8 @@ class CalledModules:
     def paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
         """Return the path of each marked module from the outermost module that holds it."""
         marked = self._numbers.modules()
-        if not marked:
-            return ()
-        holders = _holders()
-        return tuple(
-            (number, ModuleFrame(_path(module, holders), type(module).__name__))
-            for number, module in marked
-        )
+        frames = frames_of([module for _, module in marked])
+        return tuple((n, f) for (n, _), f in zip(marked, frames, strict=True) if f is not None)
 
     def _marked(self, call: Observed) -> Observation:
         mark = self._mark(call["self"]) if self._is_recording() else None
@@ -111,6 +106,17 @@ class Numbers:
             ((number, module) for number, module in alive if module is not None),
             key=lambda each: each[0],
         )
+
+
+def frames_of(
+    modules: Sequence[torch.nn.Module | None],
+) -> tuple[ModuleFrame | None, ...]:
+    """Return the path of each module from the outermost module that holds it; none of ``None``."""
+    holders = _holders() if modules else {}
+    return tuple(
+        None if module is None else ModuleFrame(_path(module, holders), type(module).__name__)
+        for module in modules
+    )
 
 
 _Holders = dict[int, tuple[torch.nn.Module, str]]

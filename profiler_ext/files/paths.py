@@ -116,8 +116,13 @@ def library_roots() -> tuple[str, ...]:
     """
     own = {"<site-packages>", "<user-site>", "<stdlib>"}
     roots = tuple(dict.fromkeys(root for token, root in _current_roots() if token in own))
-    packages = filter(None, map(_package_folder, ("torch", "triton")))
-    return (*roots, *(f for f in packages if not any(f.startswith(r + os.sep) for r in roots)))
+    own = torch_folders()
+    return (*roots, *(f for f in own if not any(f.startswith(r + os.sep) for r in roots)))
+
+
+def torch_folders() -> tuple[str, ...]:
+    """Return where torch and triton lie, where they are imported."""
+    return tuple(filter(None, map(_package_folder, ("torch", "triton"))))
 
 
 def _package_folder(name: str) -> str | None:

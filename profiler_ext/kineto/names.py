@@ -105,6 +105,8 @@ _CALL_MARK = re.compile(
     re.ASCII,
 )
 
+_CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
+
 
 def is_graph_marker(name: str) -> bool:
     """Say whether the event spans one call of a compiled FX graph."""
@@ -232,6 +234,17 @@ def call_mark(
 def is_call_mark(name: str) -> bool:
     """Say whether a range is such a mark."""
     return _CALL_MARK.fullmatch(name) is not None
+
+
+def clock_mark(number: int) -> str:
+    """Return the name of the event that marks a moment on the clock of the watch of lines."""
+    return f"profiler_ext: clock {number}"
+
+
+def marked_moment(name: str) -> int | None:
+    """Return the number in such a name, ``None`` for any other event."""
+    number = _first(_CLOCK_MARK, name)
+    return None if number is None else int(number)
 
 
 def marked_graph(name: str) -> int | None:

@@ -36,6 +36,7 @@ from profiler_ext.kineto.writers import RECORD, other_writer
 from profiler_ext.records import (
     Gap,
     GraphInstance,
+    PythonLines,
     RawEvents,
     Recording,
     Settings,
@@ -63,6 +64,7 @@ class _Extension(msgspec.Struct):
     settings: Settings
     graphs: tuple[GraphInstance, ...]
     gaps: tuple[Gap, ...]
+    python: PythonLines | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
     Raises:
         OutputError: The file cannot be written.
     """
-    ours = _Extension(SCHEMA, recording.settings, recording.graphs, recording.gaps)
+    ours = _extension_of(recording)
     header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(flat(ours))))
     write_trace(path, header, _events(recording.trace.raw, arguments))
 
@@ -134,7 +136,7 @@ def read_recording(path: Path) -> Recording:
     if extension is None:
         return Recording(trace)
     ours = _extension(path, extension)
-    return Recording(_restored(trace), ours.graphs, ours.settings, ours.gaps)
+    return Recording(_restored(trace), ours.graphs, ours.settings, ours.gaps, ours.python)
 
 
 def in_utf8(recording: Recording) -> Recording:
@@ -148,13 +150,25 @@ def in_utf8(recording: Recording) -> Recording:
     Returns:
         The recording; each such byte is written out, a backslash and ``udcff``.
     """
-    ours = _Extension(SCHEMA, recording.settings, recording.graphs, recording.gaps)
+    ours = _extension_of(recording)
     try:
         msgspec.json.encode(ours)
         return recording
     except UnicodeEncodeError:
         clean = msgspec.convert(_escaped(msgspec.to_builtins(ours)), _Extension)
-    return replace(recording, settings=clean.settings, graphs=clean.graphs, gaps=clean.gaps)
+    return replace(
+        recording,
+        settings=clean.settings,
+        graphs=clean.graphs,
+        gaps=clean.gaps,
+        python=clean.python,
+    )
+
+
+def _extension_of(recording: Recording) -> _Extension:
+    return _Extension(
+        SCHEMA, recording.settings, recording.graphs, recording.gaps, recording.python
+    )
 
 
 def _escaped(value: Any) -> Any:

@@ -27,6 +27,7 @@ from profiler_ext.isolation.undisturbed import disturbed
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
+from profiler_ext.profiling.lines import HOOK, RecordedLines
 from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.turns import TURNS, TakesTurns
 from profiler_ext.records import Gap, GapReason, ModuleFrame, Recording, Settings
@@ -68,6 +69,8 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             and the working folder.
         strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
         recompile: compile those graphs once more that a cache has from a run without capture.
+        lines: watch which lines of the program run while steps are recorded, and so lead
+            eager work to them; needs Python 3.12.
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
@@ -78,6 +81,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         user_roots: tuple[str, ...] | None = None,
         strict: bool = False,
         recompile: bool = False,
+        lines: bool = True,
         **torch_options: Any,
     ) -> None:
         self._outset = outset = Guard(strict)  # until capture is on, or where it cannot be
@@ -94,6 +98,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         self._raw = RawTrace()
         guard = outset.run("enable", _guard) or outset
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
+        self._lines = RecordedLines(guard, lines)
         config = guard.run("threads", process.all_threads_config)
         torch_options.setdefault("experimental_config", config)
         super().__init__(guard, on_trace_ready=self._cycle_over, **torch_options)
@@ -135,6 +140,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         if self.step_source == "none":
             self.step_source = "prof.step"
         self._guard.run("steps", self._finish_device_work)
+        self._guard.run(HOOK, self._lines.mark)
         super().step()
 
     def _finish_device_work(self) -> None:
@@ -178,6 +184,17 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         """Raise unless enough time was led back: :meth:`Session.assert_coverage`."""
         self.session.assert_coverage(fraction, level, scope)
 
+    def start_trace(self) -> None:
+        """Record from here on, if it was prepared."""
+        super().start_trace()
+        if self.is_recording:
+            self._guard.run(HOOK, self._lines.begin)
+
+    def stop_trace(self) -> None:
+        """End the recording, if there is one."""
+        self._guard.run(HOOK, self._lines.end)
+        super().stop_trace()
+
     def begin_to_watch(self) -> None:
         """Mark the calls of compiled graphs from here on."""
         if self._called_modules is not None:
@@ -208,11 +225,13 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         capture = switch.current()
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
         failed = (*map(failure_gap, self._outset.failures), *(capture.gaps if capture else ()))
+        python, without = self._guard.run(HOOK, self._lines.taken) or (None, ())
         recording = Recording(
             trace=read_trace(raw),
             graphs=capture.graphs if capture else (),
             settings=settings,
-            gaps=(*failed, *((_TAKEN,) if self.was_ended else ())),
+            gaps=(*failed, *((_TAKEN,) if self.was_ended else ()), *without),
+            python=python,
         )
         learn = capture.learn if capture else None
         return Session(in_utf8(recording), learn, _source_roots(recording))

@@ -38,6 +38,14 @@ from profiler_ext.records.provenance import (
     Provenance,
     TensorSpec,
 )
+from profiler_ext.records.python_lines import (
+    ClockMark,
+    Function,
+    Position,
+    PythonLines,
+    ThreadPositions,
+    thread_positions,
+)
 from profiler_ext.records.stored import flat, nested
 from profiler_ext.records.term import NOTHING, Term
 from profiler_ext.records.vocabulary import (
@@ -51,6 +59,11 @@ from profiler_ext.records.vocabulary import (
 )
 
 __all__ = [
+    "ThreadPositions",
+    "PythonLines",
+    "Position",
+    "Function",
+    "ClockMark",
     "NOTHING",
     "SCHEMA_VERSION",
     "Analysis",
@@ -99,4 +112,5 @@ __all__ = [
     "inconsistency_of_provenance",
     "inconsistency_of_session",
     "nested",
+    "thread_positions",
 ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, Trace
 from profiler_ext.records.lineage import Frame, ModuleFrame
 from profiler_ext.records.provenance import Gap, GraphInstance, LibraryKernels
+from profiler_ext.records.python_lines import PythonLines
 from profiler_ext.records.vocabulary import Level, Phase
 
 SCHEMA_VERSION = 1
@@ -44,12 +45,21 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was recorded: the trace, the compiled graphs, the settings, what went wrong."""
+    """What was recorded.
+
+    Attributes:
+        trace: the trace.
+        graphs: the compiled graphs.
+        settings: what is needed to read it anywhere.
+        gaps: what went wrong.
+        python: the lines of the program that ran meanwhile; ``None`` where none were watched.
+    """
 
     trace: Trace
     graphs: tuple[GraphInstance, ...] = ()
     settings: Settings = Settings()
     gaps: tuple[Gap, ...] = ()
+    python: PythonLines | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,16 @@ def can_mark_calls() -> bool:
     return not private.lacking(_CALLS)
 
 
+def module_call() -> CodeType:
+    """Return the code through which every module is called.
+
+    Raises:
+        PrivateNameError: This torch calls modules in another way.
+    """
+    code: CodeType = running_names.MODULE_CALL.get().__code__
+    return code
+
+
 def recording(name: str) -> Any:
     """Return a context manager that gives the profiler one event.
 

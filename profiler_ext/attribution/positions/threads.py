@@ -1,0 +1,121 @@
+"""Owns the position of a thread during an event of the trace, and when it cannot be told.
+
+What a line runs begins after the line has begun, and ends before the thread goes on from it: to
+another line of the frame, or out of it. Frames that begin meanwhile are within. So an event's
+position is the one that leaves room for all of it; only where several do, within the error of
+the clocks, it is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profiler_ext.attribution.positions.clock import WatchClock
+from profiler_ext.records import Ints, Position, PythonLines, ThreadPositions
+
+NOWHERE = -1
+"""The position of a thread in which no code of the program runs."""
+
+
+class AmbiguousPositionError(LookupError):
+    """Several positions leave room for an event."""
+
+
+class PositionsOfThreads:
+    """The positions of all threads, on the clock of the trace."""
+
+    def __init__(self, lines: PythonLines, clock: WatchClock) -> None:
+        """Lay out what was recorded.
+
+        Args:
+            lines: the recorded lines.
+            clock: their clock on the trace's.
+        """
+        self.error_ns = clock.error_ns
+        depths = depths_of(lines.positions)
+        self._threads = {
+            thread: _Thread(parts, clock, depths, lines.until_ns)
+            for thread, parts in _by_thread(lines.threads).items()
+        }
+
+    def during(self, thread: int, start_ns: int, end_ns: int) -> int:
+        """Return the position of a thread during an event.
+
+        Args:
+            thread: the system's id of the thread.
+            start_ns: when the event began.
+            end_ns: when it was over.
+
+        Returns:
+            Index of the position, or ``NOWHERE``.
+
+        Raises:
+            AmbiguousPositionError: The event is too close to the change from one to another.
+        """
+        own = self._threads.get(thread)
+        return NOWHERE if own is None else own.during(start_ns, end_ns, self.error_ns)
+
+    def is_still(self, thread: int, start_ns: int, end_ns: int) -> bool:
+        """Tell whether a thread stood at one position all the time."""
+        own = self._threads.get(thread)
+        return own is None or own.is_still(start_ns, end_ns)
+
+
+def depths_of(positions: Sequence[Position]) -> Ints:
+    """Return how many positions each lies within, itself counted; and 0 for ``NOWHERE``."""
+    depths = [0] * (len(positions) + 1)
+    for at, position in enumerate(positions):
+        depths[at] = 1 + (0 if position.parent is None else depths[position.parent])
+    return np.array(depths, dtype=np.int64)
+
+
+def _by_thread(threads: Sequence[ThreadPositions]) -> dict[int, list[ThreadPositions]]:
+    """Collect what is of one thread; the system gives an id again when its thread is over."""
+    parts: dict[int, list[ThreadPositions]] = {}
+    for each in threads:
+        parts.setdefault(each.thread, []).append(each)
+    return parts
+
+
+class _Thread:
+    def __init__(
+        self, parts: Sequence[ThreadPositions], clock: WatchClock, depths: Ints, until_ns: int
+    ) -> None:
+        times = np.concatenate([part.times_ns for part in parts])
+        positions = np.concatenate([part.indices for part in parts])
+        order = np.argsort(times, kind="stable")
+        last = max(until_ns, int(times.max(initial=0)))
+        self._times = clock.on_trace(np.append(times[order], last))
+        self._positions = np.append(positions[order], NOWHERE)
+        self._left = self._times[next_not_deeper(depths[self._positions])]
+
+    def during(self, start: int, end: int, error: int) -> int:
+        """Look from the last position that may have begun before the event, backwards."""
+        at = int(np.searchsorted(self._times, start + error, side="right")) - 1
+        candidates: set[int] = set()
+        while at >= 0:
+            if end <= self._left[at] + error:
+                candidates.add(int(self._positions[at]))
+            if self._times[at] < start - error:
+                break
+            at -= 1
+        if len(candidates) > 1:
+            raise AmbiguousPositionError
+        return candidates.pop() if candidates else NOWHERE
+
+    def is_still(self, start: int, end: int) -> bool:
+        first, last = np.searchsorted(self._times, (start, end), side="right")
+        return bool(first == last)
+
+
+def next_not_deeper(depths: Ints) -> Ints:
+    """Return for each depth the index of the next that is as small or smaller, or the last."""
+    following = np.full(len(depths), len(depths) - 1, dtype=np.int64)
+    waiting: list[int] = []
+    for at, depth in enumerate(depths.tolist()):
+        while waiting and depths[waiting[-1]] >= depth:
+            following[waiting.pop()] = at
+        waiting.append(at)
+    return following

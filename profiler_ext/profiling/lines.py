@@ -1,0 +1,82 @@
+"""Owns the watch of a recording's lines: it begins and ends with it, and never fails it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from profiler_ext.capture.called_modules import frames_of
+from profiler_ext.errors import LinesUnavailableError
+from profiler_ext.files.paths import torch_folders
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.kineto.names import clock_mark
+from profiler_ext.python_lines.laying_out import laid_out
+from profiler_ext.python_lines.program_code import ProgramCode
+from profiler_ext.python_lines.watch import MOST_ENTRIES, LineWatch
+from profiler_ext.records import Gap, GapReason, PythonLines
+from profiler_ext.torch_compat import process
+
+HOOK = "lines"
+_MARKS = 4
+"""So many moments are marked at each end: what one is disturbed by the next is not."""
+
+
+class RecordedLines:
+    """The lines of the recording that is under way, and then of the last one."""
+
+    def __init__(self, guard: Guard, is_wanted: bool) -> None:
+        """Prepare.
+
+        Args:
+            guard: what keeps failures from the program.
+            is_wanted: lines are to be watched at all.
+        """
+        self._guard, self._is_wanted = guard, is_wanted
+        self._watch: LineWatch | None = None
+        self._gap: Gap | None = None
+
+    def begin(self) -> None:
+        """Begin to watch."""
+        self._watch, self._gap = None, None
+        if not self._is_wanted:
+            self._gap = Gap(GapReason.LINES_OFF, "lines=False")
+            return
+        try:
+            watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)
+            watch.begin()
+        except LinesUnavailableError as error:
+            reason = GapReason.LINES_NEED_PYTHON_312 if error.is_old else GapReason.LINES_TAKEN
+            self._gap = Gap(reason, str(error))
+            return
+        self._watch = watch
+        self.mark(_MARKS)
+
+    def mark(self, times: int = 1) -> None:
+        """Mark moments on the clocks of the watch and of the profiler."""
+        if self._watch is not None:
+            for _ in range(times):
+                self._watch.mark(process.recording(clock_mark(len(self._watch.clock))))
+
+    def end(self) -> None:
+        """End the watch."""
+        if self._watch is not None:
+            self.mark(_MARKS)
+            self._watch.end()
+
+    def _failed(self, error: Exception) -> None:
+        self._guard.caught(HOOK, error, ())
+        self._gap = Gap(GapReason.LINES_FAILED, type(error).__name__)
+
+    def taken(self) -> tuple[PythonLines | None, tuple[Gap, ...]]:
+        """Return the lines of the recording that ended, or why there are none; once."""
+        watch, gap, self._watch = self._watch, self._gap, None
+        if gap is not None or watch is None:
+            return None, (gap or Gap(GapReason.LINES_FAILED, "nothing was kept"),)
+        call = process.module_call()
+        lines = laid_out(watch.end(), watch.clock, watch.until_ns, call, _paths)
+        full = Gap(GapReason.LINES_FULL, f"{MOST_ENTRIES:,} events of one thread")
+        return lines, (full,) if watch.is_full else ()
+
+
+def _paths(references: Sequence[Any]) -> Sequence[Any]:
+    return frames_of([reference() for reference in references])

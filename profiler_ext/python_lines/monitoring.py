@@ -1,0 +1,83 @@
+"""Owns the use of ``sys.monitoring``: one tool among others, that leaves nothing behind.
+
+Source: PEP 669. Events of a code object are "local": code that is not watched runs as ever.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from profiler_ext.errors import LinesUnavailableError
+
+NAME = "profiler_ext"
+_FREE_FOR_ALL = (2, 3, 4)  # 2 is meant for profilers; 0 debuggers, 1 coverage, 5 optimizers
+
+Callback = Callable[..., Any]
+
+
+class Tool:
+    """One tool of ``sys.monitoring``.
+
+    Attributes:
+        disable: what a callback returns to hear no more of a place.
+    """
+
+    def __init__(self) -> None:
+        """Take the first id that is free.
+
+        Raises:
+            LinesUnavailableError: This Python has no ``sys.monitoring``, or no id is free.
+        """
+        monitoring: Any = getattr(sys, "monitoring", None)
+        if monitoring is None:
+            version = ".".join(map(str, sys.version_info[:2]))
+            raise LinesUnavailableError(f"Python {version} has no sys.monitoring", is_old=True)
+        self._monitoring = monitoring
+        self.disable = monitoring.DISABLE
+        self._codes: dict[int, CodeType] = {}
+        self._heard: list[int] = []
+        self._id = self._taken()
+
+    def _taken(self) -> int:
+        others = [self._monitoring.get_tool(each) for each in _FREE_FOR_ALL]
+        for each, other in zip(_FREE_FOR_ALL, others, strict=True):
+            if other is None:
+                self._monitoring.use_tool_id(each, NAME)
+                return each
+        raise LinesUnavailableError(f"sys.monitoring serves {', '.join(map(str, others))} already")
+
+    def listen(self, callbacks: dict[str, Callback], everywhere: tuple[str, ...]) -> None:
+        """Begin to call back.
+
+        Args:
+            callbacks: what is called at each event, by its name.
+            everywhere: the events that are heard of in all code.
+        """
+        for name, callback in callbacks.items():
+            self._heard.append(self._event(name))
+            self._monitoring.register_callback(self._id, self._heard[-1], callback)
+        self._monitoring.set_events(self._id, self._sum(everywhere))
+
+    def watch(self, code: CodeType, events: tuple[str, ...]) -> None:
+        """Call back at events within a code object, and at no others there."""
+        self._codes[id(code)] = code
+        self._monitoring.set_local_events(self._id, code, self._sum(events))
+
+    def leave(self) -> None:
+        """Leave Python as it was found."""
+        self._monitoring.set_events(self._id, 0)
+        for code in self._codes.values():
+            self._monitoring.set_local_events(self._id, code, 0)
+        for event in self._heard:
+            self._monitoring.register_callback(self._id, event, None)
+        self._monitoring.free_tool_id(self._id)
+        self._codes.clear()
+
+    def _sum(self, names: tuple[str, ...]) -> int:
+        return sum(map(self._event, names))
+
+    def _event(self, name: str) -> int:
+        return int(getattr(self._monitoring.events, name))
