@@ -85,7 +85,7 @@ def _judge(
     compiled = CompiledJudge(enclosing.events, enqueued, order, recording.graphs, places, table)
     for invocation in invocations:
         compiled.judge(invocation)
-    eager = EagerJudge(enclosing, enqueued, places, table)
+    eager = EagerJudge(enclosing, enqueued, places, table, recording)
     for launch in table.undecided.tolist():
         eager.judge(launch)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from types import CodeType
 from typing import Any
@@ -15,6 +16,7 @@ from profiler_ext.python_lines.logs import (
     Entry,
     ThreadLog,
 )
+from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.records import (
     ClockMark,
     Function,
@@ -77,8 +79,11 @@ class _Table:
         self.functions, self.modules, self.positions = _Numbered(), _Numbered(), _Numbered()
 
     def frame(self, parent: int | None, code: CodeType, line: int) -> int:
-        function = Function(absolute(code.co_filename), code.co_name)
-        position = Position(parent, self.functions.index(function, function), line)
+        function = Function(
+            absolute(code.co_filename), code.co_name, ProgramCode.recomputes(code)
+        )
+        text = linecache.getline(code.co_filename, line).strip() or None
+        position = Position(parent, self.functions.index(function, function), line, code=text)
         return self.positions.index(position, position)
 
     def call(self, parent: int | None, module: Any) -> int:

@@ -9,15 +9,20 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterable
+from pathlib import Path
+from types import CodeType
 
 from profiler_ext.files.paths import absolute
 
 _PACKAGES = frozenset(
     {
         *("torch", "torchgen", "functorch", "triton", "profiler_ext"),
-        *("numpy", "sympy", "mpmath", "networkx", "jinja2", "filelock"),  # Inductor calls them
+        *("numpy", "sympy", "mpmath", "networkx", "jinja2", "filelock", "typing_extensions"),  # Inductor calls them
     }
 )
+
+_CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
+_RECOMPUTING = frozenset({"recompute_fn", "backward"})
 
 
 class ProgramCode:
@@ -27,6 +32,14 @@ class ProgramCode:
         """Take folders whose code is not the program's, wherever it lies."""
         self._foreign = tuple(folder.rstrip(os.sep) + os.sep for folder in foreign)
         self._library = sysconfig.get_path("stdlib") + os.sep
+
+    @staticmethod
+    def recomputes(code: CodeType) -> bool:
+        """Tell whether code of torch runs a forward again for a backward.
+
+        Source: ``torch/utils/checkpoint.py``, ``recompute_fn`` and ``CheckpointFunction.backward``.
+        """
+        return code.co_filename.endswith(_CHECKPOINT) and code.co_name in _RECOMPUTING
 
     def holds(self, file: str, module: str) -> bool:
         """Tell whether code is the program's.

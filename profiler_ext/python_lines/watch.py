@@ -158,10 +158,12 @@ class LineWatch:
 
     def _begins(self, tool: Tool, code: CodeType, frame: FrameType) -> bool:
         """Watch code that runs for the first time, if it is the program's."""
-        if not self._program.holds(code.co_filename, str(frame.f_globals.get("__name__", ""))):
+        recomputes = self._program.recomputes(code)
+        module = str(frame.f_globals.get("__name__", ""))
+        if not recomputes and not self._program.holds(code.co_filename, module):
             return False
         self._watched[id(code)] = code
-        tool.watch(code, _OF_PROGRAM)
+        tool.watch(code, _OF_SILENCED if recomputes else _OF_PROGRAM)
         return True
 
     def _look(self, tool: Tool, log: ThreadLog) -> None:

@@ -58,6 +58,28 @@ class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution
         "is kept by nobody: compiled autograd copied the backward of what ran eagerly",
         "compile the forward too",
     )
+    RAN = (
+        "line_that_ran",
+        "ran meanwhile",
+        "ran in the thread that launched it, from before the op began until after it was over",
+    )
+    RAN_FORWARD = (
+        "line_of_forward_op",
+        "of its forward op",
+        "ran when the forward op was launched that has the same sequence number of autograd's",
+    )
+    RAN_LAST_USE = (
+        "line_of_last_gradient",
+        "of the gradient before it",
+        "is that of the op whose backward ran right before a parameter's gradient was added to, "
+        "which the engine does at once",
+    )
+    RAN_BACKWARD_CALL = (
+        "line_that_called_backward",
+        "that called backward",
+        "ran in the thread of the forward, which waited for the backward: no op asked for it, "
+        "as where ranks reduce gradients",
+    )
     ABSENT = (
         "no_stack",
         "no line noted",

@@ -26,20 +26,29 @@ class Position:
         function: index of the frame's function, ``None`` for the call of a module.
         line: line of the frame; 0 where it is not known.
         module: index of the module that is called, ``None`` for a frame.
+        code: text of the line, stripped; ``None`` where it is not known.
     """
 
     parent: int | None
     function: int | None = None
     line: int = 0
     module: int | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the program."""
+    """A function of the program, or of torch's that runs a forward again.
+
+    Attributes:
+        file: its file.
+        name: its name.
+        recomputes: it is torch's, and what it runs is a forward that a checkpoint runs again.
+    """
 
     file: str
     name: str
+    recomputes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,13 +40,14 @@ class PositionsOfThreads:
             for thread, parts in _by_thread(lines.threads).items()
         }
 
-    def during(self, thread: int, start_ns: int, end_ns: int) -> int:
+    def during(self, thread: int, start_ns: int, end_ns: int, jut_ns: int = 0) -> int:
         """Return the position of a thread during an event.
 
         Args:
             thread: the system's id of the thread.
             start_ns: when the event began.
             end_ns: when it was over.
+            jut_ns: how far these may be off, besides the error of the clocks.
 
         Returns:
             Index of the position, or ``NOWHERE``.
@@ -55,7 +56,7 @@ class PositionsOfThreads:
             AmbiguousPositionError: The event is too close to the change from one to another.
         """
         own = self._threads.get(thread)
-        return NOWHERE if own is None else own.during(start_ns, end_ns, self.error_ns)
+        return NOWHERE if own is None else own.during(start_ns, end_ns, self.error_ns + jut_ns)
 
     def is_still(self, thread: int, start_ns: int, end_ns: int) -> bool:
         """Tell whether a thread stood at one position all the time."""

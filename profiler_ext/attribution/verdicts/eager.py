@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.places.forward_evidence import eager_forward_evidence
+from profiler_ext.attribution.places.lines import SourceRoots
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.attribution.verdicts.compiled import kind_by_name
+from profiler_ext.attribution.verdicts.eager_lines import EagerLine, EagerLines
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import GapReason, Level, Phase, Place, SiteEvidence
+from profiler_ext.records import GapReason, Level, Phase, Place, Recording, SiteEvidence
 
 
 class EagerJudge:
@@ -25,6 +29,7 @@ class EagerJudge:
         enqueued: EnqueuedLaunches,
         places: PlaceTable,
         table: VerdictTable,
+        recording: Recording,
     ) -> None:
         """Take what is known of the trace.
 
@@ -43,6 +48,8 @@ class EagerJudge:
             flag_rows(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
         )
         self._links = self._forward_links()
+        self._lines = EagerLines(recording, enclosing, enqueued, self._links)
+        self._roots = SourceRoots(recording.settings)
         self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
         self._trial = enclosing.is_trial(enqueued.cpu)
         self._sharding_pass = nesting.nearest(flag_rows(events.name, classify.is_sharding_pass))
@@ -60,24 +67,61 @@ class EagerJudge:
         self._table.give([launch], Verdict(kind, (index,), kernel=kernel, evidence=evidence))
 
     def _place(self, launch: int, cpu: int) -> tuple[Place, str]:
+        line = self._lines.of_launch(cpu, int(self._enqueued.call[launch]))
         if cpu == NO_ROW:
-            return gap_place(self._no_op(launch), Phase.OTHER), ""
+            return self._without_op(launch, Phase.OTHER, line), ""
         phase, forward_op, evidence = self._phase(cpu)
+        phase = line.phase or phase
         op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
         if self._trial[launch]:
             return gap_place(self._enclosing.compile_work(cpu), phase, op=op), ""
         if op is None:
-            return gap_place(self._no_op(launch), phase), ""
+            return self._without_op(launch, phase, line), ""
         module = self._module(cpu)
+        forward_op = None if line.linked_by else forward_op
         place = Place(
             aten_op=op,
             phase=phase,
             forward_node=forward_op,
-            forward_evidence=eager_forward_evidence(op, forward_op, phase),
+            forward_evidence=line.linked_by or eager_forward_evidence(op, forward_op, phase),
             module=module,
             level=Level.OP,
         )
-        return place, evidence
+        return self._at_line(place, line), evidence
+
+    def _without_op(self, launch: int, phase: Phase, line: EagerLine) -> Place:
+        """Return the place of what no operator launched: a line may have, as it does a kernel."""
+        reason = self._no_op(launch)
+        if reason is GapReason.NO_LAUNCHING_OP and line.stack:
+            return self._at_line(Place(phase=phase), line)
+        return gap_place(reason, phase)
+
+    def _at_line(self, place: Place, line: EagerLine) -> Place:
+        """Return a place with its line and module, or with the reason why there is no line."""
+        own = line.module
+        place = replace(
+            place,
+            module=own.path if own else place.module,
+            module_class=own.class_name if own else None,
+            gap=line.gap,
+        )
+        frame, user = self._roots.model_frame(line.stack), self._roots.user_frame(line.stack)
+        if frame is None:
+            return place
+        return replace(
+            place,
+            file=frame.file,
+            line=frame.line,
+            function=frame.function,
+            code=frame.code,
+            user_file=user.file if user else None,
+            user_line=user.line if user else None,
+            caller_file=line.caller.file if line.caller else None,
+            caller_line=line.caller.line if line.caller else None,
+            stack=line.stack,
+            level=Level.LINE,
+            evidence=line.evidence,
+        )
 
     def _no_op(self, launch: int) -> GapReason:
         """Say why no operator launched it.
@@ -143,10 +187,25 @@ class EagerJudge:
         return self._op_name(row) if row is not None and is_op else None
 
     def _forward_links(self) -> ForwardLinks:
-        enclosing = self._enclosing
-        outside_engine = enclosing.is_op & (enclosing.engine == NO_ROW)
-        # A compiled forward is no operator, but has a number that an operator before it may read.
-        made = (self._op != NO_ROW) | (enclosing.forward == np.arange(len(enclosing.forward)))
-        forward = np.flatnonzero(outside_engine & made)
+        """Index what made an autograd node: ops, compiled forwards, the program's functions.
+
+        The engine's own events have the number of the node that they evaluate.
+        """
+        enclosing, events = self._enclosing, self._enclosing.events
         engine = np.unique(enclosing.engine)
-        return ForwardLinks(enclosing.events, forward, engine[engine != NO_ROW])
+        forward = np.flatnonzero(enclosing.is_op & ~self._evaluates())
+        return ForwardLinks(events, forward, engine[engine != NO_ROW])
+
+    def _evaluates(self) -> Flags:
+        """Flag the engine's events, and the nodes' own events within them."""
+        enclosing, names_ = self._enclosing, self._enclosing.events.name
+        rows = np.arange(len(names_))
+        is_engine: Flags = enclosing.engine == rows
+        evaluated = {
+            code: names.evaluated_function(text) for code, text in enumerate(names_.strings)
+        }
+        around = take(enclosing.engine, enclosing.nesting.parent, NO_ROW)
+        is_direct = (around == enclosing.nesting.parent) & (around != NO_ROW)
+        for row in np.flatnonzero(is_direct).tolist():
+            is_engine[row] = evaluated[int(names_.codes[around[row]])] == names_[row]
+        return is_engine

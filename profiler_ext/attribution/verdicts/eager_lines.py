@@ -1,0 +1,281 @@
+"""Owns which line launched eager work: the one that ran then, or for a backward that of its forward.
+
+What autograd's engine runs is of the forward op with the node's sequence number, unless Python
+runs within the node: a backward that the program wrote, a hook, a forward that is run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiler_ext.attribution.calls.enclosing import EnclosingRanges
+from profiler_ext.attribution.positions.clock import watch_clock
+from profiler_ext.attribution.positions.stacks import Stacks, Standing
+from profiler_ext.attribution.positions.threads import (
+    NOWHERE,
+    AmbiguousPositionError,
+    PositionsOfThreads,
+)
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
+from profiler_ext.attribution.trace.forward_links import ForwardLinks
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
+from profiler_ext.kineto import names
+from profiler_ext.records import (
+    ForwardEvidence,
+    Frame,
+    GapReason,
+    Gap,
+    Ints,
+    LineEvidence,
+    ModuleFrame,
+    Phase,
+    PythonLines,
+    Recording,
+)
+
+WHY_NONE = frozenset(
+    {
+        GapReason.LINES_OFF,
+        GapReason.LINES_NEED_PYTHON_312,
+        GapReason.LINES_TAKEN,
+        GapReason.LINES_FAILED,
+    }
+)
+"""Why a recording has no lines at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class EagerLine:
+    """The line that launched something.
+
+    Attributes:
+        stack: the frames of the program, outermost first; empty where there is a gap.
+        module: the module that it is of.
+        evidence: the rule that told the line.
+        gap: why there is none.
+        phase: the phase, where it is another than the trace alone tells.
+        linked_by: the same of what ties it to a forward op.
+        caller: the frame of the forward call whose backward the program wrote itself.
+    """
+
+    stack: tuple[Frame, ...] = ()
+    module: ModuleFrame | None = None
+    evidence: LineEvidence | None = None
+    gap: GapReason | None = None
+    phase: Phase | None = None
+    linked_by: ForwardEvidence | None = None
+    caller: Frame | None = None
+
+
+class EagerLines:
+    """Tells the line of each eager launch of a recording."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        enclosing: EnclosingRanges,
+        enqueued: EnqueuedLaunches,
+        links: ForwardLinks,
+    ) -> None:
+        """Lay the recorded lines over the trace.
+
+        Args:
+            recording: the recording.
+            enclosing: what the events of its trace stand in.
+            enqueued: its launches.
+            links: the forward ops by autograd's numbers.
+        """
+        self._events, self._enclosing, self._links = enclosing.events, enclosing, links
+        self._without = _why_none(recording.gaps)
+        self._threads = [each.tid for each in self._events.threads]
+        self._jut_ns = _jut(enclosing, enqueued)
+        self._before = _nodes_before(enclosing)
+        self._of_row: dict[int, EagerLine] = {}
+        self._positions: PositionsOfThreads | None = None
+        if recording.python is not None:
+            self._lay_over(recording.python)
+
+    def _lay_over(self, lines: PythonLines) -> None:
+        clock = watch_clock(self._events, lines.clock)
+        if clock is None:
+            self._without = GapReason.LINES_FAILED
+            return
+        self._stacks = Stacks(lines)
+        self._positions = PositionsOfThreads(lines, clock)
+        until = np.array([lines.until_ns], dtype=np.int64)
+        self._until_ns = int(clock.on_trace(until)[0])
+
+    def of_launch(self, cpu: int, call: int) -> EagerLine:
+        """Return the line of a launch.
+
+        Args:
+            cpu: row of the innermost CPU event around it, or ``NO_ROW``.
+            call: row of the runtime call that launched it, or ``NO_ROW``.
+        """
+        row = cpu if cpu != NO_ROW else call
+        if self._positions is None or row == NO_ROW:
+            return EagerLine(gap=self._without)
+        try:
+            return self._line(row, self._position(cpu, call))
+        except AmbiguousPositionError:
+            return EagerLine(gap=GapReason.LINE_BORDER)
+
+    def _position(self, cpu: int, call: int) -> int:
+        """Return the position of an op, unless Python runs within it: then that of the call."""
+        assert self._positions is not None
+        is_op = cpu != NO_ROW and bool(self._enclosing.is_op[cpu])
+        if call == NO_ROW or (is_op and self._holds_no_python(cpu)):
+            return self._during(cpu)
+        return self._during(call, self._jut_ns)
+
+    def _holds_no_python(self, row: int) -> bool:
+        assert self._positions is not None
+        start, end = int(self._events.start_ns[row]), int(self._events.end_ns[row])
+        error = self._positions.error_ns
+        return end - start <= 2 * error or self._positions.is_still(
+            self._thread(row), start + error, end - error
+        )
+
+    def _during(self, row: int, jut_ns: int = 0) -> int:
+        assert self._positions is not None
+        start, end = int(self._events.start_ns[row]), int(self._events.end_ns[row])
+        return self._positions.during(self._thread(row), start, end, jut_ns)
+
+    def _thread(self, row: int) -> int:
+        thread = self._threads[int(self._events.thread[row])]
+        return thread if isinstance(thread, int) else NO_ROW
+
+    def _line(self, row: int, position: int) -> EagerLine:
+        """Return the line of what a row runs, at its position."""
+        engine = int(self._enclosing.engine[row])
+        if engine == NO_ROW:
+            standing = self._stacks.standing(position)
+            return self._ran(standing, row)
+        above = self._stacks.depth(self._during(engine))
+        standing = self._stacks.standing(position, above)
+        if not standing.stack and standing.is_line_known:
+            return self._of_engine(row, engine, standing)
+        return self._of_python(row, engine, standing)
+
+    def _ran(self, standing: Standing, row: int) -> EagerLine:
+        if not standing.is_line_known:
+            return EagerLine(module=standing.module, gap=GapReason.LINE_OF_HOT_CODE)
+        if not standing.stack:
+            is_late = int(self._events.start_ns[row]) > self._until_ns
+            return EagerLine(gap=GapReason.LINES_FULL if is_late else GapReason.NO_LINE_RAN)
+        return EagerLine(standing.stack, standing.module, LineEvidence.RAN)
+
+    def _of_python(self, row: int, engine: int, standing: Standing) -> EagerLine:
+        """Return the line of Python that runs while the engine evaluates a node."""
+        own = self._ran(standing, row)
+        forward = self._of_forward(engine)
+        own = replace(own, module=own.module or forward.module)
+        if standing.recomputes:
+            return replace(own, phase=Phase.RECOMPUTE, linked_by=ForwardEvidence.RECOMPUTED)
+        if not self._is_of_node(row, engine):
+            return replace(own, linked_by=ForwardEvidence.HOOK)
+        return replace(own, caller=forward.stack[-1] if forward.stack else None)
+
+    def _of_engine(self, row: int, engine: int, standing: Standing) -> EagerLine:
+        """Return the line of what the engine itself runs for a node."""
+        if names.evaluated_function(self._events.name[engine]) == names.ACCUMULATE_GRAD:
+            return self._of_accumulation(row, engine)
+        forward = self._of_forward(engine)
+        if standing.recomputes:
+            return replace(
+                forward,
+                module=standing.module or forward.module,
+                phase=Phase.RECOMPUTE,
+                linked_by=ForwardEvidence.RECOMPUTED,
+            )
+        return forward
+
+    def _of_forward(self, engine: int) -> EagerLine:
+        """Return the line of the forward op whose backward the engine evaluates."""
+        forward = self._links.forward_of(engine)
+        if forward is None:
+            return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
+        if forward not in self._of_row:
+            self._of_row[forward] = self._of_op(forward)
+        found = self._of_row[forward]
+        return replace(found, evidence=LineEvidence.RAN_FORWARD) if found.stack else found
+
+    def _of_op(self, row: int) -> EagerLine:
+        try:
+            return self._line(row, self._during(row))
+        except AmbiguousPositionError:
+            return EagerLine(gap=GapReason.LINE_BORDER)
+
+    def _of_accumulation(self, row: int, engine: int) -> EagerLine:
+        """Return the line of the op whose backward gave a parameter the last of its gradient.
+
+        Source: ``torch/csrc/autograd/engine.cpp``, ``CompareNodeTaskTime``: what accumulates has
+        the largest number, so it runs next, in the thread that evaluated what it is given.
+        """
+        before = self._before.get(engine)
+        if before is None:
+            return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
+        forward = self._links.forward_of(before)
+        thread = self._thread(engine if forward is None else forward)
+        start, end = int(self._events.end_ns[before]), int(self._events.start_ns[engine])
+        assert self._positions is not None
+        if not self._is_of_node(row, engine):
+            return self._that_waits(thread, engine)
+        if not self._positions.is_still(thread, start, end):
+            return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
+        last = self._of_forward(before)
+        return replace(last, evidence=LineEvidence.RAN_LAST_USE) if last.stack else last
+
+    def _that_waits(self, thread: int, engine: int) -> EagerLine:
+        """Return the line that a thread stood at while the engine evaluated a node."""
+        assert self._positions is not None
+        start, end = int(self._events.start_ns[engine]), int(self._events.end_ns[engine])
+        standing = self._stacks.standing(self._positions.during(thread, start, end))
+        found = self._ran(standing, engine)
+        return replace(found, evidence=LineEvidence.RAN_BACKWARD_CALL, module=None)
+
+    def _is_of_node(self, row: int, engine: int) -> bool:
+        """Tell whether a row lies within the node itself, and not what the engine does beside."""
+        node = names.evaluated_function(self._events.name[engine])
+        parent = self._enclosing.nesting.parent
+        while row not in (NO_ROW, engine):
+            if self._events.name[row] == node:
+                return True
+            row = int(parent[row])
+        return False
+
+
+def _why_none(gaps: tuple[Gap, ...]) -> GapReason | None:
+    return next((GapReason(gap.reason) for gap in gaps if gap.reason in WHY_NONE), None)
+
+
+def _jut(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
+    """Return how far a runtime call juts out of the op that made it: its clock is another."""
+    events = enclosing.events
+    both = (enqueued.cpu != NO_ROW) & (enqueued.call != NO_ROW)
+    op, call = enqueued.cpu[both], enqueued.call[both]
+    is_op: Flags = enclosing.is_op[op]
+    op, call = op[is_op], call[is_op]
+    early = events.start_ns[op] - events.start_ns[call]
+    late = events.end_ns[call] - events.end_ns[op]
+    return int(max(early.max(initial=0), late.max(initial=0), 0))
+
+
+def _nodes_before(enclosing: EnclosingRanges) -> dict[int, int]:
+    """Return for each accumulation the node that the same thread evaluated before it."""
+    events, parent = enclosing.events, enclosing.nesting.parent
+    rows: Ints = np.flatnonzero(enclosing.engine == np.arange(len(events)))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    last: dict[tuple[int, int], int] = {}
+    before: dict[int, int] = {}
+    for row in rows.tolist():
+        around = int(parent[row])
+        outer = NO_ROW if around == NO_ROW else int(enclosing.engine[around])
+        key = (int(events.thread[row]), outer)
+        if names.evaluated_function(events.name[row]) != names.ACCUMULATE_GRAD:
+            last[key] = row
+        elif key in last:
+            before[row] = last[key]
+    return before
