@@ -12,6 +12,7 @@ from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import (
     NOTHING,
     CacheState,
+    EagerEvidence,
     ForwardEvidence,
     GapReason,
     LaunchKind,
@@ -35,6 +36,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 VOCABULARIES: tuple[type[Term], ...] = (
     GapReason,
     LineEvidence,
+    EagerEvidence,
     Mechanism,
     ForwardEvidence,
     SiteEvidence,
@@ -64,6 +66,7 @@ The values of the columns that say what ran. Gaps are in [gaps.md](gaps.md), evi
 [evidence.md](evidence.md)."""
 _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     LineEvidence: ("Where a source line comes from", "The line"),
+    EagerEvidence: ("Where the line of an eager launch comes from", "The line"),
     Mechanism: ("By which way a node's source line was found", "The line"),
     ForwardEvidence: ("How backward work is tied to its forward op", "The forward op"),
     SiteEvidence: ("How a launch is tied to its place", "The launch"),
@@ -110,7 +113,7 @@ longer tells supported versions apart fails there too: it goes, with the branch 
 
 def pages() -> dict[str, str]:
     """Return each page's text by its name."""
-    evidence = (LineEvidence, Mechanism, ForwardEvidence, SiteEvidence)
+    evidence = (LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence)
     words = (Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState)
     return {
         "gaps.md": _page(_GAPS, _terms(GapReason, "Launches with it", "##")),

@@ -33,8 +33,9 @@ ALLOWED = {
     "capture": "errors files isolation kineto recall records store torch_compat",
     "exporters": "errors files kineto printable records",
     "sessions": "attribution errors exporters isolation kineto records",
-    "profiling": "attribution capture errors exporters files isolation kineto records sessions "
-    "torch_compat",
+    "python_lines": "errors files records",
+    "profiling": "attribution capture errors exporters files isolation kineto python_lines records "
+    "sessions torch_compat",
     "run": "capture errors files isolation profiling records sessions torch_compat",
     "attaching": "attribution errors files kineto recall records store",
     "doctor": "exporters torch_compat",
@@ -47,7 +48,7 @@ ALLOWED = {
 }
 # The rooms within a room: each may import those before it, and the files beside them.
 INNER = {
-    "attribution": ("trace", "calls", "alignment", "places", "verdicts"),
+    "attribution": ("trace", "positions", "calls", "alignment", "places", "verdicts"),
     "capture": ("traces", "lineage", "nodes", "sites", "graphs", "hooks"),
 }
 OWNERS = {

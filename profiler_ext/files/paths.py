@@ -116,8 +116,8 @@ def library_roots() -> tuple[str, ...]:
     """
     own = {"<site-packages>", "<user-site>", "<stdlib>"}
     roots = tuple(dict.fromkeys(root for token, root in _current_roots() if token in own))
-    own = torch_folders()
-    return (*roots, *(f for f in own if not any(f.startswith(r + os.sep) for r in roots)))
+    torchs = torch_folders()
+    return (*roots, *(f for f in torchs if not any(f.startswith(r + os.sep) for r in roots)))
 
 
 def torch_folders() -> tuple[str, ...]:

@@ -241,6 +241,11 @@ def clock_mark(number: int) -> str:
     return f"profiler_ext: clock {number}"
 
 
+def is_clock_mark(name: str) -> bool:
+    """Say whether an event is such a mark."""
+    return _CLOCK_MARK.fullmatch(name) is not None
+
+
 def marked_moment(name: str) -> int | None:
     """Return the number in such a name, ``None`` for any other event."""
     number = _first(_CLOCK_MARK, name)

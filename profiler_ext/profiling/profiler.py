@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +19,14 @@ from profiler_ext.errors import (
     TorchCapabilityError,
     UsageError,
 )
-from profiler_ext.files.paths import library_roots, user_roots
+from profiler_ext.files.paths import user_roots
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.undisturbed import disturbed
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.lines import HOOK, RecordedLines
+from profiler_ext.profiling.process_settings import settings_of_process, source_roots
 from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.turns import TURNS, TakesTurns
 from profiler_ext.records import Gap, GapReason, ModuleFrame, Recording, Settings
@@ -234,7 +233,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
             python=python,
         )
         learn = capture.learn if capture else None
-        return Session(in_utf8(recording), learn, _source_roots(recording))
+        return Session(in_utf8(recording), learn, source_roots(recording))
 
     def deliver(self) -> None:
         """Tell whoever asked that there is a session."""
@@ -251,17 +250,9 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         warnings.warn(str(error), CaptureWarning, stacklevel=2)
 
     def _settings(self) -> Settings:
+        called = self._guard.run("called modules", self._paths) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
-        return Settings(
-            user_roots=tuple(own),
-            library_roots=library_roots(),
-            command=tuple(sys.argv),
-            torch_version=process.version(),
-            rank=_number("RANK", 0),
-            world_size=_number("WORLD_SIZE", 1),
-            step_source=self.step_source,
-            called_modules=self._guard.run("called modules", self._paths) or (),
-        )
+        return settings_of_process(own, self.step_source, called)
 
     def _paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
         return () if self._called_modules is None else self._called_modules.paths()
@@ -294,19 +285,6 @@ _TAKEN = Gap(
     "the program began a profiler of its own, and torch's serves one at a time: what was recorded "
     "until then is here",
 )
-
-
-def _number(variable: str, otherwise: int) -> int:
-    """Return what a launcher set; these names are the program's too, and may hold anything."""
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else otherwise
-
-
-def _source_roots(recording: Recording) -> tuple[str, ...]:
-    """Return the folders of the source that this process ran, and of the code that torch made."""
-    modules = (graph.output_module for graph in recording.graphs)
-    folders = dict.fromkeys(str(Path(module).parent) for module in modules if module)
-    return (*recording.settings.user_roots, *folders)
 
 
 def _asks_for_cpu_only(torch_options: dict[str, Any]) -> bool | None:

@@ -79,9 +79,7 @@ class _Table:
         self.functions, self.modules, self.positions = _Numbered(), _Numbered(), _Numbered()
 
     def frame(self, parent: int | None, code: CodeType, line: int) -> int:
-        function = Function(
-            absolute(code.co_filename), code.co_name, ProgramCode.recomputes(code)
-        )
+        function = Function(absolute(code.co_filename), code.co_name, ProgramCode.recomputes(code))
         text = linecache.getline(code.co_filename, line).strip() or None
         position = Position(parent, self.functions.index(function, function), line, code=text)
         return self.positions.index(position, position)

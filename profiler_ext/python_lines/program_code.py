@@ -17,7 +17,15 @@ from profiler_ext.files.paths import absolute
 _PACKAGES = frozenset(
     {
         *("torch", "torchgen", "functorch", "triton", "profiler_ext"),
-        *("numpy", "sympy", "mpmath", "networkx", "jinja2", "filelock", "typing_extensions"),  # Inductor calls them
+        *(
+            "numpy",
+            "sympy",
+            "mpmath",
+            "networkx",
+            "jinja2",
+            "filelock",
+            "typing_extensions",
+        ),  # Inductor calls them
     }
 )
 

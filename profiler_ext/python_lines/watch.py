@@ -86,7 +86,7 @@ class LineWatch:
         logs = Logs(known, self._begun)
         tool.listen(self._callbacks(tool, logs), _EVERYWHERE)
         tool.watch(self._module_call, _OF_SILENCED)
-        known.update(self._running(tool))
+        known.update(self._under_way(tool))
 
     def mark(self, event: Any) -> None:
         """Read the clock before and after an event of the profiler, a context manager."""
@@ -108,13 +108,32 @@ class LineWatch:
 
     def _callbacks(self, tool: Tool, logs: Logs) -> dict[str, Callback]:
         """Make the callbacks; what they use again and again stands in their cells."""
-        now, disable, watched = clock_ns, tool.disable, self._watched
-        call, reference = self._module_call, weakref.ref
+        entered, left = self._entering(tool, logs), self._leaving(logs)
+
+        def of_watched(callback: Callback) -> Callback:
+            def heard(code: CodeType, *_: Any) -> None:
+                if id(code) in self._watched:
+                    callback(code)
+
+            return heard
+
+        return {
+            "PY_START": entered,
+            "PY_RESUME": entered,
+            "PY_THROW": of_watched(entered),
+            "PY_UNWIND": of_watched(left),
+            "LINE": self._moving(tool, logs),
+            "PY_RETURN": left,
+            "PY_YIELD": left,
+        }
+
+    def _entering(self, tool: Tool, logs: Logs) -> Callback:
+        now, watched, call, reference = clock_ns, self._watched, self._module_call, weakref.ref
 
         def entered(code: CodeType, *_: Any) -> Any:
             try:
                 if id(code) not in watched and not self._begins(tool, code, sys._getframe(1)):
-                    return disable
+                    return tool.disable
                 if code is call:
                     module = sys._getframe(1).f_locals["self"]
                     logs.entries.append((now(), reference(module), CALLED))
@@ -123,14 +142,24 @@ class LineWatch:
             except Exception as error:
                 self._fail(error)
 
-        def line(code: CodeType, number: int) -> None:
+        return entered
+
+    def _moving(self, tool: Tool, logs: Logs) -> Callback:
+        now = clock_ns
+
+        def moved(code: CodeType, line: int) -> None:
             try:
                 entries = logs.entries
-                entries.append((now(), code, number))
+                entries.append((now(), code, line))
                 if not len(entries) % _LOOK_EVERY:
                     self._look(tool, logs.log)
             except Exception as error:
                 self._fail(error)
+
+        return moved
+
+    def _leaving(self, logs: Logs) -> Callback:
+        now = clock_ns
 
         def left(code: CodeType, *_: Any) -> None:
             try:
@@ -138,23 +167,7 @@ class LineWatch:
             except Exception as error:
                 self._fail(error)
 
-        def unwound(code: CodeType, *_: Any) -> None:
-            if id(code) in watched:
-                left(code)
-
-        def thrown(code: CodeType, *_: Any) -> None:
-            if id(code) in watched:
-                entered(code)
-
-        return {
-            "PY_START": entered,
-            "PY_RESUME": entered,
-            "PY_THROW": thrown,
-            "PY_UNWIND": unwound,
-            "LINE": line,
-            "PY_RETURN": left,
-            "PY_YIELD": left,
-        }
+        return left
 
     def _begins(self, tool: Tool, code: CodeType, frame: FrameType) -> bool:
         """Watch code that runs for the first time, if it is the program's."""
@@ -180,7 +193,7 @@ class LineWatch:
                 tool.watch(code, _OF_SILENCED)
                 entries.append((clock_ns(), code, SILENCED))
 
-    def _running(self, tool: Tool) -> dict[int, ThreadLog]:
+    def _under_way(self, tool: Tool) -> dict[int, ThreadLog]:
         """Begin the logs of the threads that run already, with the frames that are open."""
         natives = {each.ident: each.native_id for each in threading.enumerate()}
         logs: dict[int, ThreadLog] = {}

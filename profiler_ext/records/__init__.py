@@ -24,7 +24,7 @@ from profiler_ext.records.events import (
     Thread,
     Trace,
 )
-from profiler_ext.records.evidence import ForwardEvidence, LineEvidence, SiteEvidence
+from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence, LineEvidence, SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
 from profiler_ext.records.mechanism import Mechanism
@@ -59,21 +59,19 @@ from profiler_ext.records.vocabulary import (
 )
 
 __all__ = [
-    "ThreadPositions",
-    "PythonLines",
-    "Position",
-    "Function",
-    "ClockMark",
     "NOTHING",
     "SCHEMA_VERSION",
     "Analysis",
     "CacheState",
     "CallSite",
+    "ClockMark",
     "Codes",
     "Device",
+    "EagerEvidence",
     "Events",
     "ForwardEvidence",
     "Frame",
+    "Function",
     "FxNode",
     "Gap",
     "GapReason",
@@ -95,7 +93,9 @@ __all__ = [
     "NestedIn",
     "Phase",
     "Place",
+    "Position",
     "Provenance",
+    "PythonLines",
     "RawEvents",
     "Recording",
     "Scope",
@@ -107,6 +107,7 @@ __all__ = [
     "TensorSpec",
     "Term",
     "Thread",
+    "ThreadPositions",
     "Trace",
     "flat",
     "inconsistency_of_provenance",

@@ -58,6 +58,19 @@ class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution
         "is kept by nobody: compiled autograd copied the backward of what ran eagerly",
         "compile the forward too",
     )
+    ABSENT = (
+        "no_stack",
+        "no line noted",
+        "was never noted: torch has no stack for the node",
+        "look at it by module or op",
+    )
+
+
+class EagerEvidence(
+    Term, page="evidence.md", title="line of eager work", columns=("attribution.evidence",)
+):
+    """The truth that the line of an eager launch came from."""
+
     RAN = (
         "line_that_ran",
         "ran meanwhile",
@@ -79,12 +92,6 @@ class LineEvidence(Term, page="evidence.md", title="line", columns=("attribution
         "that called backward",
         "ran in the thread of the forward, which waited for the backward: no op asked for it, "
         "as where ranks reduce gradients",
-    )
-    ABSENT = (
-        "no_stack",
-        "no line noted",
-        "was never noted: torch has no stack for the node",
-        "look at it by module or op",
     )
 
 

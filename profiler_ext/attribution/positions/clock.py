@@ -54,7 +54,8 @@ def watch_clock(events: Events, marks: Sequence[ClockMark]) -> WatchClock | None
         return None
     low, high = int(lows.max()), int(highs.min())
     if low <= high:
-        return WatchClock(moments[:1], _middle(lows.max(keepdims=True), highs.min()), high - low)
+        error = (high - low + 1) // 2
+        return WatchClock(moments[:1], _middle(lows.max(keepdims=True), highs.min()), error)
     offsets = _middle(lows, highs)
     drift = int(np.abs(np.diff(offsets)).max())
     return WatchClock(moments, offsets, int((highs - lows).max()) + drift)
@@ -66,7 +67,9 @@ def _middle(low: Ints, high: Ints) -> Ints:
 
 def _bounds(events: Events, marks: Sequence[ClockMark]) -> Iterator[tuple[int, int, int]]:
     """Yield the moment of each mark, and the least and largest offset that it allows."""
-    rows = np.flatnonzero(flag_rows(events.name, lambda name: names.marked_moment(name) is not None))
+    rows = np.flatnonzero(
+        flag_rows(events.name, lambda name: names.marked_moment(name) is not None)
+    )
     known = {names.marked_moment(events.name[row]): row for row in rows.tolist()}
     for mark in marks:
         if (row := known.get(mark.number)) is not None:

@@ -1,4 +1,4 @@
-"""Owns which line launched eager work: the one that ran then, or for a backward that of its forward.
+"""Owns which line launched eager work: the one that ran, or for a backward its forward's.
 
 What autograd's engine runs is of the forward op with the node's sequence number, unless Python
 runs within the node: a backward that the program wrote, a hook, a forward that is run again.
@@ -14,7 +14,6 @@ from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.positions.clock import watch_clock
 from profiler_ext.attribution.positions.stacks import Stacks, Standing
 from profiler_ext.attribution.positions.threads import (
-    NOWHERE,
     AmbiguousPositionError,
     PositionsOfThreads,
 )
@@ -23,12 +22,12 @@ from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
 from profiler_ext.kineto import names
 from profiler_ext.records import (
+    EagerEvidence,
     ForwardEvidence,
     Frame,
-    GapReason,
     Gap,
+    GapReason,
     Ints,
-    LineEvidence,
     ModuleFrame,
     Phase,
     PythonLines,
@@ -62,7 +61,7 @@ class EagerLine:
 
     stack: tuple[Frame, ...] = ()
     module: ModuleFrame | None = None
-    evidence: LineEvidence | None = None
+    evidence: EagerEvidence | None = None
     gap: GapReason | None = None
     phase: Phase | None = None
     linked_by: ForwardEvidence | None = None
@@ -165,7 +164,7 @@ class EagerLines:
         if not standing.stack:
             is_late = int(self._events.start_ns[row]) > self._until_ns
             return EagerLine(gap=GapReason.LINES_FULL if is_late else GapReason.NO_LINE_RAN)
-        return EagerLine(standing.stack, standing.module, LineEvidence.RAN)
+        return EagerLine(standing.stack, standing.module, EagerEvidence.RAN)
 
     def _of_python(self, row: int, engine: int, standing: Standing) -> EagerLine:
         """Return the line of Python that runs while the engine evaluates a node."""
@@ -200,7 +199,7 @@ class EagerLines:
         if forward not in self._of_row:
             self._of_row[forward] = self._of_op(forward)
         found = self._of_row[forward]
-        return replace(found, evidence=LineEvidence.RAN_FORWARD) if found.stack else found
+        return replace(found, evidence=EagerEvidence.RAN_FORWARD) if found.stack else found
 
     def _of_op(self, row: int) -> EagerLine:
         try:
@@ -226,7 +225,7 @@ class EagerLines:
         if not self._positions.is_still(thread, start, end):
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
         last = self._of_forward(before)
-        return replace(last, evidence=LineEvidence.RAN_LAST_USE) if last.stack else last
+        return replace(last, evidence=EagerEvidence.RAN_LAST_USE) if last.stack else last
 
     def _that_waits(self, thread: int, engine: int) -> EagerLine:
         """Return the line that a thread stood at while the engine evaluated a node."""
@@ -234,7 +233,7 @@ class EagerLines:
         start, end = int(self._events.start_ns[engine]), int(self._events.end_ns[engine])
         standing = self._stacks.standing(self._positions.during(thread, start, end))
         found = self._ran(standing, engine)
-        return replace(found, evidence=LineEvidence.RAN_BACKWARD_CALL, module=None)
+        return replace(found, evidence=EagerEvidence.RAN_BACKWARD_CALL, module=None)
 
     def _is_of_node(self, row: int, engine: int) -> bool:
         """Tell whether a row lies within the node itself, and not what the engine does beside."""

@@ -101,7 +101,9 @@ ENABLE_PROFILER = Member("torch.autograd.profiler", "_enable_profiler", _TURNS)
 DISABLE_PROFILER = Member("torch.autograd.profiler", "_disable_profiler", _TURNS)
 RECORD_FUNCTION = Member("torch._C._profiler", "_RecordFunctionFast", _EVENTS)
 PROFILER_CONFIG = Member("torch._C._profiler", "_ExperimentalConfig", "operators of every thread")
-MODULE_CALL = Member("torch.nn.modules.module", "Module._wrapped_call_impl", "the module of eager work")
+MODULE_CALL = Member(
+    "torch.nn.modules.module", "Module._wrapped_call_impl", "the module of eager work"
+)
 AFTER_OPTIMIZER = Member(
     "torch.optim.optimizer",
     "register_optimizer_step_post_hook",

@@ -1,0 +1,49 @@
+"""Owns what a recording says of the process that it was made in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from profiler_ext.files.paths import library_roots
+from profiler_ext.records import ModuleFrame, Recording, Settings
+from profiler_ext.torch_compat import process
+
+
+def settings_of_process(
+    user_roots: Iterable[str],
+    step_source: str,
+    called_modules: tuple[tuple[int, ModuleFrame], ...],
+) -> Settings:
+    """Return the settings of what is recorded in this process.
+
+    Args:
+        user_roots: folders whose files are the user's own.
+        step_source: what ended a step.
+        called_modules: modules that were compiled by themselves, by the number in their mark.
+    """
+    return Settings(
+        user_roots=tuple(user_roots),
+        library_roots=library_roots(),
+        command=tuple(sys.argv),
+        torch_version=process.version(),
+        rank=_number("RANK", 0),
+        world_size=_number("WORLD_SIZE", 1),
+        step_source=step_source,
+        called_modules=called_modules,
+    )
+
+
+def source_roots(recording: Recording) -> tuple[str, ...]:
+    """Return the folders of the source that this process ran, and of the code that torch made."""
+    modules = (graph.output_module for graph in recording.graphs)
+    folders = dict.fromkeys(str(Path(module).parent) for module in modules if module)
+    return (*recording.settings.user_roots, *folders)
+
+
+def _number(variable: str, otherwise: int) -> int:
+    """Return what a launcher set; these names are the program's too, and may hold anything."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else otherwise
