@@ -104,6 +104,11 @@ class LinesUnavailableError(ProfilerExtError):
     slug = "lines_unavailable"
 
     def __init__(self, message: str, *, is_old: bool = False) -> None:
-        """Say why."""
+        """Say why.
+
+        Args:
+            message: why.
+            is_old: because this Python is too old.
+        """
         super().__init__(message)
         self.is_old = is_old

@@ -29,7 +29,12 @@ class ThreadLog:
     __slots__ = ("checked", "entries", "thread")
 
     def __init__(self, thread: int, entries: list[Entry]) -> None:
-        """Begin with what is known of the thread."""
+        """Begin with what is known of the thread.
+
+        Args:
+            thread: the system's id of the thread.
+            entries: what led to where it stands.
+        """
         self.thread = thread
         self.entries = entries
         self.checked = 0
@@ -54,7 +59,12 @@ class Logs(threading.local):
 
 
 def frequent(entries: list[Entry], fraction: float) -> Iterator[CodeType]:
-    """Yield the code whose lines are at least such a part of some entries."""
+    """Yield the code whose lines are at least such a part of some entries.
+
+    Args:
+        entries: the entries.
+        fraction: the part.
+    """
     counts: dict[int, int] = {}
     codes: dict[int, CodeType] = {}
     for _, subject, number in entries:

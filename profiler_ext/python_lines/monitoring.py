@@ -62,7 +62,12 @@ class Tool:
         self._monitoring.set_events(self._id, self._sum(everywhere))
 
     def watch(self, code: CodeType, events: tuple[str, ...]) -> None:
-        """Call back at events within a code object, and at no others there."""
+        """Call back at events within a code object, and at no others there.
+
+        Args:
+            code: the code object.
+            events: names of the events.
+        """
         self._codes[id(code)] = code
         self._monitoring.set_local_events(self._id, code, self._sum(events))
 

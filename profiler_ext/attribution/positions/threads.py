@@ -59,7 +59,13 @@ class PositionsOfThreads:
         return NOWHERE if own is None else own.during(start_ns, end_ns, self.error_ns + jut_ns)
 
     def is_still(self, thread: int, start_ns: int, end_ns: int) -> bool:
-        """Tell whether a thread stood at one position all the time."""
+        """Tell whether a thread stood at one position all the time.
+
+        Args:
+            thread: the system's id of the thread.
+            start_ns: from when on.
+            end_ns: until when.
+        """
         own = self._threads.get(thread)
         return own is None or own.is_still(start_ns, end_ns)
 

@@ -38,6 +38,7 @@ class EagerJudge:
             enqueued: its launches.
             places: where places are kept.
             table: where verdicts are given.
+            recording: what was recorded: the lines that ran, and why there are none.
         """
         events, nesting = enclosing.events, enclosing.nesting
         self._enclosing, self._enqueued = enclosing, enqueued
