@@ -213,7 +213,7 @@ def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
         f"{len(traced)} of {len(graphs)} compiled graphs bypassed AOTAutograd's cache: every "
         f"process traces anew: {'; '.join(dict.fromkeys(map(_autograd_bypass, traced)))}",
     ]
-    said = [part for part, found in zip(parts, (anew, traced), strict=True) if found]
+    said = [part for part, bypassed in zip(parts, (anew, traced), strict=True) if bypassed]
     return printable(". ".join(said)) or None
 
 

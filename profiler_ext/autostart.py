@@ -50,9 +50,9 @@ class _TorchFinder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return _attempt(self._found, path, target) if name == "torch" else None
+        return _attempt(self._spec, path, target) if name == "torch" else None
 
-    def _found(self, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+    def _spec(self, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec("torch", path, target)
         if spec is not None and spec.loader is not None:

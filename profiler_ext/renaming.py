@@ -60,16 +60,16 @@ class _Finder(MetaPathFinder):
         if name.split(".")[0] != OTHER:
             return None
         places = path if path is not None else [str(_FOLDER.parent)]
-        found = PathFinder.find_spec(NAME if name == OTHER else name, places, target)
-        if found is None or found.origin is None:
-            return found
+        real = PathFinder.find_spec(NAME if name == OTHER else name, places, target)
+        if real is None or real.origin is None:
+            return real
         spec = ModuleSpec(
             name,
-            _Loader(name, found.origin),
-            origin=found.origin,
-            is_package=found.submodule_search_locations is not None,
+            _Loader(name, real.origin),
+            origin=real.origin,
+            is_package=real.submodule_search_locations is not None,
         )
-        spec.submodule_search_locations = found.submodule_search_locations
+        spec.submodule_search_locations = real.submodule_search_locations
         spec.has_location = True
         return spec
 

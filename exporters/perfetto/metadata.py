@@ -30,8 +30,8 @@ class Names:
     """Answers what processes and threads are called."""
 
     def __init__(self, trace: Trace) -> None:
-        found = [_decoded(trace.raw[at]) for at in _other_positions(trace)]
-        named = [each for each in found if each is not None and each.args.name]
+        others = [_decoded(trace.raw[at]) for at in _other_positions(trace)]
+        named = [each for each in others if each is not None and each.args.name]
         self._processes = {m.pid: m.args.name for m in named if m.name == "process_name"}
         self._threads: dict[tuple[int | str, int | str], list[str]] = {}
         for each in named:

@@ -26,7 +26,7 @@ def forward_of_backward(analysis: Analysis) -> dict[int, int]:
     Returns:
         Rows of ``Launches``: backward to forward. What cannot be told is left out.
     """
-    return _Pairing(analysis).found() if analysis.steps else {}
+    return _Pairing(analysis).pairs() if analysis.steps else {}
 
 
 class _Pairing:
@@ -38,7 +38,7 @@ class _Pairing:
         self._taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
         self._of_op: dict[tuple[object, ...], int] = {}
 
-    def found(self) -> dict[int, int]:
+    def pairs(self) -> dict[int, int]:
         pairs: dict[int, int] = {}
         for row in self._rows_of_first_step():
             forward = self._forward_of(row)

@@ -60,16 +60,16 @@ class AttributionPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         )
 
     @property
-    def _found(self) -> dict[str, Path]:
+    def _files(self) -> dict[str, Path]:
         return runs_in(self._log_dir) if self._log_dir else {}
 
     def _runs(self, request: wrappers.Request) -> wrappers.Response:
         problem = None if self._log_dir else _NO_FOLDER
-        return _json(request, {"runs": list(self._found), "error": problem})
+        return _json(request, {"runs": list(self._files), "error": problem})
 
     def _data(self, request: wrappers.Request) -> wrappers.Response:
         run = request.args.get("run", "")
-        path = self._found.get(run)
+        path = self._files.get(run)
         if path is None:
             problem = "this run is no longer in the log folder; reload the runs"
             return _json(request, {"error": problem}, 404)

@@ -39,7 +39,7 @@ def _leak_note(recording: Recording) -> str | None:
     """Say where torch's tag was contradicted, and the phase corrected."""
     graphs = recording.graphs
     leaked = [[node.name for node in graph.nodes if is_leaked(node, graph)] for graph in graphs]
-    names = [name for found in leaked for name in found]
+    names = [name for each in leaked for name in each]
     if not names:
         return None
     return (
@@ -79,10 +79,10 @@ def _unlinked_note(recording: Recording) -> str | None:
 
 def _unstored_note(recording: Recording) -> str | None:
     """Say that a later process will know less."""
-    found = _details(recording, GapReason.RECORD_NOT_STORED)
-    if not found:
+    details = _details(recording, GapReason.RECORD_NOT_STORED)
+    if not details:
         return None
-    return f"{len(found)} records of graphs could not be stored ({_first(found)})."
+    return f"{len(details)} records of graphs could not be stored ({_first(details)})."
 
 
 def _details(recording: Recording, reason: GapReason) -> list[str]:
@@ -91,12 +91,12 @@ def _details(recording: Recording, reason: GapReason) -> list[str]:
 
 def _unreadable_note(recording: Recording) -> str | None:
     """Name the stored records that could not be read."""
-    found = _details(recording, GapReason.RECORD_UNREADABLE)
-    if not found:
+    details = _details(recording, GapReason.RECORD_UNREADABLE)
+    if not details:
         return None
     return (
-        f"{len(found)} stored records cannot be read ({_first(found)}); `profiler-ext cache list` "
-        "tells their state, and a compile with `profiler-ext run --recompile` replaces them."
+        f"{len(details)} stored records cannot be read ({_first(details)}); `profiler-ext cache "
+        "list` tells their state, and a compile with `profiler-ext run --recompile` replaces them."
     )
 
 

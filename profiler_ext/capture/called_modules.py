@@ -87,21 +87,21 @@ class Numbers:
 
     def __init__(self) -> None:
         """Start with no module."""
-        self._found: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
+        self._numbered: dict[int, tuple[weakref.ref[torch.nn.Module], int]] = {}
         self._next = 0
 
     def of(self, module: torch.nn.Module) -> int:
         """Return the number of a module; one that has the place of a dead one has its own."""
-        known = self._found.get(id(module))
+        known = self._numbered.get(id(module))
         if known is None or known[0]() is not module:
             known = (weakref.ref(module), self._next)
-            self._found[id(module)] = known
+            self._numbered[id(module)] = known
             self._next += 1
         return known[1]
 
     def modules(self) -> list[tuple[int, torch.nn.Module]]:
         """Return the modules that are alive, by their numbers."""
-        alive = [(number, found()) for found, number in self._found.values()]
+        alive = [(number, reference()) for reference, number in self._numbered.values()]
         return sorted(
             ((number, module) for number, module in alive if module is not None),
             key=lambda each: each[0],

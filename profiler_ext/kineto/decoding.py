@@ -253,6 +253,6 @@ def _exact(key: str, text: bytes, position: int) -> int:
         if abs(number) < _TIMES.stop:
             return round(number)
     except (ArithmeticError, ValueError) as error:
-        found = f'{key} "{shown}"' if text else f"no {key}"
-        raise ValueError(f"event {position} has {found}, not a number of microseconds") from error
+        shape = f'{key} "{shown}"' if text else f"no {key}"
+        raise ValueError(f"event {position} has {shape}, not a number of microseconds") from error
     raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")

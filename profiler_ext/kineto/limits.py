@@ -47,15 +47,15 @@ class Limit(Enum):
             raise UsageError(f"{self.variable} is {asked!a}, expected a whole number")
         return int(asked)
 
-    def told(self, found: str, count: int | None = None) -> str:
+    def told(self, excess: str, count: int | None = None) -> str:
         """Return the sentence for a file that goes past the limit.
 
         Args:
-            found: what it does, ``nests its values``.
+            excess: what it does, ``nests its values``.
             count: the limit that held, where it is not :attr:`count`.
         """
         held = self.count if count is None else count
-        return f"{found}, and {held:,} is the limit; if you trust it, set {self.variable} higher"
+        return f"{excess}, and {held:,} is the limit; if you trust it, set {self.variable} higher"
 
 
 def unpacked_limit(packed_bytes: int) -> int:

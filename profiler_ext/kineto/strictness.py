@@ -93,5 +93,5 @@ def _without_words(text: bytes) -> bytes:
     return bytes(changed)
 
 
-def _whole(found: re.Match[bytes]) -> bytes:
-    return found[0] if found[1] is None else b"\\ufffd"
+def _whole(match: re.Match[bytes]) -> bytes:
+    return match[0] if match[1] is None else b"\\ufffd"

@@ -35,13 +35,13 @@ def library_nodes(
     Returns:
         The node's name by the position of the call.
     """
-    found = dict(_pairs(graph, calls))
-    times = Counter(found.values())
+    node_of = dict(_pairs(graph, calls))
+    times = Counter(node_of.values())
     sure = {name for name, count in times.items() if count == 1}
     if is_backward:
         tangents = {name for name in graph.inputs if name.startswith("tangents_")}
         sure = {name for name in sure & _made_of(tangents, graph) if not _may_sum(name, graph)}
-    return {at: name for at, name in found.items() if name in sure}
+    return {at: name for at, name in node_of.items() if name in sure}
 
 
 def _pairs(graph: PrintedGraph, calls: Sequence[WrapperCall]) -> Iterator[tuple[int, str]]:
@@ -70,11 +70,11 @@ def _by_inputs(
     positions: Iterable[int], names: Sequence[str], given: _Given, graph: PrintedGraph
 ) -> Mapping[tuple[str, ...], list[int]]:
     """The places of calls that are given an input, by the nodes that read all that they are."""
-    found = defaultdict[tuple[str, ...], list[int]](list)
+    calls_by_inputs = defaultdict[tuple[str, ...], list[int]](list)
     for at in positions:
         if given[at]:
-            found[tuple(n for n in names if _reads(n, given[at], graph))].append(at)
-    return found
+            calls_by_inputs[tuple(n for n in names if _reads(n, given[at], graph))].append(at)
+    return calls_by_inputs
 
 
 def _are_one(
@@ -93,12 +93,12 @@ def _reads(name: str, values: Set[str], graph: PrintedGraph) -> bool:
 
 def _read(names: Iterable[str], graph: PrintedGraph) -> Set[str]:
     """Some values, and those that they are views or parts of."""
-    found = set(names)
+    values = set(names)
     for name in names:
         node = graph.nodes.get(name)
         if node is not None and (is_view_op(node.target) or node.target == "getitem"):
-            found |= _read(node.inputs[:1], graph)
-    return found
+            values |= _read(node.inputs[:1], graph)
+    return values
 
 
 def _mutated(graph: PrintedGraph) -> Set[str]:
@@ -123,8 +123,8 @@ def _has_templates(calls: Sequence[WrapperCall]) -> bool:
 
 def _made_of(values: Set[str], graph: PrintedGraph) -> Set[str]:
     """The nodes that some values flow into."""
-    found = set(values)
+    made = set(values)
     for node in graph.nodes.values():
-        if not found.isdisjoint(node.inputs):
-            found.add(node.name)
-    return found & graph.nodes.keys()
+        if not made.isdisjoint(node.inputs):
+            made.add(node.name)
+    return made & graph.nodes.keys()

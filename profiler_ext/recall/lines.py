@@ -89,18 +89,18 @@ def from_region(recorded: tuple[FxNode, ...], fresh: tuple[FxNode, ...]) -> tupl
     return _joined([(node, _in_region(node, other)) for node, other in pairs], fresh)
 
 
-def _in_region(node: FxNode, found: FxNode | None) -> FxNode | None:
+def _in_region(node: FxNode, fresh: FxNode | None) -> FxNode | None:
     """A pass's node stands for one of the joint graph, but is none of its nodes."""
-    if found is None or node.lineage.joint_name is not None:
-        return found
-    return with_lineage(found, joint_name=None)
+    if fresh is None or node.lineage.joint_name is not None:
+        return fresh
+    return with_lineage(fresh, joint_name=None)
 
 
 def _joined(
-    found: Sequence[tuple[FxNode, FxNode | None]], fresh: tuple[FxNode, ...]
+    pairs: Sequence[tuple[FxNode, FxNode | None]], fresh: tuple[FxNode, ...]
 ) -> tuple[FxNode, ...]:
     """Return recorded nodes, each with its fresh node, or led by what those that have one say."""
-    joined = [(node, other) for node, other in found if other is not None]
+    joined = [(node, other) for node, other in pairs if other is not None]
     same = ((node, other) for node, other in joined if not node.replaced)
     here = _Here(
         _pairs(joined, lambda lineage: lineage.stack),
@@ -111,7 +111,7 @@ def _joined(
         _to_this_process(node, here, LineEvidence.FRESH_GRAPH)
         if other is None
         else refreshed(node, other)
-        for node, other in found
+        for node, other in pairs
     )
 
 
@@ -123,14 +123,14 @@ def _pairs(
     return (pair for pair in pairs if pair[0])
 
 
-def refreshed(node: FxNode, found: FxNode) -> FxNode:
+def refreshed(node: FxNode, fresh: FxNode) -> FxNode:
     """Return a recorded node with the metadata of its node in the fresh graph.
 
     Args:
         node: the recorded node.
-        found: its node in the fresh graph, or the one that it stands for.
+        fresh: its node in the fresh graph, or the one that it stands for.
     """
-    lineage = node.lineage.refreshed(found.lineage, is_made=node.entry_name is None)
+    lineage = node.lineage.refreshed(fresh.lineage, is_made=node.entry_name is None)
     return dataclasses.replace(node, lineage=lineage.known_by(LineEvidence.FRESH_GRAPH))
 
 

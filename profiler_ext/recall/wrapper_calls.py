@@ -88,15 +88,15 @@ def _commented(source: str, launches: set[int]) -> dict[int, frozenset[str]]:
 
     What begins a line is no launch: above a kernel's definition stands a comment of its own.
     """
-    found, ops = dict[int, frozenset[str]](), None
+    ops_by_line, ops = dict[int, frozenset[str]](), None
     for number, line in enumerate(source.split("\n"), start=1):
         if line[:1].strip():
             ops = None
         elif (comment := _COMMENT.match(line)) is not None:
             ops = frozenset(name for name in comment[1].split(", ") if name)
         elif number in launches and ops is not None:
-            found[number], ops = ops, None
-    return found
+            ops_by_line[number], ops = ops, None
+    return ops_by_line
 
 
 def _cpp_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:

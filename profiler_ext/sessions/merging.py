@@ -160,10 +160,10 @@ class MergedSession(Tabled):
         Raises:
             CoverageError: Less was led back.
         """
-        found = self.fraction_at(level, scope)
-        if found < fraction:
+        reached = self.fraction_at(level, scope)
+        if reached < fraction:
             raise CoverageError(
-                f"{found:.2%} of the {scope} device time of all ranks was led to a {level}, "
+                f"{reached:.2%} of the {scope} device time of all ranks was led to a {level}, "
                 f"expected {fraction:.2%}; see coverage()"
             )
 

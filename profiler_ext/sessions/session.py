@@ -90,11 +90,11 @@ class Session(Tabled):
         """
         from profiler_ext.exporters import tables
 
-        found = tables.fraction_at(self.analysis, level, scope)
-        if found < fraction:
+        reached = tables.fraction_at(self.analysis, level, scope)
+        if reached < fraction:
             gaps = tables.coverage(self.analysis)
             raise CoverageError(
-                f"{found:.2%} of the {scope} device time was led to a {level}, "
+                f"{reached:.2%} of the {scope} device time was led to a {level}, "
                 f"expected {fraction:.2%}:\n{gaps.to_string(index=False)}"
             )
 

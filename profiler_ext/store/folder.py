@@ -130,14 +130,14 @@ class Store:
         """
         path = self._kernels_path(digest, device)
         try:
-            found = kernels_from_bytes(read_regular(path, LEARNT_BYTES))
+            learnt = kernels_from_bytes(read_regular(path, LEARNT_BYTES))
         except FileNotFoundError:
             return ()
         except (OSError, StoreError) as error:
             raise StoreError(f"{path.name}: {error}") from error
         with suppress(OSError):
             os.utime(path)
-        return found
+        return learnt
 
     def files(self) -> tuple[StoredFile, ...]:
         """Return the files under the store's names, the one that was used longest ago first."""

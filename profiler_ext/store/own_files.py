@@ -71,8 +71,8 @@ def own_files(folder: Path) -> Iterator[StoredFile]:
     for shard in _entries(folder):
         if shard.is_dir(follow_symlinks=False):
             for entry in _entries(Path(shard.path)):
-                if (found := _stored(entry, shard.name)) is not None:
-                    yield found
+                if (file := _stored(entry, shard.name)) is not None:
+                    yield file
 
 
 def has_header(file: StoredFile) -> bool:

@@ -190,8 +190,8 @@ TOLD_BY_DATA = (
 
 def contradictions() -> Iterator[str]:
     """Return where the number of this process's torch and what it shows differ."""
-    found = (each.contradiction() for each in ALL)
-    return (each for each in found if each is not None)
+    sentences = (each.contradiction() for each in ALL)
+    return (each for each in sentences if each is not None)
 
 
 _SEEN: dict[Behaviour, bool] = {}

@@ -49,23 +49,25 @@ def nested_graphs(kernel: Any) -> tuple[NestedGraph, ...]:
         name = str(kernel_names.GRAPH_NAME.of(graph))
         return (NestedGraph(name, graph, name, stands_for_caller=True),)
     held = [value for own in vars(kernel).values() for value in _items(own)]
-    found = [value for value in held if kernel_names.SUBGRAPH.is_type_of(value)]
-    parts = _parts(kernel, found)
+    subgraphs = [value for value in held if kernel_names.SUBGRAPH.is_type_of(value)]
+    parts = _parts(kernel, subgraphs)
     return tuple(
         NestedGraph(str(kernel_names.SUBGRAPH_NAME.of(subgraph)), graph, function, part=part)
-        for subgraph, part in zip(found, parts, strict=True)
+        for subgraph, part in zip(subgraphs, parts, strict=True)
         if (graph := kernel_names.SUBGRAPH_GRAPH.of(subgraph)) is not None
         for function in [str(kernel_names.GRAPH_NAME.of(graph))]
     )
 
 
-def _parts(kernel: Any, found: list[Any]) -> list[str]:
+def _parts(kernel: Any, subgraphs: list[Any]) -> list[str]:
     """Return what each nested graph is to its caller."""
     if kernel_names.LOOP.is_type_of(kernel):
         condition, body = kernel_names.LOOP_CONDITION.of(kernel), kernel_names.LOOP_BODY.of(kernel)
         loop = {id(condition): "condition", id(body): "body"}
-        return [loop.get(id(subgraph), "graph") for subgraph in found]
-    return [f"branch {number}" if len(found) > 1 else "graph" for number in range(len(found))]
+        return [loop.get(id(subgraph), "graph") for subgraph in subgraphs]
+    return [
+        f"branch {number}" if len(subgraphs) > 1 else "graph" for number in range(len(subgraphs))
+    ]
 
 
 def current_fx_graph() -> torch.fx.Graph:

@@ -26,8 +26,8 @@ def backward_bodies(function: Callable[..., Any], *inputs: torch.Tensor) -> list
 
     def partition(gm: torch.fx.GraphModule, *rest: Any, num_fwd_outputs: int, **_: Any) -> Any:
         joint = describe_joint(gm, {}, creations=creations.of(gm.graph))
-        bodies = find_bodies(gm, joint.found.links, creations.of, creations.traced)
-        joints.append(replace(joint, found=replace(joint.found, bodies=bodies)))
+        bodies = find_bodies(gm, joint.findings.links, creations.of, creations.traced)
+        joints.append(replace(joint, findings=replace(joint.findings, bodies=bodies)))
         return default_partition(gm, *rest, num_fwd_outputs=num_fwd_outputs)
 
     def backward(gm: torch.fx.GraphModule, _: Any) -> Any:

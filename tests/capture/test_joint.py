@@ -29,7 +29,7 @@ def test_the_number_links_where_one_forward_node_carries_it() -> None:
     x = graph.given("x", 4)
     graph.call(aten.sin.default, [x], name="sin", seq_nr=7, **FORWARD)
     grad = graph.call(aten.cos.default, [x], name="cos", seq_nr=7, **BACKWARD)
-    assert joint_of(graph, grad).found.links == {"cos": Link("sin", "seq_nr")}
+    assert joint_of(graph, grad).findings.links == {"cos": Link("sin", "seq_nr")}
 
 
 def test_nodes_that_share_a_number_are_told_apart_by_source_function() -> None:
@@ -41,7 +41,7 @@ def test_nodes_that_share_a_number_are_told_apart_by_source_function() -> None:
                source_fn_stack=[("cos", None)])  # fmt: skip
     grad = graph.call(aten.mul.Tensor, [x, x], name="grad", seq_nr=7, **BACKWARD,
                       fwd_source_fn_stack=[("embedding", None)])  # fmt: skip
-    assert joint_of(graph, grad).found.links == {"grad": Link("embedding", "seq_nr_and_source")}
+    assert joint_of(graph, grad).findings.links == {"grad": Link("embedding", "seq_nr_and_source")}
 
 
 def test_nodes_that_share_number_and_function_are_told_apart_by_module() -> None:
@@ -54,7 +54,7 @@ def test_nodes_that_share_number_and_function_are_told_apart_by_module() -> None
     grad = graph.call(aten.cos.default, [x], name="grad", seq_nr=7, **BACKWARD,
                       fwd_source_fn_stack=[("sin", None)],
                       fwd_nn_module_stack=module_stack("a"))  # fmt: skip
-    assert joint_of(graph, grad).found.links == {"grad": Link("a", "seq_nr_and_source")}
+    assert joint_of(graph, grad).findings.links == {"grad": Link("a", "seq_nr_and_source")}
 
 
 def test_of_one_op_that_decomposed_the_last_node_is_taken_and_says_so() -> None:
@@ -63,7 +63,9 @@ def test_of_one_op_that_decomposed_the_last_node_is_taken_and_says_so() -> None:
     for name in ("var_mean", "rsqrt"):
         graph.call(aten.sin.default, [x], name=name, seq_nr=7, **FORWARD)
     grad = graph.call(aten.cos.default, [x], name="grad", seq_nr=7, **BACKWARD)
-    assert joint_of(graph, grad).found.links == {"grad": Link("rsqrt", "seq_nr_of_decomposed_op")}
+    assert joint_of(graph, grad).findings.links == {
+        "grad": Link("rsqrt", "seq_nr_of_decomposed_op")
+    }
 
 
 def test_the_number_of_a_gradient_sum_and_of_an_epilogue_copy_means_nothing() -> None:
@@ -73,7 +75,7 @@ def test_the_number_of_a_gradient_sum_and_of_an_epilogue_copy_means_nothing() ->
     total = graph.call(aten.add.Tensor, [x, x], name="sum", seq_nr=7, is_gradient_acc=True,
                        **BACKWARD)  # fmt: skip
     copy = graph.call(aten.copy_.default, [x, x], name="copy", seq_nr=7, **BACKWARD)
-    assert joint_of(graph, total, copy).found.links == {}
+    assert joint_of(graph, total, copy).findings.links == {}
 
 
 def test_a_backward_node_without_a_number_is_not_linked_to_forward_nodes_without_one() -> None:
@@ -81,7 +83,7 @@ def test_a_backward_node_without_a_number_is_not_linked_to_forward_nodes_without
     x = graph.given("x", 4)
     graph.call(aten.sin.default, [x], name="sin", **FORWARD)
     grad = graph.call(aten.cos.default, [x], name="cos", **BACKWARD)
-    assert joint_of(graph, grad).found.links == {}
+    assert joint_of(graph, grad).findings.links == {}
 
 
 def test_a_joint_graph_is_known_by_its_nodes() -> None:

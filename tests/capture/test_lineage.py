@@ -71,7 +71,7 @@ def known(
     node: torch.fx.Node | None = None,
     dynamo: DynamoGraph | None = None,
 ) -> Compilation:
-    joint = JointGraph("j", frozenset({"sin"}), found=found or JointFindings(), region=region)
+    joint = JointGraph("j", frozenset({"sin"}), findings=found or JointFindings(), region=region)
     rows = {node.graph: {"sin": (replaced,)}} if node is not None and replaced else {}
     return Compilation(lambda _: joint, dynamo, replaced=rows)
 
@@ -244,7 +244,7 @@ def test_in_a_graph_of_a_call_a_name_leads_through_the_calls_and_which_of_their_
 def test_what_is_led_elsewhere_than_its_metadata_says_is_told() -> None:
     found = JointFindings(overwritten={"a": line("a")}, gradients={"b": None})
     region = TracedFrom(lineages={"c": line("c")})
-    joint = JointGraph("j", frozenset("abcd"), found=found, region=region)
+    joint = JointGraph("j", frozenset("abcd"), findings=found, region=region)
     assert [joint.leads(name) for name in (*"abcd", None)] == [True, True, True, False, False]
     assert not replace(joint, region=None).leads("c")
 

@@ -36,7 +36,7 @@ EPILOGUE: dict[str, Any] = {"seq_nr": 9, "partitioner_tag": "must_be_in_forward"
 
 def found_of(*nodes: torch.fx.Node, mutated: Lineages) -> Lineages:
     """Return what the rule says of nodes whose joint graph's mutations are known."""
-    joint = JointGraph("", frozenset(), found=JointFindings(mutated=mutated))
+    joint = JointGraph("", frozenset(), findings=JointFindings(mutated=mutated))
     stage = Stage(nodes, Compilation(lambda _: joint))
     return mutated_input(stage.knowing(own_metadata(stage)))
 

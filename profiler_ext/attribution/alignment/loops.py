@@ -112,13 +112,13 @@ class LoopGrammar:
         spans = [self._spans(pieces, text, is_first=way) for way in (True, False)]
         if spans[0] is None or spans[0] != spans[1]:
             return None
-        found: list[int] = []
+        sites: list[int] = []
         for piece, span in zip(pieces, spans[0], strict=True):
             own = self._piece_sites(piece, span)
             if own is None:
                 return None
-            found += own
-        return tuple(found)
+            sites += own
+        return tuple(sites)
 
     def _piece_sites(self, piece: _Piece, text: str) -> Sequence[int] | None:
         if isinstance(piece, int):
@@ -131,7 +131,7 @@ class LoopGrammar:
         return self._repeated(piece, text)
 
     def _repeated(self, piece: _Again, text: str) -> Sequence[int] | None:
-        found: list[int] = []
+        sites: list[int] = []
         while text:
             spans = self._spans((*piece.pieces, piece), text, is_first=True)
             assert spans is not None  # of whole turns, and there is one
@@ -139,9 +139,9 @@ class LoopGrammar:
             own = self._read(piece.pieces, turn) if turn else None
             if own is None:
                 return None
-            found += own
+            sites += own
             text = text[len(turn) :]
-        return found
+        return sites
 
     def _spans(
         self, pieces: Sequence[_Piece], text: str, *, is_first: bool

@@ -108,11 +108,11 @@ class EnclosingRanges:
             enclosing: for each row the row of what stands around it, or ``NO_ROW``.
             row: a row of the events.
         """
-        found, marker = int(enclosing[row]), int(self.marker[row])
+        nearest, marker = int(enclosing[row]), int(self.marker[row])
         caller = None if marker == NO_ROW else self.caller(marker)
         depth = self.nesting.depth
-        is_outer = caller is not None and found != NO_ROW and depth[found] < depth[caller[0]]
-        return NO_ROW if is_outer else found
+        is_outer = caller is not None and nearest != NO_ROW and depth[nearest] < depth[caller[0]]
+        return NO_ROW if is_outer else nearest
 
     def compile_work(self, row: int) -> GapReason:
         """Return what a row of compile work is: a trial that Inductor times, or any other."""

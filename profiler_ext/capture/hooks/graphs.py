@@ -89,9 +89,9 @@ class GraphHooks:
     ) -> None:
         creations, overwritten = self.creations.of(gm.graph), watch.overwritten()
         joint = describe_joint(gm, watch.replaced(), mutated, creations, overwritten)
-        bodies = find_bodies(gm, joint.found.links, self.creations.of, self.creations.traced)
+        bodies = find_bodies(gm, joint.findings.links, self.creations.of, self.creations.traced)
         whole = self._compiles.whole_of(fingerprint)
-        joint = replace(joint, found=replace(joint.found, bodies=bodies))
+        joint = replace(joint, findings=replace(joint.findings, bodies=bodies))
         self._compiles.keep_joint(whole.part(joint) if whole else joint)
 
     def _post_grad_passes(self, call: Observed) -> Observation:

@@ -41,7 +41,7 @@ def body_of_call(stage: Stage) -> Lineages:
 
 def _bodies_of(stage: Stage) -> Lineages:
     joint = stage.compilation.joint_of(stage.caller.graph) if stage.caller else None
-    return joint.found.bodies if joint else {}
+    return joint.findings.bodies if joint else {}
 
 
 def _standing(stage: Stage, own: Lineage, body: Lineage) -> Lineage:

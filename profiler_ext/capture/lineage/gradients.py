@@ -67,13 +67,13 @@ def find_gradients(creations: Creations) -> Gradients:
 
 def gradient_of(stage: Stage) -> Lineages:
     """Say of a gradient's node that it stands where the op does that it differentiates."""
-    known = stage.joint.found.gradients if stage.joint else {}
+    known = stage.joint.findings.gradients if stage.joint else {}
     return _standing(stage, {n: at for n, at in known.items() if not (at and at.is_gradient_acc)})
 
 
 def sum_of_gradients(stage: Stage) -> Lineages:
     """Say of a sum of gradients that it stands where the value is made whose gradients it sums."""
-    known = stage.joint.found.gradients if stage.joint else {}
+    known = stage.joint.findings.gradients if stage.joint else {}
     return _standing(stage, {n: at for n, at in known.items() if at and at.is_gradient_acc})
 
 
@@ -92,12 +92,12 @@ def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
 def made_by(creations: Creations) -> dict[str, str]:
     """Return, of each node made while an autograd node ran, the node with which that was made."""
     made = _Made(creations)
-    found = {
+    node_of = {
         name: made.by(creation)
         for name, creation in creations.items()
         if creation.autograd_node is not None
     }
-    return {name: node for name, node in found.items() if node is not None}
+    return {name: node for name, node in node_of.items() if node is not None}
 
 
 def _is_traced(creation: Creation) -> bool:
@@ -134,10 +134,10 @@ class _Made:
         autograd_node = creation.autograd_node
         assert autograd_node is not None
         runs = (_run_with(autograd_node.number, runs) for runs in self._runs.values())
-        found = {self._of_run(run, autograd_node, creation) for run in runs if run is not None} - {
+        nodes = {self._of_run(run, autograd_node, creation) for run in runs if run is not None} - {
             None
         }
-        return found.pop() if len(found) == 1 else None
+        return nodes.pop() if len(nodes) == 1 else None
 
     def _of_run(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> str | None:
         if autograd_node.name == _COPY_SLICES:  # it is made after the op that mutates a view
@@ -151,7 +151,9 @@ class _Made:
     def _named(self, run: _Run, autograd_node: AutogradNode) -> list[str]:
         """The nodes of the first op that bears the autograd node's name."""
         op = _plain(
-            found["op"] if (found := _BUILTIN.fullmatch(autograd_node.name)) else autograd_node.name
+            builtin["op"]
+            if (builtin := _BUILTIN.fullmatch(autograd_node.name))
+            else autograd_node.name
         )
         for same in (str.__eq__, _is_prefix):
             first = next((n for n in run.names if same(self._op(n), op)), None)

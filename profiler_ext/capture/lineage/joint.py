@@ -48,7 +48,7 @@ def describe_joint(
     snapshots = {n.name: _snapshot(n, was).filled_by(replaced.get(n.name, ())) for n in nodes}
     gradients = find_gradients(as_made(creations or {}, lineages))
     links = {} if is_traced_again(creations or {}) else find_links(nodes, snapshots)
-    found = JointFindings(
+    findings = JointFindings(
         links={**links, **_of_calls(nodes, links, gradients.made), **gradients.links},
         replaced=replaced,
         mutated=mutated or {},
@@ -65,7 +65,7 @@ def describe_joint(
     )
     names = frozenset(node.name for node in nodes)
     return JointGraph(
-        id=_digest(nodes), names=names, fingerprint=fingerprint_of(gm.graph), found=found
+        id=_digest(nodes), names=names, fingerprint=fingerprint_of(gm.graph), findings=findings
     )
 
 

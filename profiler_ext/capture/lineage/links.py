@@ -25,17 +25,17 @@ HAND_ON = ("getitem", "aten.detach.default", "aten.alias.default")
 
 def joint_graph(stage: Stage) -> Lineages:
     """Say each node's name in the joint graph, and which forward node it differentiates there."""
-    joint, found = stage.joint, dict[str, Lineage]()
+    joint, lineages = stage.joint, dict[str, Lineage]()
     for node in stage.nodes if joint else ():
         replaced = (row.name for row in stage.compilation.stands_for(node))
         link = link_of(node, stage.compilation, replaced)
-        found[node.name] = replace(
+        lineages[node.name] = replace(
             stage.lineages[node.name],
             joint_name=joint_name(node, stage.compilation),
             forward_node=link.forward_node if link else None,
             forward_evidence=link.evidence if link else None,
         )
-    return found
+    return lineages
 
 
 def link_of(
@@ -53,7 +53,7 @@ def link_of(
         return None
     own, traced = compilation.own_name(node), compilation.traced_name(node)
     names = (*((traced,) if joint.leads(traced) else ()), own, *replaced)
-    links = joint.found.links
+    links = joint.findings.links
     return next((links[name] for name in names if name in links), None)
 
 

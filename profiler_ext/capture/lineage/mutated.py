@@ -23,24 +23,24 @@ def _own(node: torch.fx.Node) -> Lineage:
 
 
 def find_mutations(
-    gm: torch.fx.GraphModule, found: Callable[[torch.fx.Node], Lineage] = _own
+    gm: torch.fx.GraphModule, lineage_before: Callable[[torch.fx.Node], Lineage] = _own
 ) -> Lineages:
     """Return where each epilogue copy's value was made.
 
     Args:
         gm: a joint graph, or one that asks for no gradient, before its passes.
-        found: where a node comes from, with what an earlier pass lost.
+        lineage_before: where a node comes from, with what an earlier pass lost.
 
     Returns:
         The names of the copies, each with the lineage of what mutated.
     """
     copies = (n for n in gm.graph.nodes if fx.is_input_copy(n))
-    return {copy.name: _source(copy.args[1], found) for copy in copies}
+    return {copy.name: _source(copy.args[1], lineage_before) for copy in copies}
 
 
 def mutated_input(stage: Stage) -> Lineages:
     """Say of an epilogue copy that it stands where the mutation does, with its number."""
-    known = stage.joint.found.mutated if stage.joint else {}
+    known = stage.joint.findings.mutated if stage.joint else {}
     copies = (n.name for n in stage.nodes if n.name in known and fx.is_input_copy(n))
     return {name: _copy_of(stage.lineages[name], known[name]) for name in copies}
 
@@ -56,9 +56,9 @@ def _copy_of(own: Lineage, mutating: Lineage) -> Lineage:
     return lineage.by(Mechanism.MUTATED) if mutating.stack else lineage
 
 
-def _source(value: torch.fx.Node, found: Callable[[torch.fx.Node], Lineage]) -> Lineage:
+def _source(value: torch.fx.Node, lineage_before: Callable[[torch.fx.Node], Lineage]) -> Lineage:
     """Where a value was made; what functionalization inserted says it of its input."""
-    while not _is_known(lineage := found(value)) and value.all_input_nodes:
+    while not _is_known(lineage := lineage_before(value)) and value.all_input_nodes:
         value = value.all_input_nodes[0]
     return lineage
 

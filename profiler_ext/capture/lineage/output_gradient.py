@@ -10,7 +10,7 @@ from profiler_ext.torch_compat import inputs
 
 def gradient_of_output(stage: Stage) -> Lineages:
     """Say of a gradient from outside that it stands where the output was made that it is of."""
-    made = stage.joint.found.outputs if stage.joint else {}
+    made = stage.joint.findings.outputs if stage.joint else {}
     outputs = {node.name: inputs.output_of_gradient(node) for node in stage.inputs if made}
     return {n: _of_output(made[at]) for n, at in outputs.items() if at is not None and at in made}
 

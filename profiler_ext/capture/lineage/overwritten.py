@@ -12,7 +12,7 @@ from profiler_ext.records import Lineage, Mechanism
 
 def overwritten_by_pass(stage: Stage) -> Lineages:
     """Say of a node, or what it stands for, what was said before."""
-    was = stage.joint.found.overwritten if stage.joint else {}
+    was = stage.joint.findings.overwritten if stage.joint else {}
     return _traced_from(stage, was, Mechanism.OVERWRITTEN) if was else {}
 
 

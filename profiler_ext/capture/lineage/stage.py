@@ -93,7 +93,7 @@ class JointGraph:
         names: its nodes.
         fingerprint: what tells a graph that was cut from it.
         is_inference: no gradient was asked for, so it is the forward alone.
-        found: what mechanisms found in it.
+        findings: what mechanisms found in it.
         region: of a region that is compiled by itself; ``None`` of any other graph.
     """
 
@@ -101,7 +101,7 @@ class JointGraph:
     names: frozenset[str]
     fingerprint: Fingerprint = frozenset()
     is_inference: bool = False
-    found: JointFindings = JointFindings()
+    findings: JointFindings = JointFindings()
     region: TracedFrom | None = None
 
     def joint_name(self, name: str) -> str | None:
@@ -114,7 +114,9 @@ class JointGraph:
     def leads(self, name: str | None) -> bool:
         """Tell whether a node comes from elsewhere than its own metadata says."""
         traced = self.region.lineages if self.region else {}
-        return name in self.found.overwritten or name in self.found.gradients or name in traced
+        return (
+            name in self.findings.overwritten or name in self.findings.gradients or name in traced
+        )
 
     def holds(self, fingerprint: Fingerprint) -> bool:
         """Tell whether a graph is a part of this one, by numbers that torch did not wipe."""
@@ -129,10 +131,10 @@ class JointGraph:
         once more (``torch/_functorch/_aot_autograd/graph_compile.py``,
         ``run_joint_graph_passes_on_hops``). The whole knows better what is differentiated.
         """
-        links = {name: link for name, link in self.found.links.items() if name in joint.names}
-        own = replace(joint.found, links={**joint.found.links, **links})
-        whole = replace(self.found, links={}, bodies={}, outputs={})
-        return replace(joint, id=self.id, found=own.over(whole))
+        links = {name: link for name, link in self.findings.links.items() if name in joint.names}
+        own = replace(joint.findings, links={**joint.findings.links, **links})
+        whole = replace(self.findings, links={}, bodies={}, outputs={})
+        return replace(joint, id=self.id, findings=own.over(whole))
 
     def shared(self, fingerprint: Fingerprint) -> int:
         """Tell how many nodes of a graph are its own; where torch wiped the numbers, by name."""
@@ -187,14 +189,14 @@ class Compilation:
     def replaced_by(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return what a node replaced, in the post-grad passes or in the joint graph's."""
         joint = self.joint_of(node.graph)
-        at_joint = joint.found.replaced.get(node.name, ()) if joint else ()
+        at_joint = joint.findings.replaced.get(node.name, ()) if joint else ()
         return self.made_from(node) or tuple(at_joint)
 
     def wrapped_by(self, node: torch.fx.Node) -> NodeSnapshot | None:
         """Return the random call that a node wraps, if it does."""
         joint = self.joint_of(node.graph)
-        call = wrapped_call(node) if joint and joint.found.random else None
-        return joint.found.random.get(call) if joint and call is not None else None
+        call = wrapped_call(node) if joint and joint.findings.random else None
+        return joint.findings.random.get(call) if joint and call is not None else None
 
     def stands_for(self, node: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return the nodes that a node stands for: the one that it wraps, or what it replaced."""
@@ -214,7 +216,7 @@ class Compilation:
         joint = self.joint_of(node.graph)
         main = main_of(self.stands_for(node))
         name = main.name if main else self.own_name(node)
-        at_joint = main_of(joint.found.replaced.get(name, ())) if joint and name else None
+        at_joint = main_of(joint.findings.replaced.get(name, ())) if joint and name else None
         return at_joint.name if at_joint else name
 
 
@@ -261,6 +263,6 @@ class Stage:
         """The Dynamo graph of the same compile."""
         return self.compilation.dynamo
 
-    def knowing(self, found: Lineages) -> Stage:
+    def knowing(self, said: Lineages) -> Stage:
         """Return this stage with what one more rule found."""
-        return replace(self, lineages={**self.lineages, **found})
+        return replace(self, lineages={**self.lineages, **said})

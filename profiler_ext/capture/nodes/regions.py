@@ -106,12 +106,12 @@ class Region:
         )
 
     def _described(
-        self, names: frozenset[str], found: JointFindings, traced_from: Mapping[str, str]
+        self, names: frozenset[str], findings: JointFindings, traced_from: Mapping[str, str]
     ) -> JointGraph:
         joint = self.outer_graph.joint
         lineages = {node: self.lineages[name] for node, name in traced_from.items()}
         region = TracedFrom(traced_from, lineages, joint.names if joint else frozenset())
-        return JointGraph(joint.id if joint else "", names, found=found, region=region)
+        return JointGraph(joint.id if joint else "", names, findings=findings, region=region)
 
 
 def fingerprint_of_outer_graph(gm: torch.fx.GraphModule) -> Fingerprint:

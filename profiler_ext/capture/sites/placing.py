@@ -83,10 +83,10 @@ def _placed(
             caller = around.caller or entry.node
             within = (*around.within, NestedIn(path, nested.part))
             inner = PlacedSite(_NOWHERE, path, prefix, caller, nested.function, within)
-            found = _placed(entries_of(nested.graph), entries_of, inner)
+            inside = _placed(entries_of(nested.graph), entries_of, inner)
             if nested.stands_for_caller and entry.node is not None:
-                found = (placed.standing_for(entry.node, around) for placed in found)
-            yield from found
+                inside = (placed.standing_for(entry.node, around) for placed in inside)
+            yield from inside
 
 
 _NOWHERE: Any = None

@@ -36,12 +36,12 @@ def retraced(
         replaced: what its new nodes replaced.
         before: the graphs that its nodes called before the passes.
     """
-    found: dict[torch.fx.Graph, Replaced] = {}
+    of_bodies: dict[torch.fx.Graph, Replaced] = {}
     for call in gm.graph.nodes:
         rows = [row for row in replaced.get(call.name, ()) if row.name in before]
         if call.op == "call_function" and len(rows) == 1:
-            found.update(_inside(call, before[rows[0].name], rows[0]))
-    return found
+            of_bodies.update(_inside(call, before[rows[0].name], rows[0]))
+    return of_bodies
 
 
 def _inside(

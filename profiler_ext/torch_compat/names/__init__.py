@@ -22,5 +22,5 @@ ALL = tuple(dict.fromkeys(name for module in _MODULES for name in _declared(modu
 
 def lacks() -> tuple[str, ...]:
     """Return what this torch is to have and has not: the name, and what is lost without it."""
-    found = ((name.lack(), name.serves) for name in ALL)
-    return tuple(f"{lack}; lost is {serves}" for lack, serves in found if lack is not None)
+    names = ((name.lack(), name.serves) for name in ALL)
+    return tuple(f"{lack}; lost is {serves}" for lack, serves in names if lack is not None)
