@@ -68,7 +68,7 @@ class TracedGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReadyArtifact:
     """What this process has seen of an artifact that has become ready.
 
     Attributes:
@@ -121,38 +121,38 @@ class Recalled:
         )
 
 
-def recall(seen: Seen, store: Store) -> Recalled:
+def recall(artifact: ReadyArtifact, store: Store) -> Recalled:
     """Return what is known of an artifact's graph, by the best truth that there is.
 
     Args:
-        seen: what this process has seen of it.
+        artifact: what this process has seen of it.
         store: where records are kept; what is new is put there.
     """
-    if seen.sealed is not None:
-        record, data = seen.sealed.provenance, seen.sealed.data
-        gaps = keep_record(store, seen.key, record, data) if seen.is_kept else ()
+    if artifact.sealed is not None:
+        record, data = artifact.sealed.provenance, artifact.sealed.data
+        gaps = keep_record(store, artifact.key, record, data) if artifact.is_kept else ()
         return Recalled(record, lines.compiled_here(record.nodes), gaps)
-    if seen.is_compiled:
+    if artifact.is_compiled:
         return Recalled(None, gaps=(_NOT_SEALED,))
-    known, gaps = find_records(store, seen.key, seen.riding)
+    known, gaps = find_records(store, artifact.key, artifact.riding)
     if not known:
-        missing = _COMPILED_IN_CHILD if seen.is_compiled_in_child else _NOT_CAPTURED
-        return _told(seen, (*gaps, missing))
-    if seen.traced is not None:
-        return _traced(seen, known[0], store)
-    return _from_source(seen.dynamo, known, gaps)
+        missing = _COMPILED_IN_CHILD if artifact.is_compiled_in_child else _NOT_CAPTURED
+        return _told(artifact, (*gaps, missing))
+    if artifact.traced is not None:
+        return _traced(artifact, known[0], store)
+    return _from_source(artifact.dynamo, known, gaps)
 
 
-def _told(seen: Seen, gaps: tuple[Gap, ...]) -> Recalled:
+def _told(artifact: ReadyArtifact, gaps: tuple[Gap, ...]) -> Recalled:
     """An entry that was made without capture: what its generated code tells."""
-    record, nodes = told_graph(seen.code(), seen.dynamo)
+    record, nodes = told_graph(artifact.code(), artifact.dynamo)
     return Recalled(record, nodes, gaps)
 
 
-def _traced(seen: Seen, recorded: Provenance, store: Store) -> Recalled:
+def _traced(artifact: ReadyArtifact, recorded: Provenance, store: Store) -> Recalled:
     """This process traced the graph anew, so its metadata is the truth."""
-    assert seen.traced is not None
-    traced = seen.traced(any(node.target == INPUT for node in recorded.nodes))
+    assert artifact.traced is not None
+    traced = artifact.traced(any(node.target == INPUT for node in recorded.nodes))
     join = lines.from_region if traced.is_region else lines.from_fresh_graph
     nodes = join(recorded.nodes, traced.nodes)
     here = dataclasses.replace(recorded, nodes=lines.as_recorded(nodes), joint=traced.joint)
@@ -160,9 +160,9 @@ def _traced(seen: Seen, recorded: Provenance, store: Store) -> Recalled:
         here = dataclasses.replace(
             here, is_backward=traced.is_backward, is_inference=traced.is_inference
         )
-    here = with_digest(bound(here, seen.dynamo))
-    is_kept = seen.is_kept and not traced.is_region
-    return Recalled(here, nodes, keep_record(store, seen.key, here) if is_kept else ())
+    here = with_digest(bound(here, artifact.dynamo))
+    is_kept = artifact.is_kept and not traced.is_region
+    return Recalled(here, nodes, keep_record(store, artifact.key, here) if is_kept else ())
 
 
 def _from_source(

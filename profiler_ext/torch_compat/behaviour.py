@@ -91,7 +91,7 @@ class Behaviour(Difference):
 
     def __bool__(self) -> bool:
         """Tell whether the torch of this process does it."""
-        return _seen(self)
+        return _shows(self)
 
     def shows(self, shape_of: ShapeOf = live_shape) -> bool:
         """Tell whether a torch has the sign."""
@@ -194,15 +194,15 @@ def contradictions() -> Iterator[str]:
     return (each for each in sentences if each is not None)
 
 
-_SEEN: dict[Behaviour, bool] = {}
+_SHOWN: dict[Behaviour, bool] = {}
 
 
-def _seen(behaviour: Behaviour) -> bool:
-    if behaviour not in _SEEN:
-        _SEEN[behaviour] = behaviour.shows()
-    return _SEEN[behaviour]
+def _shows(behaviour: Behaviour) -> bool:
+    if behaviour not in _SHOWN:
+        _SHOWN[behaviour] = behaviour.shows()
+    return _SHOWN[behaviour]
 
 
 def forget() -> None:
     """Look for each sign anew, as a process does that has just loaded torch."""
-    _SEEN.clear()
+    _SHOWN.clear()

@@ -11,7 +11,7 @@ from profiler_ext.capture.graphs import registry
 from profiler_ext.profiling import switch
 from profiler_ext.recall.generated_code import told_graph
 from profiler_ext.recall.lines import expanded
-from profiler_ext.recall.truths import Seen
+from profiler_ext.recall.truths import ReadyArtifact
 from profiler_ext.records import CallSite, Frame, FxNode, GraphInstance, SiteKind
 from tests.compiling import fresh_torch, torch
 
@@ -36,16 +36,16 @@ class Model(nn.Module):
 @pytest.fixture
 def compiled(
     fresh_torch: object, monkeypatch: pytest.MonkeyPatch
-) -> list[tuple[Seen, GraphInstance]]:
+) -> list[tuple[ReadyArtifact, GraphInstance]]:
     """The forward and the backward of the model, each with what was seen of its artifact."""
-    seen = list[Seen]()
+    seen = list[ReadyArtifact]()
 
-    def noted(*args: object, **kwargs: bool) -> Seen:
+    def noted(*args: object, **kwargs: bool) -> ReadyArtifact:
         seen.append(sees(*args, **kwargs))
         return seen[-1]
 
-    sees = registry.seen
-    monkeypatch.setattr(registry, "seen", noted)
+    sees = registry.ready_artifact
+    monkeypatch.setattr(registry, "ready_artifact", noted)
     profiler_ext.enable(strict=True, cpu_events=False)
     torch.compile(Model())(torch.ones(4, 8, requires_grad=True)).backward()
     capture = switch.current()
@@ -64,7 +64,7 @@ def last_line(node: FxNode) -> Frame:
 
 
 def test_no_call_is_led_elsewhere_and_what_runs_again_is_led_nowhere(
-    compiled: list[tuple[Seen, GraphInstance]],
+    compiled: list[tuple[ReadyArtifact, GraphInstance]],
 ) -> None:
     counts = []
     for seen, graph in compiled:

@@ -66,13 +66,13 @@ def _sites_that_ran(
     A C++ kernel beside a GPU's work leaves no event: one that nothing names may have run.
     """
     ran = {item.name for item in items}
-    seen = [at for at, s in enumerate(sites) if s.kind is not SiteKind.CPP or s.kernel in ran]
-    grammar = LoopGrammar([sites[at] for at in seen], _called_name)
+    visible = [at for at, s in enumerate(sites) if s.kind is not SiteKind.CPP or s.kernel in ran]
+    grammar = LoopGrammar([sites[at] for at in visible], _called_name)
     names = [item.name for item in items if grammar.knows(item.name)]
     order = grammar.order(names)
     if order is None:
         return None
-    pairs = [(seen[at], name) for at, name in zip(order, names, strict=True)]
+    pairs = [(visible[at], name) for at, name in zip(order, names, strict=True)]
     return [(at, replace(sites[at], op=name) if sites[at].op else sites[at]) for at, name in pairs]
 
 

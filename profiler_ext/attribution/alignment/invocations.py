@@ -56,9 +56,9 @@ def ran_at_sites(call: GraphCall, matches: Sequence[Match]) -> dict[int, _Names]
         matches: for each piece of its work the call site that it was led to.
     """
     ran_at: dict[int, _Names] = {}
-    for match, ran in zip(matches, call.ran, strict=True):
+    for match, names in zip(matches, call.event_names, strict=True):
         if match.site is not None:
-            ran_at[match.site] = ran_at.get(match.site, ()) + ran
+            ran_at[match.site] = ran_at.get(match.site, ()) + names
     return ran_at
 
 
@@ -141,7 +141,7 @@ class Aligner:
             graphs: indices of the graphs that a call may be of.
             call: the call.
         """
-        is_told = call.graph is not None or call.key is None or call.run is None
+        is_told = call.graph is not None or call.key is None or call.frame_row is None
         return not is_told and self._uses[_use(call)] > len(graphs)
 
     def may_have_failed(self, call: GraphCall) -> bool:
@@ -176,9 +176,9 @@ class Aligner:
         instance = self._graphs[graph]
         here = dict(instance.library_kernels)
         called = self._kernels.get(self._identity(graph), {})
-        seen = {at: ran for at, ran in called.items() if at not in here}
-        stored = {at: ran for at, ran in instance.stored_kernels if at not in {**seen, **here}}
-        known = {**stored, **seen, **here}
+        others = {at: ran for at, ran in called.items() if at not in here}
+        stored = {at: ran for at, ran in instance.stored_kernels if at not in {**others, **here}}
+        known = {**stored, **others, **here}
         kernels = {at: ran for at, ran in known.items() if ran is not None}
         return Learnt(kernels, frozenset(stored))
 
@@ -258,7 +258,7 @@ def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
 
 
 def _use(call: GraphCall) -> object:
-    return call.key, call.run, call.context.is_backward
+    return call.key, call.frame_row, call.context.is_backward
 
 
 def _as_called(

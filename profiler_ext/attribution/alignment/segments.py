@@ -103,10 +103,10 @@ class OpenSegments:
 
     def _owners_by_name(self, segment: Segment, items: Sequence[int]) -> list[int] | None:
         """Return the site of each item if a segment holds just what its sites were seen to run."""
-        seen = self._learnt.kernels
-        if not all(site in seen for site in segment.sites):
+        kernels = self._learnt.kernels
+        if not all(site in kernels for site in segment.sites):
             return None
-        owned = [(site, name) for site in segment.sites for name in seen[site]]
+        owned = [(site, name) for site in segment.sites for name in kernels[site]]
         holds = [name for _, name in owned] == [self._items[item].name for item in items]
         return [site for site, _ in owned] if holds else None
 
@@ -135,8 +135,8 @@ class OpenSegments:
 
         Each of them begins once, and with what cannot go on from the one before it.
         """
-        families, seen = self._learnt.families, self._learnt.kernels
-        calling = [site for site in segment.sites if seen.get(site) != ()]
+        families, kernels = self._learnt.families, self._learnt.kernels
+        calling = [site for site in segment.sites if kernels.get(site) != ()]
         parts = families.parts([self._items[item].name for item in items])
         are_plain = all(self._sites[site].op in families.plain_ops for site in calling)
         if not self._learnt.chose_anew or parts is None or not are_plain:

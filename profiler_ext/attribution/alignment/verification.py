@@ -81,10 +81,10 @@ def _misnamed(
     events: Events, enqueued: EnqueuedLaunches, site: CallSite, launches: Sequence[int]
 ) -> Iterator[int]:
     own_names = (*device_names(site), _NAMELESS_KERNEL)
-    seen = [names.kernel_name(events.name[int(enqueued.event[at])]) for at in launches]
+    kernels = [names.kernel_name(events.name[int(enqueued.event[at])]) for at in launches]
     if site.kind is SiteKind.EXTERN:
-        yield from (at for at, name in zip(launches, seen, strict=True) if _is_inductors(name))
-    elif len(launches) > 1 or any(name not in own_names for name in seen):
+        yield from (at for at, name in zip(launches, kernels, strict=True) if _is_inductors(name))
+    elif len(launches) > 1 or any(name not in own_names for name in kernels):
         yield from launches
 
 
@@ -94,13 +94,13 @@ def _is_inductors(name: str) -> bool:
 
 def _doubled(events: Events, enqueued: EnqueuedLaunches, call: GraphCall) -> set[int]:
     """Find kernels that share one launching call which is no replay."""
-    seen = dict[int, list[int]]()
+    launched = dict[int, list[int]]()
     for item, launches in zip(call.work, call.launches, strict=True):
         for launch in launches if not item.replayed else ():
             if classify.is_kernel(events.category[int(enqueued.event[launch])]):
-                seen.setdefault(int(enqueued.call[launch]), []).append(launch)
-    seen.pop(NO_ROW, None)
-    return {launch for launches in seen.values() if len(launches) > 1 for launch in launches}
+                launched.setdefault(int(enqueued.call[launch]), []).append(launch)
+    launched.pop(NO_ROW, None)
+    return {launch for launches in launched.values() if len(launches) > 1 for launch in launches}
 
 
 class StreamOrder:

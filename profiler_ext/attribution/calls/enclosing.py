@@ -72,8 +72,9 @@ class EnclosingRanges:
         self.forward = nearest(flag_rows(events.name, classify.is_compiled_forward))
         self.backward = nearest(flag_rows(events.name, classify.is_compiled_backward))
         self.engine = nearest(flag_rows(events.name, classify.is_engine))
-        runs = (self.frame, self.forward, self.backward)
-        self.run = nearest(np.logical_or.reduce([at == np.arange(len(at)) for at in runs]))
+        compiled = (self.frame, self.forward, self.backward)
+        is_compiled = [at == np.arange(len(at)) for at in compiled]
+        self.compiled_range = nearest(np.logical_or.reduce(is_compiled))
         self.optimizer = nearest(flag_rows(events.name, classify.is_optimizer))
         self._compiling = nearest(flag_rows(events.name, classify.is_compiling))
         self._benchmarking = flag_rows(events.name, classify.is_benchmarking)

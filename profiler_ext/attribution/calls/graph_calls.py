@@ -27,11 +27,11 @@ class GraphCall:
         context: where it was called.
         work: what it ran, in enqueue order.
         launches: for each item its launches, in enqueue order.
-        ran: for each item the names of the device events of its launches.
+        event_names: for each item the names of the device events of its launches.
         trials: launches of compile work inside the call, each with what it was.
         place: which call it is within one run of a compiled function, and of how many.
         graph: the index of its graph that the process noted, ``None`` where it noted none.
-        run: the run of a compiled frame that it belongs to, a backward to that of its forward.
+        frame_row: row of the compiled frame that it belongs to, a backward to its forward's.
         rows: the row of the operator that each item is, ``NO_ROW`` of a launch without one.
         caller: the marker of the call that it lies within and the operator there, if it does.
     """
@@ -45,10 +45,10 @@ class GraphCall:
     trials: tuple[tuple[int, GapReason], ...]
     place: tuple[int, int] = (0, 1)
     graph: int | None = None
-    run: int | None = None
+    frame_row: int | None = None
     rows: tuple[int, ...] = ()
     caller: tuple[int, int] | None = None
-    ran: tuple[tuple[str, ...], ...] = ()
+    event_names: tuple[tuple[str, ...], ...] = ()
 
     @property
     def is_replay(self) -> bool:
@@ -127,14 +127,16 @@ def _call(
     launches = members.get(marker, np.empty(0, dtype=np.int64))
     trial = enclosing.is_trial(enqueued.cpu[launches])
     forward = _forward_row(enclosing, links, marker)
-    run = _frame_row(enclosing, forward)
+    frame_row = _frame_row(enclosing, forward)
     items = work_items_of(
         enclosing.events, enqueued, item_row, launches[~trial], called.get(marker)
     )
     return GraphCall(
         marker=marker,
         key=names.graph_key(enclosing.events.name[marker]),
-        compile_id=None if run is None else names.compile_id(enclosing.events.name[run]),
+        compile_id=None
+        if frame_row is None
+        else names.compile_id(enclosing.events.name[frame_row]),
         context=enclosing.context(marker, forward, links),
         work=tuple(item for item, _, _ in items),
         launches=tuple(own for _, own, _ in items),
@@ -144,14 +146,14 @@ def _call(
         ),
         place=places[marker],
         graph=enclosing.graph(marker),
-        run=run,
+        frame_row=frame_row,
         rows=tuple(row for _, _, row in items),
         caller=enclosing.caller(marker),
-        ran=tuple(_ran(enclosing.events, enqueued, own) for _, own, _ in items),
+        event_names=tuple(_names(enclosing.events, enqueued, own) for _, own, _ in items),
     )
 
 
-def _ran(events: Events, enqueued: EnqueuedLaunches, launches: Sequence[int]) -> tuple[str, ...]:
+def _names(events: Events, enqueued: EnqueuedLaunches, launches: Sequence[int]) -> tuple[str, ...]:
     return tuple(work_name(events, int(enqueued.event[at])) for at in launches)
 
 
@@ -159,5 +161,5 @@ def _places(enclosing: EnclosingRanges) -> dict[int, tuple[int, int]]:
     """Return for each marker which call it is within one run of a compiled function."""
     markers = np.flatnonzero(enclosing.is_marker)
     markers = markers[np.argsort(enclosing.events.start_ns[markers], kind="stable")]
-    runs = _by_marker(enclosing.run[markers], markers).values()
+    runs = _by_marker(enclosing.compiled_range[markers], markers).values()
     return {int(row): (at, len(own)) for own in runs for at, row in enumerate(own)}

@@ -45,12 +45,14 @@ class ForwardLinks:
 
     def _learn_threads(self, backward: Ints) -> dict[int, int]:
         """Return the thread behind each forward thread number; a disputed one is left out."""
-        seen = dict[int, set[int | None]]()
+        threads = dict[int, set[int | None]]()
         for row in backward[~np.ma.getmaskarray(self._events.fwd_thread_id)[backward]].tolist():
             candidates = self._candidates(row)
             if len(candidates) == 1:
-                seen.setdefault(int(self._events.fwd_thread_id[row]), set()).update(candidates)
-        return {number: t for number, (t, *others) in seen.items() if t is not None and not others}
+                threads.setdefault(int(self._events.fwd_thread_id[row]), set()).update(candidates)
+        return {
+            number: t for number, (t, *others) in threads.items() if t is not None and not others
+        }
 
 
 def _numbered(events: Events, rows: Ints) -> Ints:

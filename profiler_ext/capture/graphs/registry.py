@@ -12,7 +12,7 @@ from typing import Any
 
 from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
-from profiler_ext.capture.graphs.seen import seen
+from profiler_ext.capture.graphs.ready import ready_artifact
 from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
@@ -175,9 +175,8 @@ class Registry:
 
     def _recalled(self, artifact: Any, is_backward: bool) -> Recalled:
         is_kept = not self._guard.has_failed(process.current_compile_id())
-        known = recall(
-            seen(self._compiles, artifact, is_backward=is_backward, is_kept=is_kept), _store()
-        )
+        ready = ready_artifact(self._compiles, artifact, is_backward=is_backward, is_kept=is_kept)
+        known = recall(ready, _store())
         dynamo = self._compiles.dynamo
         if dynamo is None or not dynamo.copy_sources:
             return known

@@ -13,11 +13,13 @@ from profiler_ext.capture.nodes.inputs import describe_inputs
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.regions import Region
 from profiler_ext.recall.generated_code import GeneratedCode
-from profiler_ext.recall.truths import Seen, TracedGraph
+from profiler_ext.recall.truths import ReadyArtifact, TracedGraph
 from profiler_ext.torch_compat import inductor, inputs, process
 
 
-def seen(compiles: Compiles, artifact: Any, *, is_backward: bool, is_kept: bool) -> Seen:
+def ready_artifact(
+    compiles: Compiles, artifact: Any, *, is_backward: bool, is_kept: bool
+) -> ReadyArtifact:
     """Return what was seen of an artifact that has become ready.
 
     Args:
@@ -27,7 +29,7 @@ def seen(compiles: Compiles, artifact: Any, *, is_backward: bool, is_kept: bool)
         is_kept: what is known of it may be kept in the store.
     """
     inner = compiles.inner
-    return Seen(
+    return ReadyArtifact(
         key=inductor.cache_key(artifact),
         code=partial(_code, artifact, is_backward),
         riding=getattr(artifact, inductor.RIDING, None),
