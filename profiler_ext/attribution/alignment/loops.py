@@ -134,9 +134,9 @@ class LoopGrammar:
         sites: list[int] = []
         while text:
             spans = self._spans((*piece.pieces, piece), text, is_first=True)
-            assert spans is not None  # of whole turns, and there is one
+            assert spans is not None  # of whole turns, and there is one; none is empty
             turn = text[: len(text) - len(spans[-1])]
-            own = self._read(piece.pieces, turn) if turn else None
+            own = self._read(piece.pieces, turn)
             if own is None:
                 return None
             sites += own
