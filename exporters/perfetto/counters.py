@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -9,6 +10,8 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.rates import GB_PER_S, TFLOP_PER_S, Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.records import Launches
+
+_FRACTION_BITS = 64
 
 
 class Counters:
@@ -69,9 +72,8 @@ class Counters:
                 start_ns = int(self._launches.start_ns[row])
                 changes[start_ns].append(rate)
                 changes[start_ns + int(self._launches.duration_ns[row])].append(-rate)
-        running: list[float] = []
+        running = 0
         for time_ns in sorted(changes):
-            for change in changes[time_ns]:
-                # Kept as a list: sums of floats would not come back to zero.
-                running.append(change) if change > 0 else running.remove(-change)
-            yield time_ns, sum(running)
+            # Sums of floats would not come back to zero; those of integers do.
+            running += sum(int(math.ldexp(change, _FRACTION_BITS)) for change in changes[time_ns])
+            yield time_ns, running / 2**_FRACTION_BITS

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments, optional, path_text, present
-from profiler_ext.exporters.perfetto.lanes import Span, span_with
+from profiler_ext.exporters.perfetto.lanes import OpenLanes, Span, span_with
 from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.records import Launches, Phase, Place
 
@@ -116,15 +116,13 @@ def apart(launches: Launches, rows: Sequence[int]) -> list[list[int]]:
         The lists, each in order of start; one, unless launches overlap.
     """
     lists: list[list[int]] = []
-    ends: list[int] = []
-    for row in rows:
-        start_ns = int(launches.start_ns[row])
-        free = next((at for at, end_ns in enumerate(ends) if end_ns <= start_ns), len(ends))
-        if free == len(ends):
+    first_free = OpenLanes(nesting=False)
+    starts, durations = launches.start_ns[rows].tolist(), launches.duration_ns[rows].tolist()
+    for row, start_ns, duration_ns in zip(rows, starts, durations, strict=True):
+        lane = first_free.take(start_ns, start_ns + duration_ns)
+        if lane == len(lists):
             lists.append([])
-            ends.append(0)
-        lists[free].append(row)
-        ends[free] = start_ns + int(launches.duration_ns[row])
+        lists[lane].append(row)
     return lists
 
 

@@ -6,7 +6,9 @@ tracks of their own, and equal times are taken in the order of the file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from profiler_ext.exporters.perfetto.packets import Argument
@@ -59,6 +61,63 @@ def span_with(
     return Span(start_ns, end_ns, 0, lambda _: content)
 
 
+class OpenLanes:
+    """What is open in each lane: tells the first in which a span, in order of start, fits.
+
+    A tree has the latest end that fits a lane, or any lane below it, so that many lanes cost
+    little: at ``_lanes + n`` that of lane ``n``, at ``n`` the greatest of ``2n`` and ``2n + 1``.
+    """
+
+    def __init__(self, nesting: bool) -> None:
+        """Begin without a lane; with ``nesting`` a span may lie within another of its lane."""
+        self._nesting = nesting
+        self._open: list[list[int]] = []
+        self._closing: list[tuple[int, int]] = []
+        self._lanes = 1
+        self._latest: list[float] = [math.inf, math.inf]
+
+    def take(self, start_ns: int, end_ns: int) -> int:
+        """Open a span in the first lane in which it crosses no other; return that lane."""
+        while self._closing and self._closing[0][0] <= start_ns:
+            self._close(heappop(self._closing)[1])
+        lane = self._first(end_ns)
+        self._open[lane].append(end_ns)
+        heappush(self._closing, (end_ns, lane))
+        self._set(lane, end_ns if self._nesting else -math.inf)
+        return lane
+
+    def _first(self, end_ns: int) -> int:
+        """Find the first lane that takes an end; there is always one that was never used."""
+        at = 1
+        while at < self._lanes:
+            at = 2 * at if self._latest[2 * at] >= end_ns else 2 * at + 1
+        lane = at - self._lanes
+        if lane == len(self._open):
+            self._open.append([])
+        if lane + 1 == self._lanes:
+            self._grow()
+        return lane
+
+    def _close(self, lane: int) -> None:
+        ends = self._open[lane]
+        ends.pop()
+        self._set(lane, math.inf if not ends else ends[-1] if self._nesting else -math.inf)
+
+    def _set(self, lane: int, latest_ns: float) -> None:
+        at = self._lanes + lane
+        self._latest[at] = latest_ns
+        while at > 1:
+            at //= 2
+            self._latest[at] = max(self._latest[2 * at], self._latest[2 * at + 1])
+
+    def _grow(self) -> None:
+        leaves = self._latest[self._lanes :] + [math.inf] * self._lanes
+        self._lanes *= 2
+        self._latest = [math.inf] * self._lanes + leaves
+        for at in range(self._lanes - 1, 0, -1):
+            self._latest[at] = max(self._latest[2 * at], self._latest[2 * at + 1])
+
+
 def split(spans: Iterable[Span], nesting: bool) -> list[list[Span]]:
     """Give each span the first lane in which it crosses no other.
 
@@ -70,15 +129,12 @@ def split(spans: Iterable[Span], nesting: bool) -> list[list[Span]]:
         The lanes, each in the order of start, outer before inner.
     """
     lanes: list[list[Span]] = []
-    open_ends: list[list[int]] = []
+    first_free = OpenLanes(nesting)
     for span in sorted(spans, key=_outer_first):
-        lane = next((i for i, ends in enumerate(open_ends) if _fits(span, ends, nesting)), None)
-        if lane is None:
-            lane = len(lanes)
+        lane = first_free.take(span.start_ns, span.end_ns)
+        if lane == len(lanes):
             lanes.append([])
-            open_ends.append([])
         lanes[lane].append(span)
-        open_ends[lane].append(span.end_ns)
     return lanes
 
 
@@ -103,9 +159,3 @@ def in_file_order(lane: Iterable[Span]) -> Iterator[tuple[int, Span | None]]:
 
 def _outer_first(span: Span) -> tuple[int, int]:
     return span.start_ns, -span.end_ns
-
-
-def _fits(span: Span, ends: list[int], nesting: bool) -> bool:
-    while ends and ends[-1] <= span.start_ns:
-        ends.pop()
-    return not ends or (nesting and span.end_ns <= ends[-1])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,33 +25,53 @@ def find_idle(
 ) -> tuple[IdleSpan, ...]:
     """Return the largest idle spans of each step and device, largest first.
 
+    Where steps overlap, a moment is of the one that opened last, as what is enqueued then.
+
     Args:
         events: the trace's events.
         nesting: which of them stands in which.
         busy: for each device when it ran anything, in nanoseconds of the trace's clock.
         steps: the profiled steps.
     """
-    spans = [
-        span
-        for device in busy
-        for step, (_, start, end) in zip(steps, device.within(steps), strict=True)
-        for span in _largest(device.device, step, start, end)
-    ]
+    parts = _in_turn(steps)
+    spans = [span for device in busy for span in _largest(device, steps, parts)]
     named = _described(events, nesting, spans)
     return tuple(sorted(named, key=lambda span: (-span.duration_ns, span.start_ns, span.device)))
 
 
-def _largest(device: int, step: Step, start: Ints, end: Ints) -> list[IdleSpan]:
-    """Return the largest spans of a step that lie between its parts of launches."""
-    opens = np.concatenate([[step.start_ns], end])
-    closes = np.concatenate([start, [step.end_ns]])
-    opens = np.maximum.accumulate(opens)
-    length = np.maximum(closes - opens, 0)
-    largest = np.argsort(-length, kind="stable")[:LARGEST_SPANS]
+def _in_turn(steps: Sequence[Step]) -> list[tuple[int, Step]]:
+    """Return the parts of steps in which no later one is open, each with the step's index."""
+    starts, ends = np.array([(s.start_ns, s.end_ns) for s in steps], np.int64).reshape(-1, 2).T
+    laid_out = timeline(starts, ends)
+    changes = pairwise(laid_out.times_ns.tolist())
     return [
-        IdleSpan(step.number, device, int(opens[at]), int(length[at]), None)
-        for at in largest[length[largest] > 0].tolist()
+        (at, replace(steps[at], start_ns=start_ns, end_ns=end_ns))
+        for (start_ns, end_ns), at in zip(changes, laid_out.opened.tolist(), strict=False)
+        if at != NO_ROW and start_ns < end_ns
     ]
+
+
+def _largest(
+    device: BusySpans, steps: Sequence[Step], parts: Sequence[tuple[int, Step]]
+) -> Iterator[IdleSpan]:
+    """Yield the largest spans of each step that lie between its parts of launches."""
+    within = device.within([part for _, part in parts])
+    idle: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
+    for (at, part), (start, end) in zip(parts, within, strict=True):
+        idle[at].append(_between(part, start, end))
+    for at, spans in idle.items():
+        opens, lengths = (np.concatenate(each) for each in zip(*spans, strict=True))
+        largest = np.argsort(-lengths, kind="stable")[:LARGEST_SPANS]
+        for row in largest[lengths[largest] > 0].tolist():
+            yield IdleSpan(
+                steps[at].number, device.device, int(opens[row]), int(lengths[row]), None
+            )
+
+
+def _between(part: Step, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return start and length of what lies between the parts of launches."""
+    opens = np.maximum.accumulate(np.concatenate([[part.start_ns], end]))
+    return opens, np.maximum(np.concatenate([start, [part.end_ns]]) - opens, 0)
 
 
 def _described(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> list[IdleSpan]:

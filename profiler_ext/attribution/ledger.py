@@ -15,6 +15,9 @@ import numpy as np
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.records import Ints, Launches, LedgerCategory, LedgerLine, Level, Scope, Step
 
+_Category = tuple[str, str]
+"""The scope and the category of a line."""
+
 
 @dataclass(frozen=True, slots=True)
 class BusySpans:
@@ -32,14 +35,14 @@ class BusySpans:
     start_ns: Ints
     end_ns: Ints
 
-    def within(self, steps: Sequence[Step]) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Yield for each step the launches that ran within it, and the parts of their spans."""
+    def within(self, steps: Sequence[Step]) -> Iterator[tuple[Ints, Ints]]:
+        """Yield for each step the parts of the spans that lie within it."""
         begins, ends = np.array([(s.start_ns, s.end_ns) for s in steps]).reshape(-1, 2).T
         firsts = np.searchsorted(self.end_ns, begins, side="right")
         lasts = np.maximum(firsts, np.searchsorted(self.start_ns, ends, side="left"))
         for step, first, last in zip(steps, firsts.tolist(), lasts.tolist(), strict=True):
             start = np.maximum(self.start_ns[first:last], step.start_ns)
-            yield self.launch[first:last], start, np.minimum(self.end_ns[first:last], step.end_ns)
+            yield start, np.minimum(self.end_ns[first:last], step.end_ns)
 
 
 def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
@@ -67,14 +70,15 @@ def keep_ledger(
     Returns:
         The lines; those of one step and device add up to the step's wall time.
     """
-    rows = range(len(launches))
-    names = [_category(launches, in_graph, corrected, launch) for launch in rows]
-    parts = [device.within(steps) for device in busy]
+    known: dict[_Category, int] = {}
+    every = (_category(launches, in_graph, corrected, row) for row in range(len(launches)))
+    codes = np.array([known.setdefault(each, len(known)) for each in every], dtype=np.int64)
+    accounts = [_accounts(device, codes, tuple(known), steps) for device in busy]
     return tuple(
-        line
-        for step in steps
-        for device, some in zip(busy, parts, strict=True)
-        for line in _step_lines(names, device.device, step, next(some))
+        LedgerLine(step.number, device.device, scope, category, duration_ns)
+        for at, step in enumerate(steps)
+        for device, of_steps in zip(busy, accounts, strict=True)
+        for (scope, category), duration_ns in sorted(of_steps[at].items())
     )
 
 
@@ -86,26 +90,36 @@ def _busy(launches: Launches, device: int) -> BusySpans:
     return BusySpans(device, rows, start, np.maximum(start, end))
 
 
-def _step_lines(
-    categories: Sequence[tuple[str, str]], device: int, step: Step, busy: tuple[Ints, Ints, Ints]
-) -> list[LedgerLine]:
-    launches, start, end = busy
-    length = end - start
-    by_category: dict[tuple[str, str], int] = {}
-    for launch, part_ns in zip(launches.tolist(), length.tolist(), strict=True):
-        if part_ns:
-            key = categories[launch]
-            by_category[key] = by_category.get(key, 0) + part_ns
-    by_category[Scope.IDLE, LedgerCategory.IDLE] = step.wall_ns - int(length.sum())
-    return [
-        LedgerLine(step.number, device, scope, category, duration_ns)
-        for (scope, category), duration_ns in sorted(by_category.items())
-    ]
+def _accounts(
+    device: BusySpans, codes: Ints, categories: Sequence[_Category], steps: Sequence[Step]
+) -> list[dict[_Category, int]]:
+    """Return for each step its time by category; what is left of its wall time is idle."""
+    begins, ends = np.array([(s.start_ns, s.end_ns) for s in steps]).reshape(-1, 2).T
+    accounts: list[dict[_Category, int]] = [{} for _ in steps]
+    idle = ends - begins
+    own = codes[device.launch]
+    for code in np.unique(own).tolist():
+        start, end = device.start_ns[own == code], device.end_ns[own == code]
+        busy_ns = _busy_before(start, end, ends) - _busy_before(start, end, begins)
+        idle = idle - busy_ns
+        for at in np.flatnonzero(busy_ns).tolist():
+            accounts[at][categories[code]] = int(busy_ns[at])
+    for account, idle_ns in zip(accounts, idle.tolist(), strict=True):
+        account[Scope.IDLE, LedgerCategory.IDLE] = idle_ns
+    return accounts
 
 
-def _category(
-    launches: Launches, in_graph: Flags, corrected: Flags, launch: int
-) -> tuple[str, str]:
+def _busy_before(start: Ints, end: Ints, times: Ints) -> Ints:
+    """Return how long spans, which are in order and do not overlap, lasted before each time."""
+    begun = np.searchsorted(start, times)
+    lengths = np.concatenate([[0], np.cumsum(end - start)])
+    last = np.maximum(begun - 1, 0)
+    still_open = np.where(begun > 0, np.maximum(end[last] - times, 0), 0)
+    busy_ns: Ints = lengths[begun] - still_open
+    return busy_ns
+
+
+def _category(launches: Launches, in_graph: Flags, corrected: Flags, launch: int) -> _Category:
     level = launches.level[launch]
     scope = Scope.COMPILED if in_graph[launch] else Scope.EAGER
     if level == Level.NONE:

@@ -173,3 +173,33 @@ def test_a_step_in_the_middle_that_enqueued_nothing_is_a_step():
         Mark("aten::add", "cpu_op", MAIN, 110, 20, {}),
     ]
     assert [step.number for step in attribute(Recording(trace(marks))).steps] == [0, 1]
+
+
+def test_overlapping_steps_each_have_their_wall_time_in_the_ledger():
+    table = _table([_kernel(2, 4), _kernel(8, 10), _kernel(30, 5)])
+    steps = [Step(0, 0, 40), Step(1, 4, 12), Step(2, 10, 10)]
+    lines = keep_ledger(table, table.start_ns == 8, _none(table), busy_spans(table), steps)
+    assert lines == (
+        LedgerLine(0, 0, "compiled", "op", 10),
+        LedgerLine(0, 0, "eager", "op", 9),
+        LedgerLine(0, 0, "idle", "idle", 21),
+        LedgerLine(1, 0, "compiled", "op", 4),
+        LedgerLine(1, 0, "eager", "op", 2),
+        LedgerLine(1, 0, "idle", "idle", 2),
+        LedgerLine(2, 0, "idle", "idle", 0),
+    )
+
+
+def test_an_idle_span_is_of_the_step_that_opened_last():
+    marks = [
+        Mark("ProfilerStep#0", "user_annotation", MAIN, 0, 100, {}),
+        Mark("ProfilerStep#1", "user_annotation", Thread(77, 78), 20, 30, {}),
+        Mark("aten::add", "cpu_op", MAIN, 40, 50, {}),
+        _kernel(25, 5),
+    ]
+    assert attribute(Recording(trace(marks))).idle == (
+        IdleSpan(0, 0, 50, 50, "aten::add"),
+        IdleSpan(0, 0, 0, 20, None),
+        IdleSpan(1, 0, 30, 20, None),
+        IdleSpan(1, 0, 20, 5, None),
+    )

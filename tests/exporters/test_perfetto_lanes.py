@@ -3,8 +3,12 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pytest
 
+from profiler_ext.exporters.perfetto.label_spans import apart
 from profiler_ext.exporters.perfetto.lanes import SliceContent, Span, in_file_order, split
+from profiler_ext.records import Thread
+from tests.handmade import Mark, Row, launches
 
 
 def _say(row: int) -> SliceContent:
@@ -45,3 +49,27 @@ def test_random_spans_never_cross_within_a_lane() -> None:
     for lane in lanes:
         for a, b in combinations(lane, 2):
             assert b.start_ns >= a.end_ns or b.end_ns <= a.end_ns
+
+
+@pytest.mark.parametrize("nesting", [True, False])
+def test_each_span_has_the_first_lane_in_which_it_crosses_no_other(nesting: bool) -> None:
+    numbers = np.random.default_rng(1).integers(0, [[300, 40]], size=(500, 2)).tolist()
+    spans = [_span(start, start + length) for start, length in numbers]
+    naive: list[list[Span]] = []
+    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
+        free = (lane for lane in naive if all(_are_apart(each, span, nesting) for each in lane))
+        lane = next(free, None)
+        if lane is None:
+            naive.append(lane := [])
+        lane.append(span)
+    assert split(spans, nesting) == naive
+
+
+def _are_apart(before: Span, after: Span, nesting: bool) -> bool:
+    return before.end_ns <= after.start_ns or (nesting and after.end_ns <= before.end_ns)
+
+
+def test_launches_that_overlap_stand_in_lists_of_their_own() -> None:
+    marks = [Mark("k", "kernel", Thread(0, 7), 10 * n, 25, {"stream": 7}) for n in range(5)]
+    table = launches(marks, [Row(n, (), "eager", "other", "op") for n in range(5)])
+    assert apart(table, [0, 1, 2, 3, 4]) == [[0, 3], [1, 4], [2]]

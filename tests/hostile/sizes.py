@@ -71,6 +71,12 @@ def _steps_at_one_time() -> Iterator[Json]:
         yield event("kernel", "k", n * 10 + 2, 3, correlation=n, device=0, stream=7)
 
 
+def _steps_at_one_time_with_kernels() -> Iterator[Json]:
+    for n in range(20_000):
+        yield event("user_annotation", f"ProfilerStep#{n}", n / 1000, 1e6)
+        yield event("kernel", "k", n * 10 + 2, 3, correlation=n, device=0, stream=7)
+
+
 def _steps_of_one_number() -> Iterator[Json]:
     for n in range(50_000):
         yield event("user_annotation", "ProfilerStep#1", n * 10, 10)
@@ -241,6 +247,9 @@ CASES = {
     "ops nested 100,000 deep with kernels": Case(with_events(_nested_with_kernels)),
     "50,000 steps": Case(with_events(_steps)),
     "50,000 steps of one time": Case(with_events(_steps_at_one_time)),
+    "20,000 steps that overlap and as many kernels": Case(
+        with_events(_steps_at_one_time_with_kernels)
+    ),
     "50,000 steps of one number": Case(with_events(_steps_of_one_number)),
     "50,000 steps without kernels": Case(with_events(_steps_without_kernels)),
     "100,000 ops that cross like stairs": Case(with_events(_stairs)),
