@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from profiler_ext import autostart
+from profiler_ext.version import VERSION
 
 if TYPE_CHECKING:
     from profiler_ext.joint_table import seq_table
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from profiler_ext.sessions.merging import MergedSession, load, merge
     from profiler_ext.sessions.session import Session
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "MergedSession": "sessions.merging",

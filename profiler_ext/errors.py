@@ -30,6 +30,10 @@ class StoreError(ProfilerExtError):
     slug = "bad_store"
 
 
+class NewerRecordError(StoreError):
+    """Stored provenance is whole, but of a newer version of this package."""
+
+
 class TorchCapabilityError(ProfilerExtError):
     """This torch lacks something that capture stands on."""
 

@@ -20,14 +20,15 @@ ROOT = Path(__file__).parents[1]
 # Each room, and the rooms it may import. A room under exporters may import those of exporters too.
 ALLOWED = {
     "printable": "",
-    "records": "",
+    "version": "",
+    "records": "version",
     "renaming": "",
     "errors": "printable",
     "isolation": "errors",
     "files": "errors",
-    "kineto": "errors files records",
+    "kineto": "errors files records version",
     "attribution": "kineto records",
-    "store": "errors files records",
+    "store": "errors files records version",
     "recall": "errors files records store",
     "torch_compat": "errors isolation",
     "capture": "errors files isolation kineto recall records store torch_compat",
@@ -44,7 +45,7 @@ ALLOWED = {
     "cli": "attaching doctor errors exporters isolation joint_table kineto printable renaming run "
     "sessions store torch_compat",
     "__main__": "cli",
-    "__init__": "autostart joint_table profiling sessions",
+    "__init__": "autostart joint_table profiling sessions version",
 }
 # The rooms within a room: each may import those before it, and the files beside them.
 INNER = {

@@ -34,6 +34,7 @@ from profiler_ext.kineto.reader import (
 )
 from profiler_ext.kineto.writers import RECORD, other_writer
 from profiler_ext.records import (
+    WRITER_KEY,
     Gap,
     GraphInstance,
     PythonLines,
@@ -44,7 +45,9 @@ from profiler_ext.records import (
     flat,
     inconsistency_of_session,
     nested,
+    told_by_another,
 )
+from profiler_ext.version import VERSION
 
 Arguments = Mapping[int, Mapping[str, object]]
 Header = Iterable[tuple[str, bytes]]
@@ -94,7 +97,8 @@ def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO
         OutputError: The file cannot be written.
     """
     ours = _extension_of(recording)
-    header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(flat(ours))))
+    told = {**flat(ours), WRITER_KEY: VERSION}
+    header = (*recording.trace.header, (EXTENSION_KEY, msgspec.json.encode(told)))
     write_trace(path, header, _events(recording.trace.raw, arguments))
 
 
@@ -213,6 +217,7 @@ def _restored(trace: Trace) -> Trace:
 
 
 def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
+    told: Any = None
     try:
         schema = decoded(raw, _Schema).schema
         if schema > SCHEMA:
@@ -220,11 +225,18 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
                 f"{source.shown(path)} was written by a newer profiler-ext (schema {schema}; this "
                 f"one reads up to {SCHEMA}); update profiler-ext to read it"
             )
-        ours = nested(decoded(raw, Any), _Extension)
+        told = decoded(raw, Any)
+        ours = nested(told, _Extension)
     except OverLimitError as error:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except msgspec.DecodeError as error:
-        raise shape_error(path, f"{EXTENSION_KEY}: {error}") from error
+        raise _unread(path, str(error), told) from error
     if problem := inconsistency_of_session(ours.settings, ours.graphs):
-        raise shape_error(path, f"{EXTENSION_KEY}: {problem}")
+        raise _unread(path, problem, told)
     return ours
+
+
+def _unread(path: Path, problem: str, told: object) -> TraceError:
+    if by_another := told_by_another(problem, told):
+        return TraceError(f"{source.shown(path)} {by_another}")
+    return shape_error(path, f"{EXTENSION_KEY}: {problem}")

@@ -57,10 +57,12 @@ from profiler_ext.records.vocabulary import (
     Scope,
     SiteKind,
 )
+from profiler_ext.records.writers import WRITER_KEY, told_by_another
 
 __all__ = [
     "NOTHING",
     "SCHEMA_VERSION",
+    "WRITER_KEY",
     "Analysis",
     "CacheState",
     "CallSite",
@@ -114,4 +116,5 @@ __all__ = [
     "inconsistency_of_session",
     "nested",
     "thread_positions",
+    "told_by_another",
 ]

@@ -17,8 +17,17 @@ import zlib
 
 import msgspec
 
-from profiler_ext.errors import StoreError
-from profiler_ext.records import Provenance, Term, flat, inconsistency_of_provenance, nested
+from profiler_ext.errors import NewerRecordError, StoreError
+from profiler_ext.records import (
+    WRITER_KEY,
+    Provenance,
+    Term,
+    flat,
+    inconsistency_of_provenance,
+    nested,
+    told_by_another,
+)
+from profiler_ext.version import VERSION
 
 MAGIC = b"PXPR"
 FORMAT = 2
@@ -69,9 +78,8 @@ def to_bytes(provenance: Provenance) -> bytes:
     Args:
         provenance: the record.
     """
-    return (
-        MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(flat(provenance)), 3)
-    )
+    told = {**flat(provenance), WRITER_KEY: VERSION}
+    return MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(told), 3)
 
 
 def from_bytes(data: bytes) -> Provenance:
@@ -84,13 +92,14 @@ def from_bytes(data: bytes) -> Provenance:
         The record.
 
     Raises:
+        NewerRecordError: A newer version wrote them.
         StoreError: The bytes are something else, damaged, too large, or of another format.
     """
     if data[:4] != MAGIC:
         raise StoreError(f"found {data[:4]!r}, expected a provenance ({MAGIC!r})")
     version = int.from_bytes(data[4:6], "big")
     if version > FORMAT:
-        raise StoreError(
+        raise NewerRecordError(
             f"found provenance format {version}, expected {FORMAT}: a newer profiler-ext wrote it; "
             "update profiler-ext to read it"
         )
@@ -99,12 +108,26 @@ def from_bytes(data: bytes) -> Provenance:
             f"found provenance format {version}, expected {FORMAT}: an older profiler-ext wrote it"
         )
     try:
-        record = nested(msgspec.json.decode(_inflate(data[6:])), Provenance)
+        told = msgspec.json.decode(_inflate(data[6:]))
+        return _record(told)
     except (zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"found a damaged provenance ({error})") from error
+
+
+def _record(told: object) -> Provenance:
+    try:
+        record = nested(told, Provenance)
+    except msgspec.ValidationError as error:
+        raise _unread(str(error), told) from error
     if problem := inconsistency_of_provenance(record):
-        raise StoreError(f"found a damaged provenance ({problem})")
+        raise _unread(problem, told)
     return record
+
+
+def _unread(problem: str, told: object) -> StoreError:
+    if by_another := told_by_another(problem, told):
+        return NewerRecordError(f"found a provenance that {by_another}")
+    return StoreError(f"found a damaged provenance ({problem})")
 
 
 def state_of(data: bytes) -> EntryState:
@@ -119,6 +142,8 @@ def state_of(data: bytes) -> EntryState:
             return EntryState.NEWER if version > FORMAT else EntryState.OLDER
     try:
         from_bytes(data)
+    except NewerRecordError:
+        return EntryState.NEWER
     except StoreError:
         return EntryState.DAMAGED
     return EntryState.OK

@@ -13,7 +13,7 @@ import hashlib
 
 import msgspec
 
-from profiler_ext.errors import StoreError
+from profiler_ext.errors import NewerRecordError, StoreError
 from profiler_ext.records import LibraryKernels, Provenance
 
 KERNELS_FORMAT = 2
@@ -65,14 +65,21 @@ def kernels_from_bytes(data: bytes) -> LibraryKernels:
     """Read the kernels of library calls.
 
     Raises:
+        NewerRecordError: A newer version wrote them.
         StoreError: The bytes are something else, damaged, or of another format.
     """
     try:
+        found = msgspec.json.decode(data, type=_Format).format
+        if found > KERNELS_FORMAT:
+            raise NewerRecordError(
+                f"found format {found} of kernels, expected {KERNELS_FORMAT}: a newer profiler-ext "
+                "wrote it; update profiler-ext to read it"
+            )
+        if found != KERNELS_FORMAT:
+            raise StoreError(f"found format {found} of kernels, expected {KERNELS_FORMAT}")
         learnt = msgspec.json.decode(data, type=_Learnt)
     except (msgspec.DecodeError, RecursionError) as error:
         raise StoreError(f"found damaged kernels of library calls ({error})") from error
-    if learnt.format != KERNELS_FORMAT:
-        raise StoreError(f"found format {learnt.format} of kernels, expected {KERNELS_FORMAT}")
     if not all(0 <= at < len(learnt.names) for _, own in learnt.kernels for at in own):
         raise StoreError("found damaged kernels of library calls (a name is missing)")
     return tuple((site, tuple(learnt.names[at] for at in own)) for site, own in learnt.kernels)

@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8, read_recording, write_recording
 from profiler_ext.records import Gap, GapReason, LineEvidence, Recording, Settings, flat
+from profiler_ext.version import VERSION
 from tests.analyses import gpu_step
 from tests.attribution.graphs import graph, node
 from tests.fx_nodes import changed
@@ -144,6 +146,43 @@ def test_an_older_schema_has_the_evidence_of_its_nodes_in_their_graph(tmp_path):
 def test_a_newer_schema_is_refused(tmp_path):
     with pytest.raises(TraceError, match=r"newer profiler-ext \(schema 99; this one reads up to 2"):
         read_recording(extended(tmp_path, b'{"schema": 99, "unknown": true}'))
+
+
+def _session_of(tmp_path: Path, version: str | None, **changed: object) -> Path:
+    """Write a session as another version would, with fields of its graph changed."""
+    write_recording(tmp_path / "r.json", OURS)
+    whole = json.loads((tmp_path / "r.json").read_bytes())
+    ours = whole["profilerExt"]
+    assert ours.pop("written_by") == VERSION
+    ours["graphs"][0] |= changed
+    ours |= {} if version is None else {"written_by": version}
+    (tmp_path / "r.json").write_text(json.dumps(whole))
+    return tmp_path / "r.json"
+
+
+def test_a_session_of_a_newer_version_is_read_where_all_of_it_is_known(tmp_path):
+    back = read_recording(_session_of(tmp_path, "7.0"))
+    assert (back.settings, back.graphs, back.gaps) == (OURS.settings, OURS.graphs, OURS.gaps)
+
+
+@pytest.mark.parametrize("changed", [{"cache_state": "dreamt"}, {"index": "first"}])
+def test_a_session_that_a_newer_version_wrote_is_told_with_its_version(tmp_path, changed):
+    with pytest.raises(TraceError) as raised:
+        read_recording(_session_of(tmp_path, "0.2.0", **changed))
+    told = rf"was written by a newer profiler-ext \(0\.2\.0; this one is {VERSION}: .*\$.graphs"
+    assert re.search(told, str(raised.value))
+    assert str(raised.value).endswith("); update profiler-ext to read it")
+
+
+@pytest.mark.parametrize("version", [None, VERSION, "0.0.9"])
+def test_a_word_of_a_session_that_is_not_known_is_told(tmp_path, version):
+    with pytest.raises(TraceError) as raised:
+        read_recording(_session_of(tmp_path, version, cache_state="dreamt"))
+    told = (
+        f"has a word that this profiler-ext ({VERSION}) does not know (Invalid enum value 'dreamt'"
+    )
+    assert told in str(raised.value)
+    assert str(raised.value).endswith("as a newer one may write; update profiler-ext to read it")
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,11 @@ _RECORDS = """# Stored records
 
 What is written by one process and read by another, with the number of its format. Unknown fields
 are ignored and absent ones have their default, so **a new field with a default needs no new
-number**. A new word of a vocabulary (a mechanism, a state of the cache) is read by an older version
-as damage, and it names the word. Where the meaning of what is there changes, the number is raised,
-the module says in its docstring what the older ones were, and a test in `tests/store` or
-`tests/kineto` reads an older and a newer one."""
+number**. What is stored has the version that wrote it (`written_by`), so that an older one that
+meets a word which its vocabulary does not have (a mechanism, a state of the cache) names the newer
+version and says to update. Where the meaning of what is there changes, the number is raised, the
+module says in its docstring what the older ones were, and a test in `tests/store` or `tests/kineto`
+reads an older and a newer one."""
 _STORED = (
     Provenance,
     FxNode,

@@ -2,12 +2,14 @@
 
 import dataclasses
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from profiler_ext.errors import OutputError, StoreError
+from profiler_ext.errors import NewerRecordError, OutputError, StoreError
 from profiler_ext.records import (
     CallSite,
     Frame,
@@ -18,7 +20,9 @@ from profiler_ext.records import (
     SiteKind,
     TensorSpec,
 )
-from profiler_ext.store import Store, encoding, from_bytes, to_bytes, with_digest
+from profiler_ext.store import EntryState, Store, encoding, from_bytes, to_bytes, with_digest
+from profiler_ext.store.kernels import kernels_from_bytes
+from profiler_ext.version import VERSION
 from tests.fx_nodes import fx_node
 
 NODE = fx_node(
@@ -77,6 +81,65 @@ def test_a_newer_format_is_refused() -> None:
     newer = to_bytes(WHOLE)[:4] + (encoding.FORMAT + 1).to_bytes(2, "big") + to_bytes(WHOLE)[6:]
     with pytest.raises(StoreError, match="found provenance format 3, expected 2: a newer"):
         from_bytes(newer)
+
+
+def _of(version: str | None, change: Callable[[Any], object] = dict) -> bytes:
+    """Return the record as another version wrote it, with something changed."""
+    plain = msgspec.json.decode(zlib.decompress(to_bytes(WHOLE)[6:]))
+    assert plain.pop("written_by") == VERSION
+    change(plain)
+    told = plain if version is None else plain | {"written_by": version}
+    return to_bytes(WHOLE)[:6] + zlib.compress(msgspec.json.encode(told))
+
+
+def _with_new_word(plain: Any) -> None:
+    plain["nodes"][0]["mechanism"] = "by_telepathy"
+
+
+def _with_new_type(plain: Any) -> None:
+    plain["joint"] = ["j", "k"]
+
+
+@pytest.mark.parametrize("version", [None, VERSION, "0.0.9", "0.9", "1.0.0.dev1"])
+def test_a_record_of_another_version_is_read_where_all_of_it_is_known(version: str | None) -> None:
+    assert from_bytes(_of(version)) == WHOLE
+
+
+@pytest.mark.parametrize("change", [_with_new_word, _with_new_type])
+def test_what_a_newer_version_wrote_is_told_with_its_version(change: Callable[[Any], None]) -> None:
+    data = _of("0.2.0", change)
+    told = (
+        r"^found a provenance that was written by a newer profiler-ext "
+        rf"\(0\.2\.0; this one is {VERSION}: .*\); update profiler-ext to read it$"
+    )
+    with pytest.raises(NewerRecordError, match=told):
+        from_bytes(data)
+    assert encoding.state_of(data) is EntryState.NEWER
+
+
+@pytest.mark.parametrize("version", [None, VERSION, "of today"])
+def test_an_unknown_word_is_told_where_no_newer_version_is(version: str | None) -> None:
+    data = _of(version, _with_new_word)
+    told = (
+        r"^found a provenance that has a word that this .*by_telepathy.*update profiler-ext to read"
+    )
+    with pytest.raises(NewerRecordError, match=told):
+        from_bytes(data)
+    assert encoding.state_of(data) is EntryState.NEWER
+
+
+@pytest.mark.parametrize("version", [None, VERSION])
+def test_what_no_newer_version_wrote_and_does_not_fit_is_damaged(version: str | None) -> None:
+    data = _of(version, _with_new_type)
+    with pytest.raises(StoreError, match="found a damaged provenance"):
+        from_bytes(data)
+    assert encoding.state_of(data) is EntryState.DAMAGED
+
+
+def test_kernels_of_a_newer_version_are_told_to_be_newer() -> None:
+    newer = msgspec.json.encode({"format": 3, "kernels": {"0": "k"}})
+    with pytest.raises(NewerRecordError, match="found format 3 of kernels, expected 2: a newer"):
+        kernels_from_bytes(newer)
 
 
 def test_format_1_which_may_hold_relative_paths_is_refused_as_older() -> None:
