@@ -77,7 +77,15 @@ class OpenLanes:
         self._latest: list[float] = [math.inf, math.inf]
 
     def take(self, start_ns: int, end_ns: int) -> int:
-        """Open a span in the first lane in which it crosses no other; return that lane."""
+        """Open a span in the first lane in which it crosses no other.
+
+        Args:
+            start_ns: its start, not before that of the span before it.
+            end_ns: its end.
+
+        Returns:
+            The lane's number.
+        """
         while self._closing and self._closing[0][0] <= start_ns:
             self._close(heappop(self._closing)[1])
         lane = self._first(end_ns)

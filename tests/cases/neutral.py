@@ -10,9 +10,11 @@ import argparse
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from profiler_ext.errors import TraceError
+from profiler_ext.kineto.recording import read_recording
 from profiler_ext.sessions.session import FILE_NAME
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"
@@ -43,6 +45,20 @@ def _folders(trace: bytes) -> Iterator[tuple[str, str]]:
             yield str(Path(graph["output_module"]).parents[1]), "/tmp/inductor"
 
 
+def why_not(session_file: Path) -> str | None:
+    """Return why a file cannot become a fixture, ``None`` where it can."""
+    try:
+        settings = read_recording(session_file).settings
+    except TraceError as error:
+        return str(error)
+    if not settings.user_roots:
+        return (
+            f"{session_file} is a trace of plain torch.profiler, which says of no folder whose it "
+            "is; expected a session that `profiler-ext run` or `profiler_ext.profile` recorded"
+        )
+    return None
+
+
 def keep(name: str, session_file: Path) -> None:
     """Write the fixture of one case."""
     FOLDER.mkdir(exist_ok=True)
@@ -56,15 +72,23 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("cases", nargs="*", help="by default every case that was found good")
     options = parser.parse_args()
-    for path in sorted(options.folder.glob(f"**/{FILE_NAME}")):
-        parts = path.parent.relative_to(options.folder).parts  # ("ddp", "rank_0")
-        found = _found(options.folder / f"{parts[0]}.json")
-        wanted = parts[0] in options.cases if options.cases else found.get("ok", False)
+    wanted = dict(_wanted(options.folder, options.cases))
+    if problem := next(filter(None, map(why_not, wanted.values())), None):
+        parser.error(problem)
+    for name, path in wanted.items():
+        keep(name, path)
+        print(f"{FOLDER / name}{SUFFIX}")
+
+
+def _wanted(folder: Path, cases: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the name of each fixture and the session that it is made of."""
+    for path in sorted(folder.glob(f"*/**/{FILE_NAME}")):
+        parts = path.parent.relative_to(folder).parts  # ("ddp", "rank_0")
+        found = _found(folder / f"{parts[0]}.json")
+        wanted = parts[0] in cases if cases else found.get("ok", False)
         # After an error the session that is there is an older one.
         if wanted and "error" not in found:
-            name = ".".join(parts)
-            keep(name, path)
-            print(f"{FOLDER / name}{SUFFIX}")
+            yield ".".join(parts), path
 
 
 def _found(row: Path) -> dict[str, object]:

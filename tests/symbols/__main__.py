@@ -12,6 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 from profiler_ext.torch_compat.behaviour import build_of
@@ -27,16 +28,37 @@ def record(place: Path) -> None:
     (FOLDER / f"torch-{version}.json").write_text(text)
 
 
-def main() -> None:
+def main() -> str | None:
+    """Record each; return why one cannot be, in a sentence."""
     for word in sys.argv[1:]:
-        if Path(word).exists():
-            record(Path(word))
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            fetch = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder)
-            subprocess.run([sys.executable, *fetch, f"torch=={word}"], check=True)
-            record(next(Path(folder).glob("*.whl")))
+        try:
+            record(Path(word)) if Path(word).exists() else _record_fetched(word)
+        except subprocess.CalledProcessError as error:
+            return (
+                f"pip did not fetch torch {word}: {_reason(error.stderr)}; give a version that "
+                "PyPI has, or a wheel or a site-packages folder at hand"
+            )
+        except (LookupError, SyntaxError, zipfile.BadZipFile) as error:
+            return (
+                f"{word} has no table ({error}); expected a wheel of torch or a site-packages "
+                "folder, with all names that torch_compat stands on"
+            )
+    return None
+
+
+def _record_fetched(version: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        fetch = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder)
+        command = [sys.executable, *fetch, f"torch=={version}"]
+        subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True)
+        record(next(Path(folder).glob("*.whl")))
+
+
+def _reason(told: str) -> str:
+    """Return pip's own reason, its first error, without the list of all versions."""
+    lines = [line.removeprefix("ERROR: ") for line in told.splitlines() if line.startswith("ERROR")]
+    return lines[0].partition(" (from versions")[0].rstrip(".") if lines else "it does not say why"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
