@@ -104,6 +104,10 @@ def print_session(session: Session, folder: Path) -> None:
     Args:
         session: what was recorded.
         folder: where it was written.
+
+    Raises:
+        OutputError: Standard output cannot be written.
+        ReaderGoneError: Nobody reads it any more.
     """
     from profiler_ext.exporters.formats import in_run
     from profiler_ext.exporters.terminal import print_report

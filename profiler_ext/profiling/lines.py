@@ -36,7 +36,11 @@ class RecordedLines:
         self._gap: Gap | None = None
 
     def begin(self) -> None:
-        """Begin to watch."""
+        """Begin to watch.
+
+        Raises:
+            PrivateNameError: This torch has no call of modules that could be told.
+        """
         self._watch, self._gap = None, None
         if not self._is_wanted:
             self._gap = Gap(GapReason.LINES_OFF, "lines=False")
@@ -68,7 +72,11 @@ class RecordedLines:
         self._gap = Gap(GapReason.LINES_FAILED, type(error).__name__)
 
     def taken(self) -> tuple[PythonLines | None, tuple[Gap, ...]]:
-        """Return the lines of the recording that ended, or why there are none; once."""
+        """Return the lines of the recording that ended, or why there are none; once.
+
+        Raises:
+            PrivateNameError: This torch has no call of modules that could be told.
+        """
         watch, gap, self._watch = self._watch, self._gap, None
         if gap is not None or watch is None:
             return None, (gap or Gap(GapReason.LINES_FAILED, "nothing was kept"),)

@@ -50,7 +50,17 @@ class WarmupProfile:
         self.recording: Any = _OwnProfile(activities=activities)
 
     def learn(self, graph: GraphInstance) -> LibraryKernels:
-        """Tell what each library call ran."""
+        """Tell what each library call ran.
+
+        Args:
+            graph: the graph that was called.
+
+        Returns:
+            Pairs of call site and the names of its device events, in order.
+
+        Raises:
+            TraceError: What was profiled of the call cannot be read.
+        """
         with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
             path = Path(folder) / "warmup.json"
             self.recording.export_chrome_trace(str(path))

@@ -73,7 +73,11 @@ class StepEnds:
         self._hooks = ExitStack()
 
     def watch(self) -> None:
-        """Begin to watch."""
+        """Begin to watch.
+
+        Raises:
+            TorchCapabilityError: A function of torch's is not there or has another shape.
+        """
         guard = self._capture.guard
         hooks: list[Hook] = [(points.PROFILER_STEP, self._profiler_step)]
         if process.can_tell_frame_ends():

@@ -237,6 +237,7 @@ def load(path: str | Path, roots: Roots = ()) -> Session | MergedSession:
 
     Raises:
         TraceError: There is no readable trace.
+        UsageError: Two of the folders are of one rank.
     """
     own = tuple(roots)
     folders = rank_folders(Path(path))

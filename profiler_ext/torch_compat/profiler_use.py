@@ -72,6 +72,9 @@ class ProfilerUse:
         Args:
             on_others: called at each beginning, until :meth:`forget`.
             guard: keeps failures from whoever begins.
+
+        Raises:
+            TorchCapabilityError: A function of torch's is not there or has another shape.
         """
         with self._lock.held():
             self._listeners.append(on_others)

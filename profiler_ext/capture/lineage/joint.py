@@ -40,6 +40,9 @@ def describe_joint(
         mutated: where its epilogue copies' values were made, looked up before the passes.
         creations: how its nodes were made.
         overwritten: what nodes said of their origin before a pass overwrote it.
+
+    Raises:
+        PrivateNameError: No node has a key that torch puts on nodes that it traces.
     """
     plausible.check_told(gm.graph)
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]

@@ -155,7 +155,11 @@ class CreationHooks:
 
 @contextmanager
 def watched() -> Iterator[CreationHooks]:
-    """Watch what is traced in this context, whether capture is on or not."""
+    """Watch what is traced in this context, whether capture is on or not.
+
+    Raises:
+        TorchCapabilityError: A function of torch's is not there or has another shape.
+    """
     creations = CreationHooks()
     with installed(creations.observations(), Guard(strict=True)):
         yield creations
