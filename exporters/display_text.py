@@ -218,7 +218,10 @@ def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
 
 
 def _autograd_bypass(graph: GraphInstance) -> str:
-    """Return torch's reason, and whose doing it is where torch's words are of its inside."""
+    """Return torch's reason, and whose doing it is where torch's words are of its inside.
+
+    DDPOptimizer runs each bucket once on fake tensors: https://github.com/pytorch/pytorch/pull/120523.
+    """
     reason = str(graph.autograd_bypass)
     is_bucket = "fakify_first_call" in reason
     return f"{reason}: torch's way with each bucket that DDPOptimizer cuts" if is_bucket else reason

@@ -6,6 +6,7 @@ The plugin gives a kernel's time to the operator whose ``External id`` its launc
 and knows launch calls only by an old category. So the copy renames that category and cuts each
 call into one part for each launch, around which stand an operator named after the fused source
 ops and line, and the modules. No other reader should be given this copy.
+The plugin was removed upstream: https://github.com/pytorch/kineto/issues/1340.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ def columns_of(raws: Sequence[msgspec.Raw]) -> tuple[Events, int]:
         raws: the JSON of every event, in the order of the file.
 
     Returns:
-        The complete events, and how many of them have a duration below zero, which counts as 0.
+        The complete events, and how many of them have a duration below zero, which counts as 0:
+        torch marks so what never ended (https://github.com/pytorch/pytorch/pull/150131).
 
     Raises:
         msgspec.DecodeError: An event has another shape than Kineto's.

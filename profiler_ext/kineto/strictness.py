@@ -30,6 +30,9 @@ _ESCAPE = re.compile(
 def readable(text: bytes) -> bytes:
     """Return the text as valid UTF-8 of the same length.
 
+    Names of functions that are gone are written as what lies there now:
+    https://github.com/pytorch/pytorch/issues/136180.
+
     Args:
         text: the file.
 

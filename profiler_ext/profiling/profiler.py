@@ -150,7 +150,8 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
     def export_chrome_trace(self, path: str, *args: Any, **options: Any) -> None:
         """Write the last cycle's trace as torch's :meth:`export_chrome_trace` would have.
 
-        torch gives a trace away only once, and the session has taken it.
+        torch gives a trace away only once, and the session has taken it:
+        https://github.com/pytorch/pytorch/issues/92855.
         """
         if not self._raw.copy_to(path):
             super().export_chrome_trace(path, *args, **options)

@@ -44,7 +44,8 @@ class CopiedNode(NamedTuple):
 def copied_node(name: str) -> CopiedNode | None:
     """Read a name such as ``aot0_mul``, or ``aot0_1_mul`` for a graph that is used twice.
 
-    Source: ``AutogradCompilerInstance.proxy_call_aot_backward``, ``make_unique``.
+    Source: ``AutogradCompilerInstance.proxy_call_aot_backward``, ``make_unique``; since
+    https://github.com/pytorch/pytorch/pull/133148.
     """
     match = _COPY.fullmatch(name)
     return None if match is None else CopiedNode(int(match["aot_id"]), match["name"], match["call"])

@@ -61,6 +61,7 @@ def is_leaked(node: FxNode, graph: GraphInstance) -> bool:
     traced inside the forward (FlexAttention). A backward node in a forward graph has the
     partitioner's tag, or differentiates another node, or comes from a call of ``grad``. What
     says none of these is forward, where anything but the tag can say so.
+    Upstream: https://github.com/pytorch/pytorch/issues/182400, of ``local_map``.
 
     Args:
         node: a node.

@@ -1,4 +1,7 @@
-"""Owns the lineage of what compiled autograd copies: that of the node of a backward graph."""
+"""Owns the lineage of what compiled autograd copies: that of the node of a backward graph.
+
+AOTAutograd loses the copies' stacks: https://github.com/pytorch/pytorch/issues/133567.
+"""
 
 from __future__ import annotations
 

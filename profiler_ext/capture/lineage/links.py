@@ -4,6 +4,8 @@
 have no gradient share the number of their neighbour. Where several forward nodes carry a
 number, the source function, the modules and the stack tell them apart. Where none does
 (views that autograd made anew), the line does.
+Source: ``torch/fx/proxy.py`` puts the number on nodes since https://github.com/pytorch/pytorch/pull/103129;
+a backward whose number no forward node has is https://github.com/pytorch/torchtitan/issues/3208.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Owns what a pattern's node takes from what it replaced: a pattern keeps no number, no stack.
 
 What FX tells of replacements is in :mod:`profiler_ext.capture.traces.replacements`.
+Upstream: https://github.com/pytorch/pytorch/pull/160542 (metadata of what is traced, where asked),
+https://github.com/pytorch/pytorch/pull/179113 (of every replacement).
 """
 
 from __future__ import annotations

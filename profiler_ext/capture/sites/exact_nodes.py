@@ -2,6 +2,8 @@
 
 Inductor's ``origins`` are a superset. The exact set is ``origins`` cut by the backward
 slice from the node whose value the buffer holds, stopping at values read from buffers.
+Upstream: https://github.com/pytorch/pytorch/issues/95022 (origins are of other kernels),
+https://github.com/pytorch/pytorch/issues/189270 (the ops of each kernel are asked for).
 """
 
 from __future__ import annotations
