@@ -17,6 +17,7 @@ from profiler_ext.records import (
     GraphInstance,
     IdleSpan,
     LedgerCategory,
+    Level,
     Phase,
     Scope,
     Settings,
@@ -137,23 +138,37 @@ def records(table: tables.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
 
 
-def led_texts(led: float, linked: float | None) -> tuple[str, ...]:
-    """Return how much of compiled device time is led to lines, and of its backward to forward.
+def led_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """Return how much of the device time is led to lines, and of compiled backward to forward.
+
+    Of eager work nothing is said where nobody watched the lines.
 
     Args:
-        led: the fraction that is led to lines.
-        linked: the fraction of the backward that is led to forward ops; ``None`` for no backward.
+        analyses: one for each rank.
     """
-    lines = f"{100 * led:.1f}% of compiled device time is led to source lines."
-    if linked is None:
-        return (lines,)
-    return lines, f"{100 * linked:.1f}% of compiled backward time is led to its forward op."
+    ledger = [line for analysis in analyses for line in analysis.ledger]
+    is_watched = any(analysis.recording.python is not None for analysis in analyses)
+    wanted = (Scope.COMPILED, Scope.EAGER) if is_watched else (Scope.COMPILED,)
+    spent = {line.scope for line in ledger if line.duration_ns}
+    texts = [
+        f"{100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}% of {scope} device time is led "
+        "to source lines."
+        for scope in wanted
+        if scope in spent
+    ]
+    if (linked := tables.fraction_linked(analyses)) is not None:
+        texts.append(f"{100 * linked:.1f}% of compiled backward time is led to its forward op.")
+    return tuple(texts)
 
 
 def ledger_label(row: Mapping[str, Any]) -> str:
     """Return what a row of the coverage table says, in words."""
-    text = _CATEGORIES.get(row["category"], row["category"])
-    return text if row["scope"] == Scope.IDLE else f"{row['scope']}: {text}"
+    text: str = _CATEGORIES.get(row["category"], row["category"])
+    if row["scope"] == Scope.IDLE:
+        return text
+    is_reason = row["level"] == Level.OP and row["category"] != LedgerCategory.OP
+    led = "ops only: " if is_reason else ""
+    return f"{row['scope']}: {led}{text}"
 
 
 def heading(analysis: Analysis) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,27 +123,23 @@ def _print_ledger(analysis: Analysis, console: Console) -> None:
     rows = records(tables.coverage(analysis))
     if not rows:
         return
-    led = tables.fraction_at(analysis, "line", "compiled")
-    print_coverage(rows, led, tables.fraction_linked([analysis]), console)
+    print_coverage(rows, led_texts([analysis]), console)
     _print_steps(analysis, console)
     for span in analysis.idle[:_SHOWN_IDLE]:
         say(console, idle_text(span))
 
 
-def print_coverage(
-    rows: list[dict[str, Any]], led: float, linked: float | None, console: Console
-) -> None:
-    """Print the ledger, and which parts of compiled device time are led to lines and forward.
+def print_coverage(rows: list[dict[str, Any]], led: Iterable[str], console: Console) -> None:
+    """Print the ledger, and which parts of the device time are led to lines and forward.
 
     Args:
         rows: of the table ``coverage``.
-        led: part of the compiled device time that is led to lines, from 0 to 1.
-        linked: part of the compiled backward time that is led to its forward; ``None`` without any.
+        led: what to say of those parts.
         console: where to.
     """
     if rows:
         console.print(_ledger_table(rows, console))
-        for text in led_texts(led, linked):
+        for text in led:
             say(console, text)
 
 

@@ -8,7 +8,13 @@ from rich.console import Console
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.console import print_notes, say
-from profiler_ext.exporters.display_text import bypass_text, first_rows, heading_of_ranks, records
+from profiler_ext.exporters.display_text import (
+    bypass_text,
+    first_rows,
+    heading_of_ranks,
+    led_texts,
+    records,
+)
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.terminal import print_coverage, print_top
 from profiler_ext.records import Analysis
@@ -31,14 +37,6 @@ class Ranks(Protocol):
     def coverage(self) -> tables.DataFrame:
         """Return the ledger."""
 
-    def fraction_at(self, level: str, scope: str) -> float:
-        """Return which part of the busy time was led back.
-
-        Args:
-            level: ``line``, ``op`` or ``none``: how far it must have been led.
-            scope: ``compiled``, ``eager`` or ``all``: which busy time counts.
-        """
-
 
 def print_ranks_report(
     ranks: Ranks, console: Console, *, by: str = "line", top: int | None = 15
@@ -57,8 +55,7 @@ def print_ranks_report(
     table = ranks.by(by)
     shown = first_rows(table, top)
     say(console, heading_of_ranks(ranks.analyses), "bold")
-    led, linked = ranks.fraction_at("line", "compiled"), tables.fraction_linked(ranks.analyses)
-    print_coverage(records(ranks.coverage()), led, linked, console)
+    print_coverage(records(ranks.coverage()), led_texts(ranks.analyses), console)
     for analysis in ranks.analyses:
         if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
             say(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")

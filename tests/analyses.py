@@ -116,10 +116,10 @@ GPU_IDLE = (
 )
 
 GPU_LEDGER = (
-    LedgerLine(3, 0, "compiled", "line", 130_001),
-    LedgerLine(3, 0, "compiled", "ambiguous_extern_run", 20_000),
-    LedgerLine(3, 0, "eager", "op", 74_500),
-    LedgerLine(3, 0, "idle", "idle", 775_499),
+    LedgerLine(3, 0, "compiled", "line", "line", 130_001),
+    LedgerLine(3, 0, "compiled", "none", "ambiguous_extern_run", 20_000),
+    LedgerLine(3, 0, "eager", "op", "op", 74_500),
+    LedgerLine(3, 0, "idle", None, "idle", 775_499),
 )
 
 
@@ -204,8 +204,8 @@ def cpu_step() -> Analysis:
         shares=shares(CPU_ROWS),
         idle=(IdleSpan(0, 0, 190_001, 209_999, "Torch-Compiled Region: 0/0"),),
         ledger=(
-            LedgerLine(0, 0, "compiled", "line", 160_001),
-            LedgerLine(0, 0, "eager", "op", 50_000),
-            LedgerLine(0, 0, "idle", "idle", 289_999),
+            LedgerLine(0, 0, "compiled", "line", "line", 160_001),
+            LedgerLine(0, 0, "eager", "op", "op", 50_000),
+            LedgerLine(0, 0, "idle", None, "idle", 289_999),
         ),
     )

@@ -91,8 +91,10 @@ def test_terms_of_a_vocabulary_are_told_apart_by_their_words(vocabulary: type[Te
 def test_a_gap_has_a_remedy_and_the_reports_say_its_words(reason: GapReason) -> None:
     assert reason.remedy != NOTHING or reason is GapReason.WRAPPER_GLUE
     assert display_text.gap_text(reason.value) == reason.words
-    row = {"scope": "compiled", "category": reason.value}
+    row = {"scope": "compiled", "level": "none", "category": reason.value}
     assert display_text.ledger_label(row) == f"compiled: {reason.words}"
+    led = display_text.ledger_label(row | {"scope": "eager", "level": "op"})
+    assert led == f"eager: ops only: {reason.words}"
 
 
 def test_evidence_that_is_a_lack_has_a_remedy() -> None:

@@ -39,9 +39,8 @@ def ledger(analysis: Analysis) -> str:
     most = max(row["duration_ns"] for row in rows)
     lines = "".join(_ledger_row(row, wall, most) for row in rows)
     total = f"<tr>{_time_cells(wall, wall)}<td></td><td>total</td></tr>"
-    led = tables.fraction_at(analysis, "line", "compiled")
     spans = "".join(f"<p>{_text(idle_text(span))}</p>" for span in analysis.idle[:_SHOWN_IDLE])
-    summary = f"<p>{' '.join(led_texts(led, tables.fraction_linked([analysis])))}</p>"
+    summary = f"<p>{' '.join(led_texts([analysis]))}</p>"
     table = f"<table>{_LEDGER_HEAD}<tbody>{lines}</tbody><tfoot>{total}</tfoot></table>"
     return _section("ledger", "Ledger", f'{table}{summary}<div class="quiet">{spans}</div>')
 

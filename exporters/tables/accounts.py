@@ -15,7 +15,6 @@ from profiler_ext.records import (
     Analysis,
     ForwardEvidence,
     GraphInstance,
-    LedgerCategory,
     LedgerLine,
     Level,
     Phase,
@@ -26,6 +25,7 @@ from profiler_ext.records import (
 _SCOPES = tuple(Scope)
 _BUSY = tuple(scope for scope in Scope if scope is not Scope.IDLE)
 _BEST_FIRST = tuple(Level)
+_Entry = tuple[str, str | None, str]
 
 
 def graphs(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
@@ -84,8 +84,8 @@ def coverage(
     Returns:
         ``scope`` (compiled, eager, idle), ``level`` (line, op, none; absent for idle),
         ``category`` (line, line_phase_corrected where torch's backward tag leaked onto forward
-        work, op, a gap's reason, idle) and the time. It adds up to the wall time
-        of the steps on each device.
+        work, op, a gap's reason, idle) and the time. Eager work that is led to its op alone has
+        the reason why as its category. It adds up to the wall time of the steps on each device.
 
     Raises:
         UsageError: There is no such step.
@@ -96,9 +96,10 @@ def coverage(
     time = np.array(list(sums.values()), np.int64)
     steps = selection.count_steps(analysis)
     columns = {
-        "scope": gather([scope for scope, _ in sums], every, TEXT),
-        "level": gather([_level(*entry) for entry in sums], every, TEXT),
-        "category": gather([category for _, category in sums], every, TEXT),
+        name: gather([entry[at] for entry in sums], every, TEXT)
+        for at, name in enumerate(("scope", "level", "category"))
+    }
+    columns |= {
         "duration_ns": whole(time),
         "fraction": ratio(time, int(time.sum())),
         "steps": repeated(steps, len(sums), WHOLE),
@@ -136,7 +137,7 @@ def fraction_of(ledger: Iterable[LedgerLine], level: str, scope: str) -> float:
     scopes = _busy_scopes(scope)
     busy = [line for line in ledger if line.scope in scopes]
     total = sum(line.duration_ns for line in busy)
-    led = sum(line.duration_ns for line in busy if _level(line.scope, line.category) in good)
+    led = sum(line.duration_ns for line in busy if line.level in good)
     return led / total if total else 0.0
 
 
@@ -190,28 +191,19 @@ def _busy_scopes(scope: str) -> tuple[str, ...]:
     return (scope,)
 
 
-def _level(scope: str, category: str) -> Level | None:
-    if scope == Scope.IDLE:
-        return None
-    if category == LedgerCategory.PHASE_CORRECTED:
-        return Level.LINE
-    return Level(category) if category in tuple(Level) else Level.NONE
-
-
-def _ledger_sums(analysis: Analysis, selection: Selection) -> dict[tuple[str, str], int]:
+def _ledger_sums(analysis: Analysis, selection: Selection) -> dict[_Entry, int]:
     selection.require_step(analysis)
-    sums: dict[tuple[str, str], int] = {}
+    sums: dict[_Entry, int] = {}
     for line in analysis.ledger if selection.has_rank_of(analysis) else ():
         if selection.step in (None, line.step):
-            entry = (line.scope, line.category)
+            entry = (line.scope, line.level, line.category)
             sums[entry] = sums.get(entry, 0) + line.duration_ns
     return dict(sorted(sums.items(), key=_ledger_order))
 
 
-def _ledger_order(item: tuple[tuple[str, str], int]) -> tuple[int, int, int, str]:
-    (scope, category), duration = item
-    level = _level(scope, category)
-    rank = len(_BEST_FIRST) if level is None else _BEST_FIRST.index(level)
+def _ledger_order(item: tuple[_Entry, int]) -> tuple[int, int, int, str]:
+    (scope, level, category), duration = item
+    rank = len(_BEST_FIRST) if level is None else _BEST_FIRST.index(Level(level))
     return _SCOPES.index(Scope(scope)), rank, -duration, category
 
 

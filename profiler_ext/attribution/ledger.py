@@ -15,8 +15,8 @@ import numpy as np
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.records import Ints, Launches, LedgerCategory, LedgerLine, Level, Scope, Step
 
-_Category = tuple[str, str]
-"""The scope and the category of a line."""
+_Category = tuple[str, str, str | None]
+"""Scope, category and level of busy or idle time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ def keep_ledger(
     codes = np.array([known.setdefault(each, len(known)) for each in every], dtype=np.int64)
     accounts = [_accounts(device, codes, tuple(known), steps) for device in busy]
     return tuple(
-        LedgerLine(step.number, device.device, scope, category, duration_ns)
+        LedgerLine(step.number, device.device, scope, level, category, duration_ns)
         for at, step in enumerate(steps)
         for device, of_steps in zip(busy, accounts, strict=True)
-        for (scope, category), duration_ns in sorted(of_steps[at].items())
+        for (scope, category, level), duration_ns in sorted(of_steps[at].items(), key=_in_order)
     )
 
 
@@ -105,7 +105,7 @@ def _accounts(
         for at in np.flatnonzero(busy_ns).tolist():
             accounts[at][categories[code]] = int(busy_ns[at])
     for account, idle_ns in zip(accounts, idle.tolist(), strict=True):
-        account[Scope.IDLE, LedgerCategory.IDLE] = idle_ns
+        account[Scope.IDLE, LedgerCategory.IDLE, None] = idle_ns
     return accounts
 
 
@@ -119,11 +119,18 @@ def _busy_before(start: Ints, end: Ints, times: Ints) -> Ints:
     return busy_ns
 
 
+def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
+    scope, category, level = entry[0]
+    return scope, category, level or ""
+
+
 def _category(launches: Launches, in_graph: Flags, corrected: Flags, launch: int) -> _Category:
-    level = launches.level[launch]
+    level, gap = launches.level[launch], launches.gap[launch]
     scope = Scope.COMPILED if in_graph[launch] else Scope.EAGER
     if level == Level.NONE:
-        return scope, launches.gap[launch]
+        return scope, gap, level
     if level == Level.OP:
-        return scope, LedgerCategory.OP
-    return scope, LedgerCategory.PHASE_CORRECTED if corrected[launch] else LedgerCategory.LINE
+        # A graph's op has no line by its nature; an eager one has one wherever lines are watched.
+        return scope, gap if gap and scope is Scope.EAGER else LedgerCategory.OP, level
+    category = LedgerCategory.PHASE_CORRECTED if corrected[launch] else LedgerCategory.LINE
+    return scope, category, level

@@ -11,6 +11,9 @@ from profiler_ext.records import CacheState, GapReason, Launches, Recording
 # Usual in a step that is led back as far as can be; the ledger's words are enough.
 _UNNOTED = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
 
+# The note on the launches says all that the recording's own gap would.
+_SAID = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312)
+
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
     """Say what is missing from an analysis and what to do about it.
@@ -20,7 +23,7 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
         launches: what it was led to.
     """
     notes = [_note(launches, reason) for reason in GapReason if reason not in _UNNOTED]
-    failures = [f"{gap.reason}: {gap.detail}" for gap in recording.gaps]
+    failures = [f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _SAID]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
     notes += [_clamped_note(recording)]

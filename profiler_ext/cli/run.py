@@ -31,6 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="compile those graphs once more that a cache has from a run without capture",
     )
+    parser.add_argument(
+        "--no-lines",
+        dest="lines",
+        action="store_false",
+        help="do not watch which lines run: eager work is led to its ops only",
+    )
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER)
     parser.add_argument("script", nargs="?", help="the script, with its own arguments after it")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -65,6 +71,7 @@ def command(options: argparse.Namespace) -> int:
         step_on=options.step_on,
         force=options.force,
         recompile=options.recompile,
+        lines=options.lines,
     )
     try:
         ending = run(request, _tell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from profiler_ext.records import Gap, GapReason, PythonLines
 from profiler_ext.torch_compat import process
 
 HOOK = "lines"
+VARIABLE = "PROFILER_EXT_LINES"
+"""At 0 in the environment it switches the watch off in each process."""
 _MARKS = 4
 """So many moments are marked at each end: what one is disturbed by the next is not."""
 
@@ -42,8 +45,9 @@ class RecordedLines:
             PrivateNameError: This torch has no call of modules that could be told.
         """
         self._watch, self._gap = None, None
-        if not self._is_wanted:
-            self._gap = Gap(GapReason.LINES_OFF, "lines=False")
+        if not self._is_wanted or os.environ.get(VARIABLE, "1") == "0":
+            why = "lines=False" if not self._is_wanted else f"{VARIABLE}=0"
+            self._gap = Gap(GapReason.LINES_OFF, why)
             return
         try:
             watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)

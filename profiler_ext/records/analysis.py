@@ -230,6 +230,7 @@ class LedgerLine:
         step: step number.
         device: device index.
         scope: a ``Scope``.
+        level: a ``Level``; ``None`` of idle time.
         category: a ``LedgerCategory``, or a gap's reason.
         duration_ns: wall time.
     """
@@ -237,6 +238,7 @@ class LedgerLine:
     step: int
     device: int
     scope: str
+    level: str | None
     category: str
     duration_ns: int
 

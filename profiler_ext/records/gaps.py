@@ -170,59 +170,59 @@ class GapReason(
     )
     LINES_OFF = (
         "lines_off",
-        "eager, and lines were switched off",
+        "lines were switched off",
         "ran eagerly while the lines of the program were not watched, as was asked",
-        "leave `lines=False` out",
+        "leave `lines=False`, `--no-lines` or `PROFILER_EXT_LINES=0` out",
     )
     LINES_NEED_PYTHON_312 = (
         "lines_need_python_3_12",
-        "eager, and Python is older than 3.12",
-        "ran eagerly under a Python that cannot tell which lines run; they are led to their op",
+        "lines need Python 3.12",
+        "ran eagerly under a Python that cannot tell which lines run, and are led to their op",
         "run the script with Python 3.12 or newer",
     )
     LINES_TAKEN = (
         "lines_tool_taken",
-        "eager, and other tools watch all lines",
+        "other tools watch the lines",
         "ran eagerly while three other tools used sys.monitoring, which serves no more",
         "run the script without one of the tools that are named below",
     )
     LINES_FAILED = (
         "lines_failed",
-        "eager, and the watch of lines failed",
+        "the watch of lines failed",
         "ran eagerly while the watch of the program's lines had failed, or its clock could not be "
         "tied to the trace's",
         "please report the failure that is named below",
     )
     LINES_FULL = (
         "lines_full",
-        "eager, after too many lines",
+        "after more lines than are kept",
         "ran eagerly after more lines than are kept in memory",
         "record fewer steps",
     )
     LINE_BORDER = (
         "line_border",
-        "eager, between two lines",
+        "between two lines",
         "began and ended so close to the change from one line to the next that the clocks do not "
         "tell them apart",
         "nothing can be done; the op and its module are right",
     )
     LINE_OF_HOT_CODE = (
         "line_of_hot_code",
-        "eager, in code that runs lines too fast",
+        "in code that runs lines too fast",
         "were launched by a function that runs so many lines that to watch them would slow it "
         "down, so only the lines of other functions are known",
         "move the operators out of the loop, or record fewer steps",
     )
     NO_LINE_RAN = (
         "no_line_ran",
-        "eager, in a thread that runs no line",
+        "in a thread that runs no line",
         "were launched by a thread in which no line of the program ran, and by no backward whose "
         "forward is known",
         "the op, and the thread in the trace, tell what ran",
     )
     FORWARD_NOT_RECORDED = (
         "forward_not_recorded",
-        "eager backward of a forward before the recording",
+        "forward before the recording",
         "are of the backward of ops that ran before the recording began",
         "begin to record between two steps",
     )

@@ -68,7 +68,7 @@ class Level(Term, page="words.md", title="level", columns=("launches.level", "co
     """How far a launch, or a part of it, was led back."""
 
     LINE = ("line", "a source line", "is led to a line of the model")
-    OP = ("op", "an ATen op", "is led to an ATen op, and to no line, as eager kernels are")
+    OP = ("op", "an ATen op", "is led to an ATen op, and to no line")
     NONE = ("none", "nothing", "is led nowhere, and its gap says why", "see the gap")
 
 

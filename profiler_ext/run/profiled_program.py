@@ -45,6 +45,7 @@ class Request:
         step_on: class name of the optimizer that ends a step.
         force: replace a session that is there.
         recompile: compile those graphs once more that a cache has without a record.
+        lines: watch which lines run.
     """
 
     program: Program
@@ -54,6 +55,7 @@ class Request:
     step_on: str | None
     force: bool
     recompile: bool = False
+    lines: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class _Run:
             self._step_ended,
             user_roots=_user_roots(request.program),
             step_on=request.step_on,
+            lines=request.lines,
         )
 
     def profiled(self) -> Ending:

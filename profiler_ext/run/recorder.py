@@ -86,6 +86,7 @@ class Recorder:
         *,
         user_roots: tuple[str, ...],
         step_on: str | None,
+        lines: bool,
     ) -> None:
         """Prepare.
 
@@ -96,6 +97,7 @@ class Recorder:
             on_step: called when a step has ended.
             user_roots: folders whose files are the user's own.
             step_on: class name of the optimizer that ends a step.
+            lines: watch which lines run.
         """
         self.session: Session | None = None
         self.failure: Exception | None = None
@@ -105,7 +107,7 @@ class Recorder:
         self._part: Session | None = None
         self._process = os.getpid()
         self._profiler = _ProfilerOfRun(
-            self, schedule=window, acc_events=True, user_roots=user_roots
+            self, schedule=window, acc_events=True, user_roots=user_roots, lines=lines
         )
         self.ends = StepEnds(capture, self._step, self._profiler, step_on)
 

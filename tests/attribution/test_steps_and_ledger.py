@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from profiler_ext.attribution import attribute
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
+from profiler_ext.exporters.tables import fraction_of
 from profiler_ext.records import IdleSpan, LedgerLine, Recording, Step, Thread
 from tests.attribution.graphs import graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
@@ -48,9 +49,9 @@ def test_the_ledger_of_a_step_counts_what_the_device_did_within_it():
     step = Step(1, 5, 50)
     in_graph = table.start_ns == 12
     assert keep_ledger(table, in_graph, _none(table), busy_spans(table), [step]) == (
-        LedgerLine(1, 0, "compiled", "op", 10),
-        LedgerLine(1, 0, "eager", "op", 25),
-        LedgerLine(1, 0, "idle", "idle", 10),
+        LedgerLine(1, 0, "compiled", "op", "op", 10),
+        LedgerLine(1, 0, "eager", "op", "op", 25),
+        LedgerLine(1, 0, "idle", None, "idle", 10),
     )
 
 
@@ -58,19 +59,31 @@ def test_what_was_led_to_a_line_against_the_backward_tag_is_a_line_of_its_own():
     table = _table([_kernel(0, 10), _kernel(10, 20), _kernel(30, 5)], level="line")
     in_graph, corrected = table.start_ns < 30, table.start_ns >= 10
     assert keep_ledger(table, in_graph, corrected, busy_spans(table), [Step(0, 0, 40)]) == (
-        LedgerLine(0, 0, "compiled", "line", 10),
-        LedgerLine(0, 0, "compiled", "line_phase_corrected", 20),
-        LedgerLine(0, 0, "eager", "line_phase_corrected", 5),
-        LedgerLine(0, 0, "idle", "idle", 5),
+        LedgerLine(0, 0, "compiled", "line", "line", 10),
+        LedgerLine(0, 0, "compiled", "line", "line_phase_corrected", 20),
+        LedgerLine(0, 0, "eager", "line", "line_phase_corrected", 5),
+        LedgerLine(0, 0, "idle", None, "idle", 5),
     )
 
 
 def test_what_has_no_level_is_kept_under_its_reason():
     table = _table([_kernel(0, 10)], level="none", gap="no_launch_call")
     assert keep_ledger(table, _none(table), _none(table), busy_spans(table), [Step(0, 0, 10)]) == (
-        LedgerLine(0, 0, "eager", "no_launch_call", 10),
-        LedgerLine(0, 0, "idle", "idle", 0),
+        LedgerLine(0, 0, "eager", "none", "no_launch_call", 10),
+        LedgerLine(0, 0, "idle", None, "idle", 0),
     )
+
+
+def test_an_eager_op_without_a_line_is_kept_under_the_reason_and_led_to_its_op():
+    table = _table([_kernel(0, 10), _kernel(10, 5)], level="op", gap="lines_need_python_3_12")
+    in_graph = table.start_ns == 10
+    ledger = keep_ledger(table, in_graph, _none(table), busy_spans(table), [Step(0, 0, 15)])
+    assert ledger == (
+        LedgerLine(0, 0, "compiled", "op", "op", 5),
+        LedgerLine(0, 0, "eager", "op", "lines_need_python_3_12", 10),
+        LedgerLine(0, 0, "idle", None, "idle", 0),
+    )
+    assert [fraction_of(ledger, level, "all") for level in ("line", "op", "none")] == [0, 1, 1]
 
 
 def _two_steps() -> Timeline:
@@ -180,13 +193,13 @@ def test_overlapping_steps_each_have_their_wall_time_in_the_ledger():
     steps = [Step(0, 0, 40), Step(1, 4, 12), Step(2, 10, 10)]
     lines = keep_ledger(table, table.start_ns == 8, _none(table), busy_spans(table), steps)
     assert lines == (
-        LedgerLine(0, 0, "compiled", "op", 10),
-        LedgerLine(0, 0, "eager", "op", 9),
-        LedgerLine(0, 0, "idle", "idle", 21),
-        LedgerLine(1, 0, "compiled", "op", 4),
-        LedgerLine(1, 0, "eager", "op", 2),
-        LedgerLine(1, 0, "idle", "idle", 2),
-        LedgerLine(2, 0, "idle", "idle", 0),
+        LedgerLine(0, 0, "compiled", "op", "op", 10),
+        LedgerLine(0, 0, "eager", "op", "op", 9),
+        LedgerLine(0, 0, "idle", None, "idle", 21),
+        LedgerLine(1, 0, "compiled", "op", "op", 4),
+        LedgerLine(1, 0, "eager", "op", "op", 2),
+        LedgerLine(1, 0, "idle", None, "idle", 2),
+        LedgerLine(2, 0, "idle", None, "idle", 0),
     )
 
 

@@ -11,6 +11,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 from profiler_ext import cli
 from profiler_ext.sessions.session import FILE_NAME, load
 from tests.end_to_end.script_runs import HEAD, Run, out, refused, run, steps
+from tests.watched import needs_lines
 
 __all__ = ["run"]
 
@@ -145,15 +146,43 @@ def test_without_skipping_a_script_that_never_steps_is_recorded_whole(run: Run) 
     assert "aten::linear" in set(out().attribution().aten_op)
 
 
-def test_a_script_that_never_compiles_is_an_eager_session_with_a_remark(
+def test_a_script_that_never_compiles_has_a_report_that_complains_of_nothing(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run("for _ in range(6): step()") == 0
-    assert "the script compiled nothing" in capfd.readouterr().err
+    output = capfd.readouterr()
+    report, found, _ = output.out.partition("written to")
+    assert found and "compil" not in report + output.err
     session = out()
     assert set(session.launches().kind) == {"eager"}
     assert len(session.graphs()) == 0
     assert {"forward", "backward", "optimizer"} <= set(session.by_phase().phase)
+
+
+@needs_lines
+def test_eager_work_of_a_script_is_led_to_its_lines(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("for _ in range(6): step()") == 0
+    assert "of eager device time is led to source lines." in capfd.readouterr().out
+    session = out()
+    session.assert_coverage(0.99, scope="all")
+    assert {Path(file).name for file in session.by_line().file.dropna()} == {"script.py"}
+
+
+def test_without_lines_the_ledger_says_why_and_the_notes_what_to_do(
+    run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "eager: ops only: lines were switched off"
+    assert run("for _ in range(6): step()", "--no-lines") == 0
+    assert told in capfd.readouterr().out
+    monkeypatch.setenv("PROFILER_EXT_LINES", "0")
+    assert run("for _ in range(6): step()", "--force") == 0
+    assert told in capfd.readouterr().out
+    session = out()
+    session.assert_coverage(1.0, level="op", scope="all")
+    (note,) = session.notes
+    assert "leave `lines=False`, `--no-lines` or `PROFILER_EXT_LINES=0` out" in note
 
 
 def test_a_module_of_a_package_runs_with_its_arguments(

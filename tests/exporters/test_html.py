@@ -83,7 +83,10 @@ def evil():
         places=places,
         launches=kernels,
         idle=tuple(replace(span, cpu_activity=EVIL) for span in step.idle),
-        ledger=(LedgerLine(3, 0, "compiled", EVIL, 10), LedgerLine(3, 0, "idle", "idle", 5)),
+        ledger=(
+            LedgerLine(3, 0, "compiled", "none", EVIL, 10),
+            LedgerLine(3, 0, "idle", None, "idle", 5),
+        ),
         notes=(EVIL,),
     )
 

@@ -108,7 +108,7 @@ class EagerJudge:
         )
         frame, user = self._roots.model_frame(line.stack), self._roots.user_frame(line.stack)
         if frame is None:
-            return place
+            return replace(place, gap=GapReason.NO_SOURCE_LINE) if line.stack else place
         return replace(
             place,
             file=frame.file,
