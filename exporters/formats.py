@@ -83,6 +83,9 @@ class Format:
             path: the file, or the folder of formats that are one.
             roots: folders from which source may be shown.
 
+        Returns:
+            What was written.
+
         Raises:
             UsageError: It holds one rank only.
         """

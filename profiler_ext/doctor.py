@@ -33,7 +33,11 @@ class Finding:
 
 
 def examine() -> tuple[Finding, ...]:
-    """Look at this machine; imports torch."""
+    """Look at this machine; imports torch.
+
+    Returns:
+        What was found, in the order in which it is printed.
+    """
     return tuple(_findings())
 
 

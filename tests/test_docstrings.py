@@ -12,10 +12,16 @@ from typing import NamedTuple
 import pytest
 
 from profiler_ext import errors
+from profiler_ext.capture.lineage import order
 
 ROOT = Path(__file__).parents[1]
 ERRORS = {name for name, value in vars(errors).items() if isinstance(value, type)}
 SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Attributes):$", re.M)
+NOTHING = {"None", "NoReturn", "Observation", "Iterator[None]"}
+SAYS_WHAT = re.compile(
+    r"^(Tell|Say|List|Pair|Describe|Yield|Whether|Split|Count)\b|\b[Rr]eturn(s|ed)?\b|\btells?\b|^Yields:$",
+    re.MULTILINE,
+)
 ELSEWHERE = re.compile(r":(?:meth|func|class):`")
 TORCH_FILE = re.compile(r"torch/[\w/]+\.(?:py|cpp|h)\b")
 
@@ -41,6 +47,14 @@ class Documented(NamedTuple):
         names = {*named[self.is_method and not is_static :], *(arg.arg for arg in given.kwonlyargs)}
         more = ("*", given.vararg), ("**", given.kwarg)
         return names | {stars + arg.arg for stars, arg in more if arg is not None}
+
+    @property
+    def gives(self) -> bool:
+        """Whether it returns anything; a property says in its summary what it is."""
+        kinds = {ast.unparse(each) for each in self.node.decorator_list}
+        said = "None" if self.node.returns is None else ast.unparse(self.node.returns)
+        is_asked = not any("property" in each or "setter" in each for each in kinds)
+        return is_asked and said not in NOTHING
 
     @property
     def raised(self) -> set[str]:
@@ -139,6 +153,13 @@ def test_what_is_raised_by_name_is_said() -> None:
 def test_who_takes_two_arguments_or_more_says_what_each_is() -> None:
     several = [each for each in PUBLIC if len(each.parameters) > 1 and not says_elsewhere(each)]
     assert named([each for each in several if described(each.doc) != each.parameters]) == []
+
+
+def test_what_comes_back_is_said() -> None:
+    rules = {rule.__name__ for rule in (*order.ORDER, *order.COPIES)}
+    silent = [each for each in PUBLIC if each.gives and not SAYS_WHAT.search(each.doc)]
+    silent = [each for each in silent if each.name not in rules and not says_elsewhere(each)]
+    assert named(silent) == []
 
 
 def test_no_argument_is_described_that_is_not_there() -> None:

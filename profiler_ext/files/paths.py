@@ -67,7 +67,11 @@ def absolute(path: str) -> str:
 
 
 def shorten(path: str) -> str:
-    """Replace the longest root that holds a path by its token."""
+    """Replace the longest root that holds a path by its token.
+
+    Returns:
+        ``<site-packages>/torch/nn/functional.py``; the path itself where no root holds it.
+    """
     holding = [(t, r) for t, r in _current_roots() if path.startswith(r + os.sep)]
     if not holding:
         return path

@@ -64,6 +64,9 @@ def decoded(text: bytes | msgspec.Raw, wanted: Any) -> Any:
         text: a value.
         wanted: the type that it shall have.
 
+    Returns:
+        What it says, of the asked type.
+
     Raises:
         msgspec.DecodeError: It is no JSON, or of another type.
         OverLimitError: It is nested too deep for the decoder itself.

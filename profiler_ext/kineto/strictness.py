@@ -31,7 +31,7 @@ def readable(text: bytes) -> bytes:
     """Return the text as valid UTF-8 of the same length.
 
     Names of functions that are gone are written as what lies there now:
-    https://github.com/pytorch/pytorch/issues/136180.
+    https://github.com/pytorch/pytorch/pull/186359.
 
     Args:
         text: the file.

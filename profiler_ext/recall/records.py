@@ -67,6 +67,9 @@ def keep_record(
         key: the graph's cache key, ``None`` when bypassed: then it is not kept.
         provenance: the record.
         data: its bytes, where they are known.
+
+    Returns:
+        The gap where it cannot be stored; empty otherwise.
     """
     if key is None:
         return ()

@@ -3,7 +3,8 @@
 Best first: the compile that this process just saw; the record that rides the artifact; the copy in
 the store, of which there is one for each Dynamo graph that shares the cache entry; the text of the
 artifact. A trace that was recorded without us has the store's alone (``attaching.py``).
-torch's own provenance is empty on such a hit: https://github.com/pytorch/pytorch/issues/167699.
+torch's own provenance is empty where the entry was made without it:
+https://github.com/pytorch/pytorch/issues/167699.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def generated_kind(kernel: str) -> SiteKind:
 
 
 def spelled_op(name: str) -> str | None:
-    """``extern_kernels.mm`` and ``aten.sort.default`` as the profiler spells them."""
+    """Return ``extern_kernels.mm`` or ``aten.sort.default`` as the profiler spells it."""
     parts = name.removeprefix("torch.ops.").split(".")
     if parts[0] == "extern_kernels":
         return f"aten::{parts[-1]}"

@@ -83,6 +83,9 @@ def thread_positions(thread: int, times_ns: list[int], positions: list[int]) -> 
         thread: the system's id of the thread.
         times_ns: when each began, in order.
         positions: which; as many.
+
+    Returns:
+        The positions as arrays.
     """
     times = np.diff(np.array(times_ns, dtype=np.int64), prepend=0)
     indices = np.array(positions, dtype=np.int64)

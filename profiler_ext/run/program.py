@@ -75,6 +75,9 @@ def run_program(start: Callable[[], object]) -> Ending:
 
     Args:
         start: what :func:`prepared` returned.
+
+    Returns:
+        How it ended.
     """
     try:
         start()

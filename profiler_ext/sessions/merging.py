@@ -173,6 +173,9 @@ class MergedSession(Tabled):
         Args:
             path: as :meth:`Session.export` has it.
 
+        Returns:
+            What was written.
+
         Raises:
             UsageError: No format has the suffix, or the format holds one rank only.
             OutputError: It cannot be written.
@@ -199,6 +202,9 @@ class MergedSession(Tabled):
 
         Args:
             folder: the folder around those of the ranks, ``rank_0`` and so on.
+
+        Returns:
+            The folder.
 
         Raises:
             OutputError: It cannot be written.

@@ -161,7 +161,17 @@ class Session(Tabled):
         return format.write(self.analysis, path, self.roots)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the recording into a folder; :func:`load` gives it back."""
+        """Write the recording into a folder; :func:`load` gives it back.
+
+        Args:
+            folder: the folder; it is made where it is not there.
+
+        Returns:
+            The file.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
         return self.export(Path(folder) / FILE_NAME)
 
 

@@ -93,6 +93,9 @@ class Store:
         Args:
             path: the file.
 
+        Returns:
+            The record.
+
         Raises:
             StoreError: It cannot be read; the message names the file.
         """

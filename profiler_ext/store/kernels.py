@@ -64,6 +64,9 @@ def kernels_to_bytes(kernels: LibraryKernels, device: str) -> bytes:
 def kernels_from_bytes(data: bytes) -> LibraryKernels:
     """Read the kernels of library calls.
 
+    Returns:
+        Pairs of call site and the names of its device events, in order.
+
     Raises:
         NewerRecordError: A newer version wrote them.
         StoreError: The bytes are something else, damaged, or of another format.

@@ -43,7 +43,11 @@ _NUMBER = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)(?:\.\d+)*(?:\.post\d+)?")
 
 
 def build_of(version: str) -> Build:
-    """Read a version: ``2.13.0+cpu`` is a release, ``2.13.0a0+gitabc`` one on its way there."""
+    """Read a version: ``2.13.0+cpu`` is a release, ``2.13.0a0+gitabc`` one on its way there.
+
+    Returns:
+        The release, and whether it is one.
+    """
     match = _NUMBER.match(version)
     if match is None:
         return Build(None, is_release=False)

@@ -46,6 +46,9 @@ def copied_node(name: str) -> CopiedNode | None:
 
     Source: ``AutogradCompilerInstance.proxy_call_aot_backward``, ``make_unique``; since
     https://github.com/pytorch/pytorch/pull/133148.
+
+    Returns:
+        What it is a copy of; ``None`` of any other name.
     """
     match = _COPY.fullmatch(name)
     return None if match is None else CopiedNode(int(match["aot_id"]), match["name"], match["call"])

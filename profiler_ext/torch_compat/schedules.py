@@ -63,6 +63,9 @@ def scheduled_nodes(node_schedule: Iterable[Any]) -> Iterator[ScheduledNode]:
 
     Source: ``torch/_inductor/scheduler.py``: ``BaseSchedulerNode.get_nodes`` opens fused,
     foreach, combo and grouped nodes.
+
+    Returns:
+        The leaves, in program order.
     """
     seen: set[int] = set()
     for entry in node_schedule:

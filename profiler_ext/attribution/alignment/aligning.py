@@ -139,6 +139,9 @@ def agreed_pairs(table: Flags) -> list[tuple[int, int]]:
 
     Args:
         table: which row has the name of which column.
+
+    Returns:
+        The pairs, in order of rows.
     """
     before = _lengths(table)
     after = _lengths(table[::-1, ::-1])[::-1, ::-1]

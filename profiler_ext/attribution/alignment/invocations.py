@@ -200,6 +200,9 @@ def identify(
         calls: the calls.
         graphs: the graph instances of the process.
         aligner: aligns the calls with those graphs.
+
+    Returns:
+        One for each call, in the order of the calls.
     """
     invocations: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):

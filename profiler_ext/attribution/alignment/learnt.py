@@ -60,7 +60,11 @@ class Learnt:
 
 
 def families_of(graphs: Iterable[GraphInstance]) -> Families:
-    """Learn from all that the calls of libraries were seen to launch."""
+    """Learn from all that the calls of libraries were seen to launch.
+
+    Returns:
+        Which names only go on with a call, and of which operators each call began once.
+    """
     ran: dict[str | None, set[_Names]] = defaultdict(set)
     for graph in graphs:
         sites = graph.call_sites

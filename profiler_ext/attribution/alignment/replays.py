@@ -45,6 +45,9 @@ def without_doubts(
         invocations: the calls of compiled graphs and their matches.
         aligner: knows the call sites of each graph, and what was learnt of them.
         order: tells whether a call's launches ran as they were written down.
+
+    Returns:
+        The same invocations; what nothing confirms has a gap for each of its matches.
     """
     replays: dict[int, list[Invocation]] = defaultdict(list)
     for each in invocations:

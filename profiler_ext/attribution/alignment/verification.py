@@ -125,7 +125,11 @@ class StreamOrder:
         self.place[self.launches] = np.arange(len(self.launches))
 
     def broken_by(self, call: GraphCall) -> set[int]:
-        """Find a call's launches that a stream ran before one which was enqueued earlier on it."""
+        """Find a call's launches that a stream ran before one which was enqueued earlier on it.
+
+        Returns:
+            Indices of launches.
+        """
         own = np.array([at for launches in call.launches for at in launches], dtype=np.int64)
         wrong = set[int]()
         for launches in self._with_neighbours(own[self.place[own] != NO_ROW]):

@@ -62,6 +62,9 @@ def find_calls(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> tuple[
     Args:
         enclosing: what stands around each event on its thread.
         enqueued: the launches of the trace.
+
+    Returns:
+        The calls, in the order of their markers' rows.
     """
     item_row = _item_rows(enclosing, enqueued)
     inside = np.flatnonzero(take(enclosing.marker, enqueued.cpu, NO_ROW) != NO_ROW)

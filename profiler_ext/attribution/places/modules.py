@@ -21,6 +21,9 @@ def modules_of_joints(
 
     Args:
         called: each call's graph, and the module it was called on, where that is known.
+
+    Returns:
+        By the id of each joint graph the modules that its forward was called on.
     """
     modules: dict[str, set[ModuleFrame]] = defaultdict(set)
     for graph, module in called:
@@ -65,6 +68,9 @@ def with_modules_of_sums(nodes: Iterable[FxNode]) -> Iterator[FxNode]:
 
     Args:
         nodes: the nodes of a graph, in graph order.
+
+    Returns:
+        The nodes in the same order.
     """
     known: dict[str, tuple[ModuleFrame, ...]] = {}
     for node in nodes:

@@ -53,6 +53,9 @@ def find_launches(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     Args:
         events: the trace's events.
         nesting: which of them stands in which.
+
+    Returns:
+        The launches, in order of start.
     """
     device_rows = np.flatnonzero(flag_rows(events.category, classify.is_device_work))
     if not len(device_rows):
@@ -73,6 +76,9 @@ def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     Args:
         events: the trace's events.
         nesting: which of them stands in which.
+
+    Returns:
+        The calls as launches, whose event is the call itself.
     """
     calls = flag_rows(events.name, names.is_launch_call) & ~flag_rows(
         events.name, names.is_graph_launch

@@ -34,14 +34,22 @@ def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
 
 
 def intern(texts: Sequence[str]) -> Interned:
-    """Make a column of strings."""
+    """Make a column of strings.
+
+    Returns:
+        The column; each distinct string is kept once.
+    """
     codes: dict[str, int] = {}
     rows = [codes.setdefault(str(text), len(codes)) for text in texts]
     return Interned(np.array(rows, dtype=np.int32), tuple(codes))
 
 
 def masked(rows: Ints) -> MaskedInts:
-    """Mask the rows that hold ``NO_ROW``."""
+    """Mask the rows that hold ``NO_ROW``.
+
+    Returns:
+        The same values, those rows masked.
+    """
     return np.ma.MaskedArray(rows, mask=rows == NO_ROW)
 
 

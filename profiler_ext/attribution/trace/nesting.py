@@ -75,6 +75,9 @@ def nest(events: Events) -> Nesting:
 
     Operators and ranges of a thread enclose what lies wholly inside them. A runtime call
     is timed by another clock and may jut out: it belongs where it starts, and holds nothing.
+
+    Returns:
+        One row for each event: parent and depth, ``NO_ROW`` of what is no CPU event.
     """
     leaf = flag_rows(events.category, classify.is_runtime_call)
     holder = flag_rows(events.category, classify.is_op) | flag_rows(

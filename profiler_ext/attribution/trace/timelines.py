@@ -35,6 +35,9 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     Args:
         starts_ns: where each begins, in order.
         ends_ns: where each ends.
+
+    Returns:
+        The times at which anything begins or ends, and what is open from each on.
     """
     changes = list(_changes(starts_ns.tolist(), ends_ns.tolist()))
     times, opened = zip(*changes, strict=True) if changes else ((), ())

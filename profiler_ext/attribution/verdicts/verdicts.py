@@ -73,18 +73,30 @@ class VerdictTable:
         return tuple(self._index)
 
     def spread(self, texts: Sequence[str]) -> Interned:
-        """Turn one text for each distinct verdict into a column over the launches."""
+        """Turn one text for each distinct verdict into a column over the launches.
+
+        Returns:
+            One text for each launch.
+        """
         column = intern(texts)
         codes: Codes = column.codes[self._of_launch] if len(texts) else column.codes
         return Interned(codes, column.strings)
 
     def spread_rows(self, rows: Sequence[int | None]) -> Ints:
-        """Turn one row for each distinct verdict into a column over the launches."""
+        """Turn one row for each distinct verdict into a column over the launches.
+
+        Returns:
+            One row for each launch, or ``NO_ROW``.
+        """
         column = np.array([NO_ROW if row is None else row for row in rows], dtype=np.int64)
         return column[self._of_launch] if len(rows) else column
 
     def shares(self, durations_ns: Ints) -> Shares:
-        """Split the time of every launch among its places."""
+        """Split the time of every launch among its places.
+
+        Returns:
+            The rows; those of a launch add up to its ``duration_ns``.
+        """
         launch, place, part = list[Ints](), list[Ints](), list[Ints]()
         order = np.argsort(self._of_launch, kind="stable")
         first = np.searchsorted(self._of_launch[order], np.arange(1, len(self._index)))

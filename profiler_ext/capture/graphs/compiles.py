@@ -94,7 +94,11 @@ class Compiles:
 
     @contextmanager
     def entered(self, gm: torch.fx.GraphModule) -> Iterator[InnerCompile]:
-        """Have the compile of one graph in force."""
+        """Have the compile of one graph in force.
+
+        Yields:
+            What is seen of it.
+        """
         names = frozenset(n.name for n in gm.graph.nodes if n.op == "call_function")
         inner = InnerCompile(gm, names, fx.dependent_calls(gm.graph), time.perf_counter_ns())
         inner.fingerprint = fingerprint_of(gm.graph)
@@ -134,7 +138,11 @@ class Compiles:
         self._under_way.unnamed_schedule = node_schedule
 
     def take_schedule(self) -> Any:
-        """Take the kept schedule, if there is one."""
+        """Take the kept schedule, if there is one.
+
+        Returns:
+            Inductor's list of scheduler nodes; ``None`` where none is kept.
+        """
         under_way = self._under_way
         schedule, under_way.unnamed_schedule = under_way.unnamed_schedule, None
         return schedule

@@ -140,6 +140,9 @@ class Registry:
             is_backward: it runs as a backward graph.
             is_replayed: it will be replayed as a CUDA graph.
             started_ns: when its compile or load began, by ``time.perf_counter_ns``.
+
+        Returns:
+            The instance, which has the next index.
         """
         inner = self._compiles.inner
         key = inductor.cache_key(artifact)

@@ -94,6 +94,9 @@ def find_bodies(
         links: its backward nodes, calls of higher-order ops included, to their forward nodes.
         creations_of: how the nodes of a nested graph were made.
         traced: how those of the graphs were made that were traced lately.
+
+    Returns:
+        Where those nodes come from; what nothing leads is absent.
     """
     calls = {node.name: tuple(fx.nested(node)) for node in gm.graph.nodes}
     lineages: dict[str, Lineage] = {}

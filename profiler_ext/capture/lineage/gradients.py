@@ -49,6 +49,9 @@ def find_gradients(creations: Creations) -> Gradients:
 
     Args:
         creations: how the nodes of a graph were made, in order.
+
+    Returns:
+        Their links and places.
     """
     forward = made_by(creations)
     rule = ForwardEvidence.AUTOGRAD_NODE

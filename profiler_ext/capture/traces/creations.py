@@ -157,6 +157,9 @@ class CreationHooks:
 def watched() -> Iterator[CreationHooks]:
     """Watch what is traced in this context, whether capture is on or not.
 
+    Yields:
+        How the nodes are made.
+
     Raises:
         TorchCapabilityError: A function of torch's is not there or has another shape.
     """
