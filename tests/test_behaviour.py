@@ -260,7 +260,7 @@ def test_a_torch_that_differs_from_its_version_is_a_gap_and_the_doctor_tells(
 ) -> None:
     """A fork lacks the sign, or a backport has it: the flag follows the sign."""
     does = bool(flag)
-    monkeypatch.setitem(behaviour._SEEN, flag, not does)
+    monkeypatch.setitem(behaviour._SHOWN, flag, not does)
     expected, there = (flag.does, "is not there") if does else (flag.otherwise, "is there")
     said = (
         f"torch {torch.__version__}: by its version it {expected}, "
@@ -281,7 +281,7 @@ def test_a_build_whose_number_says_nothing_is_what_it_shows(
     open_ones = [each for each in behaviour.ALL if each.is_in(build_of(version)) is None]
     for flag in open_ones:
         for shows in (True, False):
-            monkeypatch.setitem(behaviour._SEEN, flag, shows)
+            monkeypatch.setitem(behaviour._SHOWN, flag, shows)
             assert bool(flag) is shows
             assert flag.contradiction() is None
     assert open_ones
@@ -295,7 +295,7 @@ def test_a_backward_half_that_comes_otherwise_than_the_flag_says_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: dict[str, object] = {"aot_config": None, "lazy_backward_info": None}
-    monkeypatch.setitem(behaviour._SEEN, behaviour.HANDS_BACKWARD_AS_SPEC, False)
+    monkeypatch.setitem(behaviour._SHOWN, behaviour.HANDS_BACKWARD_AS_SPEC, False)
     with pytest.raises(KeyError):
         compiled_autograd.backward_of({"spec": object()})
     monkeypatch.undo()
@@ -305,5 +305,5 @@ def test_a_backward_half_that_comes_otherwise_than_the_flag_says_is_refused(
 
 
 def test_a_tag_is_absent_where_torch_never_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(behaviour._SEEN, behaviour.TAGS_BACKWARD_NODES, False)
+    monkeypatch.setitem(behaviour._SHOWN, behaviour.TAGS_BACKWARD_NODES, False)
     assert fx.autograd_backward({"autograd_backward": True}) is None
