@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable
 
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from torch import nn
+from torch.nn import functional
 
 import profiler_ext
 
@@ -34,6 +34,8 @@ class Unkept(profiler_ext.profile):
 
 
 class Block(nn.Module):
+    """A block of a GPT."""
+
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
@@ -42,15 +44,18 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the next block gets."""
         batch, time_, width = x.shape
         qkv = self.qkv(self.norm_1(x)).view(batch, time_, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, time_, width))
-        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+        return x + self.down(functional.gelu(self.up(self.norm_2(x))))
 
 
 class GPT(nn.Module):
+    """A GPT as they are commonly written."""
+
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
         self.embed = nn.Embedding(50304, width)
@@ -58,6 +63,7 @@ class GPT(nn.Module):
         self.head = nn.Linear(width, 50304, bias=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the logits."""
         x = self.embed(ids)
         for block in self.blocks:
             x = block(x)
@@ -65,6 +71,7 @@ class GPT(nn.Module):
 
 
 def model_of(name: str, width: int, layers: int) -> nn.Module:
+    """Make a model."""
     if name == "gpt":
         return GPT(width, layers)
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -80,6 +87,7 @@ def model_of(name: str, width: int, layers: int) -> nn.Module:
 
 
 def step_of(options: argparse.Namespace) -> Callable[[], None]:
+    """Make a training step."""
     model = model_of(options.model, options.width, options.layers).to(options.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     ids = torch.randint(0, 50304, (options.batch, options.length), device=options.device)
@@ -88,7 +96,7 @@ def step_of(options: argparse.Namespace) -> Callable[[], None]:
         with torch.autocast(options.device, torch.bfloat16):
             given = model(ids)
             logits = given if isinstance(given, torch.Tensor) else given.logits
-            loss = F.cross_entropy(logits.flatten(0, 1), ids.flatten())
+            loss = functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -98,6 +106,7 @@ def step_of(options: argparse.Namespace) -> Callable[[], None]:
 
 
 def finish() -> None:
+    """Wait for the device."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
 
@@ -118,6 +127,7 @@ def recorded_ms(profiled: Profiled, step: Callable[[], None], steps: int) -> tup
 
 
 def main() -> None:
+    """Measure and print."""
     options = parsed()
     step = step_of(options)
     for _ in range(3):
@@ -135,7 +145,9 @@ def main() -> None:
 
 
 def show(options: argparse.Namespace, times: dict[str, list[tuple[float, float]]]) -> None:
-    print(f"{options.model} {options.width}x{options.layers}, batch {options.batch}, {options.device}")
+    """Print the times beside torch.profiler's of the same round."""
+    size = f"{options.width}x{options.layers}, batch {options.batch} of {options.length}"
+    print(f"{options.model} {size}, {options.device}")
     base = times["torch.profiler"]
     for name, own in times.items():
         ratios = sorted(each[0] / other[0] for each, other in zip(own, base, strict=True))
@@ -149,6 +161,7 @@ def show(options: argparse.Namespace, times: dict[str, list[tuple[float, float]]
 
 
 def parsed() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--model", choices=("gpt", "llama"), default="gpt")

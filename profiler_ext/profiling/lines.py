@@ -85,8 +85,8 @@ class RecordedLines:
         if gap is not None or watch is None:
             return None, (gap or Gap(GapReason.LINES_FAILED, "nothing was kept"),)
         call = process.module_call()
-        lines = laid_out(watch.end(), watch.clock, watch.until_ns, call, _paths)
-        full = Gap(GapReason.LINES_FULL, f"{MOST_ENTRIES:,} events of one thread")
+        lines = laid_out(watch.log, watch.clock, watch.until_ns, call, _paths)
+        full = Gap(GapReason.LINES_FULL, f"{MOST_ENTRIES:,} lines, calls and returns")
         return lines, (full,) if watch.is_full else ()
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from types import CodeType
 from typing import Any
 
 from profiler_ext.files.paths import absolute
 from profiler_ext.python_lines.logs import (
+    BEGUN,
     CALLED,
     ENTERED,
     LEFT,
     SILENCED,
+    STANDS,
     Entry,
-    ThreadLog,
+    Log,
+    entries,
 )
 from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.records import (
@@ -27,11 +30,12 @@ from profiler_ext.records import (
     thread_positions,
 )
 
+NOWHERE = -1
 PathsOf = Callable[[Sequence[Any]], Sequence[ModuleFrame | None]]
 
 
 def laid_out(
-    logs: Iterable[ThreadLog],
+    log: Log,
     clock: Sequence[ClockMark],
     until_ns: int,
     module_call: CodeType,
@@ -40,19 +44,21 @@ def laid_out(
     """Tell from what was written down where each thread stood.
 
     Args:
-        logs: what was written down in each thread.
+        log: what was written down.
         clock: moments on both clocks.
         until_ns: when the watch ended.
         module_call: the code through which every module is called.
         paths_of: tells the paths of modules, given references to them.
     """
     table = _Table()
-    threads = tuple(_Walk(table, module_call).through(log) for log in logs)
+    walks = _Walks(table, module_call)
+    for entry in entries(log):
+        walks.take(entry)
     return PythonLines(
         functions=tuple(table.functions.kept),
         modules=tuple(paths_of(table.modules.kept)),
         positions=tuple(table.positions.kept),
-        threads=threads,
+        threads=tuple(walk.positions() for walk in walks.begun),
         clock=tuple(clock),
         until_ns=until_ns,
     )
@@ -77,8 +83,17 @@ class _Table:
 
     def __init__(self) -> None:
         self.functions, self.modules, self.positions = _Numbered(), _Numbered(), _Numbered()
+        self.silenced: set[int] = set()
+        self._frames: dict[tuple[int | None, int, int], int] = {}
 
     def frame(self, parent: int | None, code: CodeType, line: int) -> int:
+        known = 0 if id(code) in self.silenced else line
+        key = (parent, id(code), known)
+        if key not in self._frames:
+            self._frames[key] = self._new_frame(parent, code, known)
+        return self._frames[key]
+
+    def _new_frame(self, parent: int | None, code: CodeType, line: int) -> int:
         function = Function(absolute(code.co_filename), code.co_name, ProgramCode.recomputes(code))
         text = linecache.getline(code.co_filename, line).strip() or None
         position = Position(parent, self.functions.index(function, function), line, code=text)
@@ -99,58 +114,85 @@ class _Open:
         self.line = line
 
 
-class _Walk:
-    """Goes through one thread's log with the stack of what is open."""
+class _Walks:
+    """The walks of all threads; a thread's id is given again when it is over."""
 
     def __init__(self, table: _Table, module_call: CodeType) -> None:
+        self.begun: list[_Walk] = []
+        self._table, self._module_call = table, module_call
+        self._of_thread: dict[int, _Walk] = {}
+
+    def take(self, entry: Entry) -> None:
+        time_ns, thread, subject, number = entry
+        if number in (BEGUN, STANDS):
+            self._begin(thread, subject, number == STANDS)
+        elif number == SILENCED:
+            for walk in self._of_thread.values():
+                walk.silence(time_ns, subject)
+        elif thread in self._of_thread:
+            self._of_thread[thread].take(time_ns, subject, number)
+
+    def _begin(self, thread: int, native: int, anew: bool) -> None:
+        known = self._of_thread.get(thread)
+        if known is not None and known.thread == native:
+            if not anew:
+                return
+            self.begun.remove(known)
+        self._of_thread[thread] = walk = _Walk(native, self._table, self._module_call)
+        self.begun.append(walk)
+
+
+class _Walk:
+    """Goes through what one thread did, with the stack of what is open."""
+
+    def __init__(self, thread: int, table: _Table, module_call: CodeType) -> None:
+        self.thread = thread
         self._table, self._module_call = table, module_call
         self._open: list[_Open] = []
-        self._positions: list[int | None] = []
-        self._silenced: set[int] = set()
+        self._stack: list[int] = []
+        self._times: list[int] = []
+        self._positions: list[int] = []
 
-    def through(self, log: ThreadLog) -> ThreadPositions:
-        times: list[int] = []
-        positions: list[int] = []
-        for entry in log.entries:
-            self._take(entry)
-            top = self._positions[-1] if self._positions else None
-            position = -1 if top is None else top
-            if not positions or positions[-1] != position:
-                times.append(entry[0])
-                positions.append(position)
-        return thread_positions(log.thread, times, positions)
+    def positions(self) -> ThreadPositions:
+        return thread_positions(self.thread, self._times, self._positions)
 
-    def _take(self, entry: Entry) -> None:
-        _, subject, number = entry
+    def take(self, time_ns: int, subject: Any, number: int) -> None:
         if number == ENTERED:
             self._push(subject, 0)
         elif number == CALLED:
             self._push(subject, CALLED)
         elif number == LEFT:
             self._pop(subject)
-        elif number == SILENCED:
-            self._silence(subject)
         else:
             self._move(subject, max(number, 0))
+        self._note(time_ns)
+
+    def silence(self, time_ns: int, code: CodeType) -> None:
+        """Know no lines of a code from here on; of each frame of it that is open, too."""
+        self._table.silenced.add(id(code))
+        opened, self._open, self._stack = self._open, [], []
+        for each in opened:
+            self._push(each.subject, each.line)
+        self._note(time_ns)
+
+    def _note(self, time_ns: int) -> None:
+        position = self._stack[-1] if self._stack else NOWHERE
+        if not self._positions or self._positions[-1] != position:
+            self._times.append(time_ns)
+            self._positions.append(position)
 
     def _push(self, subject: Any, line: int) -> None:
-        parent = self._positions[-1] if self._positions else None
+        parent = self._stack[-1] if self._stack else None
+        call = line == CALLED
+        table = self._table
+        position = table.call(parent, subject) if call else table.frame(parent, subject, line)
         self._open.append(_Open(subject, line))
-        self._positions.append(self._position(parent, subject, line))
-
-    def _position(self, parent: int | None, subject: Any, line: int) -> int:
-        if line == CALLED:
-            return self._table.call(parent, subject)
-        known = 0 if id(subject) in self._silenced else line
-        return self._table.frame(parent, subject, known)
+        self._stack.append(position)
 
     def _move(self, code: CodeType, line: int) -> None:
         """Go on to a line; frames whose end was not seen are left."""
-        if not self._leave_to(code):
-            self._push(code, line)
-            return
-        self._open.pop()
-        self._positions.pop()
+        if self._leave_to(code):
+            self._cut(len(self._open) - 1)
         self._push(code, line)
 
     def _leave_to(self, code: CodeType) -> bool:
@@ -162,9 +204,7 @@ class _Walk:
 
     def _is(self, at: int, code: CodeType) -> bool:
         each = self._open[at]
-        if code is self._module_call:
-            return each.line == CALLED
-        return each.subject is code
+        return each.line == CALLED if code is self._module_call else each.subject is code
 
     def _pop(self, code: CodeType) -> None:
         if self._leave_to(code):
@@ -172,11 +212,4 @@ class _Walk:
 
     def _cut(self, length: int) -> None:
         del self._open[length:]
-        del self._positions[length:]
-
-    def _silence(self, code: CodeType) -> None:
-        """Know no lines of a code from here on; of each frame of it that is open, too."""
-        self._silenced.add(id(code))
-        opened, self._open, self._positions = self._open, [], []
-        for each in opened:
-            self._push(each.subject, each.line)
+        del self._stack[length:]

@@ -23,21 +23,23 @@ from profiler_ext.python_lines.logs import (
     LEFT,
     NO_LINE,
     SILENCED,
-    Entry,
-    Logs,
-    ThreadLog,
+    STANDS,
+    WIDTH,
+    Log,
+    ThisThread,
+    entries,
     frequent,
 )
 from profiler_ext.python_lines.monitoring import Callback, Tool
 from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.records import ClockMark
 
-_LOOK_EVERY = 1 << 15
-"""After so many entries of a thread it is looked whether they come too fast."""
-_FASTEST_NS = 5_000
-"""At a line in so many nanoseconds the watch costs the program some five hundredths of its time."""
 MOST_ENTRIES = 1 << 21
-"""Of one thread; some 200 MB. After them nothing is written down."""
+"""After so many, some 200 MB, nothing is written down."""
+_LOOK_EVERY_NS = 20_000_000
+"""So often it is looked whether entries come too fast."""
+_FASTEST_NS = 1_500
+"""Operators take longer; an entry costs a fifth of a microsecond."""
 _FREQUENT = 1 / 8
 
 _EVERYWHERE = ("PY_START", "PY_RESUME", "PY_THROW", "PY_UNWIND")
@@ -45,12 +47,14 @@ _OF_PROGRAM = ("LINE", "PY_RETURN", "PY_YIELD")
 _OF_SILENCED = ("PY_RETURN", "PY_YIELD")
 
 clock_ns = time.perf_counter_ns
+_thread = threading.get_ident
 
 
 class LineWatch:
     """Watches the lines of the program in all threads.
 
     Attributes:
+        log: what is written down.
         clock: moments on the watch's clock and the trace's.
         is_full: there were more entries than are kept.
         until_ns: when it ended, on its own clock.
@@ -67,13 +71,14 @@ class LineWatch:
             failed: is told what went wrong in a callback, where it is handled; it raises what
                 is the program's own.
         """
+        self.log: Log = []
         self.clock: list[ClockMark] = []
         self.is_full = False
         self.until_ns = 0
         self._program, self._module_call, self._failed = program, module_call, failed
         self._watched: dict[int, CodeType] = {id(module_call): module_call}
-        self._begun: list[ThreadLog] = []
         self._tool: Tool | None = None
+        self._looked_at = (0, 0)
 
     def begin(self) -> None:
         """Begin to watch.
@@ -82,11 +87,10 @@ class LineWatch:
             LinesUnavailableError: This Python cannot, or others are in the way.
         """
         self._tool = tool = Tool()
-        known: dict[int, ThreadLog] = {}
-        logs = Logs(known, self._begun)
-        tool.listen(self._callbacks(tool, logs), _EVERYWHERE)
+        self._looked_at = (clock_ns(), 0)
+        tool.listen(self._callbacks(tool), _EVERYWHERE)
         tool.watch(self._module_call, _OF_SILENCED)
-        known.update(self._under_way(tool))
+        self._take_stock(tool)
 
     def mark(self, event: Any) -> None:
         """Read the clock before and after an event of the profiler, a context manager."""
@@ -95,75 +99,78 @@ class LineWatch:
             pass
         self.clock.append(ClockMark(len(self.clock), before, clock_ns()))
 
-    def end(self) -> list[ThreadLog]:
-        """Leave Python as it was found; return what was written down."""
-        self._leave()
-        return self._begun
-
-    def _leave(self) -> None:
+    def end(self) -> None:
+        """Leave Python as it was found."""
         tool, self._tool = self._tool, None
         if tool is not None:
             self.until_ns = clock_ns()
             tool.leave()
 
-    def _callbacks(self, tool: Tool, logs: Logs) -> dict[str, Callback]:
+    def _callbacks(self, tool: Tool) -> dict[str, Callback]:
         """Make the callbacks; what they use again and again stands in their cells."""
-        entered, left = self._entering(tool, logs), self._leaving(logs)
+        entered, left, watched = self._entering(tool), self._leaving(), self._watched
 
-        def of_watched(callback: Callback) -> Callback:
-            def heard(code: CodeType, *_: Any) -> None:
-                if id(code) in self._watched:
-                    callback(code)
+        def thrown(code: CodeType, offset: int, _: BaseException) -> None:
+            if id(code) in watched:
+                entered(code, offset)
 
-            return heard
+        def unwound(code: CodeType, offset: int, error: BaseException) -> None:
+            if id(code) in watched:
+                left(code, offset, error)
 
         return {
             "PY_START": entered,
             "PY_RESUME": entered,
-            "PY_THROW": of_watched(entered),
-            "PY_UNWIND": of_watched(left),
-            "LINE": self._moving(tool, logs),
+            "PY_THROW": thrown,
+            "PY_UNWIND": unwound,
+            "LINE": self._moving(tool),
             "PY_RETURN": left,
             "PY_YIELD": left,
         }
 
-    def _entering(self, tool: Tool, logs: Logs) -> Callback:
-        now, watched, call, reference = clock_ns, self._watched, self._module_call, weakref.ref
+    def _entering(self, tool: Tool) -> Callback:
+        now, thread, add, reference = clock_ns, _thread, self.log.extend, weakref.ref
+        watched, call = self._watched, self._module_call
+        here = ThisThread(self.log, clock_ns)
 
-        def entered(code: CodeType, *_: Any) -> Any:
+        def entered(code: CodeType, _: int) -> Any:
             try:
                 if id(code) not in watched and not self._begins(tool, code, sys._getframe(1)):
                     return tool.disable
+                here.is_known  # noqa: B018
                 if code is call:
                     module = sys._getframe(1).f_locals["self"]
-                    logs.entries.append((now(), reference(module), CALLED))
+                    add((now(), thread(), reference(module), CALLED))
                 else:
-                    logs.entries.append((now(), code, ENTERED))
+                    add((now(), thread(), code, ENTERED))
             except Exception as error:
                 self._fail(error)
 
         return entered
 
-    def _moving(self, tool: Tool, logs: Logs) -> Callback:
-        now = clock_ns
+    def _moving(self, tool: Tool) -> Callback:
+        now, thread, add = clock_ns, _thread, self.log.extend
+        next_look = clock_ns() + _LOOK_EVERY_NS
 
         def moved(code: CodeType, line: int) -> None:
+            nonlocal next_look
             try:
-                entries = logs.entries
-                entries.append((now(), code, line))
-                if not len(entries) % _LOOK_EVERY:
-                    self._look(tool, logs.log)
+                time_ns = now()
+                add((time_ns, thread(), code, line))
+                if time_ns > next_look:
+                    next_look = time_ns + _LOOK_EVERY_NS
+                    self._look(tool, time_ns)
             except Exception as error:
                 self._fail(error)
 
         return moved
 
-    def _leaving(self, logs: Logs) -> Callback:
-        now = clock_ns
+    def _leaving(self) -> Callback:
+        now, thread, add = clock_ns, _thread, self.log.extend
 
-        def left(code: CodeType, *_: Any) -> None:
+        def left(code: CodeType, _: int, __: object) -> None:
             try:
-                logs.entries.append((now(), code, LEFT))
+                add((now(), thread(), code, LEFT))
             except Exception as error:
                 self._fail(error)
 
@@ -179,46 +186,40 @@ class LineWatch:
         tool.watch(code, _OF_SILENCED if recomputes else _OF_PROGRAM)
         return True
 
-    def _look(self, tool: Tool, log: ThreadLog) -> None:
+    def _look(self, tool: Tool, time_ns: int) -> None:
         """Keep code that runs lines too fast from being slowed down by the watch."""
-        entries = log.entries
-        if len(entries) >= MOST_ENTRIES:
+        since_ns, length = self._looked_at
+        self._looked_at = (time_ns, len(self.log))
+        if len(self.log) >= WIDTH * MOST_ENTRIES:
             self.is_full = True
-            self._leave()
-            return
-        latest = entries[log.checked :]
-        log.checked = len(entries)
-        if latest[-1][0] - latest[0][0] < len(latest) * _FASTEST_NS:
-            for code in frequent(latest, _FREQUENT):
+            self.end()
+        elif (len(self.log) - length) * _FASTEST_NS > (time_ns - since_ns) * WIDTH:
+            for code in frequent(entries(self.log[length : self._looked_at[1]]), _FREQUENT):
                 tool.watch(code, _OF_SILENCED)
-                entries.append((clock_ns(), code, SILENCED))
+                self.log.extend((clock_ns(), _thread(), code, SILENCED))
 
-    def _under_way(self, tool: Tool) -> dict[int, ThreadLog]:
-        """Begin the logs of the threads that run already, with the frames that are open."""
+    def _take_stock(self, tool: Tool) -> None:
+        """Write down the threads that run already, with the frames that are open."""
         natives = {each.ident: each.native_id for each in threading.enumerate()}
-        logs: dict[int, ThreadLog] = {}
         for thread, frame in sys._current_frames().items():
-            native = natives.get(thread)
-            if native is not None:
-                is_here = thread == threading.get_ident()
-                log = ThreadLog(native, list(self._open(tool, frame, is_here)))
-                logs[thread] = log
-                self._begun.append(log)
-        return logs
+            if (native := natives.get(thread)) is not None:
+                self.log.extend((clock_ns(), thread, native, STANDS))
+                for subject, number in self._open(tool, frame, thread == _thread()):
+                    self.log.extend((clock_ns(), thread, subject, number))
 
-    def _open(self, tool: Tool, innermost: FrameType, is_here: bool) -> Iterator[Entry]:
-        """Yield entries that lead to where a thread stands.
+    def _open(self, tool: Tool, innermost: FrameType, is_here: bool) -> Iterator[tuple[Any, int]]:
+        """Yield what leads to where a thread stands.
 
         Another thread goes on meanwhile: the line of its innermost frame is not known.
         """
         frames = [each for each in _outwards(innermost) if self._is_watched(tool, each)]
         for frame in reversed(frames):
             if frame.f_code is self._module_call:
-                yield clock_ns(), weakref.ref(frame.f_locals["self"]), CALLED
+                yield weakref.ref(frame.f_locals["self"]), CALLED
                 continue
             is_sure = is_here or frame is not frames[0]
-            yield clock_ns(), frame.f_code, ENTERED
-            yield clock_ns(), frame.f_code, frame.f_lineno if is_sure else NO_LINE
+            yield frame.f_code, ENTERED
+            yield frame.f_code, frame.f_lineno if is_sure else NO_LINE
 
     def _is_watched(self, tool: Tool, frame: FrameType) -> bool:
         return id(frame.f_code) in self._watched or self._begins(tool, frame.f_code, frame)
@@ -226,7 +227,7 @@ class LineWatch:
     def _fail(self, error: Exception) -> None:
         """Watch no more, unless the error is the program's; called where it is handled."""
         self._failed(error)
-        self._leave()
+        self.end()
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
