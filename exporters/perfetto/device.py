@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments, optional
 from profiler_ext.exporters.perfetto.counters import Counters
 from profiler_ext.exporters.perfetto.flows import Flows
-from profiler_ext.exporters.perfetto.idle import idle_spans
+from profiler_ext.exporters.perfetto.idle import IdleSpans
 from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, apart
 from profiler_ext.exporters.perfetto.lanes import Span, span_with
 from profiler_ext.exporters.perfetto.launch_spans import LaunchSpans
@@ -22,6 +22,7 @@ from profiler_ext.records import Analysis
 
 CPU_COMPUTE = "CPU compute"
 _GROUPS_RANK = 1
+_MOST_LABELLED = 64
 _LANES_RANK, _IDLE_RANK, _COUNTERS_RANK, _OTHERS_RANK = 1_000_000, 1_000_100, 1_000_200, 1_000_300
 
 
@@ -70,10 +71,11 @@ class _Drawing:
         self._writer = writer
         self._tracks = tracks
         self._analysis = analysis
-        self._flows = flows
         arguments = LaunchArguments(analysis, rates)
         self._spans = LaunchSpans(writer, analysis.launches, arguments, flows)
         self._label_spans = LabelSpans(writer, analysis.launches, arguments)
+        self._idle_spans = IdleSpans(writer, analysis)
+        self._other_rows = _other_rows(analysis, flows)
         self.counters = Counters(writer, tracks, analysis.launches, rates)
 
     def steps(self, uuid: int | None) -> None:
@@ -99,23 +101,17 @@ class _Drawing:
             self._lanes(uuid, chosen)
 
     def idle(self, uuid: int, device: int) -> None:
-        spans = idle_spans(self._writer, self._analysis, device)
-        self._tracks.draw("idle", uuid, _IDLE_RANK, spans)
+        self._tracks.draw("idle", uuid, _IDLE_RANK, self._idle_spans.of(device))
 
     def other_events(self, uuid: int, device: int) -> None:
-        events = self._analysis.recording.trace.events
-        launched = set(self._analysis.launches.event.tolist())
-        by_category: dict[str, list[int]] = defaultdict(list)
-        for row in self._flows.device_rows:
-            if row not in launched and events.threads[events.thread[row]].pid == device:
-                by_category[events.category[row]].append(row)
-        for rank, (category, rows) in enumerate(by_category.items()):
+        for rank, (category, rows) in enumerate(self._other_rows[device].items()):
             name = category.replace("_", " ")
             self._tracks.draw(name, uuid, _OTHERS_RANK + rank, self._plain(rows))
 
     def _lanes(self, uuid: int, rows: list[int]) -> None:
         # Lanes of several streams have one name each, so the viewer shows them as one row.
-        for chosen in apart(self._analysis.launches, rows):
+        # What overlaps without end would be rows without end; each launch says its labels itself.
+        for chosen in apart(self._analysis.launches, rows)[:_MOST_LABELLED]:
             for rank, lane in enumerate(LANES, _LANES_RANK):
                 spans = self._label_spans.of(lane, chosen)
                 self._tracks.draw(lane, uuid, rank, spans, nesting=lane == MODULE)
@@ -134,6 +130,17 @@ class _Drawing:
             start_ns = int(events.start_ns[row])
             constant = self._writer.constant(events.name[row], events.category[row], {})
             yield span_with(start_ns, start_ns + int(events.duration_ns[row]), constant, {})
+
+
+def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str, list[int]]]:
+    """Return the rows of devices that are no launches, by device and category."""
+    events = analysis.recording.trace.events
+    launched = set(analysis.launches.event.tolist())
+    rows: dict[int | str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row in flows.device_rows:
+        if row not in launched:
+            rows[events.threads[events.thread[row]].pid][events.category[row]].append(row)
+    return rows
 
 
 def _groups(analysis: Analysis) -> dict[_Group, list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from profiler_ext.exporters.perfetto.lanes import Span, span_with
@@ -13,19 +14,26 @@ PYTHON = "Python outside of any op"
 _MOST_LETTERS = 48
 
 
-def idle_spans(writer: PacketWriter, analysis: Analysis, device: int) -> Iterator[Span]:
-    """Return the idle spans of a device.
+class IdleSpans:
+    """Makes the spans in which the devices ran nothing."""
 
-    Args:
-        writer: encodes the slices.
-        analysis: the idle spans and the graphs.
-        device: the device.
+    def __init__(self, writer: PacketWriter, analysis: Analysis) -> None:
+        """Sort the idle spans by device.
 
-    Returns:
-        One span for each.
-    """
-    graphs = {graph.key: graph for graph in analysis.recording.graphs if graph.key is not None}
-    return (_span(writer, idle, graphs) for idle in analysis.idle if idle.device == device)
+        Args:
+            writer: encodes the slices.
+            analysis: the idle spans and the graphs.
+        """
+        self._writer = writer
+        graphs = analysis.recording.graphs
+        self._graphs = {graph.key: graph for graph in graphs if graph.key is not None}
+        self._by_device: dict[int, list[IdleSpan]] = defaultdict(list)
+        for idle in analysis.idle:
+            self._by_device[idle.device].append(idle)
+
+    def of(self, device: int) -> Iterator[Span]:
+        """Return the idle spans of a device, one span for each."""
+        return (_span(self._writer, idle, self._graphs) for idle in self._by_device[device])
 
 
 def _span(writer: PacketWriter, idle: IdleSpan, graphs: dict[str, GraphInstance]) -> Span:

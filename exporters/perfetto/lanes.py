@@ -115,8 +115,10 @@ class OpenLanes:
         at = self._lanes + lane
         self._latest[at] = latest_ns
         while at > 1:
-            at //= 2
-            self._latest[at] = max(self._latest[2 * at], self._latest[2 * at + 1])
+            at, above = at // 2, max(self._latest[at], self._latest[at ^ 1])
+            if self._latest[at] == above:
+                return
+            self._latest[at] = above
 
     def _grow(self) -> None:
         leaves = self._latest[self._lanes :] + [math.inf] * self._lanes
@@ -137,8 +139,11 @@ def split(spans: Iterable[Span], nesting: bool) -> list[list[Span]]:
         The lanes, each in the order of start, outer before inner.
     """
     lanes: list[list[Span]] = []
+    ordered = sorted(spans, key=_outer_first)
+    if len(ordered) == 1:
+        return [ordered]
     first_free = OpenLanes(nesting)
-    for span in sorted(spans, key=_outer_first):
+    for span in ordered:
         lane = first_free.take(span.start_ns, span.end_ns)
         if lane == len(lanes):
             lanes.append([])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -39,39 +37,42 @@ def find_idle(
     return tuple(sorted(named, key=lambda span: (-span.duration_ns, span.start_ns, span.device)))
 
 
-def _in_turn(steps: Sequence[Step]) -> list[tuple[int, Step]]:
-    """Return the parts of steps in which no later one is open, each with the step's index."""
+def _in_turn(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
+    """Return start, end and step of the parts of steps in which no later one is open."""
     starts, ends = np.array([(s.start_ns, s.end_ns) for s in steps], np.int64).reshape(-1, 2).T
     laid_out = timeline(starts, ends)
-    changes = pairwise(laid_out.times_ns.tolist())
-    return [
-        (at, replace(steps[at], start_ns=start_ns, end_ns=end_ns))
-        for (start_ns, end_ns), at in zip(changes, laid_out.opened.tolist(), strict=False)
-        if at != NO_ROW and start_ns < end_ns
-    ]
+    owners = laid_out.opened[:-1]
+    kept = np.flatnonzero(owners != NO_ROW)
+    return laid_out.times_ns[:-1][kept], laid_out.times_ns[1:][kept], owners[kept]
 
 
 def _largest(
-    device: BusySpans, steps: Sequence[Step], parts: Sequence[tuple[int, Step]]
+    device: BusySpans, steps: Sequence[Step], parts: tuple[Ints, Ints, Ints]
 ) -> Iterator[IdleSpan]:
     """Yield the largest spans of each step that lie between its parts of launches."""
-    within = device.within([part for _, part in parts])
-    idle: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
-    for (at, part), (start, end) in zip(parts, within, strict=True):
-        idle[at].append(_between(part, start, end))
-    for at, spans in idle.items():
-        opens, lengths = (np.concatenate(each) for each in zip(*spans, strict=True))
-        largest = np.argsort(-lengths, kind="stable")[:LARGEST_SPANS]
-        for row in largest[lengths[largest] > 0].tolist():
-            yield IdleSpan(
-                steps[at].number, device.device, int(opens[row]), int(lengths[row]), None
-            )
+    begins, ends, owners = parts
+    opens, lengths, part = _between(device, begins, ends)
+    owner = owners[part]
+    order = np.lexsort((-lengths, owner))
+    first = np.searchsorted(owner[order], owner[order])
+    largest = order[np.arange(len(order)) - first < LARGEST_SPANS]
+    columns = (owner[largest], opens[largest], lengths[largest])
+    for step, start_ns, length_ns in zip(*(each.tolist() for each in columns), strict=True):
+        yield IdleSpan(steps[step].number, device.device, start_ns, length_ns, None)
 
 
-def _between(part: Step, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return start and length of what lies between the parts of launches."""
-    opens = np.maximum.accumulate(np.concatenate([[part.start_ns], end]))
-    return opens, np.maximum(np.concatenate([start, [part.end_ns]]) - opens, 0)
+def _between(device: BusySpans, begins: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return start, length and part of what lies before, between and after launches in a part."""
+    firsts, lasts = device.within(begins, ends)
+    count = lasts - firsts + 1
+    part = np.repeat(np.arange(len(begins)), count)
+    following = np.arange(len(part)) - np.repeat(np.cumsum(count) - count - firsts, count)
+    starts, stops = np.append(device.start_ns, 0), np.append(device.end_ns, 0)
+    is_first, is_last = following == firsts[part], following == lasts[part]
+    opens = np.where(is_first, begins[part], stops[following - 1])
+    closes = np.where(is_last, ends[part], starts[following])
+    idle = np.flatnonzero(closes > opens)
+    return opens[idle], (closes - opens)[idle], part[idle]
 
 
 def _described(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> list[IdleSpan]:

@@ -7,7 +7,7 @@ overlapped time counts once, for the launch that started first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,14 +35,18 @@ class BusySpans:
     start_ns: Ints
     end_ns: Ints
 
-    def within(self, steps: Sequence[Step]) -> Iterator[tuple[Ints, Ints]]:
-        """Yield for each step the parts of the spans that lie within it."""
-        begins, ends = np.array([(s.start_ns, s.end_ns) for s in steps]).reshape(-1, 2).T
+    def within(self, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
+        """Find the spans of which something lies between two times.
+
+        Args:
+            begins: the earlier time of each pair.
+            ends: the later one.
+
+        Returns:
+            For each pair the first of them, and what follows the last.
+        """
         firsts = np.searchsorted(self.end_ns, begins, side="right")
-        lasts = np.maximum(firsts, np.searchsorted(self.start_ns, ends, side="left"))
-        for step, first, last in zip(steps, firsts.tolist(), lasts.tolist(), strict=True):
-            start = np.maximum(self.start_ns[first:last], step.start_ns)
-            yield start, np.minimum(self.end_ns[first:last], step.end_ns)
+        return firsts, np.maximum(firsts, np.searchsorted(self.start_ns, ends, side="left"))
 
 
 def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
