@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tests.hostile.making import (
     EVENTS,
@@ -204,6 +204,22 @@ def _sites_and_events(whole: Json) -> None:
     whole[EVENTS] = list(_one_call_of_many())
 
 
+def _launches_of_sites(kept: Callable[[int], int]) -> Callable[[Json], None]:
+    """Return what makes 20,000 call sites, and the launches of those that are kept, in order."""
+
+    def change(whole: Json) -> None:
+        _sites(whole)
+        whole[EVENTS] = [event("cpu_op", _MARKER, 0, 1e7)]
+        for n in range(19_900):
+            launched = {"correlation": n, "device": 0, "stream": 7}
+            whole[EVENTS] += [
+                event("cuda_runtime", "cudaLaunchKernel", n * 10 + 1, 1, correlation=n),
+                event("kernel", f"triton_{kept(n)}", n * 10 + 2, 3, **launched),
+            ]
+
+    return change
+
+
 def _extern_sites(whole: Json) -> None:
     record = whole[OURS]["graphs"][0]["provenance"]
     site = record["call_sites"][0]
@@ -268,6 +284,12 @@ CASES = {
     "30,000 collectives": Case(with_events(_collectives)),
     "20,000 call sites": Case(changed(_sites)),
     "20,000 call sites and as many launches": Case(changed(_sites_and_events)),
+    "20,000 call sites of which 100 ran nothing": Case(
+        changed(_launches_of_sites(lambda n: n + n // 200))
+    ),
+    "20,000 call sites that ran the other way round": Case(
+        changed(_launches_of_sites(lambda n: 19_899 - n))
+    ),
     "3,000 library calls in one replay": Case(changed(_extern_sites)),
     "1,000 equal graphs and 2,000 calls": Case(changed(_graphs)),
     "200,000 flows of one id": Case(changed(_flows)),

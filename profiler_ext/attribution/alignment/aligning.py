@@ -1,7 +1,8 @@
 """Owns the alignment of one graph call: what it ran, in order, against its call sites, in order.
 
 Names alone decide nothing. A work item is led to a call site only when every longest common
-subsequence of the two orders says the same; whatever stays open is a gap with its reason.
+subsequence of the two orders says the same; whatever stays open is a gap with its reason, and so is
+all of a call whose order is too far from that of the sites.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from profiler_ext.attribution.alignment.agreement import Names, agreed_pairs
 from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.loops import LoopGrammar, is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
@@ -20,6 +21,9 @@ from profiler_ext.attribution.calls.work_items import WorkItem
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.kineto import classify
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
+
+_UNKNOWN = -2
+"""The number of a name that no site has."""
 
 
 def align(
@@ -79,10 +83,12 @@ def _sites_that_ran(
 def _align(
     sites: Sequence[CallSite], items: Sequence[WorkItem], learnt: Learnt
 ) -> tuple[Match, ...]:
-    fits = _fits(sites, items)
-    anchors = _certain_pairs(fits)
+    names = _names(sites, items)
+    expected = _expected(names)
+    anchors = _certain_pairs(names, expected)
+    if anchors is None:
+        return (Match(gap=GapReason.ALIGNMENT_MISMATCH),) * len(items)
     matches = [_anchored(sites, items, anchors, at) for at in range(len(items))]
-    expected: Flags = np.asarray(fits.any(axis=1))
     for at, match in OpenSegments(sites, items, expected, learnt).resolve(anchors).items():
         matches[at] = match
     return tuple(
@@ -91,13 +97,25 @@ def _align(
     )
 
 
-def _fits(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Flags:
-    """Tell which item has the name of which site."""
+def _names(sites: Sequence[CallSite], items: Sequence[WorkItem]) -> Names:
+    """Number the names of sites, called and on the device, and those of the items."""
     codes: dict[str, int] = {}
-    called = np.array([codes.setdefault(n, len(codes)) for n in map(_called_name, sites)])
-    on_device = np.array([codes.setdefault(n, len(codes)) for n in map(_device_name, sites)])
-    rows = [(on_device if item.on_device else called) == codes.get(item.name, -1) for item in items]
-    return np.array(rows, dtype=np.bool_).reshape(len(items), len(sites))
+    columns = [
+        [codes.setdefault(name, len(codes)) for name in map(say, sites)]
+        for say in (_called_name, _device_name)
+    ]
+    return Names(
+        rows=np.array([codes.get(item.name, _UNKNOWN) for item in items], dtype=np.int64),
+        kinds=np.array([int(item.on_device) for item in items], dtype=np.int64),
+        columns=np.array(columns, dtype=np.int64).reshape(2, len(sites)),
+    )
+
+
+def _expected(names: Names) -> Flags:
+    """Tell which item has the name of some site."""
+    by_kind = np.array([np.isin(names.rows, known) for known in names.columns])
+    expected: Flags = by_kind[names.kinds, np.arange(len(names.rows))]
+    return expected
 
 
 def _called_name(site: CallSite) -> str:
@@ -124,41 +142,21 @@ def device_names(site: CallSite) -> tuple[str, ...]:
     return (site.kernel, stem) if is_numbered else (site.kernel,)
 
 
-def _certain_pairs(fits: Flags) -> dict[int, int]:
-    """Return the pairs (item, site) in which all longest common subsequences agree."""
-    items, sites = np.flatnonzero(fits.any(axis=1)), np.flatnonzero(fits.any(axis=0))
-    table = fits[np.ix_(items, sites)]
-    if table.shape[0] == table.shape[1] and table.diagonal().all():
-        return dict(zip(items.tolist(), sites.tolist(), strict=True))
-    pairs = agreed_pairs(table)
-    return {int(items[item]): int(sites[site]) for item, site in pairs}
+def _certain_pairs(names: Names, expected: Flags) -> dict[int, int] | None:
+    """Return the pairs (item, site) in which all longest common subsequences agree.
 
-
-def agreed_pairs(table: Flags) -> list[tuple[int, int]]:
-    """Find the pairs (row, column) that stand in every longest common subsequence.
-
-    Args:
-        table: which row has the name of which column.
-
-    Returns:
-        The pairs, in order of rows.
+    ``None`` where the orders differ too much for that to be found out.
     """
-    before = _lengths(table)
-    after = _lengths(table[::-1, ::-1])[::-1, ::-1]
-    longest = before[-1, -1]
-    through = table & (before[:-1, :-1] + after[1:, 1:] + 1 == longest)
-    left_out = (before[:-1] + after[1:] == longest).any(axis=1)
-    certain = (through.sum(axis=1) == 1) & ~left_out
-    return [(int(item), int(through[item].argmax())) for item in np.flatnonzero(certain)]
-
-
-def _lengths(table: Flags) -> npt.NDArray[np.int32]:
-    """Return the length of the longest common subsequence of each pair of prefixes."""
-    lengths = np.zeros((table.shape[0] + 1, table.shape[1] + 1), dtype=np.int32)
-    for row, fits in enumerate(table):
-        extended = np.where(fits, lengths[row, :-1] + 1, 0)
-        lengths[row + 1, 1:] = np.maximum.accumulate(np.maximum(lengths[row, 1:], extended))
-    return lengths
+    items = np.flatnonzero(expected)
+    ran = [
+        np.isin(known, names.rows[names.kinds == kind]) for kind, known in enumerate(names.columns)
+    ]
+    sites = np.flatnonzero(np.logical_or.reduce(ran))
+    named = Names(names.rows[items], names.kinds[items], names.columns[:, sites])
+    if named.are_pairwise_equal():
+        return dict(zip(items.tolist(), sites.tolist(), strict=True))
+    pairs = agreed_pairs(named)
+    return None if pairs is None else {int(items[item]): int(sites[at]) for item, at in pairs}
 
 
 def _anchored(

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.alignment.aligning import agreed_pairs, device_names
+from profiler_ext.attribution.alignment.agreement import Names, agreed_pairs
+from profiler_ext.attribution.alignment.aligning import device_names
 from profiler_ext.attribution.alignment.invocations import Aligner, Invocation
 from profiler_ext.attribution.alignment.loops import is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
@@ -156,7 +157,9 @@ def _same(ran: _LaunchOrder, other: _LaunchOrder) -> list[int]:
     """
     codes = {name: code for code, name in enumerate(dict.fromkeys(ran.names + other.names))}
     rows, columns = ([codes[name] for name in each.names] for each in (ran, other))
-    pairs = agreed_pairs(np.equal.outer(np.array(rows), np.array(columns)))
+    kinds = np.zeros(len(rows), dtype=np.int64)
+    names = Names(np.array(rows, np.int64), kinds, np.array([columns], np.int64))
+    pairs = agreed_pairs(names) or []  # what cannot be compared confirms nothing
     as_much = len(rows) == len(columns)
     return [
         at

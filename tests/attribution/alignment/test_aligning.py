@@ -35,6 +35,12 @@ def test_equal_orders_match_site_by_site_and_say_by_which_rule():
     )
 
 
+def test_a_call_whose_order_is_too_far_from_that_of_the_sites_is_a_gap():
+    sites = [triton(f"triton_fused_{n}") for n in range(6_000)]
+    items = _called("aten::copy_", *(site.kernel for site in reversed(sites)))
+    assert set(align(numbered(sites), items, Learnt())) == {Match(gap=GapReason.ALIGNMENT_MISMATCH)}
+
+
 def test_operators_of_the_wrapper_are_glue():
     items = _called("aten::copy_", A.kernel, "aten::zero_", "aten::mm")
     assert _sites(align(numbered([A, MM]), items, Learnt())) == [
