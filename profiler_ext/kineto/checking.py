@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 
 from profiler_ext.kineto.limits import Limit
-from profiler_ext.records import Ints
+from profiler_ext.kineto.names import step_number
+from profiler_ext.records import Events, Ints
 
 _OBJECTS_AN_EVENT = 2
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
@@ -75,6 +76,18 @@ def decoded(text: bytes | msgspec.Raw, wanted: Any) -> Any:
         return msgspec.json.decode(text, type=wanted)
     except RecursionError as error:
         raise OverLimitError(Limit.DEPTH.told("is nested too deep")) from error
+
+
+def check_steps(events: Events) -> None:
+    """Raise unless the steps of all devices are few enough that each can have its ledger.
+
+    Raises:
+        OverLimitError: They are more than the limit allows.
+    """
+    is_step = np.array([step_number(name) is not None for name in events.name.strings], np.bool_)
+    steps = int(is_step[events.name.codes].sum()) if len(is_step) else 0
+    if steps * len(np.unique(events.device.compressed())) > Limit.STEPS.count:
+        raise OverLimitError(Limit.STEPS.told("has too many steps on too many devices"))
 
 
 def check_value(text: bytes) -> None:

@@ -25,6 +25,8 @@ class Limit(Enum):
     """How deep the JSON is nested."""
     DIGITS = ("PROFILER_EXT_MAX_DIGITS", 400)
     """Of one number; a double as Kineto prints it has 316 at most."""
+    STEPS = ("PROFILER_EXT_MAX_STEPS", 1_000_000)
+    """Of all devices together: each step has its ledger on each device."""
     NAME_BYTES = ("PROFILER_EXT_MAX_NAME_BYTES", 64 << 10)
     """Of an event's name, category or thread, and of any text in what we added."""
 

@@ -17,6 +17,7 @@ from profiler_ext.kineto.checking import (
     check_amount,
     check_events,
     check_records,
+    check_steps,
     check_value,
     decoded,
 )
@@ -128,6 +129,7 @@ def trace_of(path: Path, document: Document) -> Trace:
     """
     try:
         events, clamped = columns_of(document.strict)
+        check_steps(events)
         return Trace(
             events=events,
             raw=document.raw,

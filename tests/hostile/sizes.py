@@ -276,7 +276,9 @@ CASES = {
     "50,000 kernels in one replay": Case(with_events(_one_replay_of_many)),
     "30,000 streams": Case(with_events(_streams)),
     "20,000 devices": Case(with_events(_devices)),
-    "3,000 devices and as many steps": Case(with_events(_devices_and_steps)),
+    "3,000 devices and as many steps": Case(
+        with_events(_devices_and_steps), "has too many steps on too many devices"
+    ),
     "50,000 threads": Case(with_events(_threads)),
     "100,000 names of kernels": Case(with_events(_names)),
     "50,000 kernels of one correlation": Case(with_events(_copies_of_one_correlation)),

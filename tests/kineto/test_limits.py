@@ -47,6 +47,20 @@ def test_events_are_counted(tmp_path, monkeypatch):
     assert len(read_trace(written(tmp_path, text_of())).raw) == 5
 
 
+def test_steps_are_counted_on_each_device(tmp_path, monkeypatch):
+    steps = [b'{"ph":"X","name":"ProfilerStep#%d","ts":%d.0,"dur":1.0}' % (n, n) for n in range(2)]
+    kernels = [
+        b'{"ph":"X","name":"k","cat":"kernel","ts":1.0,"dur":1.0,"args":{"device":%d}}' % n
+        for n in range(3)
+    ]
+    path = written(tmp_path, text_of([*steps, *kernels]))
+    monkeypatch.setenv("PROFILER_EXT_MAX_STEPS", "5")
+    with pytest.raises(TraceError, match="has too many steps on too many devices, and 5 is the"):
+        read_trace(path)
+    monkeypatch.setenv("PROFILER_EXT_MAX_STEPS", "6")
+    assert len(read_trace(path).events) == 5
+
+
 @pytest.mark.parametrize("asked", ["many", "-1", "1e9", "²", "9" * 30])
 def test_a_limit_that_is_no_number_is_told(tmp_path, monkeypatch, asked):
     monkeypatch.setenv("PROFILER_EXT_MAX_DEPTH", asked)
