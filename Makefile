@@ -11,6 +11,9 @@
 #              one must be read or refused in a sentence
 # make oracle [ORACLE="--seed 17 --models 1"]   draw random models, and compare the lines of their
 #              kernels with the constants in the generated code; every one must be right
+# make eager-oracle [EAGER_ORACLE="--launches 20000 --seed 0 --device cuda"]    run random eager
+#              programs, and compare the line of each launch with the shapes that its op worked on;
+#              every one must be right. $(RUN) must be a Python of 3.12 or newer
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -53,7 +56,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch faults names fuzz oracle mutants programs reference lint gpu-check gpu-record gold clean
+.PHONY: demo test test-torch faults names fuzz oracle eager-oracle mutants programs reference lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -91,6 +94,9 @@ fuzz: $(TEST_READY)
 
 oracle: $(TEST_READY)
 	$(RUN) -W ignore -m tests.oracle $(ORACLE)
+
+eager-oracle: $(TEST_READY)
+	$(RUN) -W ignore -m tests.eager_oracle $(EAGER_ORACLE)
 
 mutants: $(TEST_READY)
 	$(RUN) -m tests.mutants $(ROOM) $(MUTANTS)

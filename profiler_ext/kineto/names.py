@@ -78,6 +78,7 @@ COMPILED_FORWARD = "CompiledFunction"
 COMPILED_BACKWARD = "CompiledFunctionBackward"
 CACHE_LOOKUP = "TorchDynamo Cache Lookup"
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
+_SUMS_OF_GRADIENTS = frozenset({"aten::add", "aten::add_"})
 
 _GRAPH_MARKER = re.compile(r"## Call CompiledFxGraph (\S+) ##")
 _COMPILED_FRAME = re.compile(r"Torch-Compiled Region: (\S+)")
@@ -138,6 +139,11 @@ def compile_id(name: str) -> str | None:
 def evaluated_function(name: str) -> str | None:
     """Return the autograd node that the engine evaluates in this event."""
     return _first(_EVALUATED, name)
+
+
+def is_sum_of_gradients(op: str) -> bool:
+    """Tell whether the engine adds gradients up by an op, where no node runs it."""
+    return op in _SUMS_OF_GRADIENTS
 
 
 def sharding_pass(name: str) -> str | None:

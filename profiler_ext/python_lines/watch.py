@@ -108,11 +108,13 @@ class LineWatch:
 
     def _callbacks(self, tool: Tool) -> dict[str, Callback]:
         """Make the callbacks; what they use again and again stands in their cells."""
-        entered, left, watched = self._entering(tool), self._leaving(), self._watched
+        here = ThisThread(self.log, clock_ns)
+        entered, resumed = self._entering(tool, here), self._resuming(tool, here)
+        left, watched = self._leaving(), self._watched
 
         def thrown(code: CodeType, offset: int, _: BaseException) -> None:
             if id(code) in watched:
-                entered(code, offset)
+                resumed(code, offset, sys._getframe(1))
 
         def unwound(code: CodeType, offset: int, error: BaseException) -> None:
             if id(code) in watched:
@@ -120,7 +122,7 @@ class LineWatch:
 
         return {
             "PY_START": entered,
-            "PY_RESUME": entered,
+            "PY_RESUME": resumed,
             "PY_THROW": thrown,
             "PY_UNWIND": unwound,
             "LINE": self._moving(tool),
@@ -128,10 +130,9 @@ class LineWatch:
             "PY_YIELD": left,
         }
 
-    def _entering(self, tool: Tool) -> Callback:
+    def _entering(self, tool: Tool, here: ThisThread) -> Callback:
         now, thread, add, reference = clock_ns, _thread, self.log.extend, weakref.ref
         watched, call = self._watched, self._module_call
-        here = ThisThread(self.log, clock_ns)
 
         def entered(code: CodeType, _: int) -> Any:
             try:
@@ -147,6 +148,22 @@ class LineWatch:
                 self._fail(error)
 
         return entered
+
+    def _resuming(self, tool: Tool, here: ThisThread) -> Callback:
+        """Make what is called when a generator goes on: no event tells the line it stood at."""
+        now, thread, add, watched = clock_ns, _thread, self.log.extend, self._watched
+
+        def resumed(code: CodeType, _: int, frame: FrameType | None = None) -> Any:
+            try:
+                frame = frame or sys._getframe(1)
+                if id(code) not in watched and not self._begins(tool, code, frame):
+                    return tool.disable
+                here.is_known  # noqa: B018
+                add((now(), thread(), code, ENTERED, now(), thread(), code, frame.f_lineno))
+            except Exception as error:
+                self._fail(error)
+
+        return resumed
 
     def _moving(self, tool: Tool) -> Callback:
         now, thread, add = clock_ns, _thread, self.log.extend

@@ -84,8 +84,8 @@ class EagerEvidence(
     RAN_LAST_USE = (
         "line_of_last_gradient",
         "of the gradient before it",
-        "is that of the op whose backward ran right before a parameter's gradient was added to, "
-        "which the engine does at once",
+        "is that of the op whose backward gave the gradient that is added to others, of the same "
+        "value or of a parameter, which the engine does at once",
     )
     RAN_BACKWARD_CALL = (
         "line_that_called_backward",

@@ -96,7 +96,7 @@ class _Thread:
         last = max(until_ns, int(times.max(initial=0)))
         self._times = clock.on_trace(np.append(times[order], last))
         self._positions = np.append(positions[order], NOWHERE)
-        self._left = self._times[next_not_deeper(depths[self._positions])]
+        self._left = self._times[next_elsewhere(depths[self._positions], self._positions)]
 
     def during(self, start: int, end: int, error: int) -> int:
         """Look from the last position that may have begun before the event, backwards."""
@@ -117,12 +117,18 @@ class _Thread:
         return bool(first == last)
 
 
-def next_not_deeper(depths: Ints) -> Ints:
-    """Return for each depth the index of the next that is as small or smaller, or the last."""
+def next_elsewhere(depths: Ints, positions: Ints) -> Ints:
+    """Return for each entry the index of the next that is not within its position, or the last.
+
+    Args:
+        depths: how many positions each entry's lies within.
+        positions: the positions; one that comes again after those within it goes on.
+    """
     following = np.full(len(depths), len(depths) - 1, dtype=np.int64)
-    waiting: list[int] = []
-    for at, depth in enumerate(depths.tolist()):
-        while waiting and depths[waiting[-1]] >= depth:
-            following[waiting.pop()] = at
-        waiting.append(at)
+    waiting: list[tuple[int, int, int]] = []
+    entries = zip(depths.tolist(), positions.tolist(), strict=True)
+    for at, (depth, position) in enumerate(entries):
+        while waiting and waiting[-1][1] >= depth and waiting[-1][2] != position:
+            following[waiting.pop()[0]] = at
+        waiting.append((at, depth, position))
     return following

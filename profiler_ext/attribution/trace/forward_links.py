@@ -2,33 +2,52 @@
 
 Each thread counts its own sequence numbers. A backward event names the thread of its forward
 by a number that is not the trace's thread id; which thread is meant is learnt from the
-sequence numbers that only one thread has.
+sequence numbers that only one thread has, and where that does not tell, from torch's own arrows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+
 import numpy as np
 
+from profiler_ext.kineto.forward_flows import ForwardFlow
 from profiler_ext.records import Events, Ints
+
+Flows = Callable[[], Iterable[ForwardFlow]]
 
 
 class ForwardLinks:
     """Finds the forward event of a backward event."""
 
-    def __init__(self, events: Events, forward: Ints, backward: Ints) -> None:
+    def __init__(
+        self,
+        events: Events,
+        forward: Ints,
+        backward: Ints,
+        nodes: Mapping[int, int] | None = None,
+        flows: Flows | None = None,
+    ) -> None:
         """Index the forward events.
 
         Args:
             events: the events.
             forward: rows of forward events.
             backward: rows of backward events.
+            nodes: rows of backward events that have the number where another has none.
+            flows: reads torch's arrows; asked only where numbers do not tell a thread.
         """
-        self._events = events
+        self._events, self._nodes = events, nodes or {}
         self._forward = _by_number(events, _numbered(events, forward))
-        self._threads = self._learn_threads(_numbered(events, backward))
+        numbered = _numbered(events, backward)
+        self._threads = self._learn_threads(numbered)
+        if flows is not None and self._is_open(numbered):
+            self._threads |= self._threads_of(flows())
 
     def forward_of(self, row: int) -> int | None:
         """Return the row of the forward event, ``None`` where the trace does not tell."""
+        if self._events.sequence_number[row] is np.ma.masked:
+            row = self._nodes.get(row, row)
         candidates = self._candidates(row)
         if len(candidates) == 1:
             return next(iter(candidates.values()))
@@ -36,12 +55,39 @@ class ForwardLinks:
 
     def numbered(self, number: int) -> int | None:
         """Return the row of the forward event with a number, ``None`` unless there is one."""
-        rows = set(self._forward.get(number, {}).values())
-        return rows.pop() if len(rows) == 1 else None
+        rows = [row for rows in self._forward.get(number, {}).values() for row in rows]
+        return rows[0] if len(rows) == 1 else None
 
     def _candidates(self, row: int) -> dict[int | None, int]:
-        number = self._events.sequence_number[row]
-        return {} if number is np.ma.masked else self._forward.get(int(number), {})
+        """Return of each thread the last event with a number that began before its backward.
+
+        The system gives a thread's id again when the thread is over, and numbers begin anew.
+        """
+        number, start = self._events.sequence_number[row], self._events.start_ns
+        known = {} if number is np.ma.masked else self._forward.get(int(number), {})
+        before = {t: [r for r in rows if start[r] <= start[row]] for t, rows in known.items()}
+        return {thread: rows[-1] for thread, rows in before.items() if rows}
+
+    def _is_open(self, backward: Ints) -> bool:
+        numbers = self._events.fwd_thread_id
+        return any(
+            int(numbers.data[row]) not in self._threads and len(self._candidates(row)) > 1
+            for row in backward[~np.ma.getmaskarray(numbers)[backward]].tolist()
+        )
+
+    def _threads_of(self, flows: Iterable[ForwardFlow]) -> dict[int, int]:
+        """Return the thread behind each number, as arrows tell that end where a node began."""
+        events = self._events
+        codes = {thread: code for code, thread in enumerate(events.threads)}
+        rows = np.flatnonzero(events.fwd_thread_id.filled(0) > 0)
+        starts = zip(events.thread[rows].tolist(), events.start_ns[rows].tolist(), strict=True)
+        numbers = dict(zip(starts, events.fwd_thread_id.data[rows].tolist(), strict=True))
+        seen = dict[int, set[int]]()
+        for flow in flows:
+            number = numbers.get((codes.get(flow.backward, -1), flow.backward_ns))
+            if number is not None and flow.forward in codes:
+                seen.setdefault(number, set()).add(codes[flow.forward])
+        return {number: t for number, (t, *others) in seen.items() if not others}
 
     def _learn_threads(self, backward: Ints) -> dict[int, int]:
         """Return the thread behind each forward thread number; a disputed one is left out."""
@@ -59,14 +105,14 @@ def _numbered(events: Events, rows: Ints) -> Ints:
     return rows[~np.ma.getmaskarray(events.sequence_number)[rows]]
 
 
-def _by_number(events: Events, rows: Ints) -> dict[int, dict[int | None, int]]:
-    """Return the forward rows by sequence number and thread.
+def _by_number(events: Events, rows: Ints) -> dict[int, dict[int | None, list[int]]]:
+    """Return the forward rows by sequence number and thread, in order of time.
 
     Of the events that carry one number the last to start made the autograd node; the
     earlier ones only read the counter.
     """
-    rows_by_number = dict[int, dict[int | None, int]]()
+    rows_by_number = dict[int, dict[int | None, list[int]]]()
     for row in rows[np.argsort(events.start_ns[rows], kind="stable")].tolist():
-        number = int(events.sequence_number[row])
-        rows_by_number.setdefault(number, {})[int(events.thread[row])] = row
+        threads = rows_by_number.setdefault(int(events.sequence_number[row]), {})
+        threads.setdefault(int(events.thread[row]), []).append(row)
     return rows_by_number

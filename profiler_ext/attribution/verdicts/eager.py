@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from profiler_ext.attribution.verdicts.compiled import kind_by_name
 from profiler_ext.attribution.verdicts.eager_lines import EagerLine, EagerLines
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import GapReason, Level, Phase, Place, Recording, SiteEvidence
+from profiler_ext.kineto.forward_flows import forward_flows
+from profiler_ext.records import GapReason, Ints, Level, Phase, Place, Recording, SiteEvidence
 
 
 class EagerJudge:
@@ -41,7 +43,7 @@ class EagerJudge:
             recording: what was recorded: the lines that ran, and why there are none.
         """
         events, nesting = enclosing.events, enclosing.nesting
-        self._enclosing, self._enqueued = enclosing, enqueued
+        self._enclosing, self._enqueued, self._trace = enclosing, enqueued, recording.trace
         self._places, self._table = places, table
         dispatched = flag_rows(events.name, classify.is_dispatched_op) & enclosing.is_op
         self._op = nesting.outermost(dispatched, within=enclosing.is_marker)
@@ -190,23 +192,30 @@ class EagerJudge:
     def _forward_links(self) -> ForwardLinks:
         """Index what made an autograd node: ops, compiled forwards, the program's functions.
 
-        The engine's own events have the number of the node that they evaluate.
+        The engine's own events have the number of the node that they evaluate, unless a hook runs
+        before it. Source: ``torch/csrc/profiler/collection.cpp``, ``set_autograd_evaluate``.
         """
         enclosing, events = self._enclosing, self._enclosing.events
-        engine = np.unique(enclosing.engine)
-        forward = np.flatnonzero(enclosing.is_op & ~self._evaluates())
-        return ForwardLinks(events, forward, engine[engine != NO_ROW])
-
-    def _evaluates(self) -> Flags:
-        """Flag the engine's events, and the nodes' own events within them."""
-        enclosing, names_ = self._enclosing, self._enclosing.events.name
-        rows = np.arange(len(names_))
+        rows, nodes = np.arange(len(events)), self._nodes()
         is_engine: Flags = enclosing.engine == rows
+        is_engine[nodes] = True
+        backward = np.unique(enclosing.engine)
+        return ForwardLinks(
+            events,
+            np.flatnonzero(enclosing.is_op & ~is_engine),
+            backward[backward != NO_ROW],
+            dict(zip(enclosing.nesting.parent[nodes].tolist(), nodes.tolist(), strict=True)),
+            partial(forward_flows, self._trace),
+        )
+
+    def _nodes(self) -> Ints:
+        """Return the nodes' own events, each directly within the engine's."""
+        enclosing, names_ = self._enclosing, self._enclosing.events.name
         evaluated = {
             code: names.evaluated_function(text) for code, text in enumerate(names_.strings)
         }
         around = take(enclosing.engine, enclosing.nesting.parent, NO_ROW)
         is_direct = (around == enclosing.nesting.parent) & (around != NO_ROW)
-        for row in np.flatnonzero(is_direct).tolist():
-            is_engine[row] = evaluated[int(names_.codes[around[row]])] == names_[row]
-        return is_engine
+        rows = np.flatnonzero(is_direct).tolist()
+        own = [row for row in rows if evaluated[int(names_.codes[around[row]])] == names_[row]]
+        return np.array(own, dtype=np.int64)

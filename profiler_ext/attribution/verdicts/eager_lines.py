@@ -189,7 +189,25 @@ class EagerLines:
                 phase=Phase.RECOMPUTE,
                 linked_by=ForwardEvidence.RECOMPUTED,
             )
-        return forward
+        return self._sum(forward) if self._is_sum(row, engine) else forward
+
+    def _is_sum(self, row: int, engine: int) -> bool:
+        """Tell whether the engine adds what a node gave to another gradient of the same value.
+
+        Source: ``torch/csrc/autograd/input_buffer.cpp``, ``accumulate``: after the node ran.
+        """
+        is_direct = int(self._enclosing.nesting.parent[row]) == engine
+        return is_direct and names.is_sum_of_gradients(self._events.name[row])
+
+    @staticmethod
+    def _sum(last: EagerLine) -> EagerLine:
+        """Return the line of a sum, given that of the op whose gradient is the last in it."""
+        return replace(
+            last,
+            evidence=EagerEvidence.RAN_LAST_USE if last.stack else None,
+            phase=Phase.GRADIENT_ACCUMULATION,
+            linked_by=ForwardEvidence.GRADIENT_SUM,
+        )
 
     def _of_forward(self, engine: int) -> EagerLine:
         """Return the line of the forward op whose backward the engine evaluates."""
@@ -197,7 +215,7 @@ class EagerLines:
         if forward is None:
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
         if forward not in self._of_row:
-            self._of_row[forward] = self._of_op(forward)
+            self._of_row[forward] = replace(self._of_op(forward), phase=None, linked_by=None)
         found = self._of_row[forward]
         return replace(found, evidence=EagerEvidence.RAN_FORWARD) if found.stack else found
 

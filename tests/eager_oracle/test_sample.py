@@ -1,0 +1,45 @@
+"""A sample of the oracle of eager lines: in these programs every launch has its line.
+
+``python -m tests.eager_oracle`` draws as many more as asked, on the CPU or on a GPU.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.eager_oracle.judging import Score, judge
+from tests.eager_oracle.programs import BLOCKS, draw, program
+from tests.eager_oracle.removing import remove
+from tests.eager_oracle.running import run_program
+from tests.watched import needs_lines
+
+pytestmark = needs_lines
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
+def test_each_launch_of_a_block_has_the_line_that_its_shapes_tell(
+    block: object, tmp_path: Path
+) -> None:
+    score = Score()
+    drawn = program(7, (BLOCKS[0], block, BLOCKS[0]))  # type: ignore[arg-type]
+    judge(score, drawn, run_program(drawn.text, "one_block", tmp_path, "cpu"))
+    assert (score.wrong, score.failed, dict(score.gaps)) == ([], [], {})
+    assert (score.precision, score.recall) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("seed", [6, 30, 47])
+def test_each_launch_of_a_program_has_the_line_that_its_shapes_tell(
+    seed: int, tmp_path: Path
+) -> None:
+    score, drawn = Score(), draw(seed)
+    judge(score, drawn, run_program(drawn.text, "whole", tmp_path, "cpu"))
+    assert score.is_perfect, (score.wrong, score.failed)
+
+
+@pytest.mark.parametrize("seed", [3, 4, 11])
+def test_without_a_line_its_launches_are_gone_and_no_others(seed: int, tmp_path: Path) -> None:
+    removal = remove(seed, tmp_path, "cpu")
+    assert removal is not None
+    assert removal.is_exact, removal
