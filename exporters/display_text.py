@@ -15,7 +15,6 @@ from profiler_ext.records import (
     CacheState,
     GapReason,
     GraphInstance,
-    IdleSpan,
     LedgerCategory,
     Level,
     Phase,
@@ -201,12 +200,6 @@ def _command_text(settings: Settings) -> str:
     program = settings.command[0] if settings.command else "profile"
     # A notebook's command line is the kernel's and tells nobody anything.
     return "notebook" if "ipykernel" in program else " ".join(settings.command) or program
-
-
-def idle_text(span: IdleSpan) -> str:
-    """Return one line that says how long a device idled, and what the CPU did."""
-    doing = f"while the CPU ran {span.cpu_activity or 'Python outside of any op'}"
-    return printable(f"idle {time_text(span.duration_ns)} in step {span.step}, {doing}")
 
 
 def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:

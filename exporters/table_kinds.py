@@ -32,6 +32,7 @@ class TableKind:
         title: what heads it on a page.
         shown: of those the columns that name a row, and their headings.
         unnamed: what a row is called that has no name, and no gap.
+        has_phases: it has a column for each phase.
     """
 
     name: str
@@ -44,6 +45,7 @@ class TableKind:
     title: str = ""
     shown: tuple[tuple[str, str], ...] = ()
     unnamed: str = ""
+    has_phases: bool = True
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -172,6 +174,28 @@ TABLES = (
         title="Ways to source lines",
         shown=(("mechanism", "way to the line"),),
         unnamed="no line in a graph, or not recorded",
+    ),
+    TableKind(
+        name="idle_by_line",
+        words="where the CPU was while the device ran nothing",
+        maker="tables.idle:idle_by_line",
+        keys=(
+            "device",
+            "file",
+            "line",
+            "user_file",
+            "user_line",
+            "module",
+            "cpu_activity",
+            "gap",
+        ),
+        is_sum=True,
+        is_written=True,
+        by="idle",
+        title="Idle, by line",
+        shown=(("file", "waiting at"), ("cpu_activity", "while the CPU ran")),
+        unnamed="no source line",
+        has_phases=False,
     ),
 )
 WRITTEN = tuple(kind for kind in TABLES if kind.is_written)

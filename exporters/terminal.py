@@ -18,7 +18,6 @@ from profiler_ext.exporters.display_text import (
     bypass_text,
     first_rows,
     heading,
-    idle_text,
     labels,
     led_texts,
     ledger_label,
@@ -29,6 +28,7 @@ from profiler_ext.exporters.display_text import (
     table_text,
     time_text,
 )
+from profiler_ext.exporters.idle_texts import idle_texts
 from profiler_ext.exporters.table_kinds import TableKind, table_by
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Scope, Settings
@@ -125,8 +125,8 @@ def _print_ledger(analysis: Analysis, console: Console) -> None:
         return
     print_coverage(rows, led_texts([analysis]), console)
     _print_steps(analysis, console)
-    for span in analysis.idle[:_SHOWN_IDLE]:
-        say(console, idle_text(span))
+    for text in idle_texts(analysis, _SHOWN_IDLE):
+        say(console, text)
 
 
 def print_coverage(rows: list[dict[str, Any]], led: Iterable[str], console: Console) -> None:
@@ -185,7 +185,7 @@ def _top_table(
     layout = _layout(names, phases, console)
     table = _empty_top_table(kind, layout)
     for row, texts in zip(rows, names, strict=True):
-        bar = _phase_bar(row, rows[0]["duration_ns"], layout, console)
+        bar = _row_bar(kind, row, rows[0]["duration_ns"], layout, console)
         numbers = (*_time(row["duration_ns"], total), *bar, *_phase_times(row, phases))
         table.add_row(*numbers, *_cells(kind, texts, layout.names))
     if len(whole) > len(shown):
@@ -220,8 +220,12 @@ def _phase_width(name: str) -> int:
     return max(_TIME, len(name))
 
 
-def _phase_bar(row: Row, most_ns: int, layout: _Layout, console: Console) -> tuple[Text, ...]:
-    parts = {PHASE_STYLES[phase]: row[phase] for phase in Phase}
+def _row_bar(
+    kind: TableKind, row: Row, most_ns: int, layout: _Layout, console: Console
+) -> tuple[Text, ...]:
+    parts = {_SCOPE_STYLES[Scope.IDLE]: row["duration_ns"]}
+    if kind.has_phases:
+        parts = {PHASE_STYLES[phase]: row[phase] for phase in Phase}
     return (_bar(parts, most_ns, layout.bar, console),) if layout.bar else ()
 
 
@@ -236,7 +240,7 @@ def _name_widths(names: list[tuple[str, ...]], room: int) -> tuple[int, ...]:
 
 def _phase_columns(kind: TableKind, rows: list[dict[str, Any]], width: int) -> PhaseColumns:
     """Return heading to phases: one column a phase where there is room, else the rest together."""
-    if "phase" in kind.keys:
+    if "phase" in kind.keys or not kind.has_phases:
         return {}
     spent = [phase for phase in Phase if any(row[phase] for row in rows)]
     first = [phase for phase in spent if phase in (Phase.FORWARD, Phase.BACKWARD)]

@@ -5,7 +5,17 @@ Every number is written out, so that a test can compare whole values.
 
 from __future__ import annotations
 
-from profiler_ext.records import Analysis, Device, IdleSpan, LedgerLine, Recording, Settings, Step
+from profiler_ext.records import (
+    Analysis,
+    Device,
+    IdleSpan,
+    IdleTime,
+    LedgerLine,
+    Place,
+    Recording,
+    Settings,
+    Step,
+)
 from tests.gpu_events import GPU_MARKS, MAIN, host
 from tests.gpu_model import GPU_GRAPHS, GPU_PLACES
 from tests.handmade import Mark, Row, launches, shares, trace
@@ -115,6 +125,16 @@ GPU_IDLE = (
     IdleSpan(3, 0, 420_000, 10_000, None),
 )
 
+_NOT_RECORDED = Place(gap="lines_not_recorded")
+GPU_IDLE_TIMES = (
+    IdleTime(3, 0, _NOT_RECORDED, "Optimizer.step#AdamW.step", 265_500, 2),
+    IdleTime(3, 0, _NOT_RECORDED, None, 250_000, 2),
+    IdleTime(3, 0, _NOT_RECORDED, "CompiledFunctionBackward", 129_999, 1),
+    IdleTime(3, 0, _NOT_RECORDED, "aten::copy_", 50_000, 1),
+    IdleTime(3, 0, _NOT_RECORDED, "Torch-Compiled Region: 0/0", 50_000, 2),
+    IdleTime(3, 0, _NOT_RECORDED, "aten::add_", 30_000, 1),
+)
+
 GPU_LEDGER = (
     LedgerLine(3, 0, "compiled", "line", "line", 130_001),
     LedgerLine(3, 0, "compiled", "none", "ambiguous_extern_run", 20_000),
@@ -141,6 +161,7 @@ def gpu_step() -> Analysis:
         places=GPU_PLACES,
         shares=shares(GPU_ROWS),
         idle=GPU_IDLE,
+        idle_times=GPU_IDLE_TIMES,
         ledger=GPU_LEDGER,
     )
 
@@ -203,6 +224,7 @@ def cpu_step() -> Analysis:
         places=GPU_PLACES,
         shares=shares(CPU_ROWS),
         idle=(IdleSpan(0, 0, 190_001, 209_999, "Torch-Compiled Region: 0/0"),),
+        idle_times=(IdleTime(0, 0, _NOT_RECORDED, "Torch-Compiled Region: 0/0", 289_999, 4),),
         ledger=(
             LedgerLine(0, 0, "compiled", "line", "line", 160_001),
             LedgerLine(0, 0, "eager", "op", "op", 50_000),

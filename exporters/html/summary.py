@@ -8,7 +8,6 @@ from typing import Any
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import (
-    idle_text,
     led_texts,
     ledger_label,
     percent_text,
@@ -16,6 +15,7 @@ from profiler_ext.exporters.display_text import (
     step_text,
     time_text,
 )
+from profiler_ext.exporters.idle_texts import idle_texts
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Step
 
@@ -30,7 +30,7 @@ def notes(analysis: Analysis) -> str:
 
 
 def ledger(analysis: Analysis) -> str:
-    """Return the wall time of the steps by category, and the largest idle spans."""
+    """Return the wall time of the steps by category, and where the CPU was while it idled."""
     rows = records(tables.coverage(analysis))
     if not rows:
         nothing = "<p>No step was profiled, so there is nothing to sum.</p>"
@@ -39,10 +39,10 @@ def ledger(analysis: Analysis) -> str:
     most = max(row["duration_ns"] for row in rows)
     lines = "".join(_ledger_row(row, wall, most) for row in rows)
     total = f"<tr>{_time_cells(wall, wall)}<td></td><td>total</td></tr>"
-    spans = "".join(f"<p>{_text(idle_text(span))}</p>" for span in analysis.idle[:_SHOWN_IDLE])
+    idle = "".join(f"<p>{_text(text)}</p>" for text in idle_texts(analysis, _SHOWN_IDLE))
     summary = f"<p>{' '.join(led_texts([analysis]))}</p>"
     table = f"<table>{_LEDGER_HEAD}<tbody>{lines}</tbody><tfoot>{total}</tfoot></table>"
-    return _section("ledger", "Ledger", f'{table}{summary}<div class="quiet">{spans}</div>')
+    return _section("ledger", "Ledger", f'{table}{summary}<div class="quiet">{idle}</div>')
 
 
 def steps(analysis: Analysis) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from profiler_ext.exporters.launch_places import line_text, position_text
+from profiler_ext.exporters.perfetto.arguments import path_text
 from profiler_ext.exporters.perfetto.lanes import Span, span_with
-from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.kineto.names import graph_key
-from profiler_ext.records import Analysis, GraphInstance, IdleSpan
+from profiler_ext.records import Analysis, GraphInstance, IdleSpan, Place
 
 PYTHON = "Python outside of any op"
 _MOST_LETTERS = 48
@@ -38,12 +40,17 @@ class IdleSpans:
 
 def _span(writer: PacketWriter, idle: IdleSpan, graphs: dict[str, GraphInstance]) -> Span:
     did = idle.cpu_activity
+    name = PYTHON if did is None else _short(did, graphs)
+    arguments: dict[str, Argument] = {"cpu_activity": did or PYTHON}
+    place = Place(file=idle.file, line=idle.line, code=idle.code)
+    if (at := position_text(place)) is not None:
+        name = f"waiting at {at}: {name}"
+        arguments["source_lines"] = [line_text(place) or at]
+        arguments["source_paths"] = [path_text(place) or at]
     return span_with(
         idle.start_ns,
         idle.start_ns + idle.duration_ns,
-        writer.constant(
-            PYTHON if did is None else _short(did, graphs), "idle", {"cpu_activity": did or PYTHON}
-        ),
+        writer.constant(name, "idle", arguments),
         {"step": idle.step, "idle_ns": idle.duration_ns},
     )
 

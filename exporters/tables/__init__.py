@@ -20,6 +20,7 @@ from profiler_ext.exporters.tables.files import (
     write_csv,
     write_parquet,
 )
+from profiler_ext.exporters.tables.idle import idle_by_line
 from profiler_ext.exporters.tables.ranks import of_ranks
 from profiler_ext.exporters.tables.rows import attribution, launches
 from profiler_ext.exporters.tables.selection import Filters
@@ -53,6 +54,7 @@ __all__ = [
     "fraction_of",
     "graph_phase",
     "graphs",
+    "idle_by_line",
     "json_text",
     "launches",
     "markdown_text",

@@ -85,6 +85,8 @@ _EVERY = (
     Column("output_module", TEXT, "path of its generated module"),
     Column("launches", WHOLE, "how many launches have a part in it"),
     Column("inclusive_ns", WHOLE, "the whole time of those launches"),
+    Column("cpu_activity", TEXT, "the CPU's event then; absent for Python outside of any op"),
+    Column("spans", WHOLE, "how many idle spans have a part in it"),
     Column("SeqNr", WHOLE, "torch's sequence number, counted from the graph's first node"),
     Column("OrigAten", TEXT, "the ATen op before decomposition"),
     Column("SrcFn", TEXT, "the innermost function of the model"),

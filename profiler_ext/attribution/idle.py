@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,30 +11,49 @@ from profiler_ext.attribution.ledger import BusySpans
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.attribution.trace.timelines import timeline
-from profiler_ext.kineto import classify
-from profiler_ext.records import Events, IdleSpan, Ints, Step
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import Events, Ints, Step
 
 LARGEST_SPANS = 50
 """How many idle spans of each step and device are kept; the ledger counts all of them."""
 
 
-def find_idle(
-    events: Events, nesting: Nesting, busy: Sequence[BusySpans], steps: Sequence[Step]
-) -> tuple[IdleSpan, ...]:
-    """Return the largest idle spans of each step and device, largest first.
+@dataclass(frozen=True, slots=True)
+class DeviceIdle:
+    """When a device ran nothing within the steps: spans in order of time, none of them empty.
+
+    Attributes:
+        device: the device.
+        step: index of the step that each span is of.
+        start_ns: start of each.
+        duration_ns: length of each.
+    """
+
+    device: int
+    step: Ints
+    start_ns: Ints
+    duration_ns: Ints
+
+
+def all_idle(busy: Sequence[BusySpans], steps: Sequence[Step]) -> tuple[DeviceIdle, ...]:
+    """Return when each device ran nothing.
 
     Where steps overlap, a moment is of the one that opened last, as what is enqueued then.
 
     Args:
-        events: the trace's events.
-        nesting: which of them stands in which.
         busy: for each device when it ran anything, in nanoseconds of the trace's clock.
         steps: the profiled steps.
     """
     parts = _in_turn(steps)
-    spans = [span for device in busy for span in _largest(device, steps, parts)]
-    named = _described(events, nesting, spans)
-    return tuple(sorted(named, key=lambda span: (-span.duration_ns, span.start_ns, span.device)))
+    return tuple(_idle(device, parts) for device in busy)
+
+
+def largest_spans(idle: DeviceIdle) -> Ints:
+    """Return the rows of the largest spans of each step; of equal ones the earlier."""
+    order = np.lexsort((-idle.duration_ns, idle.step))
+    step = idle.step[order]
+    rank = np.arange(len(order)) - np.searchsorted(step, step)
+    return order[rank < LARGEST_SPANS]
 
 
 def _in_turn(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
@@ -46,19 +65,11 @@ def _in_turn(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
     return laid_out.times_ns[:-1][kept], laid_out.times_ns[1:][kept], owners[kept]
 
 
-def _largest(
-    device: BusySpans, steps: Sequence[Step], parts: tuple[Ints, Ints, Ints]
-) -> Iterator[IdleSpan]:
-    """Yield the largest spans of each step that lie between its parts of launches."""
+def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> DeviceIdle:
+    """Return what lies between a device's parts of launches."""
     begins, ends, owners = parts
     opens, lengths, part = _between(device, begins, ends)
-    owner = owners[part]
-    order = np.lexsort((-lengths, owner))
-    first = np.searchsorted(owner[order], owner[order])
-    largest = order[np.arange(len(order)) - first < LARGEST_SPANS]
-    columns = (owner[largest], opens[largest], lengths[largest])
-    for step, start_ns, length_ns in zip(*(each.tolist() for each in columns), strict=True):
-        yield IdleSpan(steps[step].number, device.device, start_ns, length_ns, None)
+    return DeviceIdle(device.device, owners[part], opens, lengths)
 
 
 def _between(device: BusySpans, begins: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
@@ -75,30 +86,38 @@ def _between(device: BusySpans, begins: Ints, ends: Ints) -> tuple[Ints, Ints, I
     return opens[idle], (closes - opens)[idle], part[idle]
 
 
-def _described(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> list[IdleSpan]:
+def activities(
+    events: Events, nesting: Nesting, start: Ints, duration: Ints
+) -> tuple[str | None, ...]:
     """Name the innermost CPU event that covers more than half of each span.
 
     A step's own range says nothing: within it and outside all else the CPU was in Python.
+
+    Args:
+        events: the trace's events.
+        nesting: which of them stands in which.
+        start: when each span began.
+        duration: how long each was.
+
+    Returns:
+        A name for each span; ``None`` where no event says anything.
     """
-    named = list[IdleSpan]()
-    for span, row in zip(spans, _covering(events, nesting, spans).tolist(), strict=True):
-        name = None if row == NO_ROW else events.name[row]
-        activity = None if name is None or classify.is_step(name) else name
-        named.append(replace(span, cpu_activity=activity))
-    return named
+    says = {code: not classify.is_step(name) for code, name in enumerate(events.name.strings)}
+    rows = _covering(events, nesting, start, start + duration).tolist()
+    return tuple(
+        events.name[row] if row != NO_ROW and says[int(events.name.codes[row])] else None
+        for row in rows
+    )
 
 
-def _covering(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> Ints:
+def _covering(events: Events, nesting: Nesting, start: Ints, end: Ints) -> Ints:
     """Return for each span the innermost CPU event that covers more than half of it."""
-    start = np.array([span.start_ns for span in spans], dtype=np.int64)
-    end = start + np.array([span.duration_ns for span in spans], dtype=np.int64)
     middle = start + (end - start) // 2
     starts, ends = events.start_ns, events.end_ns
-    # This package's own marks around a call are no work of the CPU.
-    own = nesting.nearest(~flag_rows(events.name, classify.is_call_mark))
+    own = nesting.nearest(~flag_rows(events.name, _is_own))
     enclosing = take(own, nesting.parent, NO_ROW)
     in_order = np.argsort(middle, kind="stable")
-    covering = np.full(len(spans), NO_ROW, dtype=np.int64)
+    covering = np.full(len(start), NO_ROW, dtype=np.int64)
     for rows in _by_thread(events, nesting):
         # What covers more than half of a span is open in its middle.
         reach = (starts[rows[0]], ends[rows].max())
@@ -110,6 +129,11 @@ def _covering(events: Events, nesting: Nesting, spans: Sequence[IdleSpan]) -> In
         depth, known = (take(nesting.depth, each, NO_ROW) for each in (inner, covering[some]))
         covering[some] = np.where(depth > known, inner, covering[some])
     return covering
+
+
+def _is_own(name: str) -> bool:
+    """Tell whether an event is a mark of this package, which is no work of the CPU."""
+    return classify.is_call_mark(name) or names.is_clock_mark(name)
 
 
 def _by_thread(events: Events, nesting: Nesting) -> Iterator[Ints]:

@@ -4,11 +4,10 @@ from profiler_ext.records.analysis import (
     SCHEMA_VERSION,
     Analysis,
     IdleSpan,
+    IdleTime,
     Launches,
     LedgerLine,
     Place,
-    Recording,
-    Settings,
     Shares,
     Step,
 )
@@ -46,6 +45,7 @@ from profiler_ext.records.python_lines import (
     ThreadPositions,
     thread_positions,
 )
+from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.records.stored import flat, nested
 from profiler_ext.records.term import NOTHING, Term
 from profiler_ext.records.vocabulary import (
@@ -79,6 +79,7 @@ __all__ = [
     "GapReason",
     "GraphInstance",
     "IdleSpan",
+    "IdleTime",
     "Interned",
     "Ints",
     "LaunchKind",

@@ -8,58 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts, Trace
-from profiler_ext.records.lineage import Frame, ModuleFrame
-from profiler_ext.records.provenance import Gap, GraphInstance, LibraryKernels
-from profiler_ext.records.python_lines import PythonLines
+from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts
+from profiler_ext.records.lineage import Frame
+from profiler_ext.records.provenance import LibraryKernels
+from profiler_ext.records.recording import Recording
 from profiler_ext.records.vocabulary import Level, Phase
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is needed to read a recording anywhere.
-
-    Attributes:
-        user_roots: folders whose files are the user's own (the script's, the working folder).
-        library_roots: folders that never are (site-packages, the standard library).
-        command: the profiled command line, or ``()``.
-        torch_version: torch that ran.
-        rank: rank of the process, 0 without ranks.
-        world_size: number of ranks, 1 without ranks.
-        step_source: what ended a step: ``prof.step``, ``Optimizer.step`` or ``none``.
-        called_modules: modules that were compiled by themselves, by the number in their mark in
-            the trace: each with its path from the user's model.
-    """
-
-    user_roots: tuple[str, ...] = ()
-    library_roots: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
-    torch_version: str = ""
-    rank: int = 0
-    world_size: int = 1
-    step_source: str = "none"
-    called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """What was recorded.
-
-    Attributes:
-        trace: the trace.
-        graphs: the compiled graphs.
-        settings: what is needed to read it anywhere.
-        gaps: what went wrong.
-        python: the lines of the program that ran meanwhile; ``None`` where none were watched.
-    """
-
-    trace: Trace
-    graphs: tuple[GraphInstance, ...] = ()
-    settings: Settings = Settings()
-    gaps: tuple[Gap, ...] = ()
-    python: PythonLines | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +167,9 @@ class IdleSpan:
         device: device index.
         start_ns: start.
         duration_ns: length.
-        cpu_activity: the outermost CPU event that covers most of it, ``None`` when nothing did.
+        cpu_activity: the innermost CPU event that covers most of it, ``None`` when nothing did.
+        file, line, code: the line at which the thread that makes the steps was for most of it;
+            ``None`` where that is not known.
     """
 
     step: int
@@ -220,6 +177,30 @@ class IdleSpan:
     start_ns: int
     duration_ns: int
     cpu_activity: str | None
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTime:
+    """Idle time of one step and device in which the CPU was at one place and did one thing.
+
+    Attributes:
+        step: step number.
+        device: device index.
+        place: line and module at which the thread that makes the steps was, or why none is known.
+        cpu_activity: as :class:`IdleSpan` has it, of each part that is at one place.
+        duration_ns: all of these parts.
+        spans: how many idle spans have a part in it.
+    """
+
+    step: int
+    device: int
+    place: Place
+    cpu_activity: str | None
+    duration_ns: int
+    spans: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +234,9 @@ class Analysis:
         launches: the launches in order of start time.
         places: what shares point at.
         shares: launch to place.
-        idle: the idle spans, largest first.
+        idle: the largest idle spans of each step and device, largest first.
+        idle_times: all idle time, by where the CPU was and what it did; where steps overlap, a
+            moment is of the one that opened last, else they add up to the ledger's idle time.
         ledger: wall time of each step and device, by category.
         notes: sentences for a person: what was corrected, what is missing and the remedy.
         library_kernels: pairs of graph, and of call site and its device events' names, for the
@@ -266,6 +249,7 @@ class Analysis:
     places: tuple[Place, ...]
     shares: Shares
     idle: tuple[IdleSpan, ...] = ()
+    idle_times: tuple[IdleTime, ...] = ()
     ledger: tuple[LedgerLine, ...] = ()
     notes: tuple[str, ...] = ()
     library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from profiler_ext.records.analysis import Settings
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Provenance
+from profiler_ext.records.recording import Settings
 
 _DEEPEST_CALL = 16
 _DEEPEST_MODULE = 128

@@ -174,6 +174,13 @@ class GapReason(
         "ran eagerly while the lines of the program were not watched, as was asked",
         "leave `lines=False`, `--no-lines` or `PROFILER_EXT_LINES=0` out",
     )
+    LINES_NOT_RECORDED = (
+        "lines_not_recorded",
+        "lines were not recorded",
+        "are of a trace that tells no lines of the program: that of plain torch.profiler, or of an "
+        "older profiler_ext",
+        "record the steps with `profiler-ext run` or profiler_ext.profile",
+    )
     LINES_NEED_PYTHON_312 = (
         "lines_need_python_3_12",
         "lines need Python 3.12",
@@ -198,6 +205,12 @@ class GapReason(
         "after more lines than are kept",
         "ran eagerly after more lines than are kept in memory",
         "record fewer steps",
+    )
+    LINES_ENDED = (
+        "lines_ended",
+        "while the recording was ended",
+        "are after the last line that was watched, while the profiler was being ended",
+        "record more steps, of which the last alone holds it",
     )
     LINE_BORDER = (
         "line_border",

@@ -104,6 +104,14 @@ class Tabled(ABC):
         """
         return self.table("by_kernel", **filters)
 
+    def idle_by_line(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the time in which devices ran nothing, by the line at which the CPU was.
+
+        Args:
+            **filters: the step or rank; idle time has no filter by phase.
+        """
+        return self.table("idle_by_line", **filters)
+
     def graphs(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return one row for each graph instance.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis
+from profiler_ext.records import Analysis, IdleTime, LedgerLine
 
 
 def rows(analysis: Analysis, *columns: str) -> list[tuple[Any, ...]]:
@@ -46,6 +47,19 @@ def assert_conserves(analysis: Analysis) -> None:
                 if (line.step, line.device) == (step.number, device)
             ]
             assert sum(own) == step.wall_ns
+    for device in {line.device for line in analysis.ledger}:
+        assert idle_ns(analysis.idle_times, device) == idle_ns(
+            [line for line in analysis.ledger if line.scope == "idle"], device
+        )
+
+
+def idle_ns(rows: Sequence[IdleTime | LedgerLine], device: int) -> list[tuple[int, int]]:
+    """Return the time of a device that some rows have in each step."""
+    steps = sorted({row.step for row in rows if row.device == device and row.duration_ns})
+    return [
+        (step, sum(r.duration_ns for r in rows if (r.step, r.device) == (step, device)))
+        for step in steps
+    ]
 
 
 def _cell(column: Any, row: int) -> Any:

@@ -19,6 +19,7 @@ FILES = {
     "attribution.csv",
     "coverage.csv",
     "graphs.csv",
+    "idle_by_line.csv",
     "launches.csv",
     "report.html",
     "session.pt.trace.json.gz",

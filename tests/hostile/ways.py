@@ -48,6 +48,17 @@ def check_conservation(analysis: Analysis) -> None:
         by_number[step.number] = by_number.get(step.number, 0) + step.wall_ns
     wrong = {key for key, wall in walls.items() if wall != by_number[key[0]]}
     assert not wrong, "the ledger does not add up to its steps"
+    check_idle(analysis)
+
+
+def check_idle(analysis: Analysis) -> None:
+    """Raise unless idle time by line adds up to the ledger's; less where steps overlap."""
+    ends = [step.end_ns for step in analysis.steps]
+    starts = [step.start_ns for step in analysis.steps]
+    overlap = any(end > start for end, start in zip(ends, starts[1:], strict=False))
+    idle = sum(line.duration_ns for line in analysis.ledger if line.scope == "idle")
+    by_line = sum(time.duration_ns for time in analysis.idle_times)
+    assert by_line == idle or (overlap and by_line < idle), "idle time by line does not add up"
 
 
 def _report(session: Session, path: Path, out: Path) -> None:
@@ -60,6 +71,7 @@ def _report(session: Session, path: Path, out: Path) -> None:
 
 def _tables(session: Session, path: Path, out: Path) -> None:
     frames = [session.launches(), session.attribution(), session.graphs(), session.coverage()]
+    frames.append(session.idle_by_line())
     summed = (session.by_line, session.by_module, session.by_op, session.by_phase)
     ruled = (session.by_link, session.by_mechanism)
     frames += [table() for table in (*summed, *ruled, session.by_kernel)]

@@ -70,6 +70,32 @@ class PositionsOfThreads:
         return own is None or own.is_still(start_ns, end_ns)
 
 
+def changes_of(lines: PythonLines, clock: WatchClock, thread: int) -> tuple[Ints, Ints]:
+    """Return when a thread went from one position to the next, on the trace's clock, and to which.
+
+    Args:
+        lines: the recorded lines.
+        clock: their clock on the trace's.
+        thread: the system's id of the thread.
+
+    Returns:
+        Times in order, and as many positions; the last is ``NOWHERE``, when the watch ended.
+    """
+    parts = [part for part in lines.threads if part.thread == thread]
+    return _changes(parts, clock, lines.until_ns)
+
+
+def _changes(
+    parts: Sequence[ThreadPositions], clock: WatchClock, until_ns: int
+) -> tuple[Ints, Ints]:
+    nothing = np.empty(0, dtype=np.int64)
+    times = np.concatenate([nothing, *(part.times_ns for part in parts)])
+    positions = np.concatenate([nothing, *(part.indices for part in parts)])
+    order = np.argsort(times, kind="stable")
+    last = max(until_ns, int(times.max(initial=0)))
+    return clock.on_trace(np.append(times[order], last)), np.append(positions[order], NOWHERE)
+
+
 def depths_of(positions: Sequence[Position]) -> Ints:
     """Return how many positions each lies within, itself counted; and 0 for ``NOWHERE``."""
     depths = [0] * (len(positions) + 1)
@@ -90,12 +116,7 @@ class _Thread:
     def __init__(
         self, parts: Sequence[ThreadPositions], clock: WatchClock, depths: Ints, until_ns: int
     ) -> None:
-        times = np.concatenate([part.times_ns for part in parts])
-        positions = np.concatenate([part.indices for part in parts])
-        order = np.argsort(times, kind="stable")
-        last = max(until_ns, int(times.max(initial=0)))
-        self._times = clock.on_trace(np.append(times[order], last))
-        self._positions = np.append(positions[order], NOWHERE)
+        self._times, self._positions = _changes(parts, clock, until_ns)
         self._left = self._times[next_elsewhere(depths[self._positions], self._positions)]
 
     def during(self, start: int, end: int, error: int) -> int:

@@ -1,0 +1,172 @@
+"""Owns where the CPU was in time: the line and module of the thread that makes the steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiler_ext.attribution.places.lines import SourceRoots
+from profiler_ext.attribution.positions.clock import watch_clock
+from profiler_ext.attribution.positions.stacks import Stacks
+from profiler_ext.attribution.positions.threads import changes_of
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.attribution.verdicts.eager_lines import WHY_NONE
+from profiler_ext.kineto import classify
+from profiler_ext.records import (
+    EagerEvidence,
+    GapReason,
+    Ints,
+    Level,
+    Place,
+    PythonLines,
+    Recording,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CutSpans:
+    """Parts of spans of time, in order, each at one place.
+
+    Attributes:
+        span: index of the span that each is of.
+        place: number of its place.
+        start_ns: when it began.
+        duration_ns: how long it was.
+    """
+
+    span: Ints
+    place: Ints
+    start_ns: Ints
+    duration_ns: Ints
+
+
+class CpuPlaces:
+    """Tells where the thread that makes the steps was."""
+
+    def __init__(self, recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> None:
+        """Lay the recorded lines over the trace.
+
+        Args:
+            recording: the recording.
+            nesting: which of its events stands in which.
+            enqueued: its launches.
+        """
+        self._roots = SourceRoots(recording.settings)
+        self._numbers: dict[Place, int] = {}
+        self._times_ns = np.empty(0, dtype=np.int64)
+        lines, clock = recording.python, None
+        if lines is not None:
+            clock = watch_clock(recording.trace.events, lines.clock)
+        if lines is None or clock is None:
+            self._codes = np.array([self._number(Place(gap=_why_none(recording)))])
+            return
+        thread = _thread_of_steps(recording, nesting, enqueued)
+        times, positions = changes_of(lines, clock, thread)
+        codes = self._codes_of(positions, lines, _after(recording))
+        self._times_ns, self._codes = _without_repeats(np.maximum.accumulate(times), codes)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The places by their number."""
+        return tuple(self._numbers)
+
+    def cut(self, start_ns: Ints, duration_ns: Ints) -> CutSpans:
+        """Cut spans of time where the thread went from one place to another.
+
+        Args:
+            start_ns: when each span began; they do not overlap.
+            duration_ns: how long each was.
+
+        Returns:
+            The parts, those of a span one after the other; together they are the spans.
+        """
+        end_ns = start_ns + duration_ns
+        first = np.searchsorted(self._times_ns, start_ns, side="right")
+        counts = np.searchsorted(self._times_ns, end_ns, side="left") - first + 1
+        span = np.repeat(np.arange(len(start_ns)), counts)
+        begins = np.cumsum(counts) - counts
+        at = np.arange(len(span)) - begins[span] + first[span]
+        is_first = at == first[span]
+        starts = np.where(is_first, start_ns[span], np.append(self._times_ns, 0)[at - 1])
+        is_last = np.append(is_first[1:], True)[: len(span)]
+        ends = np.where(is_last, end_ns[span], np.append(starts[1:], 0)[: len(span)])
+        return CutSpans(span, self._codes[at], starts, ends - starts)
+
+    def _codes_of(self, positions: Ints, lines: PythonLines, after: GapReason) -> Ints:
+        """Return the number of the place before the first position, and from each one on."""
+        stacks = Stacks(lines)
+        distinct, inverse = np.unique(positions, return_inverse=True)
+        numbers = [self._number(self._place(stacks, each)) for each in distinct.tolist()]
+        before = self._number(Place(gap=GapReason.NO_LINE_RAN))
+        codes = np.array([before, *np.array(numbers)[inverse].tolist()], dtype=np.int64)
+        codes[-1] = self._number(Place(gap=after))
+        return codes
+
+    def _number(self, place: Place) -> int:
+        return self._numbers.setdefault(place, len(self._numbers))
+
+    def _place(self, stacks: Stacks, position: int) -> Place:
+        """Return the place of a position: its line and module, or why there is no line."""
+        standing = stacks.standing(position)
+        place = Place()
+        if standing.module is not None:
+            path, class_name = standing.module.path, standing.module.class_name
+            place = Place(module=path, module_class=class_name)
+        if not standing.is_line_known:
+            return replace(place, gap=GapReason.LINE_OF_HOT_CODE)
+        if not standing.stack:
+            return replace(place, gap=GapReason.NO_LINE_RAN)
+        frame, user = (
+            of(standing.stack) for of in (self._roots.model_frame, self._roots.user_frame)
+        )
+        if frame is None:
+            return replace(place, gap=GapReason.NO_SOURCE_LINE)
+        return replace(
+            place,
+            file=frame.file,
+            line=frame.line,
+            function=frame.function,
+            code=frame.code,
+            user_file=user.file if user else None,
+            user_line=user.line if user else None,
+            stack=standing.stack,
+            level=Level.LINE,
+            evidence=EagerEvidence.RAN,
+        )
+
+
+def _without_repeats(times: Ints, codes: Ints) -> tuple[Ints, Ints]:
+    """Leave out what holds for no time, and then what goes on at the same place."""
+    lasts = np.append(times[1:] != times[:-1], True)
+    times, codes = times[lasts], np.append(codes[:1], codes[1:][lasts])
+    changes = codes[1:] != codes[:-1]
+    return times[changes], np.append(codes[:1], codes[1:][changes])
+
+
+def _why_none(recording: Recording) -> GapReason:
+    """Return why no line is known; where lines were recorded, their clock is not in the trace."""
+    if recording.python is not None:
+        return GapReason.LINES_FAILED
+    told = (GapReason(gap.reason) for gap in recording.gaps if gap.reason in WHY_NONE)
+    return next(told, GapReason.LINES_NOT_RECORDED)
+
+
+def _after(recording: Recording) -> GapReason:
+    """Return why no line is known when the watch had ended."""
+    is_full = any(gap.reason == GapReason.LINES_FULL for gap in recording.gaps)
+    return GapReason.LINES_FULL if is_full else GapReason.LINES_ENDED
+
+
+def _thread_of_steps(recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> int:
+    """Return the system's id of the thread that makes the steps, or most launches."""
+    events = recording.trace.events
+    is_step = flag_rows(events.name, classify.is_step) & (nesting.depth != NO_ROW)
+    launching = enqueued.cpu[enqueued.cpu != NO_ROW]
+    rows = np.flatnonzero(is_step) if is_step.any() else launching
+    if not len(rows):
+        return NO_ROW
+    thread = events.threads[int(np.bincount(events.thread[rows]).argmax())].tid
+    return thread if isinstance(thread, int) else NO_ROW

@@ -1,0 +1,55 @@
+"""Owns what was recorded: the trace, the compiled graphs, and what is needed to read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_ext.records.events import Trace
+from profiler_ext.records.lineage import ModuleFrame
+from profiler_ext.records.provenance import Gap, GraphInstance
+from profiler_ext.records.python_lines import PythonLines
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is needed to read a recording anywhere.
+
+    Attributes:
+        user_roots: folders whose files are the user's own (the script's, the working folder).
+        library_roots: folders that never are (site-packages, the standard library).
+        command: the profiled command line, or ``()``.
+        torch_version: torch that ran.
+        rank: rank of the process, 0 without ranks.
+        world_size: number of ranks, 1 without ranks.
+        step_source: what ended a step: ``prof.step``, ``Optimizer.step`` or ``none``.
+        called_modules: modules that were compiled by themselves, by the number in their mark in
+            the trace: each with its path from the user's model.
+    """
+
+    user_roots: tuple[str, ...] = ()
+    library_roots: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    torch_version: str = ""
+    rank: int = 0
+    world_size: int = 1
+    step_source: str = "none"
+    called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What was recorded.
+
+    Attributes:
+        trace: the trace.
+        graphs: the compiled graphs.
+        settings: what is needed to read it anywhere.
+        gaps: what went wrong.
+        python: the lines of the program that ran meanwhile; ``None`` where none were watched.
+    """
+
+    trace: Trace
+    graphs: tuple[GraphInstance, ...] = ()
+    settings: Settings = Settings()
+    gaps: tuple[Gap, ...] = ()
+    python: PythonLines | None = None

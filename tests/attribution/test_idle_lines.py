@@ -1,0 +1,190 @@
+"""All idle time is led to the line at which the CPU was, and adds up to the ledger's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from profiler_ext.attribution import attribute
+from profiler_ext.kineto.names import clock_mark
+from profiler_ext.records import (
+    Analysis,
+    ClockMark,
+    Function,
+    Gap,
+    GapReason,
+    IdleSpan,
+    ModuleFrame,
+    Position,
+    PythonLines,
+    Recording,
+    Settings,
+    Thread,
+)
+from profiler_ext.records.python_lines import thread_positions
+from tests.attribution.reading import assert_conserves
+from tests.attribution.timeline import MAIN
+from tests.handmade import Mark, trace
+
+OTHER = Thread(100, 101)
+STREAMS = (Thread(0, 7), Thread(1, 7))
+USER, LIBRARY = "/home/me/train.py", "/lib/site-packages/modelling/gpt.py"
+SETTINGS = Settings(user_roots=("/home/me",), library_roots=("/lib/site-packages",))
+AHEAD_NS = 5_000
+POSITIONS = (
+    Position(None, function=0, line=3, code="loss = model(x)"),
+    Position(0, module=0),
+    Position(1, function=1, line=7, code="return self.up(x)"),
+    Position(None, function=0, line=4, code="print(loss.item())"),
+    Position(None, function=0, line=0),
+)
+LOSS, CALL, UP, ITEM, UNKNOWN = range(5)
+Moves = Sequence[tuple[int, int]]
+
+
+def kernel(start_ns: int, duration_ns: int, device: int = 0) -> Mark:
+    args = {"device": device, "stream": 7, "correlation": start_ns}
+    return Mark("k", "kernel", STREAMS[device], start_ns, duration_ns, args)
+
+
+def step(number: int, start_ns: int, duration_ns: int, thread: Thread = MAIN) -> Mark:
+    return Mark(f"ProfilerStep#{number}", "user_annotation", thread, start_ns, duration_ns, {})
+
+
+def lines(until_ns: int, **threads: Moves) -> PythonLines:
+    """Return the lines of threads; the watch's clock is ahead of the trace's."""
+    told = {"main": MAIN.tid, "other": OTHER.tid}
+    return PythonLines(
+        functions=(Function(USER, "main"), Function(LIBRARY, "forward")),
+        modules=(ModuleFrame("h.0", "Block"),),
+        positions=POSITIONS,
+        threads=tuple(
+            thread_positions(int(told[name]), [at + AHEAD_NS for at, _ in own], [p for _, p in own])
+            for name, own in threads.items()
+        ),
+        clock=(ClockMark(0, AHEAD_NS, AHEAD_NS),),
+        until_ns=until_ns + AHEAD_NS,
+    )
+
+
+def analysed(
+    marks: Sequence[Mark], python: PythonLines | None, *gaps: GapReason, marked: bool = True
+) -> Analysis:
+    mark = [Mark(clock_mark(0), "user_annotation", OTHER, 0, 0, {})] if marked else []
+    told = tuple(Gap(reason, "detail") for reason in gaps)
+    recording = Recording(trace([*marks, *mark]), settings=SETTINGS, python=python, gaps=told)
+    analysis = attribute(recording)
+    assert_conserves(analysis)
+    return analysis
+
+
+def times(analysis: Analysis) -> list[tuple[object, ...]]:
+    """Return step, device, line, user's line, module, gap, activity, time and spans."""
+    return [
+        (
+            each.step,
+            each.device,
+            each.place.line,
+            each.place.user_line,
+            each.place.module,
+            each.place.gap,
+            each.cpu_activity,
+            each.duration_ns,
+            each.spans,
+        )
+        for each in analysis.idle_times
+    ]
+
+
+def test_an_idle_span_is_cut_where_the_thread_of_the_steps_went_on() -> None:
+    marks = [
+        step(1, 0, 100),
+        kernel(30, 10),
+        Mark("cudaStreamSynchronize", "cuda_runtime", MAIN, 60, 35, {"correlation": 9}),
+        Mark("aten::item", "cpu_op", MAIN, 55, 42, {}),
+    ]
+    moves = [(-5, LOSS), (20, CALL), (22, UP), (50, LOSS), (52, ITEM), (99, -1)]
+    analysis = analysed(marks, lines(99, main=moves, other=[(0, ITEM)]))
+    assert times(analysis) == [
+        (1, 0, 4, 4, None, None, "cudaStreamSynchronize", 47, 1),
+        (1, 0, 3, 3, None, None, None, 22, 2),
+        (1, 0, 7, 3, "h.0", None, None, 18, 2),
+        (1, 0, 3, 3, "h.0", None, None, 2, 1),
+        (1, 0, None, None, None, "lines_ended", None, 1, 1),
+    ]
+    assert analysis.idle == (
+        IdleSpan(1, 0, 40, 60, "cudaStreamSynchronize", USER, 4, "print(loss.item())"),
+        IdleSpan(1, 0, 0, 30, None, USER, 3, "loss = model(x)"),
+    )
+
+
+def test_each_step_and_each_device_has_its_own() -> None:
+    marks = [step(1, 0, 50), step(2, 50, 50), kernel(0, 40), kernel(60, 20), kernel(0, 95, 1)]
+    analysis = analysed(marks, lines(200, main=[(-5, LOSS), (50, ITEM)]))
+    assert sorted(times(analysis), key=str) == [
+        (1, 0, 3, 3, None, None, None, 10, 1),
+        (2, 0, 4, 4, None, None, None, 30, 2),
+        (2, 1, 4, 4, None, None, None, 5, 1),
+    ]
+
+
+def test_the_thread_of_the_steps_is_that_of_their_events() -> None:
+    marks = [step(1, 0, 50, OTHER), Mark("aten::mm", "cpu_op", MAIN, 0, 10, {})]
+    python = lines(200, main=[(-5, LOSS)], other=[(-5, ITEM)])
+    assert times(analysed(marks, python)) == [(1, 0, 4, 4, None, None, None, 40, 1)]
+
+
+def test_without_steps_it_is_the_thread_that_launches_most() -> None:
+    marks = [
+        Mark("aten::mm", "cpu_op", OTHER, 0, 10, {}),
+        Mark("aten::add", "cpu_op", MAIN, 20, 10, {}),
+        Mark("aten::mm", "cpu_op", MAIN, 40, 10, {}),
+    ]
+    python = lines(200, main=[(-5, LOSS)], other=[(-5, ITEM)])
+    assert times(analysed(marks, python)) == [(0, 0, 3, 3, None, None, None, 20, 2)]
+
+
+def test_before_the_first_line_and_in_unknown_ones_there_is_a_gap() -> None:
+    marks = [step(1, 0, 40), kernel(39, 1)]
+    analysis = analysed(marks, lines(200, main=[(10, LOSS), (15, -1), (25, UNKNOWN)]))
+    assert times(analysis) == [
+        (1, 0, None, None, None, "no_line_ran", None, 20, 1),
+        (1, 0, None, None, None, "line_of_hot_code", None, 14, 1),
+        (1, 0, 3, 3, None, None, None, 5, 1),
+    ]
+    (span,) = analysis.idle
+    assert (span.file, span.line, span.code) == (None, None, None)
+
+
+def test_after_too_many_lines_the_gap_says_so() -> None:
+    marks = [step(1, 0, 40), kernel(0, 10)]
+    analysis = analysed(marks, lines(30, main=[(-5, LOSS)]), GapReason.LINES_FULL)
+    assert times(analysis) == [
+        (1, 0, 3, 3, None, None, None, 20, 1),
+        (1, 0, None, None, None, "lines_full", None, 10, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gaps", "told"),
+    [
+        ((GapReason.LINES_NEED_PYTHON_312,), "lines_need_python_3_12"),
+        ((GapReason.CAPTURE_FAILED, GapReason.LINES_OFF), "lines_off"),
+        ((), "lines_not_recorded"),
+    ],
+)
+def test_without_lines_the_reason_is_that_of_the_recording(
+    gaps: tuple[GapReason, ...], told: str
+) -> None:
+    marks = [step(1, 0, 100), kernel(30, 10), Mark("aten::item", "cpu_op", MAIN, 45, 50, {})]
+    assert times(analysed(marks, None, *gaps)) == [
+        (1, 0, None, None, None, told, "aten::item", 60, 1),
+        (1, 0, None, None, None, told, None, 30, 1),
+    ]
+
+
+def test_where_the_clocks_cannot_be_tied_no_line_is_told() -> None:
+    marks = [step(1, 0, 100), kernel(30, 10)]
+    analysis = analysed(marks, lines(99, main=[(-5, LOSS)]), marked=False)
+    assert times(analysis) == [(1, 0, None, None, None, "lines_failed", None, 90, 2)]
