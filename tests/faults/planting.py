@@ -50,7 +50,14 @@ CALLED_BY_THE_USER = frozenset(
         "profiler_ext:__getattr__",
         *(
             f"profiler_ext.profiling.profiler:profile.{name}"
-            for name in ("__init__", "step", "_cycle_over", "deliver")
+            for name in (
+                "__init__",
+                "step",
+                "_cycle_over",
+                "deliver",
+                "start_trace",
+                "stop_trace",
+            )
         ),
         *(
             f"profiler_ext.profiling.turns:TakesTurns.{name}"
