@@ -49,13 +49,16 @@ class RecordedLines:
             why = "lines=False" if not self._is_wanted else f"{VARIABLE}=0"
             self._gap = Gap(GapReason.LINES_OFF, why)
             return
+        watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)
         try:
-            watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)
             watch.begin()
         except LinesUnavailableError as error:
             reason = GapReason.LINES_NEED_PYTHON_312 if error.is_old else GapReason.LINES_TAKEN
             self._gap = Gap(reason, str(error))
             return
+        except BaseException:
+            watch.end()
+            raise
         self._watch = watch
         self.mark(_MARKS)
 
@@ -68,7 +71,14 @@ class RecordedLines:
     def end(self) -> None:
         """End the watch."""
         if self._watch is not None:
-            self.mark(_MARKS)
+            try:
+                self.mark(_MARKS)
+            finally:
+                self._watch.end()
+
+    def leave(self) -> None:
+        """Leave Python as it was found: this is a forked child's copy."""
+        if self._watch is not None:
             self._watch.end()
 
     def _failed(self, error: Exception) -> None:

@@ -195,6 +195,11 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         self._guard.run(HOOK, self._lines.end)
         super().stop_trace()
 
+    def leave_to_parent(self) -> None:
+        """Take part no more; see :meth:`TakesTurns.leave_to_parent`."""
+        self._guard.run(HOOK, self._lines.leave)
+        super().leave_to_parent()
+
     def begin_to_watch(self) -> None:
         """Mark the calls of compiled graphs from here on."""
         if self._called_modules is not None:
