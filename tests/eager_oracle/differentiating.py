@@ -79,8 +79,7 @@ def vjp(draft: Draft) -> list[str]:
 
 
 def jvp(draft: Draft) -> list[str]:
-    with draft.without("scaled_dot_product"):  # it has no forward derivative
-        name = draft.function("x", [draft.line(), draft.line(), "return x"])
+    name = draft.function("x", [draft.line(), draft.line(), "return x"])
     called = f"x, _ = torch.func.jvp({name}, (x,), (torch.ones_like(x),))"
     passes = "aten::ones_like aten::view_as aten::detach aten::_make_dual aten::_unpack_dual"
     return [f"{called}  {PASSES} {passes}", draft.line()]

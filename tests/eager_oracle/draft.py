@@ -11,6 +11,9 @@ MARK = "#@"
 """Stands before a line's numbers: that of its results, and that of what it has meanwhile."""
 PASSES = "#~"
 """Stands before the ops that a line without numbers has done to a value that it passes on."""
+TWICE = {"gradient_within", "vjp", "jvp"}
+"""Blocks that differentiate twice, or forward, which not every op can. The second gradient of a
+value alone is of the line that used it."""
 HEADER = """\
 import asyncio
 import contextlib
@@ -100,9 +103,9 @@ class Draft:
     @contextmanager
     def without(self, word: str) -> Iterator[None]:
         """Draw lines that do without what has a word in it."""
-        self._works = tuple(work for work in _WORKS if word not in work)
+        before, self._works = self._works, tuple(work for work in _WORKS if word not in work)
         yield
-        self._works = _WORKS
+        self._works = before
 
     def number(self) -> int:
         """Return a number that stands for nothing else."""

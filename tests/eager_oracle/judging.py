@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from profiler_ext.records import Analysis, EagerEvidence, ForwardEvidence, Phase, Place
-from tests.eager_oracle.draft import Program
+from tests.eager_oracle.draft import TWICE, Program
 from tests.eager_oracle.numbers import NumberedLines, Ops
 from tests.eager_oracle.running import Run
 
 _SUMS = ("aten::add", "aten::add_")
-_TWICE = {"gradient_within", "vjp", "jvp"}
-"""Blocks in which a gradient is differentiated: of a value alone then, by the line that used it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +118,7 @@ class _Judge:
     def __init__(self, program: Program, run: Run) -> None:
         self._program, self._file = program, str(run.file)
         self._texts = program.text.splitlines()
-        self._differentiates_twice = bool(_TWICE & set(program.blocks))
+        self._differentiates_twice = bool(TWICE & set(program.blocks))
         self._lines = NumberedLines.of(program.text)
         numbers = frozenset({*self._lines.made, *self._lines.meanwhile, *program.modules})
         self._ops = Ops(run.session.recording.trace, numbers)

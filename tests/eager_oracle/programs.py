@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from tests.eager_oracle import calling, differentiating, modelling
-from tests.eager_oracle.draft import Draft, Program
+from tests.eager_oracle.draft import TWICE, Draft, Program
 
 Block = Callable[[Draft], list[str]]
 BLOCKS: tuple[Block, ...] = (*calling.BLOCKS, *differentiating.BLOCKS, *modelling.BLOCKS)
@@ -27,6 +28,8 @@ def program(seed: int, blocks: tuple[Block, ...]) -> Program:
         blocks: the blocks, in order.
     """
     draft = Draft(random.Random(seed))
-    body = [line for block in blocks for line in block(draft)]
+    names = {block.__name__ for block in blocks}
+    with draft.without("scaled_dot_product") if names & TWICE else nullcontext():
+        body = [line for block in blocks for line in block(draft)]
     text = draft.text(body)
     return Program(seed, tuple(block.__name__ for block in blocks), text, draft.modules)

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiler_ext.records import Phase
-from tests.eager_oracle.draft import MARK, Program
+from tests.eager_oracle.draft import MARK, TWICE, Program
 from tests.eager_oracle.programs import draw
 from tests.eager_oracle.running import Run, run_program
 
-_NOT_WITHOUT = {"thread", "raised_into_a_generator", "gradient_within", "vjp", "jvp"}
+_NOT_WITHOUT = TWICE | {
+    "thread",
+    "raised_into_a_generator",
+    "hook_of_a_tensor",
+    "without_gradients",
+}
 """Blocks that need each of their lines, or whose other lines' gradients depend on it."""
 
 _ONE_VALUE = re.compile(r"x = (?!.*\b[ab]\b).*")
