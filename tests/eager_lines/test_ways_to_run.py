@@ -141,15 +141,18 @@ def test_comprehensions_and_lambdas_have_their_lines() -> None:
 def test_of_a_call_over_several_lines_the_line_is_that_of_its_last_name() -> None:
     """As a traceback has it: what a method's name stands on, or where a function's call begins."""
 
+    # fmt: off
     def step() -> None:
         (
-            GIVEN.sin().cos()  # line: first method  # line: second method
+            GIVEN.sin()  # line: first method
+            .cos()  # line: second method
         )
         torch.add(  # line: call
             GIVEN,
             GIVEN.exp(),  # line: argument
         )
 
+    # fmt: on
     assert [line for _, _, line in briefly(step, "sin", "cos", "exp", "add")] == [
         "first method",
         "second method",
