@@ -69,6 +69,7 @@ def _launch_columns(analysis: Analysis) -> dict[str, list[object]]:
     rows = range(len(launches))
     graphs = [_of_graph(analysis, number) for number in launches.graph.tolist()]
     return {
+        "compile.scope": [launches.scope[row] for row in rows],
         "compile.phase": [launches.phase[row] for row in rows],
         "compile.evidence": [launches.evidence[row] for row in rows],
         "compile.mechanism": [launches.mechanism[row] for row in rows],

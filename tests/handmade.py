@@ -135,6 +135,7 @@ def launches(marks: Sequence[Mark], rows: Sequence[Row]) -> Launches:
         name=interned([mark.name for mark in chosen]),
         kernel=interned([row.kernel for row in rows]),
         kind=interned([row.kind for row in rows]),
+        scope=interned(["eager" if row.graph is None else "compiled" for row in rows]),
         device=ints([mark.args.get("device", 0) for mark in chosen]),
         stream=argument("stream"),
         start_ns=ints([mark.start_ns for mark in chosen]),

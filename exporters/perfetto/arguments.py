@@ -50,7 +50,7 @@ class LaunchArguments:
         self._external_id: list[int | None] = launches.external_id.tolist()
         self._durations: list[int] = launches.duration_ns.tolist()
         interned = (launches.name, launches.kernel, launches.kind, launches.phase, launches.level)
-        every = (*interned, launches.evidence, launches.mechanism, launches.gap)
+        every = (*interned, launches.scope, launches.evidence, launches.mechanism, launches.gap)
         self._codes: list[list[int]] = [column.codes.tolist() for column in every]
 
     def largest_place(self, row: int) -> Place | None:
@@ -100,6 +100,7 @@ class LaunchArguments:
         op = self._op[row]
         return {
             "kind": columns.kind[row],
+            "scope": columns.scope[row],
             "kernel": columns.kernel[row],
             "level": columns.level[row],
             "evidence": columns.evidence[row],

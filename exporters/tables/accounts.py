@@ -212,7 +212,8 @@ def _chosen_graphs(analysis: Analysis, selection: Selection) -> list[GraphInstan
         return []
     every = analysis.recording.graphs
     ran = np.unique(analysis.launches.graph[selection.launches(analysis)].compressed()).tolist()
-    there = every if selection.step is None else [every[index] for index in ran]
+    is_whole = selection.step is None and selection.scope is None
+    there = every if is_whole else [every[index] for index in ran]
     return [graph for graph in there if selection.phase in (None, graph_phase(graph))]
 
 

@@ -124,6 +124,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
         "name": text(rows.name),
         "kernel": text(rows.kernel, absent=""),
         "kind": text(rows.kind),
+        "scope": text(rows.scope),
         "device": whole(rows.device),
         "stream": whole(rows.stream),
         "start_ns": whole(rows.start_ns),

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, Phase
+from profiler_ext.records import Analysis, Phase, Scope
 
 Rows = npt.NDArray[np.bool_]
 PHASES = tuple(Phase)
@@ -22,11 +22,13 @@ class Filters(TypedDict, total=False):
         step: only this profiled step.
         rank: only this rank.
         phase: only this phase.
+        scope: only what ran in compiled graphs, ``compiled``, or outside of them, ``eager``.
     """
 
     step: int | None
     rank: int | None
     phase: str | None
+    scope: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,16 @@ class Selection:
     step: int | None = None
     rank: int | None = None
     phase: str | None = None
+    scope: str | None = None
 
     def __post_init__(self) -> None:
-        """Look at the phase.
+        """Look at the phase and the scope.
 
         Raises:
-            UsageError: There is no such phase.
+            UsageError: There is no such phase or scope.
         """
+        if self.scope not in (None, Scope.COMPILED, Scope.EAGER):
+            raise UsageError(f"there is no scope {self.scope!r}; ask for 'compiled' or 'eager'")
         if self.phase is not None and self.phase not in PHASES:
             listed = ", ".join(PHASES)
             raise UsageError(f"there is no phase {self.phase!r}; ask for one of {listed}")
@@ -52,18 +57,19 @@ class Selection:
         return self.rank in (None, analysis.recording.settings.rank)
 
     def launches(self, analysis: Analysis) -> Rows:
-        """Return which launches belong to the step and rank.
+        """Return which launches belong to the step, rank and scope.
 
         Raises:
             UsageError: The step was not profiled.
         """
-        count = len(analysis.launches)
-        if not self.has_rank_of(analysis):
-            return np.zeros(count, np.bool_)
-        if self.step is None:
-            return np.ones(count, np.bool_)
+        chosen: Rows = np.full(len(analysis.launches), self.has_rank_of(analysis))
+        if self.scope is not None:
+            chosen &= analysis.launches.scope.where(self.scope)
+        if self.step is None or not self.has_rank_of(analysis):
+            return chosen
         self.require_step(analysis)
-        return np.ma.filled(analysis.launches.step == self.step, False).astype(np.bool_)
+        of_step: Rows = np.ma.filled(analysis.launches.step == self.step, False).astype(np.bool_)
+        return chosen & of_step
 
     def profiled(self, analysis: Analysis) -> Rows:
         """Return which of these launches belong to a profiled step."""

@@ -26,7 +26,9 @@ from profiler_ext.attribution.verdicts.compiled import CompiledJudge
 from profiler_ext.attribution.verdicts.eager import EagerJudge
 from profiler_ext.attribution.verdicts.verdicts import VerdictTable, main_places
 from profiler_ext.kineto import classify
-from profiler_ext.records import Analysis, Interned, Ints, Launches, Place, Recording
+from profiler_ext.records import Analysis, Interned, Ints, Launches, Place, Recording, Scope
+
+_SCOPES = (Scope.EAGER, Scope.COMPILED)
 
 
 def attribute(recording: Recording) -> Analysis:
@@ -57,7 +59,6 @@ def attribute(recording: Recording) -> Analysis:
     table = _judge(recording, enclosing, enqueued, order, places, invocations)
     steps = find_steps(events, nesting, enqueued)
     launches = _launches(enclosing, enqueued, table, places.places, steps_of(enqueued, steps))
-    in_graph = table.spread_rows([int(v.in_graph) for v in table.verdicts]) == 1
     main = main_places(table.verdicts, places.places)
     corrected = table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1
     busy = busy_spans(launches)
@@ -72,7 +73,7 @@ def attribute(recording: Recording) -> Analysis:
         shares=table.shares(launches.duration_ns),
         idle=idle,
         idle_times=idle_times,
-        ledger=keep_ledger(launches, in_graph, corrected, busy, steps),
+        ledger=keep_ledger(launches, corrected, busy, steps),
         notes=notes_on(recording, launches),
         library_kernels=settled_kernels(invocations, recording.graphs),
     )
@@ -113,6 +114,7 @@ def _launches(
         name=Interned(events.name.codes[rows], events.name.strings),
         kernel=table.spread([verdict.kernel for verdict in verdicts]),
         kind=table.spread([verdict.kind for verdict in verdicts]),
+        scope=table.spread([_SCOPES[verdict.in_graph] for verdict in verdicts]),
         device=events.device[rows].filled(0),
         stream=events.stream[rows],
         start_ns=events.start_ns[rows],

@@ -57,7 +57,6 @@ def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
 
 def keep_ledger(
     launches: Launches,
-    in_graph: Flags,
     corrected: Flags,
     busy: Sequence[BusySpans],
     steps: Sequence[Step],
@@ -66,7 +65,6 @@ def keep_ledger(
 
     Args:
         launches: the launches.
-        in_graph: which of them ran in a compiled graph.
         corrected: which of them have a phase that torch's tag denies.
         busy: when each device was busy.
         steps: the steps.
@@ -75,7 +73,7 @@ def keep_ledger(
         The lines; those of one step and device add up to the step's wall time.
     """
     known: dict[_Category, int] = {}
-    every = (_category(launches, in_graph, corrected, row) for row in range(len(launches)))
+    every = (_category(launches, corrected, row) for row in range(len(launches)))
     codes = np.array([known.setdefault(each, len(known)) for each in every], dtype=np.int64)
     accounts = [_accounts(device, codes, tuple(known), steps) for device in busy]
     return tuple(
@@ -128,13 +126,13 @@ def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
     return scope, category, level or ""
 
 
-def _category(launches: Launches, in_graph: Flags, corrected: Flags, launch: int) -> _Category:
+def _category(launches: Launches, corrected: Flags, launch: int) -> _Category:
     level, gap = launches.level[launch], launches.gap[launch]
-    scope = Scope.COMPILED if in_graph[launch] else Scope.EAGER
+    scope = launches.scope[launch]
     if level == Level.NONE:
         return scope, gap, level
     if level == Level.OP:
         # A graph's op has no line by its nature; an eager one has one wherever lines are watched.
-        return scope, gap if gap and scope is Scope.EAGER else LedgerCategory.OP, level
+        return scope, gap if gap and scope == Scope.EAGER else LedgerCategory.OP, level
     category = LedgerCategory.PHASE_CORRECTED if corrected[launch] else LedgerCategory.LINE
     return scope, category, level

@@ -41,6 +41,7 @@ class Launches:
         name: the event's name.
         kernel: Inductor's kernel name; ``""`` for what Inductor did not launch.
         kind: a ``LaunchKind``.
+        scope: a ``Scope``: in a call of a compiled graph, captured or not, or outside of all.
         device: device index; 0 for the CPU.
         stream: stream; masked on the CPU.
         start_ns: start.
@@ -62,6 +63,7 @@ class Launches:
     name: Interned
     kernel: Interned
     kind: Interned
+    scope: Interned
     device: Ints
     stream: MaskedInts
     start_ns: Ints

@@ -72,7 +72,7 @@ class Level(Term, page="words.md", title="level", columns=("launches.level", "co
     NONE = ("none", "nothing", "is led nowhere, and its gap says why", "see the gap")
 
 
-class Scope(Term, page="words.md", title="scope", columns=("coverage.scope",)):
+class Scope(Term, page="words.md", title="scope", columns=("launches.scope", "coverage.scope")):
     """Which part of a step's wall time a row of the ledger is of."""
 
     COMPILED = ("compiled", "compiled", "is when the device ran what compiled graphs launched")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_ext.attribution import attribute
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.exporters.tables import fraction_of
@@ -7,7 +9,7 @@ from profiler_ext.records import IdleSpan, LedgerLine, Recording, Step, Thread
 from tests.attribution.graphs import graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import MAIN, Timeline
-from tests.handmade import Mark, Row, ints, launches, trace
+from tests.handmade import Mark, Row, interned, ints, launches, trace
 
 STREAMS = (Thread(0, 7), Thread(0, 8))
 NOTHING = ints([])
@@ -21,6 +23,11 @@ def _kernel(start_ns: int, duration_ns: int, stream: int = 0, device: int = 0) -
 def _table(marks, **changes):
     row = {"parts": (), "kind": "eager", "phase": "forward", "level": "op", **changes}
     return launches(marks, [Row(event=at, **row) for at in range(len(marks))])
+
+
+def _scoped(table, in_graph):
+    scopes = ["compiled" if each else "eager" for each in in_graph.tolist()]
+    return replace(table, scope=interned(scopes))
 
 
 def _none(table):
@@ -48,7 +55,7 @@ def test_the_ledger_of_a_step_counts_what_the_device_did_within_it():
     table = _table([_kernel(0, 10), _kernel(12, 10), _kernel(30, 100)])
     step = Step(1, 5, 50)
     in_graph = table.start_ns == 12
-    assert keep_ledger(table, in_graph, _none(table), busy_spans(table), [step]) == (
+    assert keep_ledger(_scoped(table, in_graph), _none(table), busy_spans(table), [step]) == (
         LedgerLine(1, 0, "compiled", "op", "op", 10),
         LedgerLine(1, 0, "eager", "op", "op", 25),
         LedgerLine(1, 0, "idle", None, "idle", 10),
@@ -58,7 +65,9 @@ def test_the_ledger_of_a_step_counts_what_the_device_did_within_it():
 def test_what_was_led_to_a_line_against_the_backward_tag_is_a_line_of_its_own():
     table = _table([_kernel(0, 10), _kernel(10, 20), _kernel(30, 5)], level="line")
     in_graph, corrected = table.start_ns < 30, table.start_ns >= 10
-    assert keep_ledger(table, in_graph, corrected, busy_spans(table), [Step(0, 0, 40)]) == (
+    assert keep_ledger(
+        _scoped(table, in_graph), corrected, busy_spans(table), [Step(0, 0, 40)]
+    ) == (
         LedgerLine(0, 0, "compiled", "line", "line", 10),
         LedgerLine(0, 0, "compiled", "line", "line_phase_corrected", 20),
         LedgerLine(0, 0, "eager", "line", "line_phase_corrected", 5),
@@ -68,7 +77,9 @@ def test_what_was_led_to_a_line_against_the_backward_tag_is_a_line_of_its_own():
 
 def test_what_has_no_level_is_kept_under_its_reason():
     table = _table([_kernel(0, 10)], level="none", gap="no_launch_call")
-    assert keep_ledger(table, _none(table), _none(table), busy_spans(table), [Step(0, 0, 10)]) == (
+    assert keep_ledger(
+        _scoped(table, _none(table)), _none(table), busy_spans(table), [Step(0, 0, 10)]
+    ) == (
         LedgerLine(0, 0, "eager", "none", "no_launch_call", 10),
         LedgerLine(0, 0, "idle", None, "idle", 0),
     )
@@ -77,7 +88,9 @@ def test_what_has_no_level_is_kept_under_its_reason():
 def test_an_eager_op_without_a_line_is_kept_under_the_reason_and_led_to_its_op():
     table = _table([_kernel(0, 10), _kernel(10, 5)], level="op", gap="lines_need_python_3_12")
     in_graph = table.start_ns == 10
-    ledger = keep_ledger(table, in_graph, _none(table), busy_spans(table), [Step(0, 0, 15)])
+    ledger = keep_ledger(
+        _scoped(table, in_graph), _none(table), busy_spans(table), [Step(0, 0, 15)]
+    )
     assert ledger == (
         LedgerLine(0, 0, "compiled", "op", "op", 5),
         LedgerLine(0, 0, "eager", "op", "lines_need_python_3_12", 10),
@@ -191,7 +204,7 @@ def test_a_step_in_the_middle_that_enqueued_nothing_is_a_step():
 def test_overlapping_steps_each_have_their_wall_time_in_the_ledger():
     table = _table([_kernel(2, 4), _kernel(8, 10), _kernel(30, 5)])
     steps = [Step(0, 0, 40), Step(1, 4, 12), Step(2, 10, 10)]
-    lines = keep_ledger(table, table.start_ns == 8, _none(table), busy_spans(table), steps)
+    lines = keep_ledger(_scoped(table, table.start_ns == 8), _none(table), busy_spans(table), steps)
     assert lines == (
         LedgerLine(0, 0, "compiled", "op", "op", 10),
         LedgerLine(0, 0, "eager", "op", "op", 9),

@@ -56,6 +56,7 @@ def _launches(events: Events, rows: np.ndarray) -> Launches:
         name=interned([events.name[row] for row in rows]),
         kernel=interned([""] * count),
         kind=interned(["eager"] * count),
+        scope=interned(["eager"] * count),
         device=ints([0] * count),
         stream=events.stream[rows],
         start_ns=events.start_ns[rows],

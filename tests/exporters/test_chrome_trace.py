@@ -26,6 +26,7 @@ def written(analysis, path) -> dict:
 
 def test_a_fused_kernel_says_all_that_is_known():
     assert arguments(gpu_step())[25] == {
+        "compile.scope": "compiled",
         "compile.phase": "forward",
         "compile.evidence": "call_order",
         "compile.mechanism": "own_stack",
@@ -48,6 +49,7 @@ def test_a_fused_kernel_says_all_that_is_known():
 
 def test_a_gap_says_its_reason():
     assert arguments(gpu_step())[28] == {
+        "compile.scope": "compiled",
         "compile.phase": "backward",
         "compile.gap": "ambiguous_extern_run",
         "compile.step": 3,
@@ -61,6 +63,7 @@ def test_a_gap_says_its_reason():
 
 def test_an_eager_launch_names_its_op():
     assert arguments(gpu_step())[29] == {
+        "compile.scope": "eager",
         "compile.phase": "gradient_accumulation",
         "compile.evidence": "autograd_sequence_number",
         "compile.step": 3,

@@ -112,6 +112,7 @@ def test_arguments_of_a_fused_launch_say_what_it_computed(gpu: Reader) -> None:
         ("debug.modules[0]", "mlp"),
         ("debug.modules[1]", "mlp.down"),
         ("debug.phase", "forward"),
+        ("debug.scope", "compiled"),
         ("debug.seq_nrs[0]", "101"),
         ("debug.seq_nrs[1]", "102"),
         ("debug.shares_ns.convert #3", "6667"),
