@@ -14,17 +14,20 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import (
     heading,
     labels,
+    led_texts,
     ledger_label,
     percent_text,
     records,
     short_phase,
     time_text,
 )
+from profiler_ext.exporters.idle_texts import idle_texts
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 
 _TOP = 10
+_SHOWN_IDLE = 3
 _COLORS = {
     Phase.FORWARD: "#2a7fb8",
     Phase.BACKWARD: "#c2548e",
@@ -58,7 +61,10 @@ def _ledger(analysis: Analysis) -> str:
     wall = sum(row["duration_ns"] for row in rows)
     lines = [(*_time(row["duration_ns"], wall), _text(ledger_label(row))) for row in rows]
     lines.append((*_time(wall, wall), "total"))
-    return _table(("time", "part", "wall time of the steps"), (_RIGHT, _RIGHT, _LEFT), lines)
+    said = (*led_texts([analysis]), *idle_texts(analysis, _SHOWN_IDLE))
+    below = "".join(f"<p>{_text(text)}</p>" for text in said)
+    heads = ("time", "part", "wall time of the steps")
+    return _table(heads, (_RIGHT, _RIGHT, _LEFT), lines) + below
 
 
 def _top_lines(analysis: Analysis) -> str:

@@ -58,7 +58,7 @@ class TableKind:
         Args:
             analysis: what attribution found.
             *arguments: what its function takes besides filters.
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
 
         Returns:
             The table.

@@ -86,9 +86,11 @@ _FORMATS = """# Formats
 A path's suffix names the format; a path without one is a folder for TensorBoard."""
 _TABLES = """# Tables
 
-Each is a method of a session and of several ranks together, takes the filters `step`, `rank` and
-`phase` where they make sense, and is a pandas frame with nullable dtypes. The values of the columns
-`phase`, `kind`, `level` and `cache_state` are in [words.md](words.md), those of `evidence` and
+Each is a method of a session and of several ranks together, takes the filters `step`, `rank`,
+`phase` and `scope` where they make sense, and is a pandas frame with nullable dtypes. Eager and
+compiled work of one line or module are one row; `scope="compiled"` and `scope="eager"` give the
+parts of each, and `launches` has them as a column. The values of the columns `phase`, `kind`,
+`scope`, `level` and `cache_state` are in [words.md](words.md), those of `evidence` and
 `forward_evidence` in [evidence.md](evidence.md), those of `gap` in [gaps.md](gaps.md)."""
 
 _TORCH = """# What differs between torch versions

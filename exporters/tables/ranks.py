@@ -32,7 +32,7 @@ def of_ranks(
         base_ns: the moment at which the clock of ``launches`` is zero.
         name: the table's name: ``launches``, ``by_line``, ...
         *arguments: what that function takes besides filters.
-        **filters: the step, rank or phase.
+        **filters: the step, rank, phase or scope.
 
     Returns:
         The columns of the table of one rank. ``graphs`` has ``rank`` too; a summing table has

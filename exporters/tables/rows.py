@@ -63,7 +63,7 @@ def launches(
 
     Args:
         analysis: what attribution found.
-        **filters: the step, rank or phase; a launch's phase is that of its largest share.
+        **filters: the step, rank, phase or scope; a launch's phase is that of its largest share.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:

@@ -70,9 +70,7 @@ _EVERY = (
     Column("module_class", TEXT, "the module's class"),
     Column("annotation", TEXT, "the user's own labels"),
     Column("share", REAL, "the part of the launch's time"),
-    Column(
-        "scope", TEXT, "whether compiled graphs launched it, or what ran outside of them"
-    ),
+    Column("scope", TEXT, "whether compiled graphs launched it, or what ran outside of them"),
     Column("category", TEXT, "what it was led to, or the gap"),
     Column("fraction", REAL, "the part of the table's whole time"),
     Column("steps", WHOLE, "over how many steps it sums"),

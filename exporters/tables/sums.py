@@ -33,7 +33,7 @@ def by_line(analysis: Analysis, view: str = "model", **filters: Unpack[Filters])
         analysis: what attribution found.
         view: ``model`` for the innermost line of the model, a modelling library's included;
             ``user`` for the innermost line under the user's own roots.
-        **filters: the step, rank or phase to sum over.
+        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``file``, ``line``, ``function``, ``code``, ``gap`` and the sums; ``gap`` says why a row
@@ -54,7 +54,7 @@ def by_module(
         analysis: what attribution found.
         depth: cut each path to so many parts, so that a module's time includes the modules
             below it: at 2, ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
-        **filters: the step, rank or phase to sum over.
+        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``module``, ``module_class``, ``gap`` and the sums; ``gap`` says why a row has no module.
@@ -70,7 +70,7 @@ def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
     Args:
         analysis: what attribution found.
-        **filters: the step, rank or phase to sum over.
+        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``aten_op``, ``gap`` and the sums; ``gap`` says why a row has no op.
@@ -86,7 +86,7 @@ def by_phase(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
     Args:
         analysis: what attribution found.
-        **filters: the step, rank or phase to sum over.
+        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``phase`` and the sums.
@@ -102,7 +102,7 @@ def by_link(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
 
     Args:
         analysis: what attribution found.
-        **filters: the step, rank or phase to sum over.
+        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``forward_evidence``, ``gap`` and the sums. ``seq_nr`` and the like are rules that found
@@ -121,7 +121,7 @@ def by_mechanism(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame
 
     Args:
         analysis: what attribution found.
-        **filters: the step, rank or phase to sum over.
+        **filters: the step, rank, phase or scope to sum over.
 
     Returns:
         ``mechanism``, ``gap`` and the sums; absent is eager work, and what has no line.
@@ -143,7 +143,7 @@ def by_kernel(
 
     Args:
         analysis: what attribution found.
-        **filters: the step, rank or phase to sum over.
+        **filters: the step, rank, phase or scope to sum over.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:

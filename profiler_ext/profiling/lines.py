@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from profiler_ext.capture.called_modules import frames_of
 from profiler_ext.errors import LinesUnavailableError
-from profiler_ext.files.paths import torch_folders
+from profiler_ext.files.paths import absolute, torch_folders
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.names import clock_mark
 from profiler_ext.python_lines.laying_out import laid_out
@@ -20,6 +21,8 @@ from profiler_ext.torch_compat import process
 HOOK = "lines"
 VARIABLE = "PROFILER_EXT_LINES"
 """At 0 in the environment it switches the watch off in each process."""
+_OWN = absolute(str(Path(__file__).parents[1]))
+"""This package: by ``python -m`` its module has the name of the program's."""
 _MARKS = 4
 """So many moments are marked at each end: what one is disturbed by the next is not."""
 
@@ -49,7 +52,9 @@ class RecordedLines:
             why = "lines=False" if not self._is_wanted else f"{VARIABLE}=0"
             self._gap = Gap(GapReason.LINES_OFF, why)
             return
-        watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)
+        watch = LineWatch(
+            ProgramCode((*torch_folders(), _OWN)), process.module_call(), self._failed
+        )
         try:
             watch.begin()
         except LinesUnavailableError as error:

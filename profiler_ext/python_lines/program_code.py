@@ -17,6 +17,7 @@ from profiler_ext.files.paths import absolute
 _PACKAGES = frozenset(
     {
         *("torch", "torchgen", "functorch", "triton", "profiler_ext"),
+        "rich",  # `profiler-ext run` shows with it how far a run is
         *(
             "numpy",
             "sympy",

@@ -83,7 +83,7 @@ class MergedSession(Tabled):
         Args:
             name: the table's name.
             *arguments: what that table takes besides filters.
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         from profiler_ext.exporters import tables
 

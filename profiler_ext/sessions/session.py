@@ -71,7 +71,7 @@ class Session(Tabled):
         Args:
             name: the table's name.
             *arguments: what that table takes besides filters.
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return table_called(name).make(self.analysis, *arguments, **filters)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Tabled(ABC):
     """Has the tables of a session; they are made when they are asked for.
 
-    Each takes the filters ``step``, ``rank`` and ``phase``.
+    Each takes the filters ``step``, ``rank``, ``phase`` and ``scope``.
     """
 
     @abstractmethod
@@ -24,7 +24,7 @@ class Tabled(ABC):
         Args:
             name: ``launches``, ``by_line``, ...
             *arguments: what that method takes besides filters.
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
 
         Raises:
             UsageError: There is no such table, step or phase.
@@ -34,7 +34,7 @@ class Tabled(ABC):
         """Return one row for each launch.
 
         Args:
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("launches", **filters)
 
@@ -42,7 +42,7 @@ class Tabled(ABC):
         """Return one row for each launch and FX node, or gap.
 
         Args:
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("attribution", **filters)
 
@@ -51,7 +51,7 @@ class Tabled(ABC):
 
         Args:
             view: ``model`` or ``user``.
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("by_line", view, **filters)
 
@@ -60,7 +60,7 @@ class Tabled(ABC):
 
         Args:
             depth: so many names of a path at most; ``None`` for all.
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("by_module", depth, **filters)
 
@@ -68,7 +68,7 @@ class Tabled(ABC):
         """Return time by ATen op.
 
         Args:
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("by_op", **filters)
 
@@ -76,7 +76,7 @@ class Tabled(ABC):
         """Return time by phase.
 
         Args:
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("by_phase", **filters)
 
@@ -84,7 +84,7 @@ class Tabled(ABC):
         """Return time by the rule that tied backward work to its forward.
 
         Args:
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("by_link", **filters)
 
@@ -92,7 +92,7 @@ class Tabled(ABC):
         """Return device time by the way by which its source lines were found, largest first.
 
         Args:
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("by_mechanism", **filters)
 
@@ -100,7 +100,7 @@ class Tabled(ABC):
         """Return time by kernel.
 
         Args:
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("by_kernel", **filters)
 
@@ -116,7 +116,7 @@ class Tabled(ABC):
         """Return one row for each graph instance.
 
         Args:
-            **filters: the step, rank or phase.
+            **filters: the step, rank, phase or scope.
         """
         return self.table("graphs", **filters)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -12,6 +13,7 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.perfetto import export_perfetto, queries
 from profiler_ext.records import Analysis
 from tests import analyses
+from tests.eager_session import eager_session
 from tests.trace_processor import Reader, reading
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "h200" / "mlp.session.pt.trace.json.gz"
@@ -19,11 +21,16 @@ PHASES = ("forward", "backward", "recompute", "gradient_accumulation", "optimize
 SUMS = ("launches", "duration_ns", *PHASES, "inclusive_ns", "per_step_ns")
 
 
-@pytest.fixture(scope="module", params=["by hand", "recorded on an H200"])
+@pytest.fixture(scope="module", params=["by hand", "recorded on an H200", "eager on a CPU"])
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Analysis, Reader]]:
-    analysis = analyses.gpu_step() if request.param == "by hand" else load(RECORDED).analysis
+    made = {
+        "by hand": analyses.gpu_step,
+        "recorded on an H200": lambda: load(RECORDED).analysis,
+        "eager on a CPU": lambda: eager_session().analysis,
+    }
+    analysis = made[request.param]()
     path = tmp_path_factory.mktemp("queries") / "trace.pftrace"
     export_perfetto(analysis, path)
     with reading(path) as reader:
@@ -101,7 +108,9 @@ def test_every_event_of_the_recording_is_drawn_with_its_time(
     both: tuple[Analysis, Reader],
 ) -> None:
     analysis, reader = both
-    events, launched = analysis.recording.trace.events, analysis.launches.event.tolist()
+    events, launches = analysis.recording.trace.events, analysis.launches
+    # A launch on the CPU is an event of its thread besides.
+    launched = launches.event[~np.ma.getmaskarray(launches.stream)].tolist()
     others = sorted(set(range(len(events))) - set(launched))
     expected: dict[str, tuple[int, int]] = {}
     for row in others:

@@ -30,6 +30,13 @@ def test_a_step_can_be_chosen():
     assert tables.graphs(analysis, step=3)["key"].tolist() == ["fkeyforward", "fkeybackward"]
 
 
+def test_a_scope_can_be_chosen():
+    assert tables.launches(gpu_step(), scope="eager")["launch"].tolist() == [0, 6, 7, 8]
+    compiled = tables.by_phase(gpu_step(), scope="compiled", phase="forward")
+    assert compiled["duration_ns"].tolist() == [70_001]
+    assert tables.graphs(gpu_step(), scope="eager")["key"].tolist() == []
+
+
 def test_a_phase_can_be_chosen():
     assert tables.launches(gpu_step(), phase="forward")["launch"].tolist() == [1, 2]
     assert tables.attribution(gpu_step(), phase="backward")["launch"].tolist() == [3, 3, 4, 5]
@@ -51,6 +58,7 @@ def test_the_own_rank_chooses_all_and_another_none(table):
         (lambda a: tables.by_line(a, step=9), "step 9 was not profiled"),
         (lambda a: tables.coverage(a, step=9), "ask for one of the steps: 3"),
         (lambda a: tables.launches(a, phase="sideways"), "there is no phase 'sideways'"),
+        (lambda a: tables.by_line(a, scope="idle"), "there is no scope 'idle'"),
         (lambda a: tables.graphs(a, phase="sideways"), "there is no phase 'sideways'"),
         (lambda a: tables.by_line(a, view="torch"), "there is no view 'torch'"),
         (lambda a: tables.by_module(a, depth=-1), "the depth of modules is -1"),
