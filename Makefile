@@ -1,5 +1,7 @@
 # make demo    profile two training steps of examples/gpt.py into profile_out/
-# make test    everything that CI checks: lint, types, tests
+# make test    everything that CI checks: lint, types, tests, and test-lines
+# make test-lines    the tests of eager lines on each Python of $(LINE_PYTHONS) that is installed, in
+#              .venv-3.12 and the like (5 GB each), and says which is not
 # make test-torch TORCH=2.14.1    the tests on another torch, in .venv-torch-2.14.1, which is made
 #              first (5 GB with the CUDA libraries that PyPI's torch needs) and is yours to remove
 # make faults [FAULTS="plain --only hooks --device cuda"]    plant a failure in each function of ours
@@ -13,7 +15,7 @@
 #              kernels with the constants in the generated code; every one must be right
 # make eager-oracle [EAGER_ORACLE="--launches 20000 --seed 0 --device cuda"]    run random eager
 #              programs, and compare the line of each launch with the shapes that its op worked on;
-#              every one must be right. $(RUN) must be a Python of 3.12 or newer
+#              every one must be right; on .venv-3.12, which test-lines makes
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -45,6 +47,8 @@ TEST_JOBS ?= 2
 # One version for development; pyproject.toml declares the range that users may have.
 DEV_TORCH := torch==2.13.0
 TORCH_VENV := .venv-torch-$(TORCH)
+# Those whose sys.monitoring tells lines.
+LINE_PYTHONS := 3.12 3.13
 
 ifeq ($(strip $(VENV)),)
 RUN := $(PYTHON)
@@ -56,7 +60,7 @@ DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
 
-.PHONY: demo test test-torch faults names fuzz oracle eager-oracle mutants programs reference lint gpu-check gpu-record gold clean
+.PHONY: demo test test-lines test-torch faults names fuzz oracle eager-oracle mutants programs reference lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -67,6 +71,16 @@ demo: $(DEMO_READY)
 
 test: lint
 	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --durations=10
+	$(MAKE) --no-print-directory test-lines
+
+ifeq ($(strip $(VENV)),)
+test-lines:
+	@echo "nothing is set up: the tests of eager lines ran on this Python, if it tells lines"
+else
+test-lines:
+	@for version in $(LINE_PYTHONS); do \
+	.ci/lines $$version $(DEV_TORCH) $(TEST_JOBS) || exit 1; done
+endif
 
 test-torch:
 	@test -n "$(TORCH)" || { echo "say which torch: make test-torch TORCH=2.14.1"; exit 2; }
@@ -95,8 +109,8 @@ fuzz: $(TEST_READY)
 oracle: $(TEST_READY)
 	$(RUN) -W ignore -m tests.oracle $(ORACLE)
 
-eager-oracle: $(TEST_READY)
-	$(RUN) -W ignore -m tests.eager_oracle $(EAGER_ORACLE)
+eager-oracle:
+	.venv-3.12/bin/python -W ignore -m tests.eager_oracle $(EAGER_ORACLE)
 
 mutants: $(TEST_READY)
 	$(RUN) -m tests.mutants $(ROOM) $(MUTANTS)
@@ -126,5 +140,5 @@ $(VENV)/test.stamp: pyproject.toml Makefile
 	touch $@
 
 clean:
-	rm -rf .venv .venv-torch-* $(OUT) $(GPU_OUT) mutants build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-torch-* .venv-3.* $(OUT) $(GPU_OUT) mutants build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -40,8 +40,7 @@ def test_what_vmap_and_jvp_run_has_the_lines_of_the_function() -> None:
         torch.func.vmap(function)(GIVEN)
         torch.func.jvp(function, (GIVEN,), (GIVEN,))
 
-    lines = [line for _, _, line in briefly(step, "sin", "cos")]
-    assert lines == ["function"] * 3
+    assert briefly(step, "sin") == [("sin", "forward", "function")] * 2
 
 
 class Block(nn.Module):
@@ -76,6 +75,7 @@ def rows(model: Any, call: Any) -> set[tuple[str, str | None, str]]:
     }
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
 @pytest.mark.usefixtures("fresh_torch")
 def test_eager_and_compiled_lead_to_the_same_lines_modules_and_phases() -> None:
     profiler_ext.enable(strict=True)

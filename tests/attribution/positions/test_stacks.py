@@ -1,0 +1,51 @@
+"""What a position says: frames, module, whether a forward runs again."""
+
+from __future__ import annotations
+
+from profiler_ext.attribution.positions.stacks import Stacks, Standing
+from profiler_ext.attribution.positions.threads import NOWHERE
+from profiler_ext.records import Frame, Function, ModuleFrame, Position, PythonLines
+
+BLOCK = ModuleFrame("blocks.0", "Block")
+LINES = PythonLines(
+    functions=(
+        Function("/m.py", "step"),
+        Function("/torch/utils/checkpoint.py", "recompute_fn", recomputes=True),
+        Function("/m.py", "forward"),
+    ),
+    modules=(BLOCK, None),
+    positions=(
+        Position(None, 0, 3, code="loss.backward()"),
+        Position(0, 1),
+        Position(1, module=0),
+        Position(2, 2, 9, code="return x"),
+        Position(2, 2),
+        Position(0, module=1),
+    ),
+    threads=(),
+    clock=(),
+    until_ns=0,
+)
+STEP = Frame("/m.py", 3, "step", "loss.backward()")
+FORWARD = Frame("/m.py", 9, "forward", "return x")
+
+
+def test_a_standing_has_the_frames_outermost_first_and_the_innermost_module() -> None:
+    stacks = Stacks(LINES)
+    assert stacks.standing(0) == Standing((STEP,))
+    assert stacks.standing(3) == Standing((STEP, FORWARD), BLOCK, recomputes=True)
+    assert stacks.depth(3) == 4
+
+
+def test_what_began_before_is_left_out() -> None:
+    stacks = Stacks(LINES)
+    assert stacks.standing(3, above=1) == Standing((FORWARD,), BLOCK, recomputes=True)
+    assert stacks.standing(3, above=2) == Standing((FORWARD,), BLOCK)
+    assert stacks.standing(3, above=4) == Standing()
+
+
+def test_a_line_and_a_module_that_are_not_known_are_said_to_be_so() -> None:
+    stacks = Stacks(LINES)
+    assert stacks.standing(4) == Standing((STEP,), BLOCK, recomputes=True, is_line_known=False)
+    assert stacks.standing(5) == Standing((STEP,))
+    assert stacks.standing(NOWHERE) == Standing()

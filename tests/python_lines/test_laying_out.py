@@ -1,0 +1,128 @@
+"""Logs become positions: frames, calls of modules, what is not seen to end, threads' ids."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from profiler_ext.python_lines.laying_out import laid_out
+from profiler_ext.python_lines.logs import BEGUN, CALLED, ENTERED, LEFT, SILENCED, STANDS
+from profiler_ext.records import Function, ModuleFrame, Position, PythonLines
+
+PYTHON, SYSTEM = 1, 71
+"""A thread's id, as Python has it and as the system has it."""
+
+
+def code(name: str) -> CodeType:
+    function: Any = eval(f"lambda: {name!r}")
+    made: CodeType = function.__code__.replace(co_filename="/m.py", co_name=name)
+    return made
+
+
+STEP, INNER, CALL = code("step"), code("inner"), code("_wrapped_call_impl")
+
+
+def lines(*log: tuple[int, Any, int] | tuple[int, Any, int, int]) -> PythonLines:
+    """Lay out entries of time, subject and number; with a thread where it is another."""
+    flat = [
+        part
+        for time, subject, number, *thread in log
+        for part in (time, *(thread or [PYTHON]), subject, number)
+    ]
+    return laid_out(
+        flat, (), 999, CALL, lambda modules: [ModuleFrame(str(each), "M") for each in modules]
+    )
+
+
+def times(found: PythonLines, thread: int = 0) -> list[tuple[int, int]]:
+    """When which position began in a thread."""
+    own = found.threads[thread]
+    return list(zip(own.times_ns.tolist(), own.indices.tolist(), strict=True))
+
+
+BEGINS = (0, SYSTEM, BEGUN)
+
+
+def test_frames_and_calls_of_modules_are_chains_of_positions() -> None:
+    found = lines(
+        BEGINS,
+        (1, STEP, ENTERED),
+        (2, STEP, 5),
+        (3, "blocks.0", CALLED),
+        (4, INNER, ENTERED),
+        (5, INNER, 9),
+        (6, INNER, LEFT),
+        (7, CALL, LEFT),
+        (8, STEP, 6),
+        (9, STEP, LEFT),
+    )
+    assert found.functions == (Function("/m.py", "step"), Function("/m.py", "inner"))
+    assert found.modules == (ModuleFrame("blocks.0", "M"),)
+    assert found.positions == (
+        Position(None, 0),
+        Position(None, 0, 5),
+        Position(1, module=0),
+        Position(2, 1),
+        Position(2, 1, 9),
+        Position(None, 0, 6),
+    )
+    assert times(found) == [
+        *((1, 0), (2, 1), (3, 2), (4, 3), (5, 4)),
+        *((6, 2), (7, 1), (8, 5), (9, -1)),
+    ]
+    assert found.threads[0].thread == SYSTEM
+
+
+def test_frames_whose_end_was_not_seen_are_left_when_an_outer_one_goes_on() -> None:
+    found = lines(
+        BEGINS,
+        (1, STEP, ENTERED),
+        (2, STEP, 5),
+        (3, "m", CALLED),
+        (4, INNER, ENTERED),
+        (5, STEP, 6),
+    )
+    assert found.positions[times(found)[-1][1]] == Position(None, 0, 6)
+
+
+def test_a_line_of_a_frame_that_was_not_seen_to_begin_begins_it() -> None:
+    found = lines(BEGINS, (1, STEP, 5), (2, INNER, LEFT), (3, STEP, LEFT))
+    assert found.positions == (Position(None, 0, 5),)
+    assert times(found) == [(1, 0), (3, -1)]
+
+
+def test_recursive_frames_are_left_one_by_one() -> None:
+    found = lines(
+        BEGINS, (1, STEP, 5), (2, STEP, ENTERED), (3, STEP, 6), (4, STEP, LEFT), (5, STEP, LEFT)
+    )
+    assert found.positions == (Position(None, 0, 5), Position(0, 0), Position(0, 0, 6))
+    assert times(found) == [(1, 0), (2, 1), (3, 2), (4, 0), (5, -1)]
+
+
+def test_the_lines_of_silenced_code_are_not_known_from_then_on_also_of_open_frames() -> None:
+    found = lines(
+        BEGINS, (1, STEP, 5), (2, INNER, 9), (3, INNER, SILENCED), (4, INNER, LEFT), (5, STEP, 6)
+    )
+    assert found.positions == (
+        *(Position(None, 0, 5), Position(0, 1, 9)),
+        *(Position(0, 1), Position(None, 0, 6)),
+    )
+    assert times(found) == [(1, 0), (2, 1), (3, 2), (4, 0), (5, 3)]
+
+
+def test_python_s_id_of_a_thread_that_is_over_may_be_another_thread_s() -> None:
+    found = lines(BEGINS, (1, STEP, 5), (2, 72, BEGUN), (3, INNER, 9))
+    assert [each.thread for each in found.threads] == [SYSTEM, 72]
+    assert (times(found, 0), times(found, 1)) == ([(1, 0)], [(3, 1)])
+    assert found.positions[1] == Position(None, 1, 9)
+
+
+def test_threads_that_take_turns_stand_each_where_it_stands() -> None:
+    found = lines(BEGINS, (0, 72, BEGUN, 2), (1, STEP, 5), (2, INNER, 9, 2), (3, STEP, 6))
+    assert (times(found, 0), times(found, 1)) == ([(1, 0), (3, 2)], [(2, 1)])
+
+
+def test_stock_that_is_taken_of_a_thread_replaces_what_it_wrote_meanwhile() -> None:
+    found = lines(BEGINS, (1, INNER, 9), (2, SYSTEM, STANDS), (3, STEP, 5))
+    assert len(found.threads) == 1
+    assert [found.positions[at] for _, at in times(found)] == [Position(None, 1, 5)]
