@@ -67,6 +67,7 @@ class Row:
     op_event: int | None = None
     evidence: str = ""
     gap: str = ""
+    forward: int | None = None
 
 
 def interned(strings: Sequence[str]) -> Interned:
@@ -143,6 +144,7 @@ def launches(marks: Sequence[Mark], rows: Sequence[Row]) -> Launches:
         phase=interned([row.phase for row in rows]),
         graph=masked([row.graph for row in rows]),
         call_site=masked([row.call_site for row in rows]),
+        forward=masked([row.forward for row in rows]),
         op_event=masked([row.op_event for row in rows]),
         correlation=argument("correlation"),
         external_id=argument("External id"),

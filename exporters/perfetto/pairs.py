@@ -18,7 +18,8 @@ def forward_of_backward(analysis: Analysis) -> dict[int, int]:
 
     A backward launch belongs to the forward launch which computed the forward node of its
     largest part. Where that ran several times in the step, autograd's order decides: the last
-    forward that this kernel of this call site has not differentiated yet.
+    forward that this kernel of this call site has not differentiated yet. Of eager work
+    autograd's numbers tell the op, and it is that op's longest launch.
 
     Args:
         analysis: the launches and their places.
@@ -41,7 +42,8 @@ class _Pairing:
     def pairs(self) -> dict[int, int]:
         pairs: dict[int, int] = {}
         for row in self._rows_of_first_step():
-            forward = self._forward_of(row)
+            eager = optional(self._analysis.launches.forward, row)
+            forward = self._forward_of(row) if eager is None else eager
             if forward is not None:
                 pairs[row] = forward
             for node in self._computed(row):

@@ -24,6 +24,7 @@ from profiler_ext.attribution.trace.nesting import nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.attribution.verdicts.compiled import CompiledJudge
 from profiler_ext.attribution.verdicts.eager import EagerJudge
+from profiler_ext.attribution.verdicts.forward_launches import forward_launches
 from profiler_ext.attribution.verdicts.verdicts import VerdictTable, main_places
 from profiler_ext.kineto import classify
 from profiler_ext.records import Analysis, Interned, Ints, Launches, Place, Recording, Scope
@@ -56,9 +57,11 @@ def attribute(recording: Recording) -> Analysis:
     ]
     places = PlaceTable(recording.graphs, recording.settings, modules_of_joints(called))
     invocations = with_callers(invocations, recording.graphs, places)
-    table = _judge(recording, enclosing, enqueued, order, places, invocations)
+    table, forward = _judge(recording, enclosing, enqueued, order, places, invocations)
     steps = find_steps(events, nesting, enqueued)
-    launches = _launches(enclosing, enqueued, table, places.places, steps_of(enqueued, steps))
+    launches = _launches(
+        enclosing, enqueued, table, places.places, forward, steps_of(enqueued, steps)
+    )
     main = main_places(table.verdicts, places.places)
     corrected = table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1
     busy = busy_spans(launches)
@@ -86,8 +89,8 @@ def _judge(
     order: StreamOrder,
     places: PlaceTable,
     invocations: Sequence[Invocation],
-) -> VerdictTable:
-    """Give every launch its verdict: those in graph calls first, then all others."""
+) -> tuple[VerdictTable, Ints]:
+    """Give every launch its verdict, in graph calls first; and eager backward its forward."""
     table = VerdictTable(len(enqueued))
     compiled = CompiledJudge(enclosing.events, enqueued, order, recording.graphs, places, table)
     for invocation in invocations:
@@ -95,7 +98,8 @@ def _judge(
     eager = EagerJudge(enclosing, enqueued, places, table, recording)
     for launch in table.undecided.tolist():
         eager.judge(launch)
-    return table
+    duration = enclosing.events.duration_ns[enqueued.event]
+    return table, forward_launches(eager.forward, enclosing.nesting, enqueued, duration)
 
 
 def _launches(
@@ -103,6 +107,7 @@ def _launches(
     enqueued: EnqueuedLaunches,
     table: VerdictTable,
     places: tuple[Place, ...],
+    forward: Ints,
     step: Ints,
 ) -> Launches:
     events, rows, verdicts = enclosing.events, enqueued.event, table.verdicts
@@ -123,6 +128,7 @@ def _launches(
         graph=masked(table.spread_rows([verdict.graph for verdict in verdicts])),
         call_site=masked(table.spread_rows([verdict.call_site for verdict in verdicts])),
         op_event=masked(take(ops, enqueued.cpu, NO_ROW)),
+        forward=masked(forward),
         correlation=events.correlation[rows],
         external_id=events.external_id[rows],
         level=table.spread([place.level for place in main]),

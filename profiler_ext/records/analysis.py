@@ -50,6 +50,8 @@ class Launches:
         graph: index into ``Recording.graphs``; masked outside compiled graphs.
         call_site: ordinal of the call site in its graph; masked where there is none.
         op_event: row of the innermost CPU op that launched it; masked when unknown.
+        forward: of the backward of eager work the launch of the forward op that it differentiates,
+            where the lines of the program tell that op; else masked.
         correlation: the trace's correlation id.
         external_id: the trace's external id.
         level: a ``Level``: how far the largest share was led.
@@ -72,6 +74,7 @@ class Launches:
     graph: MaskedInts
     call_site: MaskedInts
     op_event: MaskedInts
+    forward: MaskedInts
     correlation: MaskedInts
     external_id: MaskedInts
     level: Interned

@@ -65,6 +65,7 @@ def _launches(events: Events, rows: np.ndarray) -> Launches:
         graph=nothing,
         call_site=nothing,
         op_event=nothing,
+        forward=nothing,
         correlation=events.correlation[rows],
         external_id=events.external_id[rows],
         level=interned(["line"] * count),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -16,7 +17,9 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.chrome_trace import export_chrome_trace
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.page import html_text
+from profiler_ext.exporters.launch_places import parts_of_launches
 from profiler_ext.exporters.perfetto import export_perfetto
+from profiler_ext.exporters.perfetto.pairs import forward_of_backward
 from profiler_ext.exporters.tensorboard import export_tensorboard
 from profiler_ext.exporters.tensorboard_plugin.document import SUFFIX, Document, read_checked
 from profiler_ext.records import Analysis, LaunchKind
@@ -164,6 +167,24 @@ def test_perfetto_draws_lines_modules_and_waiting(analysis: Analysis, tmp_path: 
     assert sorted(path for (path,) in waiting) == sorted(f"{s.file}:{s.line}" for s in known)
     codes = analysis.launches.scope.where("compiled")
     assert scopes == [("compiled", int(codes.sum())), ("eager", int((~codes).sum()))]
+
+
+def test_arrows_lead_from_an_eager_forward_to_its_backward(analysis: Analysis) -> None:
+    launches, pairs = analysis.launches, forward_of_backward(analysis)
+    lines = launch_lines(analysis)
+    eager = {b: f for b, f in pairs.items() if launches.scope[b] == "eager"}
+    assert {launches.phase[row] for row in eager} == {"backward"}
+    assert {launches.phase[row] for row in eager.values()} == {"forward"}
+    assert all(lines[backward] == lines[forward] for backward, forward in eager.items())
+    is_wanted = launches.phase.where("backward") & launches.scope.where("eager")
+    assert eager.keys() == set(np.flatnonzero(is_wanted & (launches.step == 2)).tolist())
+
+
+def launch_lines(analysis: Analysis) -> list[tuple[object, ...]]:
+    """Return the line and module of each launch's largest part."""
+    parts = parts_of_launches(analysis)
+    places = [analysis.places[own[0].place] for own in parts]
+    return [(place.file, place.line, place.module) for place in places]
 
 
 def test_a_trace_for_chrome_loads_back_with_the_same_lines(

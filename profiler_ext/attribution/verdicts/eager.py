@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +20,16 @@ from profiler_ext.attribution.verdicts.eager_lines import EagerLine, EagerLines
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.forward_flows import forward_flows
-from profiler_ext.records import GapReason, Ints, Level, Phase, Place, Recording, SiteEvidence
+from profiler_ext.records import (
+    EagerEvidence,
+    GapReason,
+    Ints,
+    Level,
+    Phase,
+    Place,
+    Recording,
+    SiteEvidence,
+)
 
 
 class EagerJudge:
@@ -53,10 +63,16 @@ class EagerJudge:
         self._links = self._forward_links()
         self._lines = EagerLines(recording, enclosing, enqueued, self._links)
         self._roots = SourceRoots(recording.settings)
+        self._forward: dict[int, int] = {}
         self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
         self._trial = enclosing.is_trial(enqueued.cpu)
         self._sharding_pass = nesting.nearest(flag_rows(events.name, classify.is_sharding_pass))
         self._sharded = nesting.nearest(flag_rows(events.name, classify.is_sharding_of_module))
+
+    @property
+    def forward(self) -> Mapping[int, int]:
+        """The row of the forward op of each launch whose line is that op's."""
+        return self._forward
 
     def judge(self, launch: int) -> None:
         """Give one launch its verdict."""
@@ -71,6 +87,7 @@ class EagerJudge:
 
     def _place(self, launch: int, cpu: int) -> tuple[Place, str]:
         line = self._lines.of_launch(cpu, int(self._enqueued.call[launch]))
+        self._link(launch, cpu, line)
         if cpu == NO_ROW:
             return self._without_op(launch, Phase.OTHER, line), ""
         phase, forward_op, evidence = self._phase(cpu)
@@ -91,6 +108,14 @@ class EagerJudge:
             level=Level.OP,
         )
         return self._at_line(place, line), evidence
+
+    def _link(self, launch: int, cpu: int, line: EagerLine) -> None:
+        """Keep which op a launch differentiates; what is run again differentiates none."""
+        is_linked = line.evidence is EagerEvidence.RAN_FORWARD and line.linked_by is None
+        if is_linked and cpu != NO_ROW:
+            row = self._links.forward_of(int(self._enclosing.engine[cpu]))
+            if row is not None:
+                self._forward[launch] = row
 
     def _without_op(self, launch: int, phase: Phase, line: EagerLine) -> Place:
         """Return the place of what no operator launched: a line may have, as it does a kernel."""
