@@ -17,7 +17,7 @@ def own_function(draft: Draft) -> list[str]:
     body += ["@staticmethod", "def backward(ctx, gradient):", "    x, = ctx.saved_tensors"]
     body += [f"    gradient = {backward}  #@ {draft.number()} {back}", "    return gradient"]
     draft.add("\n".join([f"class {name}(torch.autograd.Function):", *indented(body)]))
-    return [f"x = {name}.apply(x)", draft.line()]
+    return [f"x = {name}.apply(x)  {PASSES} aten::detach", draft.line()]
 
 
 def _checkpointed(draft: Draft, is_reentrant: bool) -> list[str]:

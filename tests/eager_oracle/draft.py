@@ -11,7 +11,7 @@ MARK = "#@"
 """Stands before a line's numbers: that of its results, and that of what it has meanwhile."""
 PASSES = "#~"
 """Stands before the ops that a line without numbers has done to a value that it passes on."""
-TWICE = {"gradient_within", "vjp", "jvp"}
+TWICE = {"gradient_within", "gradients_of_gradients", "vjp", "jvp"}
 """Blocks that differentiate twice, or forward, which not every op can. The second gradient of a
 value alone is of the line that used it."""
 HEADER = """\

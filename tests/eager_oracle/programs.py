@@ -6,11 +6,16 @@ import random
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from tests.eager_oracle import calling, differentiating, modelling
+from tests.eager_oracle import calling, combining, differentiating, modelling
 from tests.eager_oracle.draft import TWICE, Draft, Program
 
 Block = Callable[[Draft], list[str]]
-BLOCKS: tuple[Block, ...] = (*calling.BLOCKS, *differentiating.BLOCKS, *modelling.BLOCKS)
+BLOCKS: tuple[Block, ...] = (
+    *calling.BLOCKS,
+    *differentiating.BLOCKS,
+    *modelling.BLOCKS,
+    *combining.BLOCKS,
+)
 
 
 def draw(seed: int) -> Program:

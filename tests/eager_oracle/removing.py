@@ -18,6 +18,7 @@ from tests.eager_oracle.running import Run, run_program
 
 _NOT_WITHOUT = TWICE | {
     "thread",
+    "backward_elsewhere",
     "raised_into_a_generator",
     "hook_of_a_tensor",
     "without_gradients",
