@@ -31,6 +31,8 @@ from profiler_ext.records import (
 )
 
 NOWHERE = -1
+_LONGEST = 4096
+"""Characters of a line that is kept; what is longer was written by no one, and is not read."""
 PathsOf = Callable[[Sequence[Any]], Sequence[ModuleFrame | None]]
 
 
@@ -95,8 +97,9 @@ class _Table:
 
     def _new_frame(self, parent: int | None, code: CodeType, line: int) -> int:
         function = Function(absolute(code.co_filename), code.co_name, ProgramCode.recomputes(code))
-        text = linecache.getline(code.co_filename, line).strip() or None
-        position = Position(parent, self.functions.index(function, function), line, code=text)
+        text = linecache.getline(code.co_filename, line).strip()
+        said = text if 0 < len(text) <= _LONGEST else None
+        position = Position(parent, self.functions.index(function, function), line, code=said)
         return self.positions.index(position, position)
 
     def call(self, parent: int | None, module: Any) -> int:

@@ -7,6 +7,7 @@ the watch's own clock, which clock marks tie to the trace's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,10 @@ from profiler_ext.records.events import Ints
 from profiler_ext.records.lineage import ModuleFrame
 
 _ON_DISK = np.dtype("<i8")
+_NUMBERS_OF_A_PART = 4096  # no text in a file of ours may be long, and a thread has many positions
+
+Packed = tuple[bytes, ...]
+"""Numbers, ``int64``, in parts that a file may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class Position:
         function: index of the frame's function, ``None`` for the call of a module.
         line: line of the frame; 0 where it is not known.
         module: index of the module that is called, ``None`` for a frame.
-        code: text of the line, stripped; ``None`` where it is not known.
+        code: text of the line, stripped; ``None`` where it is not known, or is very long.
     """
 
     parent: int | None
@@ -62,18 +67,18 @@ class ThreadPositions:
     """
 
     thread: int
-    times: bytes
-    positions: bytes
+    times: Packed
+    positions: Packed
 
     @property
     def times_ns(self) -> Ints:
         """When each position began."""
-        return np.cumsum(np.frombuffer(self.times, _ON_DISK).astype(np.int64))
+        return np.cumsum(_unpacked(self.times))
 
     @property
     def indices(self) -> Ints:
         """The positions."""
-        return np.frombuffer(self.positions, _ON_DISK).astype(np.int64)
+        return _unpacked(self.positions)
 
 
 def thread_positions(thread: int, times_ns: list[int], positions: list[int]) -> ThreadPositions:
@@ -87,11 +92,17 @@ def thread_positions(thread: int, times_ns: list[int], positions: list[int]) -> 
     Returns:
         The positions as arrays.
     """
-    times = np.diff(np.array(times_ns, dtype=np.int64), prepend=0)
-    indices = np.array(positions, dtype=np.int64)
-    return ThreadPositions(
-        thread, times.astype(_ON_DISK).tobytes(), indices.astype(_ON_DISK).tobytes()
-    )
+    return ThreadPositions(thread, _packed(np.diff(times_ns, prepend=0)), _packed(positions))
+
+
+def _packed(numbers: Sequence[int] | Ints) -> Packed:
+    starts = range(0, len(numbers), _NUMBERS_OF_A_PART)
+    on_disk = np.asarray(numbers, dtype=_ON_DISK)
+    return tuple(on_disk[at : at + _NUMBERS_OF_A_PART].tobytes() for at in starts)
+
+
+def _unpacked(parts: Packed) -> Ints:
+    return np.frombuffer(b"".join(parts), _ON_DISK).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,16 @@ from profiler_ext.errors import TraceError
 from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8, read_recording, write_recording
-from profiler_ext.records import Gap, GapReason, LineEvidence, Recording, Settings, flat
+from profiler_ext.records import (
+    Gap,
+    GapReason,
+    LineEvidence,
+    PythonLines,
+    Recording,
+    Settings,
+    flat,
+    thread_positions,
+)
 from profiler_ext.version import VERSION
 from tests.analyses import gpu_step
 from tests.attribution.graphs import graph, node
@@ -57,6 +66,18 @@ def test_what_is_written_is_read_back(tmp_path, name, suffix):
     path = tmp_path / f"session.pt.trace{suffix}"
     write_recording(path, recording, dict.fromkeys(range(len(trace.raw)), ADDED))
     same(read_recording(path), recording)
+
+
+def test_a_thread_that_ran_many_lines_is_read_back(tmp_path):
+    times, positions = list(range(10**15, 10**15 + 100_000)), [0, -1] * 50_000
+    python = PythonLines((), (), (), (thread_positions(7, times, positions),), (), times[-1])
+    path = tmp_path / "lines.json.gz"
+    write_recording(path, replace(gpu_step().recording, python=python))
+
+    read = read_recording(path).python
+    assert read == python
+    assert read.threads[0].times_ns.tolist() == times
+    assert read.threads[0].indices.tolist() == positions
 
 
 def test_every_event_and_argument_stands_in_the_file(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -126,3 +127,11 @@ def test_stock_that_is_taken_of_a_thread_replaces_what_it_wrote_meanwhile() -> N
     found = lines(BEGINS, (1, INNER, 9), (2, SYSTEM, STANDS), (3, STEP, 5))
     assert len(found.threads) == 1
     assert [found.positions[at] for _, at in times(found)] == [Position(None, 1, 5)]
+
+
+def test_the_text_of_a_line_is_kept_unless_no_one_wrote_it(tmp_path: Path) -> None:
+    file = tmp_path / "written.py"
+    file.write_text("x = 1\n" + "x = " + "1" * 4093 + "\n")
+    own = STEP.replace(co_filename=str(file))
+    found = lines(BEGINS, (1, own, 1), (2, own, 2))
+    assert [each.code for each in found.positions] == ["x = 1", None]
