@@ -14,7 +14,7 @@ from profiler_ext.exporters.generated_code import kernel_sources
 from profiler_ext.exporters.html.sites import Site, sites
 from profiler_ext.exporters.sources import SourceFile, is_users_own, recorded_lines, source_files
 from profiler_ext.printable import printable, printable_lines
-from profiler_ext.records import Analysis, Frame, Phase, Place
+from profiler_ext.records import Analysis, Frame, Phase, Place, Scope
 
 ABSENT = -1
 
@@ -106,6 +106,7 @@ def _site(site: Site, pools: Mapping[str, Pool]) -> list[Any]:
         pools["kernels"].code((site.kernel, site.kind)),
         ABSENT if site.graph is None else site.graph,
         ABSENT if site.call_site is None else site.call_site,
+        int(site.scope == Scope.EAGER),
         site.launches,
         site.duration_ns,
         [number for part in site.parts for number in part],

@@ -13,7 +13,7 @@ import numpy as np
 
 from profiler_ext.records import Analysis, Interned, Ints
 
-_Identity = tuple[str, str, int | None, int | None]
+_Identity = tuple[str, str, str, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Site:
     Attributes:
         kernel: Inductor's name, or the event's where Inductor launched nothing.
         kind: a ``LaunchKind``.
+        scope: a ``Scope``.
         graph: index into ``Recording.graphs``.
         call_site: ordinal of the call site in its graph.
         launches: how many.
@@ -32,6 +33,7 @@ class Site:
 
     kernel: str
     kind: str
+    scope: str
     graph: int | None
     call_site: int | None
     launches: int
@@ -60,14 +62,15 @@ def _profiled(analysis: Analysis) -> Iterator[tuple[int, _Identity]]:
         _names(launches.kernel),
         _names(launches.name),
         _names(launches.kind),
+        _names(launches.scope),
         launches.graph.tolist(),
         launches.call_site.tolist(),
         strict=True,
     )
     within = ~np.ma.getmaskarray(launches.step)
-    for launch, (kernel, name, kind, graph, call_site) in enumerate(identities):
+    for launch, (kernel, name, kind, scope, graph, call_site) in enumerate(identities):
         if within[launch]:
-            yield launch, (kernel or name, kind, graph, call_site)
+            yield launch, (kernel or name, kind, scope, graph, call_site)
 
 
 def _names(column: Interned) -> list[str]:

@@ -176,8 +176,8 @@ def test_launches_that_differ_in_time_alone_are_one_site():
     analysis = replace(gpu_step(), launches=launches(GPU_MARKS, rows), shares=shares(rows))
     name = "triton_poi_fused__to_copy_gelu_0"
     assert sites(analysis) == [
-        Site(name, "triton", 0, 1, 2, 40_002, ((2, 26_668), (3, 13_334))),
-        Site("extern_kernels.addmm", "extern", 0, 0, 1, 50_000, ((1, 50_000),)),
+        Site(name, "triton", "compiled", 0, 1, 2, 40_002, ((2, 26_668), (3, 13_334))),
+        Site("extern_kernels.addmm", "extern", "compiled", 0, 0, 1, 50_000, ((1, 50_000),)),
     ]
 
 
@@ -191,9 +191,9 @@ def test_data_names_each_thing_once():
     analysis = replace(cpu_step(), recording=replace(cpu_step().recording, settings=settings))
     data = report_data(analysis, texts)
     assert data["sites"] == [
-        [0, 0, 0, 1, 100_000, [1, 100_000]],
-        [1, 0, 1, 1, 60_001, [2, 40_001, 3, 20_000]],
-        [2, -1, -1, 1, 50_000, [10, 50_000]],
+        [0, 0, 0, 0, 1, 100_000, [1, 100_000]],
+        [1, 0, 1, 0, 1, 60_001, [2, 40_001, 3, 20_000]],
+        [2, -1, -1, 1, 1, 50_000, [10, 50_000]],
     ]
     assert data["kernels"] == [
         ("extern_kernels.addmm", "extern"),

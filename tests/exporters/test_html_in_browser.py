@@ -82,6 +82,18 @@ def test_every_line_has_the_time_of_each_phase(page):
     assert sorted(found) == sorted(expected)
 
 
+def test_every_module_tells_its_eager_part(page):
+    found = page.evaluate("modules.map(each => [each.path, each.total, each.eager])")
+    whole, eager = (
+        {row["module"]: row["duration_ns"] for row in records(table) if row["module"] is not None}
+        for table in (tables.by_module(gpu_step()), tables.by_module(gpu_step(), scope="eager"))
+    )
+    assert {path: (total, part) for path, total, part in found} == {
+        path: (time, eager.get(path, 0)) for path, time in whole.items()
+    }
+    assert texts(page, "#lines th button").count("of it eager") == 1
+
+
 def test_a_click_on_a_heading_sorts(page):
     largest_first = [row["kernel"] for row in records(tables.by_kernel(gpu_step()))]
     assert texts(page, KERNEL_NAMES) == largest_first
@@ -248,7 +260,7 @@ def many(count):
     codes = np.zeros(count, np.int32)
     interned = {
         name: replace(getattr(columns, name), codes=codes)
-        for name in ("name", "kind", "phase", "level", "evidence", "gap")
+        for name in ("name", "kind", "scope", "phase", "level", "evidence", "gap")
     }
     names = tuple(f"kernel_{number}" for number in range(count))
     kernel = replace(columns.kernel, codes=np.arange(count, dtype=np.int32), strings=names)

@@ -7,7 +7,7 @@ const ABSENT = -1;
 const PHASES = report.phases;
 
 function sum() {
-  return { total: 0, phases: PHASES.map(() => 0), sites: new Map(), launches: 0, whole: 0, through: 0 };
+  return { total: 0, eager: 0, phases: PHASES.map(() => 0), sites: new Map(), launches: 0, whole: 0, through: 0 };
 }
 
 const lines = report.lines.map(([file, number], at) => ({
@@ -35,15 +35,17 @@ const places = report.places.map(([line, module, op, phase, gap, stack, node]) =
   callers: report.stacks[stack].map(number => lines[number]),
   node,
 }));
-const sites = report.sites.map(([kernel, graph, callSite, launches, total, numbers]) => ({
+const sites = report.sites.map(([kernel, graph, callSite, isEager, launches, total, numbers]) => ({
   kernel: kernels[kernel],
   graph: graphs[graph] ?? null,
   callSite,
+  isEager: isEager === 1,
   launches,
   total,
   parts: pairs(numbers),
 }));
 sites.forEach(count);
+const hasBothScopes = new Set(sites.map(site => site.isEager)).size > 1;
 const wholeTime = sites.reduce((time, site) => time + site.total, 0);
 
 function lineText(file, number) {
@@ -70,6 +72,7 @@ function count(site) {
 
 function add(key, site, phase, time) {
   key.total += time;
+  if (site.isEager) key.eager += time;
   key.phases[phase] += time;
   if (!key.sites.has(site)) {
     key.launches += site.launches;

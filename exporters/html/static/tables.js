@@ -15,6 +15,12 @@ function sumColumns(rows) {
       value: row => row.phases[phase],
       show: row => (row.phases[phase] ? timeText(row.phases[phase]) : ""),
     })),
+    ...(hasBothScopes ? [{
+      title: "of it eager",
+      type: "number",
+      value: row => row.eager,
+      show: row => (row.eager ? timeText(row.eager) : ""),
+    }] : []),
     { title: "launches", type: "number", value: row => row.launches, show: row => row.launches.toLocaleString("en") },
   ];
 }
