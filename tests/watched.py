@@ -1,9 +1,18 @@
-"""Owns the mark of tests that watch which lines run."""
+"""Owns the mark of tests that watch which lines run, and what others leave out of a session."""
 
 import sys
 
 import pytest
 
+from profiler_ext.attribution.verdicts.eager_lines import WHY_NONE
+from profiler_ext.records import Gap
+from profiler_ext.sessions.session import Session
+
 needs_lines = pytest.mark.skipif(
     sys.version_info < (3, 12), reason="sys.monitoring tells lines from Python 3.12 on"
 )
+
+
+def other_gaps(session: Session) -> list[Gap]:
+    """Return a recording's gaps, but for why it has no lines: the Python that runs decides that."""
+    return [gap for gap in session.recording.gaps if gap.reason not in WHY_NONE]

@@ -76,6 +76,7 @@ def row_of_ranks(name, case, folder) -> dict[str, object]:
 
 def row(name, case, session) -> dict[str, object]:
     """Return one row of the table: what was attributed, and what is missing."""
+    from profiler_ext.attribution.verdicts.eager_lines import WHY_NONE
     from profiler_ext.exporters import tables
 
     launches, parts = session.launches(), session.attribution()
@@ -84,7 +85,7 @@ def row(name, case, session) -> dict[str, object]:
     codes = set(parts.code.dropna())
     missing = [text for text in case.lines if not any(text in code for code in codes)]
     missing += [phase for phase in case.phases if not phases.get(phase, 0)]
-    missing += [g.detail for g in session.recording.gaps]
+    missing += [g.detail for g in session.recording.gaps if g.reason not in WHY_NONE]
     missing += broken(facts_of(name), session)
     gaps = parts[parts.gap.notna()].groupby("gap").duration_ns.agg(["count", "sum"])
     return {

@@ -8,6 +8,7 @@ from torch.profiler import ProfilerActivity
 import profiler_ext
 from profiler_ext.torch_compat.profiler_use import USE
 from tests.compiling import train_once
+from tests.watched import other_gaps
 
 CPU = [ProfilerActivity.CPU]
 
@@ -26,8 +27,8 @@ def test_ours_steps_aside_and_has_a_session_before_and_after(fresh_torch: Path) 
         train_once(anew=False)
     assert products(theirs) == 4
     before, after = ours.sessions
-    assert [gap.reason for gap in before.recording.gaps] == ["profiler_taken"]
-    assert after.recording.gaps == ()
+    assert [gap.reason for gap in other_gaps(before)] == ["profiler_taken"]
+    assert other_gaps(after) == []
     counts = [list(each.attribution().aten_op).count("aten.mm.default") for each in (before, after)]
     assert counts == [4, 4]
 
@@ -48,7 +49,7 @@ def test_the_later_of_two_of_ours_records(fresh_torch: Path) -> None:
         with profiler_ext.profile(activities=CPU) as inner:
             train_once(anew=False)
     assert len(outer.sessions) == len(inner.sessions) == 1
-    assert [gap.reason for gap in outer.session.recording.gaps] == ["profiler_taken"]
+    assert [gap.reason for gap in other_gaps(outer.session)] == ["profiler_taken"]
 
 
 def test_torch_is_left_as_it_was_found(fresh_torch: Path) -> None:
