@@ -131,6 +131,29 @@ def test_threads_that_train_at_the_same_time_have_each_its_own_lines() -> None:
     assert len(found) == 8
 
 
+def test_a_gradient_that_another_thread_takes_while_this_one_goes_on_is_of_its_op() -> None:
+    w = torch.rand(256, 256, requires_grad=True)
+
+    def taken(y: Any) -> None:
+        for _ in range(20):
+            y.backward(torch.ones(256, 256), retain_graph=True)
+
+    def step() -> None:
+        y = w @ w  # line: product
+        taker = threading.Thread(target=taken, args=(y,))
+        taker.start()
+        while taker.is_alive():
+            time.sleep(0.0001)
+            time.sleep(0.0001)
+
+    lines = {(each.phase, each.line) for each in seen(step, "matmul", "mm", "add_", "add")}
+    assert lines == {
+        ("forward", "product"),
+        ("backward", "product"),
+        ("gradient_accumulation", "product"),
+    }
+
+
 class Numbers(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return 4

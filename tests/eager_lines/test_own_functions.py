@@ -111,6 +111,38 @@ def test_an_optimizer_that_steps_as_gradients_come_has_the_line_of_its_hook() ->
     assert {(each.line, each.evidence) for each in found} == {("update", "line_that_ran")}
 
 
+def test_gradients_that_come_after_another_one_s_hook_have_the_line_of_their_op() -> None:
+    a, b = weight(), weight()
+
+    def halve(leaf: Any) -> None:
+        leaf.grad.div_(2)  # line: hook
+
+    for each in (a, b):
+        each.register_post_accumulate_grad_hook(halve)
+
+    def step() -> None:
+        for _ in range(2):
+            y = a * b  # line: product
+            y.backward(torch.ones(4, 4))
+
+    found = briefly(step, "add_", "div_")
+    assert sorted(found) == [
+        *[("add_", "gradient_accumulation", "product")] * 4,
+        *[("div_", "gradient_accumulation", "hook")] * 4,
+    ]
+
+
+def test_a_leaf_s_own_backward_after_another_one_is_not_of_that_one_s_last_op() -> None:
+    w, given = weight(), torch.ones(4, 4)
+
+    def step() -> None:
+        y = w * given  # line: product
+        y.backward(given)
+        w.backward(given)  # line: leaf
+
+    assert briefly(step, "add_")[-1][2] != "product"
+
+
 @pytest.mark.parametrize("is_reentrant", [False, True])
 def test_what_a_checkpoint_runs_again_has_the_forward_s_line(is_reentrant: bool) -> None:
     w, given = weight(), torch.rand(4, 4, requires_grad=True)

@@ -69,6 +69,17 @@ class PositionsOfThreads:
         own = self._threads.get(thread)
         return own is None or own.is_still(start_ns, end_ns)
 
+    def stays(self, thread: int, start_ns: int, end_ns: int) -> bool:
+        """Tell whether a thread did not go on from where it stood, whatever ran within.
+
+        Args:
+            thread: the system's id of the thread.
+            start_ns: from when on.
+            end_ns: until when.
+        """
+        own = self._threads.get(thread)
+        return own is None or own.stays(start_ns, end_ns)
+
 
 def changes_of(lines: PythonLines, clock: WatchClock, thread: int) -> tuple[Ints, Ints]:
     """Return when a thread went from one position to the next, on the trace's clock, and to which.
@@ -136,6 +147,10 @@ class _Thread:
     def is_still(self, start: int, end: int) -> bool:
         first, last = np.searchsorted(self._times, (start, end), side="right")
         return bool(first == last)
+
+    def stays(self, start: int, end: int) -> bool:
+        at = int(np.searchsorted(self._times, start, side="right")) - 1
+        return bool(end <= (self._times[0] if at < 0 else self._left[at]))
 
 
 def next_elsewhere(depths: Ints, positions: Ints) -> Ints:

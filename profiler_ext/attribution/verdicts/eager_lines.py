@@ -14,12 +14,14 @@ from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.positions.clock import watch_clock
 from profiler_ext.attribution.positions.stacks import Stacks, Standing
 from profiler_ext.attribution.positions.threads import (
+    NOWHERE,
     AmbiguousPositionError,
     PositionsOfThreads,
 )
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
+from profiler_ext.attribution.verdicts.engine_order import nodes_before
 from profiler_ext.kineto import names
 from profiler_ext.records import (
     EagerEvidence,
@@ -27,7 +29,6 @@ from profiler_ext.records import (
     Frame,
     Gap,
     GapReason,
-    Ints,
     ModuleFrame,
     Phase,
     PythonLines,
@@ -90,7 +91,7 @@ class EagerLines:
         self._without = _why_none(recording.gaps)
         self._threads = [each.tid for each in self._events.threads]
         self._jut_ns = _jut(enclosing, enqueued)
-        self._before = _nodes_before(enclosing)
+        self._before = nodes_before(enclosing)
         self._of_row: dict[int, EagerLine] = {}
         self._positions: PositionsOfThreads | None = None
         if recording.python is not None:
@@ -234,16 +235,27 @@ class EagerLines:
         before = self._before.get(engine)
         if before is None:
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
-        forward = self._links.forward_of(before)
-        thread = self._thread(engine if forward is None else forward)
-        start, end = int(self._events.end_ns[before]), int(self._events.start_ns[engine])
-        assert self._positions is not None
         if not self._is_of_node(row, engine):
-            return self._that_waits(thread, engine)
-        if not self._positions.is_still(thread, start, end):
+            return self._that_waits(self._thread_of_forward(before), engine)
+        if not self._is_one_backward(before, engine):
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
         last = self._of_forward(before)
         return replace(last, evidence=EagerEvidence.RAN_LAST_USE) if last.stack else last
+
+    def _is_one_backward(self, before: int, engine: int) -> bool:
+        """Tell whether the engine evaluated two nodes in one backward.
+
+        Who called it waits: below the engine in its own thread, else where the forward ran.
+        """
+        assert self._positions is not None
+        is_below = self._during(engine) != NOWHERE
+        thread = self._thread(engine) if is_below else self._thread_of_forward(before)
+        start, end = int(self._events.end_ns[before]), int(self._events.start_ns[engine])
+        return self._positions.stays(thread, start, end)
+
+    def _thread_of_forward(self, engine: int) -> int:
+        forward = self._links.forward_of(engine)
+        return self._thread(engine if forward is None else forward)
 
     def _that_waits(self, thread: int, engine: int) -> EagerLine:
         """Return the line that a thread stood at while the engine evaluated a node."""
@@ -278,21 +290,3 @@ def _jut(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
     early = events.start_ns[op] - events.start_ns[call]
     late = events.end_ns[call] - events.end_ns[op]
     return int(max(early.max(initial=0), late.max(initial=0), 0))
-
-
-def _nodes_before(enclosing: EnclosingRanges) -> dict[int, int]:
-    """Return for each accumulation the node that the same thread evaluated before it."""
-    events, parent = enclosing.events, enclosing.nesting.parent
-    rows: Ints = np.flatnonzero(enclosing.engine == np.arange(len(events)))
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    last: dict[tuple[int, int], int] = {}
-    before: dict[int, int] = {}
-    for row in rows.tolist():
-        around = int(parent[row])
-        outer = NO_ROW if around == NO_ROW else int(enclosing.engine[around])
-        key = (int(events.thread[row]), outer)
-        if names.evaluated_function(events.name[row]) != names.ACCUMULATE_GRAD:
-            last[key] = row
-        elif key in last:
-            before[row] = last[key]
-    return before

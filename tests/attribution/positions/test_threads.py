@@ -74,6 +74,10 @@ def test_an_event_that_holds_frames_is_of_the_line_that_called_them() -> None:
     assert threads.during(7, 145, 155) == FIRST
     assert threads.is_still(7, 125, 135)
     assert not threads.is_still(7, 125, 145)
+    assert threads.stays(7, 110, 190)
+    assert [threads.stays(7, *span) for span in ((110, 201), (130, 145), (50, 110))] == [False] * 3
+    assert threads.stays(7, 50, 90)
+    assert threads.stays(8, 50, 200)
 
 
 def test_a_thread_s_id_that_is_given_again_has_the_positions_of_both() -> None:
