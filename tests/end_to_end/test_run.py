@@ -1,5 +1,7 @@
 """``profiler-ext run`` profiles a script that was never touched, and gets out of its way."""
 
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -168,7 +170,19 @@ def test_eager_work_of_a_script_is_led_to_its_lines(
     assert "of eager device time is led to source lines." in capfd.readouterr().out
     session = out()
     session.assert_coverage(0.99, scope="all")
-    assert {Path(file).name for file in session.by_line().file.dropna()} == {"script.py"}
+    for table in (session.by_line(), session.idle_by_line()):
+        assert {Path(file).name for file in table.file.dropna()} == {"script.py"}
+
+
+@needs_lines
+def test_no_code_of_this_package_is_a_line_of_the_program(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(HEAD + "for _ in range(6): step()")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-P", "-m", "profiler_ext", "run", "-o", "out", "script.py"]
+    subprocess.run(command, check=True, env=environment, capture_output=True)
+    python = out().recording.python
+    assert python is not None
+    assert {Path(each.file).name for each in python.functions} == {"script.py"}
 
 
 def test_without_lines_the_ledger_says_why_and_the_notes_what_to_do(

@@ -25,6 +25,7 @@ PROGRAM = ProgramCode(("/torch",))
         (str(Path(LIBRARY, "contextlib.py")), "contextlib", False),
         ("<string>", "__main__", False),
         ("/home/me/numpy/core.py", "numpy.core", False),
+        (str(Path(LIBRARY, "site-packages", "rich", "console.py")), "rich.console", False),
     ],
 )
 def test_the_program_is_what_is_neither_torch_s_nor_the_library_s(
