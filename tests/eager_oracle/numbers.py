@@ -60,7 +60,7 @@ class Ops:
         while row >= 0 and _DISPATCHED in self.name(row) and not self.name(row).startswith(_ENGINE):
             if found := self._of(row):
                 return row, found
-            row = self._parent[row]
+            row = self._parent.get(row, -1)
         return first, frozenset()
 
     def engine(self, row: int) -> int | None:
@@ -69,7 +69,7 @@ class Ops:
 
     def around(self, row: int) -> Iterator[int]:
         """Yield what an event stands in, from within."""
-        while (row := self._parent[row]) >= 0:
+        while (row := self._parent.get(row, -1)) >= 0:
             yield row
 
     def _of(self, row: int) -> frozenset[int]:
