@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,20 +40,14 @@ class RecordedLines:
         self._watch: LineWatch | None = None
         self._gap: Gap | None = None
 
-    def begin(self) -> None:
-        """Begin to watch.
-
-        Raises:
-            PrivateNameError: This torch has no call of modules that could be told.
-        """
+    def prepare(self) -> None:
+        """Begin to watch: Python looks at all code once, best before the first recorded step."""
+        self.leave()
         self._watch, self._gap = None, None
-        if not self._is_wanted or os.environ.get(VARIABLE, "1") == "0":
-            why = "lines=False" if not self._is_wanted else f"{VARIABLE}=0"
-            self._gap = Gap(GapReason.LINES_OFF, why)
+        if not self._is_wanted:
+            self._gap = Gap(GapReason.LINES_OFF, "lines=False")
             return
-        watch = LineWatch(
-            ProgramCode((*torch_folders(), _OWN)), process.module_call(), self._failed
-        )
+        watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)
         try:
             watch.begin()
         except LinesUnavailableError as error:
@@ -65,7 +58,12 @@ class RecordedLines:
             watch.end()
             raise
         self._watch = watch
-        self.mark(_MARKS)
+
+    def begin(self) -> None:
+        """Keep what is seen from here on."""
+        if self._watch is not None:
+            self._watch.begin_anew()
+            self.mark(_MARKS)
 
     def mark(self, times: int = 1) -> None:
         """Mark moments on the clocks of the watch and of the profiler."""
@@ -82,7 +80,7 @@ class RecordedLines:
                 self._watch.end()
 
     def leave(self) -> None:
-        """Leave Python as it was found: this is a forked child's copy."""
+        """Leave Python as it was found, whatever was kept."""
         if self._watch is not None:
             self._watch.end()
 

@@ -28,7 +28,8 @@ from profiler_ext.profiling import switch
 from profiler_ext.profiling.lines import HOOK, RecordedLines
 from profiler_ext.profiling.process_settings import settings_of_process, source_roots
 from profiler_ext.profiling.raw_trace import RawTrace
-from profiler_ext.profiling.turns import TURNS, TakesTurns
+from profiler_ext.profiling.turns import TURNS
+from profiler_ext.profiling.watches_lines import WatchesLines
 from profiler_ext.records import Gap, GapReason, ModuleFrame, Recording, Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.tabled import Tabled
@@ -50,7 +51,7 @@ RECORDING = "recording"
 """The hook that makes a session of what was recorded."""
 
 
-class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands in for)
+class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stands in for)
     """Profile a training step and lead its device time back to the model.
 
     Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
@@ -97,10 +98,11 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         self._raw = RawTrace()
         guard = outset.run("enable", _guard) or outset
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
-        self._lines = RecordedLines(guard, lines)
         config = guard.run("threads", process.all_threads_config)
         torch_options.setdefault("experimental_config", config)
-        super().__init__(guard, on_trace_ready=self._cycle_over, **torch_options)
+        super().__init__(
+            guard, RecordedLines(guard, lines), on_trace_ready=self._cycle_over, **torch_options
+        )
         guard.run("steps", profilers.mark_steps, self)
 
     def _new_called_modules(self, guard: Guard) -> CalledModules:
@@ -139,7 +141,6 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         if self.step_source == "none":
             self.step_source = "prof.step"
         self._guard.run("steps", self._finish_device_work)
-        self._guard.run(HOOK, self._lines.mark)
         super().step()
 
     def _finish_device_work(self) -> None:
@@ -184,22 +185,6 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         """Raise unless enough time was led back: :meth:`Session.assert_coverage`."""
         self.session.assert_coverage(fraction, level, scope)
 
-    def start_trace(self) -> None:
-        """Record from here on, if it was prepared."""
-        super().start_trace()
-        if self.is_recording:
-            self._guard.run(HOOK, self._lines.begin)
-
-    def stop_trace(self) -> None:
-        """End the recording, if there is one."""
-        self._guard.run(HOOK, self._lines.end)
-        super().stop_trace()
-
-    def leave_to_parent(self) -> None:
-        """Take part no more; see :meth:`TakesTurns.leave_to_parent`."""
-        self._guard.run(HOOK, self._lines.leave)
-        super().leave_to_parent()
-
     def begin_to_watch(self) -> None:
         """Mark the calls of compiled graphs from here on."""
         if self._called_modules is not None:
@@ -230,7 +215,7 @@ class profile(TakesTurns, Tabled):  # noqa: N801  (named as the class it stands 
         capture = switch.current()
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
         failed = (*map(failure_gap, self._outset.failures), *(capture.gaps if capture else ()))
-        python, without = self._guard.run(HOOK, self._lines.taken) or (None, ())
+        python, without = self._guard.run(HOOK, self.lines.taken) or (None, ())
         recording = Recording(
             trace=read_trace(raw),
             graphs=capture.graphs if capture else (),

@@ -52,6 +52,11 @@ class ThisThread(threading.local):
         self.is_known = True
 
 
+def lasting(log: Log) -> Log:
+    """Return the entries of a log that hold on: which threads there are, which code is silenced."""
+    return [part for entry in entries(log) if entry[3] in (BEGUN, SILENCED) for part in entry]
+
+
 def frequent(some: Iterable[Entry], fraction: float) -> Iterator[CodeType]:
     """Yield the code whose lines are at least such a part of some entries.
 

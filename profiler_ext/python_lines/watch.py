@@ -29,6 +29,7 @@ from profiler_ext.python_lines.logs import (
     ThisThread,
     entries,
     frequent,
+    lasting,
 )
 from profiler_ext.python_lines.monitoring import Callback, Tool
 from profiler_ext.python_lines.program_code import ProgramCode
@@ -91,6 +92,13 @@ class LineWatch:
         tool.listen(self._callbacks(tool), _EVERYWHERE)
         tool.watch(self._module_call, _OF_SILENCED)
         self._take_stock(tool)
+
+    def begin_anew(self) -> None:
+        """Forget what was written down but for what holds on."""
+        if self._tool is not None:
+            self.log[:] = lasting(self.log)
+            self._looked_at = (clock_ns(), len(self.log))
+            self._take_stock(self._tool)
 
     def mark(self, event: Any) -> None:
         """Read the clock before and after an event of the profiler, a context manager."""

@@ -55,9 +55,11 @@ CALLED_BY_THE_USER = frozenset(
                 "step",
                 "_cycle_over",
                 "deliver",
-                "start_trace",
-                "stop_trace",
             )
+        ),
+        *(
+            f"profiler_ext.profiling.watches_lines:WatchesLines.{name}"
+            for name in ("__init__", "step", "prepare_trace", "start_trace", "stop_trace")
         ),
         *(
             f"profiler_ext.profiling.turns:TakesTurns.{name}"

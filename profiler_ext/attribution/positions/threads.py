@@ -8,7 +8,7 @@ the clocks, it is open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -80,6 +80,24 @@ class PositionsOfThreads:
         own = self._threads.get(thread)
         return own is None or own.stays(start_ns, end_ns)
 
+    def only_one(self, threads: Collection[int], start_ns: int, end_ns: int) -> int | None:
+        """Return the position of the one thread that stands anywhere for a time.
+
+        Args:
+            threads: the threads that are asked for.
+            start_ns: from when on.
+            end_ns: until when.
+
+        Returns:
+            Index of its position; ``None`` where several stand somewhere, none does, or the one
+            went on meanwhile.
+        """
+        own = [each for tid, each in self._threads.items() if tid in threads]
+        standing = [each for each in own if each.stands(start_ns, end_ns)]
+        if len(standing) != 1 or not standing[0].stays(start_ns, end_ns):
+            return None
+        return standing[0].at(start_ns)
+
 
 def changes_of(lines: PythonLines, clock: WatchClock, thread: int) -> tuple[Ints, Ints]:
     """Return when a thread went from one position to the next, on the trace's clock, and to which.
@@ -143,6 +161,15 @@ class _Thread:
         if len(candidates) > 1:
             raise AmbiguousPositionError
         return candidates.pop() if candidates else NOWHERE
+
+    def at(self, time: int) -> int:
+        """Return the position at a time."""
+        index = int(np.searchsorted(self._times, time, side="right")) - 1
+        return NOWHERE if index < 0 else int(self._positions[index])
+
+    def stands(self, start: int, end: int) -> bool:
+        """Tell whether it stood anywhere meanwhile."""
+        return self.at(start) != NOWHERE or not self.is_still(start, end)
 
     def is_still(self, start: int, end: int) -> bool:
         first, last = np.searchsorted(self._times, (start, end), side="right")

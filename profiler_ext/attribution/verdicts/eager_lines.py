@@ -20,8 +20,9 @@ from profiler_ext.attribution.positions.threads import (
 )
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
-from profiler_ext.attribution.verdicts.engine_order import nodes_before
+from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.attribution.verdicts.engine_order import EngineOrder
+from profiler_ext.attribution.verdicts.launching_threads import jut_of_calls, threads_of_ops
 from profiler_ext.kineto import names
 from profiler_ext.records import (
     EagerEvidence,
@@ -90,8 +91,9 @@ class EagerLines:
         self._events, self._enclosing, self._links = enclosing.events, enclosing, links
         self._without = _why_none(recording.gaps)
         self._threads = [each.tid for each in self._events.threads]
-        self._jut_ns = _jut(enclosing, enqueued)
-        self._before = nodes_before(enclosing)
+        self._jut_ns = jut_of_calls(enclosing, enqueued)
+        self._order = EngineOrder(enclosing)
+        self._callers = threads_of_ops(enclosing)
         self._of_row: dict[int, EagerLine] = {}
         self._positions: PositionsOfThreads | None = None
         if recording.python is not None:
@@ -151,8 +153,9 @@ class EagerLines:
         """Return the line of what a row runs, at its position."""
         engine = int(self._enclosing.engine[row])
         if engine == NO_ROW:
-            standing = self._stacks.standing(position)
-            return self._ran(standing, row)
+            is_nowhere = position == NOWHERE and self._events.start_ns[row] <= self._until_ns
+            own = self._stacks.standing(position)
+            return self._of_callback(row) if is_nowhere else self._ran(own, row)
         above = self._stacks.depth(self._during(engine))
         standing = self._stacks.standing(position, above)
         if not standing.stack and standing.is_line_known:
@@ -227,16 +230,12 @@ class EagerLines:
             return EagerLine(gap=GapReason.LINE_BORDER)
 
     def _of_accumulation(self, row: int, engine: int) -> EagerLine:
-        """Return the line of the op whose backward gave a parameter the last of its gradient.
-
-        Source: ``torch/csrc/autograd/engine.cpp``, ``CompareNodeTaskTime``: what accumulates has
-        the largest number, so it runs next, in the thread that evaluated what it is given.
-        """
-        before = self._before.get(engine)
+        """Return the line of the op whose backward gave a parameter the last of its gradient."""
+        if not self._is_of_node(row, engine):
+            return self._that_waits(int(self._events.start_ns[engine]), engine)
+        before = self._order.giving(engine)
         if before is None:
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
-        if not self._is_of_node(row, engine):
-            return self._that_waits(self._thread_of_forward(before), engine)
         if not self._is_one_backward(before, engine):
             return EagerLine(gap=GapReason.FORWARD_NOT_RECORDED)
         last = self._of_forward(before)
@@ -257,13 +256,24 @@ class EagerLines:
         forward = self._links.forward_of(engine)
         return self._thread(engine if forward is None else forward)
 
-    def _that_waits(self, thread: int, engine: int) -> EagerLine:
-        """Return the line that a thread stood at while the engine evaluated a node."""
+    def _of_callback(self, row: int) -> EagerLine:
+        """Return the line of what a thread of the engine runs when a backward's nodes are done.
+
+        Source: ``torch/csrc/autograd/engine.cpp``, ``GraphTask::exec_post_processing``.
+        """
+        over_ns = self._order.over_ns(row)
+        nothing = EagerLine(gap=GapReason.NO_LINE_RAN)
+        return nothing if over_ns is None else self._that_waits(over_ns, row)
+
+    def _that_waits(self, since_ns: int, row: int) -> EagerLine:
+        """Return the line of the one thread that waited until a row was over: in a backward."""
         assert self._positions is not None
-        start, end = int(self._events.start_ns[engine]), int(self._events.end_ns[engine])
-        standing = self._stacks.standing(self._positions.during(thread, start, end))
-        found = self._ran(standing, engine)
-        return replace(found, evidence=EagerEvidence.RAN_BACKWARD_CALL, module=None)
+        end_ns = int(self._events.end_ns[row])
+        position = self._positions.only_one(self._callers, since_ns, end_ns)
+        if position is None:
+            return EagerLine(gap=GapReason.NO_LINE_RAN)
+        waiting = self._ran(self._stacks.standing(position), row)
+        return replace(waiting, evidence=EagerEvidence.RAN_BACKWARD_CALL, module=None)
 
     def _is_of_node(self, row: int, engine: int) -> bool:
         """Tell whether a row lies within the node itself, and not what the engine does beside."""
@@ -278,15 +288,3 @@ class EagerLines:
 
 def _why_none(gaps: tuple[Gap, ...]) -> GapReason | None:
     return next((GapReason(gap.reason) for gap in gaps if gap.reason in WHY_NONE), None)
-
-
-def _jut(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
-    """Return how far a runtime call juts out of the op that made it: its clock is another."""
-    events = enclosing.events
-    both = (enqueued.cpu != NO_ROW) & (enqueued.call != NO_ROW)
-    op, call = enqueued.cpu[both], enqueued.call[both]
-    is_op: Flags = enclosing.is_op[op]
-    op, call = op[is_op], call[is_op]
-    early = events.start_ns[op] - events.start_ns[call]
-    late = events.end_ns[call] - events.end_ns[op]
-    return int(max(early.max(initial=0), late.max(initial=0), 0))

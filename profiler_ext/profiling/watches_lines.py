@@ -1,0 +1,58 @@
+"""Owns that a profiler watches the lines of the program while it records.
+
+These methods call torch's own, and all else through the guard, as those of ``TakesTurns`` do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.profiling.lines import HOOK, RecordedLines
+from profiler_ext.profiling.turns import TakesTurns
+
+
+class WatchesLines(TakesTurns):
+    """A profiler that watches lines.
+
+    Attributes:
+        lines: the lines of the recording that is under way, and then of the last one.
+    """
+
+    def __init__(self, guard: Guard, lines: RecordedLines, **torch_options: Any) -> None:
+        """Take its parts.
+
+        Args:
+            guard: what keeps failures from the program.
+            lines: what watches.
+            **torch_options: what ``torch.profiler.profile`` takes.
+        """
+        self.lines = lines
+        super().__init__(guard, **torch_options)
+
+    def prepare_trace(self) -> None:
+        """Prepare to record, unless another profiler is on."""
+        super().prepare_trace()
+        if self.is_prepared:
+            self._guard.run(HOOK, self.lines.prepare)
+
+    def start_trace(self) -> None:
+        """Record from here on, if it was prepared."""
+        super().start_trace()
+        if self.is_recording:
+            self._guard.run(HOOK, self.lines.begin)
+
+    def step(self) -> None:
+        """End a step."""
+        self._guard.run(HOOK, self.lines.mark)
+        super().step()
+
+    def stop_trace(self) -> None:
+        """End the recording, if there is one."""
+        self._guard.run(HOOK, self.lines.end)
+        super().stop_trace()
+
+    def leave_to_parent(self) -> None:
+        """Take part no more; see :meth:`TakesTurns.leave_to_parent`."""
+        self._guard.run(HOOK, self.lines.leave)
+        super().leave_to_parent()
