@@ -125,6 +125,7 @@ class Document(msgspec.Struct, frozen=True):
         fusions: the distinct contents of launches.
         parts: what each of them is made of.
         files: the sources that lines are of.
+        said: sentences on the ledger: how much is led, and where the CPU was in idle time.
     """
 
     format: Literal["profiler_ext.attribution"]
@@ -139,6 +140,7 @@ class Document(msgspec.Struct, frozen=True):
     fusions: tuple[Fusion, ...]
     parts: tuple[Part, ...]
     files: tuple[Source, ...]
+    said: tuple[str, ...] = ()
 
 
 class _Version(msgspec.Struct):

@@ -12,10 +12,12 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import (
     heading,
     labels,
+    led_texts,
     ledger_label,
     records,
     short_path,
 )
+from profiler_ext.exporters.idle_texts import idle_texts
 from profiler_ext.exporters.sources import SourceFile, read_texts, source_files
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.tables.keys import (
@@ -47,6 +49,7 @@ from profiler_ext.records import Analysis, Ints, Phase, Settings
 
 _TAB = 8
 _PHASES = tuple(phase.value for phase in Phase)
+_SHOWN_IDLE = 3
 _SHOWN = ("line", "module", "kernel", "op", "phase")
 
 
@@ -92,6 +95,7 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
         steps=len(analysis.steps),
         phases=_PHASES,
         ledger=tuple(_accounts(analysis)),
+        said=(*led_texts([analysis]), *idle_texts(analysis, _SHOWN_IDLE)),
         tables=Tables(
             line=tables["line"].rows(number_of),
             module=tables["module"].rows({}),

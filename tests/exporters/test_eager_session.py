@@ -211,6 +211,8 @@ def test_tensorboard_shows_eager_lines(analysis: Analysis, tmp_path: Path) -> No
     shown = {row.line: sum(row.phase_ns) for row in document.tables.line}
     assert shown == time_by_line(analysis)
     assert "eager: led to source lines" in {account.name for account in document.ledger}
+    assert "100.0% of eager device time is led to source lines." in document.said
+    assert any(text.startswith("waiting at train.py:") for text in document.said)
 
 
 @pytest.mark.filterwarnings("ignore:.*copy keyword.*")

@@ -186,7 +186,7 @@ function choice(label, options, value, onPick) {
 }
 
 function summary(run) {
-  const { heading, ledger, notes, steps } = run.data;
+  const { heading, ledger, notes, said, steps } = run.data;
   const wall = sum(ledger.map((each) => each.duration_ns));
   const accounts = ledger.map((each) => element("li", {},
     `${percentText(each.duration_ns, wall)} ${each.name}, ` +
@@ -195,5 +195,6 @@ function summary(run) {
     element("h1", {}, run.name),
     element("p", {}, heading),
     ...notes.map((note) => element("p", { className: "message" }, note)),
-    element("ul", {}, ...accounts));
+    element("ul", {}, ...accounts),
+    ...(said ?? []).map((sentence) => element("p", {}, sentence)));
 }
