@@ -37,7 +37,9 @@ def backward_elsewhere(draft: Draft) -> list[str]:
 
 def autocast(draft: Draft) -> list[str]:
     entered = "with torch.autocast(START.device.type, torch.bfloat16):"
-    return [entered, *indented(draft.lines(2)), draft.line()]
+    back = f"x = x.float()  {PASSES} aten::to"  # not every op takes two types
+    with draft.without("scaled_dot_product"):
+        return [entered, *indented([draft.line(), back, draft.line(), back]), draft.line()]
 
 
 def in_place(draft: Draft) -> list[str]:

@@ -39,7 +39,8 @@ def hook_of_a_tensor(draft: Draft) -> list[str]:
     own = draft.number()
     first, last = draft.weight(rand(1, own)), draft.weight(rand(1, own))
     work = f"(gradient * {first} * {last}).sum(1, keepdim=True)"
-    body = [f"gradient = {work}  #@ {draft.number()} {own}", "return gradient"]
+    body = ["if gradient is None:", "    return None"]  # as where a gradient is differentiated
+    body += [f"gradient = {work}  #@ {draft.number()} {own}", "return gradient"]
     name = draft.function("gradient", body)
     return [draft.line(), f"x.register_hook({name})", draft.line()]
 
