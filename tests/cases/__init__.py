@@ -21,7 +21,8 @@ class Case:
         warmup: how often it runs before it is profiled.
         phases: phases that must have time.
         lines: text that must stand in the code of an attributed line.
-        coverage: part of the compiled device time that must be led to a line.
+        coverage: part of the device time that must be led to a line.
+        scope: of which device time: ``compiled``, or ``all`` of it.
         late: compile and warm up before the profiler is there (capture is on all the while).
     """
 
@@ -30,4 +31,5 @@ class Case:
     phases: tuple[str, ...] = ("forward", "backward")
     lines: tuple[str, ...] = ()
     coverage: float = 0.999
+    scope: str = "compiled"
     late: bool = field(default=False)

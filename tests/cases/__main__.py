@@ -80,7 +80,7 @@ def row(name, case, session) -> dict[str, object]:
     from profiler_ext.exporters import tables
 
     launches, parts = session.launches(), session.attribution()
-    compiled = tables.fraction_at(session.analysis, "line", "compiled")
+    led = tables.fraction_at(session.analysis, "line", case.scope)
     phases = parts.groupby("phase").duration_ns.sum()
     codes = set(parts.code.dropna())
     missing = [text for text in case.lines if not any(text in code for code in codes)]
@@ -92,9 +92,9 @@ def row(name, case, session) -> dict[str, object]:
         "case": name,
         "launches": len(launches),
         "device_us": round(int(launches.duration_ns.sum()) / 1000, 1),
-        "lines": compiled,
+        "lines": led,
         "by_name": placed_by_name(session.analysis),
-        "ok": compiled >= case.coverage and not missing,
+        "ok": led >= case.coverage and not missing,
         "missing": missing,
         "gaps": {k: (int(v["count"]), int(v["sum"])) for k, v in gaps.iterrows()},
     }

@@ -6,6 +6,7 @@ from tests.cases import (
     architectures,
     autograd,
     cycles,
+    eager,
     kernels,
     layers,
     optimizers,
@@ -25,6 +26,7 @@ THEMES = (
     regions,
     cycles,
     autograd,
+    eager,
     ranks,
 )
 CASES = {case.__name__: case for theme in THEMES for case in theme.CASES}

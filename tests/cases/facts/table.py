@@ -6,6 +6,7 @@ They come of the sources of the models and of torch's rules of differentiation a
 from __future__ import annotations
 
 from tests.cases.facts.claims import Fact, Order
+from tests.cases.facts.eager import EAGER
 from tests.cases.facts.gpt import (
     ATTENDED,
     FED,
@@ -204,4 +205,5 @@ FACTS: dict[str, Facts] = {
         ),
     ),
     **MECHANISMS,
+    **EAGER,
 }

@@ -1,0 +1,53 @@
+"""Owns the facts of the cases that run eagerly: an op has the name that the dispatcher gives it."""
+
+from __future__ import annotations
+
+from tests.cases.facts.claims import Fact
+from tests.cases.facts.gpt import (
+    ATTENDED,
+    FED,
+    GELU,
+    HEAD,
+    LINEAR_LINES,
+    LINEARS,
+    LOSS,
+    Facts,
+    blocks,
+    within,
+)
+
+_BLOCKS = blocks(4)
+_LAYERS = (*within(_BLOCKS, *LINEARS), "head")
+_PARTS = ("plain", "again", "late")
+_GATED, _ADDED = "hidden = Gate.apply(self.up(x))", "return x + self.down(hidden)"
+_ENDS = within(tuple(f"{part}." for part in _PARTS), "up", "down")
+
+EAGER: dict[str, Facts] = {
+    "eager": (
+        Fact("aten::linear", "forward", (*LINEAR_LINES, HEAD), _LAYERS),
+        Fact("aten::mm", "backward", (*LINEAR_LINES, HEAD), _LAYERS),
+        Fact("aten::gelu", "forward", (GELU,), within(_BLOCKS, "mlp")),
+        Fact("aten::gelu_backward", "backward", (GELU,), within(_BLOCKS, "mlp"), ("aten::gelu",)),
+        Fact("aten::layer_norm", "forward", (ATTENDED, FED, HEAD)),
+        Fact("aten::native_layer_norm_backward", "backward", (ATTENDED, FED, HEAD)),
+        Fact("aten::cross_entropy_loss", "forward", (LOSS,), ("",)),
+        Fact("aten::nll_loss_backward", "backward", (LOSS,), ("",)),
+        Fact("aten::_foreach_addcdiv_", "optimizer", ("optimizer.step()",)),
+    ),
+    "eager_functions": (
+        Fact("aten::linear", "forward", (_GATED, _ADDED), _ENDS),
+        Fact("aten::linear", "recompute", (_GATED, _ADDED), _ENDS[2:]),
+        Fact("aten::mm", "backward", (_GATED, _ADDED), _ENDS),
+        Fact("aten::sigmoid", "forward", ("return x * x.sigmoid()",), _PARTS),
+        Fact("aten::sigmoid", "recompute", ("return x * x.sigmoid()",), _PARTS[1:]),
+        Fact("aten::sigmoid", "backward", ("gate = x.sigmoid()",), _PARTS),
+        Fact("aten::rsub", "backward", ("return grad * (gate + x * gate * (1 - gate))",), _PARTS),
+        Fact("aten::clamp", "backward", ("x.register_hook(lambda grad",), ("",)),
+        Fact("aten::mean", "forward", ("return x.square().mean()",), ("",)),
+    ),
+    "eager_triton": (
+        Fact("aten::linear", "forward", ("F.silu(halve(layer(x)))",), ("",)),
+        Fact("aten::silu", "forward", ("F.silu(halve(layer(x)))",)),
+        Fact("aten::silu_backward", "backward", ("F.silu(halve(layer(x)))",), (), ("aten::silu",)),
+    ),
+}
