@@ -167,9 +167,14 @@ class _Judge:
         (number,) = made
         if self._is_sum(op):
             return self._users.get(number, set()) if _says_sum(place) else {-1}
-        told = {lines.made[number]} | lines.passing.get(self._ops.name(op), set())
+        told = {lines.made[number]}.union(*self._passing(op))
         of_use = self._differentiates_twice or self._accumulates(op)
         return told | self._users.get(number, set()) if of_use else told
+
+    def _passing(self, op: int) -> Iterator[set[int]]:
+        """Yield the lines that pass a value on by an op: on a GPU another op of it launches."""
+        for row in (op, *self._ops.around(op)):
+            yield self._lines.passing.get(self._ops.name(row), set())
 
     def _accumulates(self, op: int) -> bool:
         """Tell whether a value gets its gradient: as a leaf, as within a reentrant checkpoint."""

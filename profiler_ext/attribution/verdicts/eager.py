@@ -89,16 +89,17 @@ class EagerJudge:
         line = self._lines.of_launch(cpu, int(self._enqueued.call[launch]))
         self._link(launch, cpu, line)
         if cpu == NO_ROW:
-            return self._without_op(launch, Phase.OTHER, line), ""
+            return self._without_op(launch, Phase.OTHER, line, None), ""
         phase, forward_op, evidence = self._phase(cpu)
         phase = line.phase or phase
         op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
         if self._trial[launch]:
             return gap_place(self._enclosing.compile_work(cpu), phase, op=op), ""
-        if op is None:
-            return self._without_op(launch, phase, line), ""
-        module = self._module(cpu)
         forward_op = None if line.linked_by else forward_op
+        if op is None:
+            told = evidence if forward_op else ""
+            return self._without_op(launch, phase, line, forward_op), told
+        module = self._module(cpu)
         place = Place(
             aten_op=op,
             phase=phase,
@@ -117,12 +118,16 @@ class EagerJudge:
             if row is not None:
                 self._forward[launch] = row
 
-    def _without_op(self, launch: int, phase: Phase, line: EagerLine) -> Place:
+    def _without_op(
+        self, launch: int, phase: Phase, line: EagerLine, forward_op: str | None
+    ) -> Place:
         """Return the place of what no operator launched: a line may have, as it does a kernel."""
         reason = self._no_op(launch)
-        if reason is GapReason.NO_LAUNCHING_OP and line.stack:
-            return self._at_line(Place(phase=phase), line)
-        return gap_place(reason, phase)
+        if reason is not GapReason.NO_LAUNCHING_OP or not line.stack:
+            return gap_place(reason, phase)
+        linked_by = line.linked_by or eager_forward_evidence("", forward_op, phase)
+        place = Place(phase=phase, forward_node=forward_op, forward_evidence=linked_by)
+        return self._at_line(place, line)
 
     def _at_line(self, place: Place, line: EagerLine) -> Place:
         """Return a place with its line and module, or with the reason why there is no line."""
@@ -208,11 +213,13 @@ class EagerJudge:
     def _forward_op(self, engine: int) -> str | None:
         """Return the forward op that a backward differentiates, as far as the trace tells.
 
-        What runs eagerly in the backward of a compiled forward is of many ops: none is told.
+        What runs eagerly in the backward of a compiled forward is of many ops: none is told. A
+        function of the program's own is an op of its class's name.
         """
         row = self._links.forward_of(engine)
-        is_op = row is not None and self._op[row] != NO_ROW
-        return self._op_name(row) if row is not None and is_op else None
+        if row is None or classify.is_compiled_forward(self._enclosing.events.name[row]):
+            return None
+        return self._enclosing.events.name[row] if self._op[row] == NO_ROW else self._op_name(row)
 
     def _forward_links(self) -> ForwardLinks:
         """Index what made an autograd node: ops, compiled forwards, the program's functions.

@@ -36,7 +36,8 @@ EAGER: dict[str, Facts] = {
     ),
     "eager_functions": (
         Fact("aten::linear", "forward", (_GATED, _ADDED), _ENDS),
-        Fact("aten::linear", "recompute", (_GATED, _ADDED), _ENDS[2:]),
+        # The kind without reentry ends as soon as the backward has what it needs.
+        Fact("aten::linear", "recompute", (_GATED, _ADDED)),
         Fact("aten::mm", "backward", (_GATED, _ADDED), _ENDS),
         Fact("aten::sigmoid", "forward", ("return x * x.sigmoid()",), _PARTS),
         Fact("aten::sigmoid", "recompute", ("return x * x.sigmoid()",), _PARTS[1:]),
