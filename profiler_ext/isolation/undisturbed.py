@@ -19,6 +19,7 @@ from typing import Any
 
 from profiler_ext.isolation.own_modules import own_modules
 from profiler_ext.isolation.signal_answers import is_answer
+from profiler_ext.isolation.stack_room import set_own_limit
 
 _DEPTH = 2000  # frames that our work may need above those that are there
 
@@ -130,9 +131,7 @@ def _given_back(now: Callable[[], Any], set_to: Callable[[Any], None], tracer: A
 
 
 def _deep_stack(back: ExitStack) -> None:
-    limit = sys.getrecursionlimit()
-    back.callback(sys.setrecursionlimit, limit)
-    sys.setrecursionlimit(max(limit, _depth() + _DEPTH))
+    set_own_limit(max(sys.getrecursionlimit(), _depth() + _DEPTH), back)
 
 
 def _raise(numbers: Sequence[int]) -> None:

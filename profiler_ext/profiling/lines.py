@@ -10,6 +10,7 @@ from profiler_ext.capture.called_modules import frames_of
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.files.paths import absolute, torch_folders
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.stack_room import StackRoom
 from profiler_ext.kineto.names import clock_mark
 from profiler_ext.python_lines.laying_out import laid_out
 from profiler_ext.python_lines.program_code import ProgramCode
@@ -24,6 +25,7 @@ _OWN = absolute(str(Path(__file__).parents[1]))
 """This package: by ``python -m`` its module has the name of the program's."""
 _MARKS = 4
 """So many moments are marked at each end: what one is disturbed by the next is not."""
+NOTHING_KEPT = Gap(GapReason.LINES_FAILED, "nothing was kept")
 
 
 class RecordedLines:
@@ -39,6 +41,7 @@ class RecordedLines:
         self._guard, self._is_wanted = guard, is_wanted
         self._watch: LineWatch | None = None
         self._gap: Gap | None = None
+        self._room = StackRoom()
 
     def prepare(self) -> None:
         """Begin to watch: Python looks at all code once, best before the first recorded step."""
@@ -47,17 +50,17 @@ class RecordedLines:
         if not self._is_wanted:
             self._gap = Gap(GapReason.LINES_OFF, "lines=False")
             return
-        watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)
+        self._watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)
         try:
-            watch.begin()
+            self._watch.begin()
         except LinesUnavailableError as error:
             reason = GapReason.LINES_NEED_PYTHON_312 if error.is_old else GapReason.LINES_TAKEN
-            self._gap = Gap(reason, str(error))
+            self._watch, self._gap = None, Gap(reason, str(error))
             return
         except BaseException:
-            watch.end()
+            self._watch.end()
             raise
-        self._watch = watch
+        self._room.make()
 
     def begin(self) -> None:
         """Keep what is seen from here on."""
@@ -77,12 +80,15 @@ class RecordedLines:
             try:
                 self.mark(_MARKS)
             finally:
-                self._watch.end()
+                self.leave()
 
     def leave(self) -> None:
         """Leave Python as it was found, whatever was kept."""
-        if self._watch is not None:
-            self._watch.end()
+        try:
+            if self._watch is not None:
+                self._watch.end()
+        finally:
+            self._room.give_back()
 
     def _failed(self, error: Exception) -> None:
         self._guard.caught(HOOK, error, ())
@@ -94,9 +100,10 @@ class RecordedLines:
         Raises:
             PrivateNameError: This torch has no call of modules that could be told.
         """
+        self.leave()
         watch, gap, self._watch = self._watch, self._gap, None
-        if gap is not None or watch is None:
-            return None, (gap or Gap(GapReason.LINES_FAILED, "nothing was kept"),)
+        if gap is not None or watch is None or watch.has_failed:
+            return None, (gap or NOTHING_KEPT,)
         call = process.module_call()
         lines = laid_out(watch.log, watch.clock, watch.until_ns, call, _paths)
         full = Gap(GapReason.LINES_FULL, f"{MOST_ENTRIES:,} lines, calls and returns")

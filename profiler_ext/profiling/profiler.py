@@ -25,7 +25,7 @@ from profiler_ext.isolation.undisturbed import disturbed
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
-from profiler_ext.profiling.lines import HOOK, RecordedLines
+from profiler_ext.profiling.lines import HOOK, NOTHING_KEPT, RecordedLines
 from profiler_ext.profiling.process_settings import settings_of_process, source_roots
 from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.turns import TURNS
@@ -210,12 +210,12 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
         return True
 
     def _made_session(self) -> Session:
+        python, without = self._guard.run(HOOK, self.lines.taken) or (None, (NOTHING_KEPT,))
         raw = self._raw.fresh()
         super().export_chrome_trace(str(raw))
         capture = switch.current()
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
         failed = (*map(failure_gap, self._outset.failures), *(capture.gaps if capture else ()))
-        python, without = self._guard.run(HOOK, self.lines.taken) or (None, ())
         recording = Recording(
             trace=read_trace(raw),
             graphs=capture.graphs if capture else (),

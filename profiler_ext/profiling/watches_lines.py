@@ -49,10 +49,11 @@ class WatchesLines(TakesTurns):
 
     def stop_trace(self) -> None:
         """End the recording, if there is one."""
-        self._guard.run(HOOK, self.lines.end)
-        super().stop_trace()
+        try:
+            self._guard.run(HOOK, self.lines.end)
+        finally:
+            super().stop_trace()
 
-    def leave_to_parent(self) -> None:
-        """Take part no more; see :meth:`TakesTurns.leave_to_parent`."""
+    def _leave(self) -> None:
         self._guard.run(HOOK, self.lines.leave)
-        super().leave_to_parent()
+        super()._leave()

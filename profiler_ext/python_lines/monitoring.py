@@ -1,6 +1,8 @@
 """Owns the use of ``sys.monitoring``: one tool among others, that leaves nothing behind.
 
-Source: PEP 669. Events of a code object are "local": code that is not watched runs as ever.
+Source: PEP 669. Events of a code object are "local": code that is not watched runs as ever. An id
+that is given back keeps its callbacks and events (``Python/instrumentation.c``,
+``monitoring_free_tool_id_impl``), so they are taken away first.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import Any
 from profiler_ext.errors import LinesUnavailableError
 
 NAME = "profiler_ext"
-_FREE_FOR_ALL = (2, 3, 4)  # 2 is meant for profilers; 0 debuggers, 1 coverage, 5 optimizers
+_FREE_FOR_ALL = (3, 4)
+"""The others have an owner that takes no other: debuggers 0, coverage 1, cProfile 2, Python 5."""
 
 Callback = Callable[..., Any]
 
@@ -39,6 +42,7 @@ class Tool:
         self.disable = monitoring.DISABLE
         self._codes: dict[int, CodeType] = {}
         self._heard: list[int] = []
+        self._is_over = self._is_left = False
         self._id = self._taken()
 
     def _taken(self) -> int:
@@ -64,22 +68,41 @@ class Tool:
     def watch(self, code: CodeType, events: tuple[str, ...]) -> None:
         """Call back at events within a code object, and at no others there.
 
+        Another thread may leave meanwhile, and the id be another tool's: no thread runs between
+        the last two steps, and no lock is there that a fork or a signal handler could find held.
+
         Args:
             code: the code object.
             events: names of the events.
         """
         self._codes[id(code)] = code
-        self._monitoring.set_local_events(self._id, code, self._sum(events))
+        set_events, events_here = self._monitoring.set_local_events, self._sum(events)
+        if not self._is_over:
+            set_events(self._id, code, events_here)
 
     def leave(self) -> None:
-        """Leave Python as it was found."""
+        """Leave Python as it was found; where that was interrupted, it is done when called again.
+
+        Raises:
+            ValueError: Python refuses, and not because another thread did it meanwhile.
+        """
+        self._is_over = True
+        try:
+            self._fall_silent()
+        except ValueError:
+            if not self._is_left:
+                raise
+
+    def _fall_silent(self) -> None:
+        if self._is_left:
+            return
         self._monitoring.set_events(self._id, 0)
-        for code in self._codes.values():
+        for code in tuple(self._codes.values()):
             self._monitoring.set_local_events(self._id, code, 0)
-        for event in self._heard:
+        for event in tuple(self._heard):
             self._monitoring.register_callback(self._id, event, None)
         self._monitoring.free_tool_id(self._id)
-        self._codes.clear()
+        self._is_left = True
 
     def _sum(self, names: tuple[str, ...]) -> int:
         return sum(map(self._event, names))

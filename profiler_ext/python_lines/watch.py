@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
@@ -58,6 +59,7 @@ class LineWatch:
         log: what is written down.
         clock: moments on the watch's clock and the trace's.
         is_full: there were more entries than are kept.
+        has_failed: something went wrong, and nothing was written down after that.
         until_ns: when it ended, on its own clock.
     """
 
@@ -74,12 +76,12 @@ class LineWatch:
         """
         self.log: Log = []
         self.clock: list[ClockMark] = []
-        self.is_full = False
+        self.is_full = self.has_failed = False
         self.until_ns = 0
         self._program, self._module_call, self._failed = program, module_call, failed
         self._watched: dict[int, CodeType] = {id(module_call): module_call}
         self._tool: Tool | None = None
-        self._looked_at = (0, 0)
+        self._looked_at, self._next_look_ns = (0, 0), 0
 
     def begin(self) -> None:
         """Begin to watch.
@@ -88,7 +90,7 @@ class LineWatch:
             LinesUnavailableError: This Python cannot, or others are in the way.
         """
         self._tool = tool = Tool()
-        self._looked_at = (clock_ns(), 0)
+        self._looked_at, self._next_look_ns = (clock_ns(), 0), clock_ns() + _LOOK_EVERY_NS
         tool.listen(self._callbacks(tool), _EVERYWHERE)
         tool.watch(self._module_call, _OF_SILENCED)
         self._take_stock(tool)
@@ -108,11 +110,12 @@ class LineWatch:
         self.clock.append(ClockMark(len(self.clock), before, clock_ns()))
 
     def end(self) -> None:
-        """Leave Python as it was found."""
-        tool, self._tool = self._tool, None
+        """Leave Python as it was found; may be called again, and is done then if it was not yet."""
+        tool = self._tool
         if tool is not None:
-            self.until_ns = clock_ns()
+            self.until_ns = self.until_ns or clock_ns()
             tool.leave()
+            self._tool = None
 
     def _callbacks(self, tool: Tool) -> dict[str, Callback]:
         """Make the callbacks; what they use again and again stands in their cells."""
@@ -147,11 +150,14 @@ class LineWatch:
                 if id(code) not in watched and not self._begins(tool, code, sys._getframe(1)):
                     return tool.disable
                 here.is_known  # noqa: B018
+                time_ns = now()
                 if code is call:
                     module = sys._getframe(1).f_locals["self"]
-                    add((now(), thread(), reference(module), CALLED))
+                    add((time_ns, thread(), reference(module), CALLED))
                 else:
-                    add((now(), thread(), code, ENTERED))
+                    add((time_ns, thread(), code, ENTERED))
+                if time_ns > self._next_look_ns:
+                    self._look(tool, time_ns)
             except Exception as error:
                 self._fail(error)
 
@@ -167,7 +173,10 @@ class LineWatch:
                 if id(code) not in watched and not self._begins(tool, code, frame):
                     return tool.disable
                 here.is_known  # noqa: B018
-                add((now(), thread(), code, ENTERED, now(), thread(), code, frame.f_lineno))
+                time_ns, own = now(), thread()
+                add((time_ns, own, code, ENTERED, time_ns, own, code, frame.f_lineno))
+                if time_ns > self._next_look_ns:
+                    self._look(tool, time_ns)
             except Exception as error:
                 self._fail(error)
 
@@ -175,15 +184,12 @@ class LineWatch:
 
     def _moving(self, tool: Tool) -> Callback:
         now, thread, add = clock_ns, _thread, self.log.extend
-        next_look = clock_ns() + _LOOK_EVERY_NS
 
         def moved(code: CodeType, line: int) -> None:
-            nonlocal next_look
             try:
                 time_ns = now()
                 add((time_ns, thread(), code, line))
-                if time_ns > next_look:
-                    next_look = time_ns + _LOOK_EVERY_NS
+                if time_ns > self._next_look_ns:
                     self._look(tool, time_ns)
             except Exception as error:
                 self._fail(error)
@@ -214,6 +220,7 @@ class LineWatch:
     def _look(self, tool: Tool, time_ns: int) -> None:
         """Keep code that runs lines too fast from being slowed down by the watch."""
         since_ns, length = self._looked_at
+        self._next_look_ns = time_ns + _LOOK_EVERY_NS
         self._looked_at = (time_ns, len(self.log))
         if len(self.log) >= WIDTH * MOST_ENTRIES:
             self.is_full = True
@@ -224,12 +231,19 @@ class LineWatch:
                 self.log.extend((clock_ns(), _thread(), code, SILENCED))
 
     def _take_stock(self, tool: Tool) -> None:
-        """Write down the threads that run already, with the frames that are open."""
+        """Write down the threads that run already, with the frames that are open.
+
+        The frame of this function must not be among them: held by itself, it would keep what
+        the program's own frames hold until the garbage collector comes by, if it ever does.
+        """
+        here = _thread()
         natives = {each.ident: each.native_id for each in threading.enumerate()}
-        for thread, frame in sys._current_frames().items():
-            if (native := natives.get(thread)) is not None:
+        natives[here] = threading.get_native_id()  # a forked child's is still its parent's
+        frames: dict[int, FrameType | None] = {**sys._current_frames(), here: sys._getframe(1)}
+        for thread, frame in frames.items():
+            if (native := natives.get(thread)) is not None and frame is not None:
                 self.log.extend((clock_ns(), thread, native, STANDS))
-                for subject, number in self._open(tool, frame, thread == _thread()):
+                for subject, number in self._open(tool, frame, thread == here):
                     self.log.extend((clock_ns(), thread, subject, number))
 
     def _open(self, tool: Tool, innermost: FrameType, is_here: bool) -> Iterator[tuple[Any, int]]:
@@ -251,8 +265,14 @@ class LineWatch:
 
     def _fail(self, error: Exception) -> None:
         """Watch no more, unless the error is the program's; called where it is handled."""
-        self._failed(error)
-        self.end()
+        try:
+            self._failed(error)
+        except Exception as raised:
+            if raised is error:
+                raise
+        self.has_failed = True
+        with suppress(Exception):  # else it is tried again when the recording ends
+            self.end()
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

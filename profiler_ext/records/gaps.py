@@ -190,7 +190,7 @@ class GapReason(
     LINES_TAKEN = (
         "lines_tool_taken",
         "other tools watch the lines",
-        "ran eagerly while three other tools used sys.monitoring, which serves no more",
+        "ran eagerly while other tools used both ids that sys.monitoring has for any tool",
         "run the script without one of the tools that are named below",
     )
     LINES_FAILED = (

@@ -41,6 +41,13 @@ THE_DOOR = frozenset(
         "isolation.undisturbed:_Moment.__init__",
         "isolation.undisturbed:_Moment.begin",
         "isolation.undisturbed:_Moment.end",
+        "python_lines.watch:LineWatch._callbacks.thrown",
+        "python_lines.watch:LineWatch._callbacks.unwound",
+        "python_lines.watch:LineWatch._entering.entered",
+        "python_lines.watch:LineWatch._resuming.resumed",
+        "python_lines.watch:LineWatch._moving.moved",
+        "python_lines.watch:LineWatch._leaving.left",
+        "python_lines.watch:LineWatch._fail",
         "torch_compat.profiler_use:ProfilerUse.own",
     )
 )

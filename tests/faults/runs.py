@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from tests.faults.monitored import left_behind
 from tests.faults.planting import PLANTED
 
 OF_THE_API = frozenset({"api"})
@@ -31,6 +32,8 @@ SCRIPTS = Path(__file__).parent / "scripts"
 _KEPT_BY_CACHES = ("fxgraph", "aotautograd", "profiler_ext")
 _LIMIT_S = 400
 INTERRUPTED = 130
+SAID = ("node", "place", "module", "forward_node")
+"""What a row of a launch says; empty where it says nothing."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Result:
         launches: name, rows and gap of each launch; ``None`` without a session.
         notes: what the session says is missing.
         stderr: what was written there.
+        left_behind: what of ours ``sys.monitoring`` still has at the end of the program.
     """
 
     code: int
@@ -83,6 +87,7 @@ class Result:
     files: list[str]
     notes: list[str]
     stderr: str
+    left_behind: list[str]
 
 
 def run(script: str, fault: Begins, folder: Path, compiled: Path | None = None) -> Result:
@@ -132,7 +137,7 @@ def begin(script: str, fault: Begins, folder: Path, compiled: Path | None = None
         The process.
     """
     folder.mkdir(parents=True)
-    if compiled is not None:
+    if compiled is not None and compiled.is_dir():  # nothing may have been compiled
         _share_objects(compiled, folder / "cache")
     child = os.fork()
     if child == 0:
@@ -172,6 +177,7 @@ def result(code: int, folder: Path) -> Result:
         files=sorted(path.name for path in (folder / "out").glob("*")),
         notes=seen.get("notes", []),
         stderr=(folder / "stderr").read_text(errors="replace"),
+        left_behind=seen.get("left_behind", []),
     )
 
 
@@ -190,7 +196,8 @@ def _in_child(script: str, fault: Begins, folder: Path) -> None:
         code = INTERRUPTED
     except BaseException:
         traceback.print_exc()
-    told = {"code": code, "fired": PLANTED.fired, **_called(), **_session(folder)}
+    monitored = {"left_behind": left_behind()}  # before anything that reads what was written
+    told = {"code": code, "fired": PLANTED.fired, **_called(), **monitored, **_session(folder)}
     (folder / "told.json").write_text(json.dumps(told))
     sys.stderr.flush()
     os._exit(0)
@@ -243,8 +250,8 @@ def _session(folder: Path) -> dict[str, Any]:
 
 def _launches(session: Any) -> Iterator[Any]:
     launches, rows = session.launches(), session.attribution()
-    columns = ["node", "aten_op", "phase", "file", "line", "module", "forward_node", "level"]
-    said = rows[[c for c in columns if c in rows]].astype("string").fillna("")
+    place = rows["file"] + ":" + rows["line"].astype("string")
+    said = rows.assign(place=place)[list(SAID)].astype("string").fillna("")
     of_launch: dict[int, list[Any]] = {}
     for launch, row in zip(rows["launch"], said.itertuples(index=False, name=None), strict=True):
         of_launch.setdefault(int(launch), []).append(list(row))

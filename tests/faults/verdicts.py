@@ -28,9 +28,16 @@ class Verdict(StrEnum):
     LOST = "lost in silence"
     WRONG = "another line, module or link"
     TRACEBACK = "traceback"
+    MONITORED = "left behind in sys.monitoring"
 
 
-FORBIDDEN = (Verdict.BROKE, Verdict.LOST, Verdict.WRONG, Verdict.TRACEBACK)
+FORBIDDEN = (
+    Verdict.BROKE,
+    Verdict.LOST,
+    Verdict.WRONG,
+    Verdict.TRACEBACK,
+    Verdict.MONITORED,
+)
 
 
 def verdict(fault: Fault, result: Result, sound: Result) -> Verdict:
@@ -43,6 +50,8 @@ def verdict(fault: Fault, result: Result, sound: Result) -> Verdict:
     """
     if not result.fired:
         return Verdict.NOT_REACHED
+    if result.left_behind:
+        return Verdict.MONITORED
     if is_wrong(result.launches or [], sound.launches or []):
         return Verdict.WRONG
     if fault.error is KeyboardInterrupt and result.code == INTERRUPTED:
@@ -76,10 +85,15 @@ def is_wrong(launches: list[Any], sound: list[Any]) -> bool:
 
 
 def _is_said(launch: Any, expected: list[Any]) -> bool:
-    name, rows, _, _ = launch
-    if all(row[-1] != "line" for row in rows):
-        return True
-    return any(rows == other[1] for other in expected if other[0] == name)
+    """Tell whether each row of a launch says what one of an expected one says, or less."""
+    same = [other[1] for other in expected if other[0] == launch[0]]
+    return any(all(_is_part(row, rows) for row in launch[1]) for rows in same) or not launch[1]
+
+
+def _is_part(row: list[str], rows: list[list[str]]) -> bool:
+    return any(
+        all(own in ("", other) for own, other in zip(row, each, strict=True)) for each in rows
+    )
 
 
 def _names_it(result: Result) -> bool:

@@ -24,6 +24,7 @@ FILES = {
     "attribution.csv",
     "coverage.csv",
     "graphs.csv",
+    "idle_by_line.csv",
     "launches.csv",
     "report.html",
     "session.pt.trace.json.gz",
@@ -128,6 +129,7 @@ class Runner:
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "COLUMNS": "120",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONWARNINGS": "ignore:This process:DeprecationWarning",  # Kineto has threads
         }
         if mode == "variable":
             found["PROFILER_EXT"] = "1"
@@ -202,7 +204,7 @@ def compared(program: Program, mode: str, plain: Ended, ours: Ended) -> list[str
 def without_report(stdout: str) -> str:
     """Leave out what ``run`` prints when the script is over."""
     header = re.search(r"^.* (?:\S|\\xb7) torch \d", stdout, re.M)
-    last = re.search(r"^  graphs\.csv .*\n", stdout, re.M)
+    last = re.search(r"^  idle_by_line\.csv .*\n", stdout, re.M)
     if header is None or last is None:
         return stdout
     return stdout[: header.start()] + stdout[last.end() :]
@@ -214,6 +216,7 @@ def errors(stderr: str) -> str:
         "profiler-ext: ",
         "USDT:",
         "ERROR: External init callback",
+        "ERROR:20",
         "[W",
         "INFO:",
         "WARNING:",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 
 WHOLE = "whole"  # both asked steps
@@ -249,7 +250,19 @@ STARTS = [
             environment={"TORCHINDUCTOR_CACHE_DIR": "cache\udcff"}),
     Program("no temporary folder", _NOTHING, real=True, environment={"TMPDIR": "/proc"}),
 ]  # fmt: skip
+_MONITORS = (
+    *("beside", "within", "taken", "restarted", "profiled", "traced", "forks", "starts"),
+    *("threads", "at_once", "generators", "recursion", "limits", "alarms", "collected", "kept"),
+    *("coroutines", "replaced", "hot"),
+)
+MONITORS = [
+    *_of("monitors", *_MONITORS),
+    *_of("monitors", "leaves", session=NONE),
+    Program("a debugger", ("-m", "pdb", "-c", "continue", "monitors.py", "traced"), ANY, real=True),
+]
+"""They meet the watch of lines, which Python has from 3.12 on."""
 PROGRAMS = [
+    *(MONITORS if sys.version_info >= (3, 12) else ()),
     *FORKS, *WORKERS, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *MODULES, *NAMES, *MAINS,
     *SETTINGS, *STARTS,
 ]  # fmt: skip
@@ -268,6 +281,7 @@ FAST = frozenset(
         "modules: unhashable",
         "modules: other_dict",
         "threads: outlives_main",
+        *("monitors: recursion", "monitors: within", "monitors: kept"),
         "settings: deleted_folder",
         "standard output full, silent script",
         "what a script sees",

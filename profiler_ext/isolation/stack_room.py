@@ -1,0 +1,65 @@
+"""Owns how deep the program may call: as deep as without us, though our code runs above its own.
+
+A callback of ``sys.monitoring`` stands on the stack of the frame that it is called in, and where
+Python finds that too deep, the program has the RecursionError before anything can catch it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import ExitStack
+
+_FRAMES = 100
+"""More than any callback of ours and what it calls."""
+
+
+class StackRoom:
+    """Room for our own frames above the deepest of the program's."""
+
+    def __init__(self) -> None:
+        """There is none yet."""
+        self._limit: int | None = None
+
+    def make(self) -> None:
+        """Raise the limit of recursion."""
+        self._limit = program_limit() + _FRAMES
+        set_program_limit(self._limit)
+
+    def give_back(self) -> None:
+        """Lower it again, unless the program has set another one meanwhile."""
+        if self._limit is not None and program_limit() == self._limit:
+            set_program_limit(self._limit - _FRAMES)
+        self._limit = None
+
+
+def program_limit() -> int:
+    """Return the limit of recursion that the program's own code has."""
+    limits: list[int] | None = vars(_thread).get("limits")
+    return limits[0] if limits else sys.getrecursionlimit()
+
+
+def set_program_limit(limit: int) -> None:
+    """Set the limit of recursion that the program's own code has."""
+    limits: list[int] | None = vars(_thread).get("limits")
+    if limits:
+        limits[0] = limit
+    else:
+        sys.setrecursionlimit(limit)
+
+
+def set_own_limit(limit: int, back: ExitStack) -> None:
+    """Set a limit for work of ours.
+
+    Args:
+        limit: the limit.
+        back: is given what puts the program's into force again, as it stands then.
+    """
+    limits = [sys.getrecursionlimit()]
+    back.callback(list, map(sys.setrecursionlimit, limits))  # no code of ours, which could fail
+    back.callback(vars(_thread).pop, "limits", None)
+    vars(_thread)["limits"] = limits
+    sys.setrecursionlimit(limit)
+
+
+_thread = threading.local()

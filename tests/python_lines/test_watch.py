@@ -1,0 +1,177 @@
+"""The watch runs in the program's frames: it keeps nothing of them, and nothing keeps it there."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from types import FrameType
+
+import pytest
+
+from profiler_ext.errors import LinesUnavailableError
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.python_lines import watch as watching
+from profiler_ext.python_lines.logs import BEGUN, STANDS, WIDTH
+from profiler_ext.python_lines.monitoring import Tool
+from profiler_ext.python_lines.program_code import ProgramCode
+from profiler_ext.python_lines.watch import LineWatch
+from tests.faults.monitored import left_behind
+from tests.watched import needs_lines
+
+pytestmark = needs_lines
+CALL = (lambda: None).__code__
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Whatever happens, ``sys.monitoring`` is as it was."""
+    assert left_behind() == []
+    yield
+    assert left_behind() == []
+
+
+def new_watch() -> LineWatch:
+    guard = Guard()
+    return LineWatch(ProgramCode(()), CALL, lambda error: guard.caught("lines", error, ()))
+
+
+def counted() -> int:
+    return sum(1 for _ in range(3))
+
+
+class Held:
+    """Something of the program's."""
+
+
+def test_what_frames_hold_that_are_open_is_gone_when_they_end() -> None:
+    def begun() -> tuple[LineWatch, weakref.ref[Held]]:
+        held = Held()
+        found = new_watch()
+        found.begin()
+        return found, weakref.ref(held)
+
+    gc.disable()
+    try:
+        found, held = begun()
+        assert held() is None
+    finally:
+        found.end()
+        gc.enable()
+
+
+def test_a_watch_that_is_over_keeps_no_code_but_in_its_log() -> None:
+    space: dict[str, object] = {}
+    exec(compile("def made():\n    return 1\n", __file__, "exec"), space)
+    found = new_watch()
+    found.begin()
+    space["made"]()  # type: ignore[operator]
+    found.end()
+    function = weakref.ref(space.pop("made"))
+    del found
+    assert function() is None
+
+
+def test_calls_that_come_too_fast_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MOST_ENTRIES", 1000)
+    monkeypatch.setattr(watching, "_LOOK_EVERY_NS", 1000)
+    monkeypatch.setattr(watching, "_OF_PROGRAM", ("PY_RETURN", "PY_YIELD"))  # no line comes
+    found = new_watch()
+    found.begin()
+    for _ in range(2000):
+        counted()
+    assert found.is_full
+    assert 1000 <= len(found.log) // WIDTH < 1100
+
+
+def test_leaving_that_was_interrupted_is_done_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = new_watch()
+    found.begin()
+    counted()
+    sound = Tool._fall_silent
+
+    def interrupted(self: Tool) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Tool, "_fall_silent", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        found.end()
+    monkeypatch.setattr(Tool, "_fall_silent", sound)
+    found.end()
+    found.end()
+
+
+def test_code_that_another_thread_comes_to_while_it_ends_is_not_watched() -> None:
+    tool = Tool()
+    tool.leave()
+    tool.watch(counted.__code__, ("LINE",))
+
+
+def test_an_exception_of_ours_ends_it_and_reaches_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = new_watch()
+    found.begin()
+
+    def failing(*_: object) -> bool:
+        raise RuntimeError("ours")
+
+    with pytest.warns(match="a capture hook failed"):
+        monkeypatch.setattr(found, "_begins", failing)
+        assert counted() == 3
+    assert found.has_failed
+
+
+def test_what_a_handler_of_the_programs_raises_reaches_it_and_ends_nothing() -> None:
+    class Late(Exception):
+        pass
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, late)
+    found = new_watch()
+    found.begin()
+    try:
+        for _ in range(50):
+            with pytest.raises(Late):
+                signal.setitimer(signal.ITIMER_REAL, 0.0005)
+                while True:
+                    counted()
+        assert not found.has_failed
+    finally:
+        found.end()
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_the_ids_that_have_an_owner_are_left_to_it() -> None:
+    for number in (0, 1, 2, 5):
+        sys.monitoring.use_tool_id(number, "its owner")
+    try:
+        found = new_watch()
+        found.begin()
+        found.end()
+        sys.monitoring.use_tool_id(3, "one")
+        sys.monitoring.use_tool_id(4, "another")
+        with pytest.raises(LinesUnavailableError, match="serves one, another already"):
+            new_watch().begin()
+    finally:
+        for number in range(6):
+            sys.monitoring.free_tool_id(number)
+
+
+def test_a_thread_that_begins_again_under_the_same_id_is_told_by_the_systems() -> None:
+    found = new_watch()
+    found.begin()
+    ended: list[int] = []
+    for _ in range(3):
+        thread = threading.Thread(target=counted)
+        thread.start()
+        thread.join()
+        assert thread.native_id is not None
+        ended.append(thread.native_id)
+    found.end()
+    entries = list(zip(*[iter(found.log)] * WIDTH, strict=True))
+    natives = [subject for _, _, subject, number in entries if number in (BEGUN, STANDS)]
+    assert [each for each in natives if each in ended] == ended
