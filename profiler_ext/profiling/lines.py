@@ -58,6 +58,7 @@ class RecordedLines:
             self._watch, self._gap = None, Gap(reason, str(error))
             return
         except BaseException:
+            self._watch.has_failed = True
             self._watch.end()
             raise
         self._room.make()
