@@ -43,6 +43,7 @@ from profiler_ext.records import (
     Settings,
     Trace,
     flat,
+    inconsistency_of_lines,
     inconsistency_of_session,
     nested,
     told_by_another,
@@ -231,7 +232,10 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except msgspec.DecodeError as error:
         raise _unread(path, str(error), told) from error
-    if problem := inconsistency_of_session(ours.settings, ours.graphs):
+    problem = inconsistency_of_session(ours.settings, ours.graphs)
+    if problem is None and ours.python is not None:
+        problem = inconsistency_of_lines(ours.python)
+    if problem is not None:
         raise _unread(path, problem, told)
     return ours
 

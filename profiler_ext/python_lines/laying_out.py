@@ -21,6 +21,7 @@ from profiler_ext.python_lines.logs import (
 )
 from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.records import (
+    DEEPEST_POSITION,
     ClockMark,
     Function,
     ModuleFrame,
@@ -185,12 +186,16 @@ class _Walk:
             self._positions.append(position)
 
     def _push(self, subject: Any, line: int) -> None:
-        parent = self._stack[-1] if self._stack else None
-        call = line == CALLED
-        table = self._table
-        position = table.call(parent, subject) if call else table.frame(parent, subject, line)
         self._open.append(_Open(subject, line))
-        self._stack.append(position)
+        self._stack.append(self._position(subject, line))
+
+    def _position(self, subject: Any, line: int) -> int:
+        parent, is_call, table = self._stack[-1:], line == CALLED, self._table
+        if len(self._stack) >= DEEPEST_POSITION:
+            code = self._module_call if is_call else subject
+            return table.frame(self._stack[DEEPEST_POSITION - 2], code, 0)
+        around = parent[0] if parent else None
+        return table.call(around, subject) if is_call else table.frame(around, subject, line)
 
     def _move(self, code: CodeType, line: int) -> None:
         """Go on to a line; frames whose end was not seen are left."""

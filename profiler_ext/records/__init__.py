@@ -26,6 +26,7 @@ from profiler_ext.records.events import (
 from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence, LineEvidence, SiteEvidence
 from profiler_ext.records.gaps import GapReason
 from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
+from profiler_ext.records.lines_consistency import inconsistency_of_lines
 from profiler_ext.records.mechanism import Mechanism
 from profiler_ext.records.provenance import (
     CallSite,
@@ -38,6 +39,7 @@ from profiler_ext.records.provenance import (
     TensorSpec,
 )
 from profiler_ext.records.python_lines import (
+    DEEPEST_POSITION,
     ClockMark,
     Function,
     Position,
@@ -60,6 +62,7 @@ from profiler_ext.records.vocabulary import (
 from profiler_ext.records.writers import WRITER_KEY, told_by_another
 
 __all__ = [
+    "DEEPEST_POSITION",
     "NOTHING",
     "SCHEMA_VERSION",
     "WRITER_KEY",
@@ -113,6 +116,7 @@ __all__ = [
     "ThreadPositions",
     "Trace",
     "flat",
+    "inconsistency_of_lines",
     "inconsistency_of_provenance",
     "inconsistency_of_session",
     "nested",

@@ -8,7 +8,14 @@ from typing import Any
 
 from profiler_ext.python_lines.laying_out import laid_out
 from profiler_ext.python_lines.logs import BEGUN, CALLED, ENTERED, LEFT, SILENCED, STANDS
-from profiler_ext.records import Function, ModuleFrame, Position, PythonLines
+from profiler_ext.records import (
+    DEEPEST_POSITION,
+    Function,
+    ModuleFrame,
+    Position,
+    PythonLines,
+    inconsistency_of_lines,
+)
 
 PYTHON, SYSTEM = 1, 71
 """A thread's id, as Python has it and as the system has it."""
@@ -135,3 +142,12 @@ def test_the_text_of_a_line_is_kept_unless_no_one_wrote_it(tmp_path: Path) -> No
     own = STEP.replace(co_filename=str(file))
     found = lines(BEGINS, (1, own, 1), (2, own, 2))
     assert [each.code for each in found.positions] == ["x = 1", None]
+
+
+def test_what_lies_deeper_than_positions_go_has_no_line_that_is_known() -> None:
+    one = code("one")
+    deep = [(at, one, ENTERED) for at in range(1, DEEPEST_POSITION + 3)]
+    found = lines(BEGINS, *deep, (9_000, one, 7), (9_001, None, CALLED))
+    assert inconsistency_of_lines(found) is None
+    last = found.positions[times(found)[-1][1]]
+    assert (last.line, last.module) == (0, None)
