@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,16 @@ from profiler_ext.records import (
     Recording,
     SiteEvidence,
 )
+
+
+class _Told(NamedTuple):
+    """What the trace alone tells of a launch; ``gap`` where its line is not asked for."""
+
+    aten_op: str | None
+    phase: Phase
+    forward_op: str | None = None
+    module: str | None = None
+    gap: GapReason | None = None
 
 
 class EagerJudge:
@@ -64,6 +75,7 @@ class EagerJudge:
         self._lines = EagerLines(recording, enclosing, enqueued, self._links)
         self._roots = SourceRoots(recording.settings)
         self._forward: dict[int, int] = {}
+        self._known: dict[Hashable, tuple[int, EagerLine]] = {}
         self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
         self._trial = enclosing.is_trial(enqueued.cpu)
         self._sharding_pass = nesting.nearest(flag_rows(events.name, classify.is_sharding_pass))
@@ -77,38 +89,55 @@ class EagerJudge:
     def judge(self, launch: int) -> None:
         """Give one launch its verdict."""
         cpu = int(self._enqueued.cpu[launch])
-        place, evidence = self._place(launch, cpu)
+        told, line, evidence = self._told(launch, cpu)
         row = int(self._enqueued.event[launch])
         name, category = self._enclosing.events.name[row], self._enclosing.events.category[row]
         kind = kind_by_name(name, category, is_glue=True)
         kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
-        index = self._places.add(place)
-        self._table.give([launch], Verdict(kind, (index,), kernel=kernel, evidence=evidence))
+        place = self._index(told, line)
+        self._table.give([launch], Verdict(kind, (place,), kernel=kernel, evidence=evidence))
 
-    def _place(self, launch: int, cpu: int) -> tuple[Place, str]:
+    def _told(self, launch: int, cpu: int) -> tuple[_Told, EagerLine, str]:
+        """Return what the trace tells of a launch, its line, and the rule that told."""
         line = self._lines.of_launch(cpu, int(self._enqueued.call[launch]))
         self._link(launch, cpu, line)
         if cpu == NO_ROW:
-            return self._without_op(launch, Phase.OTHER, line, None), ""
+            return self._without_op(launch, Phase.OTHER, line, None), line, ""
         phase, forward_op, evidence = self._phase(cpu)
         phase = line.phase or phase
         op = self._op_name(cpu) if self._op[cpu] != NO_ROW else None
         if self._trial[launch]:
-            return gap_place(self._enclosing.compile_work(cpu), phase, op=op), ""
+            return _Told(op, phase, gap=self._enclosing.compile_work(cpu)), line, ""
         forward_op = None if line.linked_by else forward_op
         if op is None:
             told = evidence if forward_op else ""
-            return self._without_op(launch, phase, line, forward_op), told
-        module = self._module(cpu)
+            return self._without_op(launch, phase, line, forward_op), line, told
+        return _Told(op, phase, forward_op, self._module(cpu)), line, evidence
+
+    def _index(self, told: _Told, line: EagerLine) -> int:
+        """Return the index of a place, which is made once: most launches share theirs.
+
+        A line is known by what its parts are, not by what they say: a stack of frames is long.
+        It is kept, so that no other part can come to be the same.
+        """
+        parts = (id(line.stack), id(line.module), id(line.caller))
+        key = (told, parts, line.evidence, line.gap, line.linked_by)
+        if key not in self._known:
+            self._known[key] = self._places.add(self._place(told, line)), line
+        return self._known[key][0]
+
+    def _place(self, told: _Told, line: EagerLine) -> Place:
+        if told.gap is not None:
+            return gap_place(told.gap, told.phase, op=told.aten_op)
+        op, phase, forward_op = told.aten_op, told.phase, told.forward_op
         place = Place(
             aten_op=op,
             phase=phase,
             forward_node=forward_op,
-            forward_evidence=line.linked_by or eager_forward_evidence(op, forward_op, phase),
-            module=module,
-            level=Level.OP,
+            forward_evidence=line.linked_by or eager_forward_evidence(op or "", forward_op, phase),
+            module=told.module,
         )
-        return self._at_line(place, line), evidence
+        return self._at_line(replace(place, level=Level.OP) if op else place, line)
 
     def _link(self, launch: int, cpu: int, line: EagerLine) -> None:
         """Keep which op a launch differentiates; what is run again differentiates none."""
@@ -120,14 +149,12 @@ class EagerJudge:
 
     def _without_op(
         self, launch: int, phase: Phase, line: EagerLine, forward_op: str | None
-    ) -> Place:
-        """Return the place of what no operator launched: a line may have, as it does a kernel."""
+    ) -> _Told:
+        """Tell of what no operator launched: a line may have, as it does a kernel."""
         reason = self._no_op(launch)
         if reason is not GapReason.NO_LAUNCHING_OP or not line.stack:
-            return gap_place(reason, phase)
-        linked_by = line.linked_by or eager_forward_evidence("", forward_op, phase)
-        place = Place(phase=phase, forward_node=forward_op, forward_evidence=linked_by)
-        return self._at_line(place, line)
+            return _Told(None, phase, gap=reason)
+        return _Told(None, phase, forward_op)
 
     def _at_line(self, place: Place, line: EagerLine) -> Place:
         """Return a place with its line and module, or with the reason why there is no line."""

@@ -25,14 +25,14 @@ class EngineOrder:
         events, parent = enclosing.events, enclosing.nesting.parent
         rows: Ints = np.flatnonzero(enclosing.engine == np.arange(len(events)))
         rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-        self._events = events
+        self._events, end_ns = events, events.end_ns
         self._giving: dict[int, int] = {}
         self._ends: dict[int, list[int]] = {}
         last: dict[tuple[int, int], int] = {}
         for row in rows.tolist():
             around, thread = int(parent[row]), int(events.thread[row])
             outer = NO_ROW if around == NO_ROW else int(enclosing.engine[around])
-            self._ends.setdefault(thread, []).append(int(events.end_ns[row]))
+            self._ends.setdefault(thread, []).append(int(end_ns[row]))
             if not classify.is_gradient_accumulation(events.name[row]):
                 last[thread, outer] = row
             elif (thread, outer) in last:
