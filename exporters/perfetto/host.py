@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from profiler_ext.exporters.perfetto.host_arguments import HostArguments
 from profiler_ext.exporters.perfetto.lanes import SliceContent, Span
 from profiler_ext.exporters.perfetto.metadata import Names
-from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
 from profiler_ext.records import Events, Recording, Settings, Thread
 
@@ -72,7 +72,7 @@ class _HostSpans:
         self._writer = writer
         self._events = events
         self._flows = flows
-        self._constants: dict[tuple[object, ...], bytes] = {}
+        self._constants: dict[tuple[object, ...], Constant] = {}
         self._further = HostArguments(recording.trace)
         self._starts: list[int] = events.start_ns.tolist()
         self._ends: list[int] = events.end_ns.tolist()
@@ -87,7 +87,7 @@ class _HostSpans:
         }
         return SliceContent(self._constant(row), ids, self._flows.get(row, ()))
 
-    def _constant(self, row: int) -> bytes:
+    def _constant(self, row: int) -> Constant:
         events, further = self._events, self._further.of(row)
         key = (events.name.codes[row], events.category.codes[row], *further.items())
         if key not in self._constants:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from profiler_ext.exporters.perfetto.packets import Argument
+from profiler_ext.exporters.perfetto.packets import Argument, Constant
 
 
 class SliceContent(NamedTuple):
@@ -24,7 +24,7 @@ class SliceContent(NamedTuple):
         flows_to: ids of the flows which end at it.
     """
 
-    constant: bytes
+    constant: Constant
     changing: Mapping[str, Argument]
     flows_from: tuple[int, ...] = ()
     flows_to: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class Span(NamedTuple):
 
 
 def span_with(
-    start_ns: int, end_ns: int, constant: bytes, changing: Mapping[str, Argument]
+    start_ns: int, end_ns: int, constant: Constant, changing: Mapping[str, Argument]
 ) -> Span:
     """Return a slice that is one of few, so that what it says is made at once.
 

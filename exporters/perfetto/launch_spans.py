@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.lanes import SliceContent, Span
-from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter
 from profiler_ext.records import Launches
 
 
@@ -32,7 +32,7 @@ class LaunchSpans:
         ends = launches.start_ns + launches.duration_ns
         self._starts: list[int] = launches.start_ns.tolist()
         self._ends: list[int] = ends.tolist()
-        self._constants: dict[tuple[object, ...], bytes] = {}
+        self._constants: dict[tuple[object, ...], Constant] = {}
 
     def of(self, rows: Iterable[int]) -> Iterator[Span]:
         """Return the spans of launches.
@@ -53,7 +53,7 @@ class LaunchSpans:
             self._flows.to_launch.get(row, ()),
         )
 
-    def _constant(self, row: int) -> bytes:
+    def _constant(self, row: int) -> Constant:
         key = self._arguments.key(row)
         if key not in self._constants:
             self._constants[key] = self._writer.constant(
