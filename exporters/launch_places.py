@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from profiler_ext.records import Analysis, Frame, Place
 
@@ -27,11 +30,11 @@ def parts_of_launches(analysis: Analysis) -> list[tuple[Part, ...]]:
         One tuple for each launch, empty where it has no parts.
     """
     shares = analysis.shares
-    parts: list[list[Part]] = [[] for _ in range(len(analysis.launches))]
-    places, durations = shares.place.tolist(), shares.duration_ns.tolist()
-    for launch, *part in zip(shares.launch.tolist(), places, durations, strict=True):
-        parts[launch].append(Part(*part))
-    return [tuple(sorted(some, key=lambda part: -part.duration_ns)) for some in parts]
+    order = np.lexsort((-shares.duration_ns, shares.launch))
+    columns = shares.place[order].tolist(), shares.duration_ns[order].tolist()
+    parts = list(map(Part, *columns))
+    bounds = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches) + 1)).tolist()
+    return [tuple(parts[first:end]) for first, end in pairwise(bounds)]
 
 
 def distinct(places: Iterable[Place], say: Callable[[Place], str | None]) -> list[str]:

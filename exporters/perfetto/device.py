@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.arguments import LaunchArguments, optional
+from profiler_ext.exporters.perfetto.arguments import LaunchArguments
 from profiler_ext.exporters.perfetto.counters import Counters
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.idle import IdleSpans
@@ -146,9 +146,10 @@ def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str
 def _groups(analysis: Analysis) -> dict[_Group, list[int]]:
     launches = analysis.launches
     groups: dict[_Group, list[int]] = defaultdict(list)
+    devices = launches.device.tolist()
+    on_gpu = (~np.ma.getmaskarray(launches.stream)).tolist()
     for row in np.argsort(launches.start_ns, kind="stable").tolist():
-        on_gpu = optional(launches.stream, row) is not None
-        groups[_Group(int(launches.device[row]), on_gpu)].append(row)
+        groups[_Group(devices[row], on_gpu[row])].append(row)
     return dict(sorted(groups.items()))
 
 

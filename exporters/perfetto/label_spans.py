@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
-from profiler_ext.exporters.perfetto.arguments import LaunchArguments, optional, path_text, present
+from profiler_ext.exporters.perfetto.arguments import LaunchArguments, path_text, present
 from profiler_ext.exporters.perfetto.lanes import OpenLanes, Span, span_with
 from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.records import Launches, Phase, Place
@@ -38,6 +38,7 @@ class LabelSpans:
         self._writer = writer
         self._launches = launches
         self._arguments = arguments
+        self._steps: list[int | None] = launches.step.tolist()
 
     def of(self, lane: str, rows: Sequence[int]) -> Iterator[Span]:
         """Return the spans of a lane.
@@ -83,11 +84,11 @@ class LabelSpans:
         return ".".join(names[:depth]) if depth <= len(names) else None
 
     def _phase_and_step(self, row: int) -> tuple[str, int | None]:
-        return self._launches.phase[row], optional(self._launches.step, row)
+        return self._launches.phase[row], self._steps[row]
 
     def _pass_and_step(self, row: int) -> tuple[str, int | None]:
         phase = Phase(self._launches.phase[row])
-        return _PASS.get(phase, phase), optional(self._launches.step, row)
+        return _PASS.get(phase, phase), self._steps[row]
 
     def _about(self, lane: str, row: int) -> dict[str, Argument]:
         place = self._arguments.largest_place(row)
@@ -117,9 +118,12 @@ def apart(launches: Launches, rows: Sequence[int]) -> list[list[int]]:
     """
     lists: list[list[int]] = []
     first_free = OpenLanes(nesting=False)
-    starts, durations = launches.start_ns[rows].tolist(), launches.duration_ns[rows].tolist()
-    for row, start_ns, duration_ns in zip(rows, starts, durations, strict=True):
-        lane = first_free.take(start_ns, start_ns + duration_ns)
+    starts_ns = launches.start_ns[rows]
+    ends_ns = starts_ns + launches.duration_ns[rows]
+    if len(rows) and (ends_ns[:-1] <= starts_ns[1:]).all():
+        return [list(rows)]
+    for row, start_ns, end_ns in zip(rows, starts_ns.tolist(), ends_ns.tolist(), strict=True):
+        lane = first_free.take(start_ns, end_ns)
         if lane == len(lists):
             lists.append([])
         lists[lane].append(row)

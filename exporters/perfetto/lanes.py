@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import NamedTuple
 
 from profiler_ext.exporters.perfetto.packets import Argument, Constant
@@ -140,7 +141,7 @@ def split(spans: Iterable[Span], nesting: bool) -> list[list[Span]]:
     """
     lanes: list[list[Span]] = []
     ordered = sorted(spans, key=_outer_first)
-    if len(ordered) == 1:
+    if ordered and _follow_each_other(ordered):
         return [ordered]
     first_free = OpenLanes(nesting)
     for span in ordered:
@@ -172,3 +173,7 @@ def in_file_order(lane: Iterable[Span]) -> Iterator[tuple[int, Span | None]]:
 
 def _outer_first(span: Span) -> tuple[int, int]:
     return span.start_ns, -span.end_ns
+
+
+def _follow_each_other(spans: Iterable[Span]) -> bool:
+    return all(before.end_ns <= after.start_ns for before, after in pairwise(spans))

@@ -31,15 +31,13 @@ class Rates:
         self._devices: list[int] = analysis.launches.device.tolist()
         self._on_gpu: list[bool] = (~np.ma.getmaskarray(analysis.launches.stream)).tolist()
         self._refused: list[bool] = estimated.refused.tolist()
-        # An absent value is ``None`` in a list.
-        self._rates = {
-            GB_PER_S: _list(estimated.gb_per_s),
-            TFLOP_PER_S: _list(estimated.tflop_per_s),
-        }
-        self._percents = {
-            "est_percent_of_peak_bandwidth": _list(estimated.bandwidth_fraction * 100),
-            "est_percent_of_peak_arithmetic": _list(estimated.arithmetic_fraction * 100),
-        }
+        self._rates = _lists({GB_PER_S: estimated.gb_per_s, TFLOP_PER_S: estimated.tflop_per_s})
+        self._percents = _lists(
+            {
+                "est_percent_of_peak_bandwidth": estimated.bandwidth_fraction * 100,
+                "est_percent_of_peak_arithmetic": estimated.arithmetic_fraction * 100,
+            }
+        )
 
     def peak(self, row: int) -> Peak | None:
         """Return what a launch's device can do at best, ``None`` where it is not known."""
@@ -58,11 +56,10 @@ class Rates:
         return arguments
 
 
-def _list(column: MaskedFloats) -> list[float | None]:
-    values: list[float | None] = column.tolist()
-    return values
+def _lists(columns: Mapping[str, MaskedFloats]) -> dict[str, list[float | None]]:
+    # An absent value is ``None`` in a list; a column without any value is left out.
+    return {key: column.tolist() for key, column in columns.items() if column.count()}
 
 
 def _known(columns: Mapping[str, list[float | None]], row: int) -> dict[str, float]:
-    values = ((key, column[row]) for key, column in columns.items())
-    return {key: value for key, value in values if value is not None}
+    return {key: value for key, column in columns.items() if (value := column[row]) is not None}
