@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
+
+from profiler_ext.records import ClockMark, Function, Position, PythonLines, thread_positions
 from tests.hostile.making import (
     EVENTS,
     OURS,
@@ -17,6 +20,7 @@ from tests.hostile.making import (
 )
 
 _MANY = 300_000
+_LAUNCHES = 50_000
 _MARKER = "## Call CompiledFxGraph fi74cmf3zp55gfevkuxx2eo3opatbin2zkw6ygiag7ghjpbndtda ##"
 
 
@@ -43,6 +47,28 @@ def _launched_at_one_time() -> Iterator[Json]:
         yield event("cpu_op", "aten::mm", 5, 1, External_id=n)
         yield event("cuda_runtime", "cudaLaunchKernel", 5, 1, External_id=n, correlation=n)
         yield event("kernel", "k", 5, 1, External_id=n, correlation=n, device=0, stream=7)
+
+
+def _lines(whole: Json) -> None:
+    """Eager launches, each at a line of its own: as many positions of one thread."""
+    whole[EVENTS] = [event("cpu_op", "profiler_ext: clock 0", 0, 1)]
+    times = range(10_000, 10_000 + 10_000 * _LAUNCHES, 10_000)
+    for n in range(_LAUNCHES):
+        at = 10 * n + 11
+        whole[EVENTS] += [
+            event("cpu_op", "aten::mm", at, 8, External_id=n),
+            event("cuda_runtime", "cudaLaunchKernel", at + 2, 1, External_id=n, correlation=n),
+            event("kernel", "gemm", at + 4, 1, 7, External_id=n, correlation=n, device=0, stream=7),
+        ]
+    python = PythonLines(
+        functions=(Function("/src/train.py", "step"),),
+        modules=(),
+        positions=tuple(Position(None, 0, n % 1000 + 1) for n in range(_LAUNCHES)),
+        threads=(thread_positions(1, [*times], [*range(_LAUNCHES)]),),
+        clock=(ClockMark(0, -1, 1_001),),
+        until_ns=times[-1] + 10_000,
+    )
+    whole[OURS]["python"] = msgspec.to_builtins(python)
 
 
 def _nested(depth: int, name: str = "aten::mm") -> Iterator[Json]:
@@ -259,6 +285,7 @@ CASES = {
     "300,000 ops of one time without length": Case(with_events(_ops_without_length)),
     "300,000 kernels of one time": Case(with_events(_kernels_at_one_time)),
     "100,000 ops, calls and kernels of one time": Case(with_events(_launched_at_one_time)),
+    "50,000 eager launches, each at a line": Case(changed(_lines)),
     "ops nested 200,000 deep": Case(with_events(lambda: _nested(200_000))),
     "ops nested 100,000 deep with kernels": Case(with_events(_nested_with_kernels)),
     "50,000 steps": Case(with_events(_steps)),
