@@ -111,7 +111,7 @@ class _Drawing:
     def _lanes(self, uuid: int, rows: list[int]) -> None:
         # Lanes of several streams have one name each, so the viewer shows them as one row.
         # What overlaps without end would be rows without end; each launch says its labels itself.
-        for chosen in apart(self._analysis.launches, rows)[:_MOST_LABELLED]:
+        for chosen in apart(self._analysis.launches, rows, _MOST_LABELLED):
             for rank, lane in enumerate(LANES, _LANES_RANK):
                 spans = self._label_spans.of(lane, chosen)
                 self._tracks.draw(lane, uuid, rank, spans, nesting=lane == MODULE)

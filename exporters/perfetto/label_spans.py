@@ -10,7 +10,7 @@ from itertools import groupby
 
 from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments, path_text, present
-from profiler_ext.exporters.perfetto.lanes import OpenLanes, Span, span_with
+from profiler_ext.exporters.perfetto.lanes import FreeLanes, Span, span_with
 from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.records import Launches, Phase, Place
 
@@ -106,27 +106,29 @@ class LabelSpans:
         )
 
 
-def apart(launches: Launches, rows: Sequence[int]) -> list[list[int]]:
+def apart(launches: Launches, rows: Sequence[int], most: int) -> list[list[int]]:
     """Give each launch the first list in which it overlaps no other.
 
     Args:
         launches: the launches.
         rows: rows in order of start.
+        most: so many lists at most; a launch that would need a further one is in none.
 
     Returns:
         The lists, each in order of start; one, unless launches overlap.
     """
     lists: list[list[int]] = []
-    first_free = OpenLanes(nesting=False)
+    free = FreeLanes()
     starts_ns = launches.start_ns[rows]
     ends_ns = starts_ns + launches.duration_ns[rows]
     if len(rows) and (ends_ns[:-1] <= starts_ns[1:]).all():
         return [list(rows)]
     for row, start_ns, end_ns in zip(rows, starts_ns.tolist(), ends_ns.tolist(), strict=True):
-        lane = first_free.take(start_ns, end_ns)
-        if lane == len(lists):
+        lane = free.take(start_ns, end_ns)
+        if lane == len(lists) < most:
             lists.append([])
-        lists[lane].append(row)
+        if lane < most:
+            lists[lane].append(row)
     return lists
 
 

@@ -62,16 +62,41 @@ def span_with(
     return Span(start_ns, end_ns, 0, lambda _: content)
 
 
-class OpenLanes:
+class FreeLanes:
+    """Which lanes are free: tells the first one that is when a span, in order of start, begins."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._closing: list[tuple[int, int]] = []
+        self._lanes = 0
+
+    def take(self, start_ns: int, end_ns: int) -> int:
+        """Open a span in the first lane in which none is open.
+
+        Args:
+            start_ns: its start, not before that of the span before it.
+            end_ns: its end.
+
+        Returns:
+            The lane's number.
+        """
+        while self._closing and self._closing[0][0] <= start_ns:
+            heappush(self._free, heappop(self._closing)[1])
+        lane = heappop(self._free) if self._free else self._lanes
+        self._lanes = max(self._lanes, lane + 1)
+        heappush(self._closing, (end_ns, lane))
+        return lane
+
+
+class NestingLanes:
     """What is open in each lane: tells the first in which a span, in order of start, fits.
 
+    A span may lie within another of its lane.
     A tree has the latest end that fits a lane, or any lane below it, so that many lanes cost
     little: at ``_lanes + n`` that of lane ``n``, at ``n`` the greatest of ``2n`` and ``2n + 1``.
     """
 
-    def __init__(self, nesting: bool) -> None:
-        """Begin without a lane; with ``nesting`` a span may lie within another of its lane."""
-        self._nesting = nesting
+    def __init__(self) -> None:
         self._open: list[list[int]] = []
         self._closing: list[tuple[int, int]] = []
         self._lanes = 1
@@ -92,7 +117,7 @@ class OpenLanes:
         lane = self._first(end_ns)
         self._open[lane].append(end_ns)
         heappush(self._closing, (end_ns, lane))
-        self._set(lane, end_ns if self._nesting else -math.inf)
+        self._set(lane, end_ns)
         return lane
 
     def _first(self, end_ns: int) -> int:
@@ -110,7 +135,7 @@ class OpenLanes:
     def _close(self, lane: int) -> None:
         ends = self._open[lane]
         ends.pop()
-        self._set(lane, math.inf if not ends else ends[-1] if self._nesting else -math.inf)
+        self._set(lane, ends[-1] if ends else math.inf)
 
     def _set(self, lane: int, latest_ns: float) -> None:
         at = self._lanes + lane
@@ -143,9 +168,9 @@ def split(spans: Iterable[Span], nesting: bool) -> list[list[Span]]:
     ordered = sorted(spans, key=_outer_first)
     if ordered and _follow_each_other(ordered):
         return [ordered]
-    first_free = OpenLanes(nesting)
+    open_lanes = NestingLanes() if nesting else FreeLanes()
     for span in ordered:
-        lane = first_free.take(span.start_ns, span.end_ns)
+        lane = open_lanes.take(span.start_ns, span.end_ns)
         if lane == len(lanes):
             lanes.append([])
         lanes[lane].append(span)

@@ -200,15 +200,14 @@ class PacketWriter:
     def _annotated(self, arguments: Mapping[str, Argument]) -> bytes:
         encoded = b""
         for key, value in arguments.items():
-            named = _KEY + self._number("debug_annotation_names", key)
-            encoded += sized(_ANNOTATION, named + self._value(value))
+            encoded += sized(_ANNOTATION, self._named(key) + self._value(value))
         return encoded
 
     def _value(self, value: Argument) -> bytes:
-        if isinstance(value, str):
-            return _TEXT + self._number("debug_annotation_string_values", value)
         if isinstance(value, int):
             return _INT + varint(value)
+        if isinstance(value, str):
+            return _TEXT + self._number("debug_annotation_string_values", value)
         if isinstance(value, float):
             return _DOUBLE + double(value)
         if isinstance(value, Mapping):
@@ -216,9 +215,10 @@ class PacketWriter:
         return b"".join(sized(_ITEM, self._value(item)) for item in value)
 
     def _entry(self, key: str, part: int) -> bytes:
-        return sized(
-            _ENTRY, _KEY + self._number("debug_annotation_names", key) + _INT + varint(part)
-        )
+        return sized(_ENTRY, self._named(key) + _INT + varint(part))
+
+    def _named(self, key: str) -> bytes:
+        return _KEY + self._number("debug_annotation_names", key)
 
     def _number(self, table: str, text: str) -> bytes:
         """Return the number of a text, encoded; a new text is sent with the next slice."""

@@ -72,4 +72,6 @@ def _are_apart(before: Span, after: Span, nesting: bool) -> bool:
 def test_launches_that_overlap_stand_in_lists_of_their_own() -> None:
     marks = [Mark("k", "kernel", Thread(0, 7), 10 * n, 25, {"stream": 7}) for n in range(5)]
     table = launches(marks, [Row(n, (), "eager", "other", "op") for n in range(5)])
-    assert apart(table, [0, 1, 2, 3, 4]) == [[0, 3], [1, 4], [2]]
+    assert apart(table, [0, 1, 2, 3, 4], most=64) == [[0, 3], [1, 4], [2]]
+    assert apart(table, [0, 1, 2, 3, 4], most=2) == [[0, 3], [1, 4]]
+    assert apart(table, [0, 3], most=2) == [[0, 3]]
