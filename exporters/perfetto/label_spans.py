@@ -11,7 +11,7 @@ from itertools import groupby
 from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments, path_text, present
 from profiler_ext.exporters.perfetto.lanes import FreeLanes, Span, span_with
-from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
+from profiler_ext.exporters.perfetto.packets import Argument, Constant, PacketWriter
 from profiler_ext.records import Launches, Phase, Place
 
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
@@ -39,6 +39,8 @@ class LabelSpans:
         self._launches = launches
         self._arguments = arguments
         self._steps: list[int | None] = launches.step.tolist()
+        self._phase_codes: list[int] = launches.phase.codes.tolist()
+        self._constants: dict[tuple[object, ...], Constant] = {}
 
     def of(self, lane: str, rows: Sequence[int]) -> Iterator[Span]:
         """Return the spans of a lane.
@@ -73,7 +75,7 @@ class LabelSpans:
 
     def _label(self, lane: str) -> Callable[[int], str | None]:
         if lane == PHASE:
-            return lambda row: self._launches.phase[row]
+            return self._phase
         return lambda row: _text_of(self._arguments.largest_place(row), position_text)
 
     def _prefix(self, row: int, depth: int) -> str | None:
@@ -83,11 +85,14 @@ class LabelSpans:
         names = path.split(".")
         return ".".join(names[:depth]) if depth <= len(names) else None
 
+    def _phase(self, row: int) -> str:
+        return self._launches.phase.strings[self._phase_codes[row]]
+
     def _phase_and_step(self, row: int) -> tuple[str, int | None]:
-        return self._launches.phase[row], self._steps[row]
+        return self._phase(row), self._steps[row]
 
     def _pass_and_step(self, row: int) -> tuple[str, int | None]:
-        phase = Phase(self._launches.phase[row])
+        phase = Phase(self._phase(row))
         return _PASS.get(phase, phase), self._steps[row]
 
     def _about(self, lane: str, row: int) -> dict[str, Argument]:
@@ -101,9 +106,15 @@ class LabelSpans:
         return span_with(
             int(starts.min()),
             int((starts + durations).max()),
-            self._writer.constant(text, lane, about),
+            self._constant(text, lane, about),
             {"launches": len(rows), "launch_time_ns": int(durations.sum())},
         )
+
+    def _constant(self, text: str, lane: str, about: dict[str, Argument]) -> Constant:
+        key = (text, lane, *about.items())
+        if key not in self._constants:
+            self._constants[key] = self._writer.constant(text, lane, about)
+        return self._constants[key]
 
 
 def apart(launches: Launches, rows: Sequence[int], most: int) -> list[list[int]]:
