@@ -19,7 +19,7 @@ from profiler_ext.exporters.launch_places import (
     stack_text,
 )
 from profiler_ext.kineto.recording import write_recording
-from profiler_ext.records import Analysis, GraphInstance
+from profiler_ext.records import Analysis, GraphInstance, Interned
 
 
 def export_chrome_trace(analysis: Analysis, path: Path) -> Path:
@@ -60,20 +60,19 @@ def arguments(analysis: Analysis) -> dict[int, dict[str, object]]:
         # A kernel runs often with the same places; their texts are made once and shared.
         places = known[key] if key in known else known.setdefault(key, _of_places(analysis, key))
         values = {name: column[row] for name, column in columns.items()}
-        arguments[position] = _present(values | _shares(parts) | places)
+        arguments[position] = _present(values | _shares(parts)) | places
     return arguments
 
 
 def _launch_columns(analysis: Analysis) -> dict[str, list[object]]:
     launches = analysis.launches
-    rows = range(len(launches))
     graphs = [_of_graph(analysis, number) for number in launches.graph.tolist()]
     return {
-        "compile.scope": [launches.scope[row] for row in rows],
-        "compile.phase": [launches.phase[row] for row in rows],
-        "compile.evidence": [launches.evidence[row] for row in rows],
-        "compile.mechanism": [launches.mechanism[row] for row in rows],
-        "compile.gap": [launches.gap[row] for row in rows],
+        "compile.scope": _texts(launches.scope),
+        "compile.phase": _texts(launches.phase),
+        "compile.evidence": _texts(launches.evidence),
+        "compile.mechanism": _texts(launches.mechanism),
+        "compile.gap": _texts(launches.gap),
         "compile.step": launches.step.tolist(),
         "compile.call_site": launches.call_site.tolist(),
         "compile.graph": [graph and graph.key for graph in graphs],
@@ -82,19 +81,25 @@ def _launch_columns(analysis: Analysis) -> dict[str, list[object]]:
     }
 
 
+def _texts(column: Interned) -> list[object]:
+    return [column.strings[code] for code in column.codes.tolist()]
+
+
 def _of_graph(analysis: Analysis, number: int | None) -> GraphInstance | None:
     return None if number is None else analysis.recording.graphs[number]
 
 
 def _of_places(analysis: Analysis, numbers: tuple[int, ...]) -> dict[str, object]:
     places = [analysis.places[number] for number in numbers]
-    return {
-        "compile.nodes": [node_text(place) for place in places],
-        "compile.ops": distinct(places, lambda place: place.aten_op),
-        "compile.lines": distinct(places, line_text),
-        "compile.modules": distinct(places, module_text),
-        "stack": distinct(places, stack_text),
-    }
+    return _present(
+        {
+            "compile.nodes": [node_text(place) for place in places],
+            "compile.ops": distinct(places, lambda place: place.aten_op),
+            "compile.lines": distinct(places, line_text),
+            "compile.modules": distinct(places, module_text),
+            "stack": distinct(places, stack_text),
+        }
+    )
 
 
 def _shares(parts: tuple[Part, ...]) -> dict[str, object]:
