@@ -35,13 +35,13 @@ class StackRoom:
 
 def program_limit() -> int:
     """Return the limit of recursion that the program's own code has."""
-    limits: list[int] | None = vars(_thread).get("limits")
+    limits = _thread.limits
     return limits[0] if limits else sys.getrecursionlimit()
 
 
 def set_program_limit(limit: int) -> None:
     """Set the limit of recursion that the program's own code has."""
-    limits: list[int] | None = vars(_thread).get("limits")
+    limits = _thread.limits
     if limits:
         limits[0] = limit
     else:
@@ -57,9 +57,15 @@ def set_own_limit(limit: int, back: ExitStack) -> None:
     """
     limits = [sys.getrecursionlimit()]
     back.callback(list, map(sys.setrecursionlimit, limits))  # no code of ours, which could fail
-    back.callback(vars(_thread).pop, "limits", None)
-    vars(_thread)["limits"] = limits
+    back.callback(setattr, _thread, "limits", _thread.limits)
+    _thread.limits = limits
     sys.setrecursionlimit(limit)
 
 
-_thread = threading.local()
+class _Thread(threading.local):
+    """What work of ours in this thread puts back: the limit of the program's own code."""
+
+    limits: list[int] | None = None
+
+
+_thread = _Thread()

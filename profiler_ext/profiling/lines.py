@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,12 @@ class RecordedLines:
         """Begin to watch: Python looks at all code once, best before the first recorded step."""
         self.leave()
         self._watch, self._gap = None, None
-        if not self._is_wanted:
-            self._gap = Gap(GapReason.LINES_OFF, "lines=False")
+        if not self._is_wanted or os.environ.get(VARIABLE, "1") == "0":
+            why = "lines=False" if not self._is_wanted else f"{VARIABLE}=0"
+            self._gap = Gap(GapReason.LINES_OFF, why)
             return
-        self._watch = LineWatch(ProgramCode(torch_folders()), process.module_call(), self._failed)
+        program = ProgramCode((*torch_folders(), _OWN))
+        self._watch = LineWatch(program, process.module_call(), self._failed)
         try:
             self._watch.begin()
         except LinesUnavailableError as error:

@@ -212,6 +212,13 @@ class GapReason(
         "are after the last line that was watched, while the profiler was being ended",
         "record more steps, of which the last alone holds it",
     )
+    OUT_OF_ORDER = (
+        "out_of_order",
+        "eager, ran in another order than launched",
+        "ran in another order than the trace says they were launched in, though a stream runs in "
+        "order: at least one of each is tied to another's call",
+        "profile once more, and report the recording if it stays",
+    )
     LINE_BORDER = (
         "line_border",
         "between two lines",

@@ -99,8 +99,10 @@ class EagerJudge:
 
     def _told(self, launch: int, cpu: int) -> tuple[_Told, EagerLine, str]:
         """Return what the trace tells of a launch, its line, and the rule that told."""
-        line = self._lines.of_launch(cpu, int(self._enqueued.call[launch]))
+        line = self._lines.of_launch(launch)
         self._link(launch, cpu, line)
+        if line.gap is GapReason.OUT_OF_ORDER:
+            return _Told(None, Phase.OTHER, gap=line.gap), line, ""
         if cpu == NO_ROW:
             return self._without_op(launch, Phase.OTHER, line, None), line, ""
         phase, forward_op, evidence = self._phase(cpu)

@@ -21,6 +21,7 @@ from profiler_ext.attribution.positions.threads import (
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.attribution.trace.stream_order import out_of_order
 from profiler_ext.attribution.verdicts.engine_order import EngineOrder
 from profiler_ext.attribution.verdicts.launching_threads import jut_of_calls, threads_of_ops
 from profiler_ext.kineto import names
@@ -95,7 +96,8 @@ class EagerLines:
         )  # made at each ask
         self._without = _why_none(recording.gaps)
         self._threads = [each.tid for each in self._events.threads]
-        self._jut_ns = jut_of_calls(enclosing, enqueued)
+        self._enqueued, self._jut_ns = enqueued, jut_of_calls(enclosing, enqueued)
+        self._astray = out_of_order(enclosing.events, enqueued)
         self._order = EngineOrder(enclosing)
         self._callers = threads_of_ops(enclosing)
         self._of_row: dict[int, EagerLine] = {}
@@ -113,16 +115,14 @@ class EagerLines:
         until = np.array([lines.until_ns], dtype=np.int64)
         self._until_ns = int(clock.on_trace(until)[0])
 
-    def of_launch(self, cpu: int, call: int) -> EagerLine:
-        """Return the line of a launch.
-
-        Args:
-            cpu: row of the innermost CPU event around it, or ``NO_ROW``.
-            call: row of the runtime call that launched it, or ``NO_ROW``.
-        """
+    def of_launch(self, launch: int) -> EagerLine:
+        """Return the line of a launch."""
+        cpu, call = int(self._enqueued.cpu[launch]), int(self._enqueued.call[launch])
         row = cpu if cpu != NO_ROW else call
         if self._positions is None or row == NO_ROW:
             return EagerLine(gap=self._without)
+        if self._astray[launch]:
+            return EagerLine(gap=GapReason.OUT_OF_ORDER)
         try:
             return self._line(row, self._position(cpu, call))
         except AmbiguousPositionError:
