@@ -42,6 +42,9 @@ def varint(number: int) -> bytes:
     Args:
         number: the integer.
 
+    Returns:
+        Its bytes, of seven bits each, the lowest first.
+
     Raises:
         ValueError: It has more bits.
     """
