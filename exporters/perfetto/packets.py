@@ -204,8 +204,10 @@ class PacketWriter:
         return encoded
 
     def _value(self, value: Argument) -> bytes:
-        if isinstance(value, int):
+        if isinstance(value, int) and -(2**63) <= value < 2**63:
             return _INT + varint(value)
+        if isinstance(value, int):  # as a file may say that another tool wrote
+            value = str(value)
         if isinstance(value, str):
             return _TEXT + self._number("debug_annotation_string_values", value)
         if isinstance(value, float):
@@ -215,7 +217,7 @@ class PacketWriter:
         return b"".join(sized(_ITEM, self._value(item)) for item in value)
 
     def _entry(self, key: str, part: int) -> bytes:
-        return sized(_ENTRY, self._named(key) + _INT + varint(part))
+        return sized(_ENTRY, self._named(key) + self._value(part))
 
     def _named(self, key: str) -> bytes:
         return _KEY + self._number("debug_annotation_names", key)

@@ -182,3 +182,20 @@ def test_event_before_time_zero_is_one_clear_sentence(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"an event at -5 ns, but .* start at zero; record it"):
         export_perfetto(_analysis([Mark("early", "cpu_op", HOST, -5, 9)], [], ()), path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_of_more_than_64_bits_is_a_text(
+    export_and_read: Callable[[Analysis], Reader],
+) -> None:
+    large = {"shared memory": -(10**30)}
+    mark = _kernel("k", 0, 5, 1)
+    mark = dataclasses.replace(mark, args={**mark.args, **large})
+    rows = [Row(0, ((0, 5),), "eager", "other", "op", "k")]
+    reader = export_and_read(_analysis([mark], rows, (Place(aten_op="aten::add"),)))
+    told = {
+        value
+        for (value,) in reader.rows(
+            "select string_value from args where string_value like '%00000000000%'"
+        )
+    }
+    assert told == {str(-(10**30))}
