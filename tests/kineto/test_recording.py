@@ -13,9 +13,11 @@ from profiler_ext.kineto.events import original, with_arguments
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8, read_recording, write_recording
 from profiler_ext.records import (
+    Function,
     Gap,
     GapReason,
     LineEvidence,
+    Position,
     PythonLines,
     Recording,
     Settings,
@@ -70,7 +72,9 @@ def test_what_is_written_is_read_back(tmp_path, name, suffix):
 
 def test_a_thread_that_ran_many_lines_is_read_back(tmp_path):
     times, positions = list(range(10**15, 10**15 + 100_000)), [0, -1] * 50_000
-    python = PythonLines((), (), (), (thread_positions(7, times, positions),), (), times[-1])
+    functions, places = (Function("/m/a.py", "f"),), (Position(None, 0, 1),)
+    threads = (thread_positions(7, times, positions),)
+    python = PythonLines(functions, (), places, threads, (), times[-1])
     path = tmp_path / "lines.json.gz"
     write_recording(path, replace(gpu_step().recording, python=python))
 
