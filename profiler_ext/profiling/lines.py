@@ -14,7 +14,7 @@ from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.stack_room import StackRoom
 from profiler_ext.kineto.names import clock_mark
 from profiler_ext.python_lines.laying_out import laid_out
-from profiler_ext.python_lines.program_code import ProgramCode
+from profiler_ext.python_lines.program_code import ProgramCode, has_columns
 from profiler_ext.python_lines.watch import MOST_ENTRIES, LineWatch
 from profiler_ext.records import Gap, GapReason, PythonLines
 from profiler_ext.torch_compat import process
@@ -51,6 +51,9 @@ class RecordedLines:
         if not self._is_wanted or os.environ.get(VARIABLE, "1") == "0":
             why = "lines=False" if not self._is_wanted else f"{VARIABLE}=0"
             self._gap = Gap(GapReason.LINES_OFF, why)
+            return
+        if not has_columns():
+            self._gap = Gap(GapReason.LINES_NEED_COLUMNS, "-X no_debug_ranges")
             return
         program = ProgramCode((*torch_folders(), _OWN))
         self._watch = LineWatch(program, process.module_call(), self._failed)

@@ -19,7 +19,7 @@ from profiler_ext.python_lines.logs import (
     Log,
     entries,
 )
-from profiler_ext.python_lines.program_code import ProgramCode
+from profiler_ext.python_lines.program_code import ProgramCode, borrowed_lines, resumes
 from profiler_ext.records import (
     DEEPEST_POSITION,
     ClockMark,
@@ -53,7 +53,8 @@ def laid_out(
         module_call: the code through which every module is called.
         paths_of: tells the paths of modules, given references to them.
     """
-    table = _Table()
+    codes = (subject for _, _, subject, number in entries(log) if number == ENTERED)
+    table = _Table(any(map(resumes, codes)))
     walks = _Walks(table, module_call)
     for entry in entries(log):
         walks.take(entry)
@@ -84,10 +85,12 @@ class _Numbered:
 class _Table:
     """What all threads share."""
 
-    def __init__(self) -> None:
+    def __init__(self, knows_resumed: bool) -> None:
         self.functions, self.modules, self.positions = _Numbered(), _Numbered(), _Numbered()
+        self._knows_resumed = knows_resumed
         self.silenced: set[int] = set()
         self._frames: dict[tuple[int | None, int, int], int] = {}
+        self._borrowed: dict[int, frozenset[int]] = {}
 
     def frame(self, parent: int | None, code: CodeType, line: int) -> int:
         known = 0 if id(code) in self.silenced else line
@@ -96,8 +99,19 @@ class _Table:
             self._frames[key] = self._new_frame(parent, code, known)
         return self._frames[key]
 
+    def _borrows(self, code: CodeType, line: int) -> bool:
+        if id(code) not in self._borrowed:
+            self._borrowed[id(code)] = borrowed_lines(code, self._knows_resumed)
+        return line in self._borrowed[id(code)]
+
     def _new_frame(self, parent: int | None, code: CodeType, line: int) -> int:
-        function = Function(absolute(code.co_filename), code.co_name, ProgramCode.recomputes(code))
+        function = Function(
+            absolute(code.co_filename),
+            code.co_name,
+            ProgramCode.recomputes(code),
+            self._borrows(code, line),
+            resumes(code),
+        )
         text = linecache.getline(code.co_filename, line).strip()
         said = text if 0 < len(text) <= _LONGEST else None
         position = Position(parent, self.functions.index(function, function), line, code=said)

@@ -1,4 +1,4 @@
-"""Owns which code is the program's: what its lines are watched for.
+"""Owns which code is the program's, and which of its lines are: what it is watched for.
 
 The program is what is neither torch's nor the standard library's nor a tool's that torch itself
 calls. To watch those would name no line of the model, and flood the log while torch compiles.
@@ -6,9 +6,11 @@ calls. To watch those would name no line of the model, and flood the log while t
 
 from __future__ import annotations
 
+import dis
 import os
 import sysconfig
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType
 
@@ -32,6 +34,51 @@ _PACKAGES = frozenset(
 
 _CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
 _RECOMPUTING = frozenset({"recompute_fn", "backward"})
+_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
+_RETURN = "RETURN_VALUE"
+_RESUMED, _RESUMED_CODE = "__resume_at", "torch_dynamo_resume_in_"
+"""Were they called otherwise, more lines would be borrowed, and none the wrong one."""
+
+
+def resumes(code: CodeType) -> bool:
+    """Tell whether Dynamo made code that goes on after a graph break, in the stead of its caller.
+
+    Source: ``torch/_dynamo/resume_execution.py``, ``TORCH_DYNAMO_RESUME_IN_PREFIX``.
+    """
+    return code.co_name.startswith(_RESUMED_CODE)
+
+
+def borrowed_lines(code: CodeType, knows_resumed: bool) -> frozenset[int]:
+    """Return the lines at which code makes calls that no text of these lines asks for.
+
+    Dynamo's code has the lines of the function that it stands for. What it adds, as the call of
+    what was compiled, has the line of what comes before it, and unlike source text no columns.
+    The call with which it hands over to the code that resumes after a graph break is left out, if
+    that is known by its name: then it stands for this code.
+
+    Args:
+        code: any code.
+        knows_resumed: code that resumes was seen.
+
+    Returns:
+        The lines; none of code that Python compiled from source.
+
+    Source: ``torch/_dynamo/bytecode_transformation.py``, ``linetable_311_writer``;
+    ``resume_execution.py``.
+    """
+    if all(line is None or column is not None for line, _, column, _ in code.co_positions()):
+        return frozenset()
+    hands = knows_resumed and any(name.startswith(_RESUMED) for name in code.co_names)
+    own = [*dis.get_instructions(code)]
+    hands_over = {one.offset for one, after in pairwise(own) if hands and after.opname == _RETURN}
+    calls = (each for each in own if each.opname in _CALLS and each.offset not in hands_over)
+    places = (each.positions for each in calls if each.positions is not None)
+    return frozenset(p.lineno for p in places if p.lineno and p.col_offset is None)
+
+
+def has_columns() -> bool:
+    """Tell whether this Python notes the columns of source text, as it does unless told not to."""
+    return all(column is not None for _, _, column, _ in compile("f()", "", "eval").co_positions())
 
 
 class ProgramCode:

@@ -187,6 +187,13 @@ class GapReason(
         "ran eagerly under a Python that cannot tell which lines run, and are led to their op",
         "run the script with Python 3.12 or newer",
     )
+    LINES_NEED_COLUMNS = (
+        "lines_need_columns",
+        "eager, and Python notes no columns",
+        "ran eagerly under a Python that notes no columns of its code, without which Dynamo's code "
+        "cannot be told from the program's",
+        "run the script without `-X no_debug_ranges` and PYTHONNODEBUGRANGES",
+    )
     LINES_TAKEN = (
         "lines_tool_taken",
         "other tools watch the lines",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sysconfig
 from pathlib import Path
+from types import CodeType
 
 import pytest
 
 from profiler_ext.python_lines.logs import entries, frequent
-from profiler_ext.python_lines.program_code import ProgramCode
+from profiler_ext.python_lines.program_code import ProgramCode, borrowed_lines, has_columns
 
 LIBRARY = sysconfig.get_path("stdlib")
 PROGRAM = ProgramCode(("/torch",))
@@ -51,3 +52,16 @@ def test_the_code_whose_lines_are_many_among_some_entries_is_frequent() -> None:
 
     log = [0, 1, one.__code__, 3] * 7 + [0, 1, other.__code__, 0] * 2 + [0, 1, other.__code__, 8]
     assert list(frequent(entries(log), 1 / 8)) == [one.__code__]
+
+
+def test_code_that_python_compiled_borrows_no_line() -> None:
+    def calls() -> object:
+        with Path() as path:
+            return [str(each for each in (path, *(str(n) for n in range(3))))]
+
+    codes = [calls.__code__, *(c for c in calls.__code__.co_consts if isinstance(c, CodeType))]
+    assert [borrowed_lines(code, knows_resumed=True) for code in codes] == [frozenset()] * len(
+        codes
+    )
+    assert len(codes) > 1
+    assert has_columns()

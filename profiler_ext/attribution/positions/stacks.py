@@ -33,6 +33,7 @@ class Stacks:
         self._lines = lines
         self._depths = depths_of(lines.positions)
         self._known: dict[tuple[int, int], Standing] = {}
+        self._outer: dict[tuple[int, int], Standing] = {}
 
     def depth(self, position: int) -> int:
         """Return how many positions it lies within, itself counted."""
@@ -52,11 +53,23 @@ class Stacks:
                 standing = self._known[position, above]
                 break
             chain.append(position)
-            parent = self._lines.positions[position].parent
-            position = NOWHERE if parent is None else parent
+            position = self._parent(position)
         for each in reversed(chain):
-            standing = self._known[each, above] = self._within(standing, each)
+            outer = self._outer[each, above] = self._goes_on(standing, each, above)
+            standing = self._known[each, above] = self._within(outer, each)
         return standing
+
+    def _parent(self, position: int) -> int:
+        parent = self._lines.positions[position].parent
+        return NOWHERE if parent is None else parent
+
+    def _goes_on(self, outer: Standing, position: int, above: int) -> Standing:
+        """Leave the frame out that a position goes on for: it stands where that one did."""
+        own = self._lines.positions[position].function
+        if own is None or not self._lines.functions[own].resumes:
+            return outer
+        before = self._outer.get((self._parent(position), above), Standing())
+        return replace(outer, stack=before.stack, is_line_known=before.is_line_known)
 
     def _within(self, outer: Standing, position: int) -> Standing:
         own, lines = self._lines.positions[position], self._lines
@@ -67,6 +80,8 @@ class Stacks:
         function = lines.functions[own.function]
         if function.recomputes:
             return replace(outer, recomputes=True)
+        if function.is_compiled:
+            return outer
         frame = Frame(function.file, own.line, function.name, own.code)
         stack = (*outer.stack, frame) if own.line else outer.stack
         return replace(outer, stack=stack, is_line_known=bool(own.line))

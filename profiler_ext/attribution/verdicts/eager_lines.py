@@ -40,6 +40,7 @@ from profiler_ext.records import (
 WHY_NONE = frozenset(
     {
         GapReason.LINES_OFF,
+        GapReason.LINES_NEED_COLUMNS,
         GapReason.LINES_NEED_PYTHON_312,
         GapReason.LINES_TAKEN,
         GapReason.LINES_FAILED,

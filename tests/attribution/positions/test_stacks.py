@@ -49,3 +49,38 @@ def test_a_line_and_a_module_that_are_not_known_are_said_to_be_so() -> None:
     assert stacks.standing(4) == Standing((STEP,), BLOCK, recomputes=True, is_line_known=False)
     assert stacks.standing(5) == Standing((STEP,))
     assert stacks.standing(NOWHERE) == Standing()
+
+
+def test_code_that_calls_what_was_compiled_has_no_frame_and_resumed_code_another_s() -> None:
+    lines = PythonLines(
+        functions=(
+            Function("/m.py", "step"),
+            Function("/m.py", "forward"),
+            Function("/m.py", "forward", is_compiled=True),
+            Function("/m.py", "torch_dynamo_resume_in_forward_at_9", resumes=True),
+            Function("/m.py", "torch_dynamo_resume_in_forward_at_9", False, True, True),
+        ),
+        modules=(BLOCK,),
+        positions=(
+            Position(None, 0, 3, code="loss.backward()"),
+            Position(0, module=0),
+            Position(1, 2, 7),
+            Position(1, 1, 9, code="return x"),
+            Position(3, 4, 9),
+            Position(3, 3, 11, code="y.item()"),
+            Position(5, 4, 11),
+        ),
+        threads=(),
+        clock=(),
+        until_ns=0,
+    )
+    resumed = Frame("/m.py", 11, "torch_dynamo_resume_in_forward_at_9", "y.item()")
+    stacks = Stacks(lines)
+    assert [stacks.standing(at) for at in range(2, 7)] == [
+        Standing((STEP,), BLOCK),
+        Standing((STEP, FORWARD), BLOCK),
+        Standing((STEP,), BLOCK),
+        Standing((STEP, resumed), BLOCK),
+        Standing((STEP,), BLOCK),
+    ]
+    assert stacks.standing(6, above=1) == Standing((), BLOCK)
