@@ -13,7 +13,7 @@ from profiler_ext.attribution.positions.threads import changes_of
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.attribution.verdicts.eager_lines import WHY_NONE
+from profiler_ext.attribution.verdicts.eager_lines import why_none
 from profiler_ext.kineto import classify
 from profiler_ext.records import (
     EagerEvidence,
@@ -119,19 +119,11 @@ class CpuPlaces:
             return replace(place, gap=GapReason.LINE_OF_HOT_CODE)
         if not standing.stack:
             return replace(place, gap=GapReason.NO_LINE_RAN)
-        frame, user = (
-            of(standing.stack) for of in (self._roots.model_frame, self._roots.user_frame)
-        )
-        if frame is None:
+        place = self._roots.with_line(place, standing.stack)
+        if place.line is None:
             return replace(place, gap=GapReason.NO_SOURCE_LINE)
         return replace(
             place,
-            file=frame.file,
-            line=frame.line,
-            function=frame.function,
-            code=frame.code,
-            user_file=user.file if user else None,
-            user_line=user.line if user else None,
             stack=standing.stack,
             level=Level.LINE,
             evidence=EagerEvidence.RAN,
@@ -150,8 +142,7 @@ def _why_none(recording: Recording) -> GapReason:
     """Return why no line is known; where lines were recorded, their clock is not in the trace."""
     if recording.python is not None:
         return GapReason.LINES_FAILED
-    told = (GapReason(gap.reason) for gap in recording.gaps if gap.reason in WHY_NONE)
-    return next(told, GapReason.LINES_NOT_RECORDED)
+    return why_none(recording.gaps) or GapReason.LINES_NOT_RECORDED
 
 
 def _after(recording: Recording) -> GapReason:

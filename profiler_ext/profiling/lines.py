@@ -44,10 +44,13 @@ class RecordedLines:
         self._gap: Gap | None = None
         self._room = StackRoom()
 
-    def prepare(self) -> None:
-        """Begin to watch: Python looks at all code once, best before the first recorded step."""
+    def forget(self) -> None:
+        """End a watch that nobody took, and keep nothing of it."""
         self.leave()
         self._watch, self._gap = None, None
+
+    def prepare(self) -> None:
+        """Begin to watch: Python looks at all code once, best before the first recorded step."""
         if not self._is_wanted or os.environ.get(VARIABLE, "1") == "0":
             why = "lines=False" if not self._is_wanted else f"{VARIABLE}=0"
             self._gap = Gap(GapReason.LINES_OFF, why)
@@ -71,8 +74,10 @@ class RecordedLines:
 
     def begin(self) -> None:
         """Keep what is seen from here on."""
+        if self._watch is None and self._gap is None:
+            self.prepare()
         if self._watch is not None:
-            self._watch.begin_anew()
+            self._watch.keep()
             self.mark(_MARKS)
 
     def mark(self, times: int = 1) -> None:

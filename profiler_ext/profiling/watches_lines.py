@@ -28,12 +28,17 @@ class WatchesLines(TakesTurns):
             **torch_options: what ``torch.profiler.profile`` takes.
         """
         self.lines = lines
+        self._has_stepped = False
         super().__init__(guard, **torch_options)
 
     def prepare_trace(self) -> None:
-        """Prepare to record, unless another profiler is on."""
+        """Prepare to record, unless another profiler is on.
+
+        Lines are watched in a step of warm-up, and not in what comes before the first step.
+        """
         super().prepare_trace()
-        if self.is_prepared:
+        self._guard.run(HOOK, self.lines.forget)
+        if self.is_prepared and self._has_stepped:
             self._guard.run(HOOK, self.lines.prepare)
 
     def start_trace(self) -> None:
@@ -44,6 +49,7 @@ class WatchesLines(TakesTurns):
 
     def step(self) -> None:
         """End a step."""
+        self._has_stepped = True
         self._guard.run(HOOK, self.lines.mark)
         super().step()
 

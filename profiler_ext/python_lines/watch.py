@@ -82,6 +82,7 @@ class LineWatch:
         self._watched: dict[int, CodeType] = {id(module_call): module_call}
         self._tool: Tool | None = None
         self._looked_at, self._next_look_ns = (0, 0), 0
+        self._keeps = False
 
     def begin(self) -> None:
         """Begin to watch.
@@ -93,14 +94,17 @@ class LineWatch:
         self._looked_at, self._next_look_ns = (clock_ns(), 0), clock_ns() + _LOOK_EVERY_NS
         tool.listen(self._callbacks(tool), _EVERYWHERE)
         tool.watch(self._module_call, _OF_SILENCED)
-        self._take_stock(tool)
 
-    def begin_anew(self) -> None:
-        """Forget what was written down but for what holds on."""
+    def keep(self) -> None:
+        """Forget what was written down but for what holds on, and keep what is from here on."""
         if self._tool is not None:
-            self.log[:] = lasting(self.log)
-            self._looked_at = (clock_ns(), len(self.log))
+            self._forget(clock_ns())
+            self._keeps = True
             self._take_stock(self._tool)
+
+    def _forget(self, time_ns: int) -> None:
+        self.log[:] = lasting(self.log)
+        self._looked_at = (time_ns, len(self.log))
 
     def mark(self, event: Any) -> None:
         """Read the clock before and after an event of the profiler, a context manager."""
@@ -229,6 +233,8 @@ class LineWatch:
             for code in frequent(entries(self.log[length : self._looked_at[1]]), _FREQUENT):
                 tool.watch(code, _OF_SILENCED)
                 self.log.extend((clock_ns(), _thread(), code, SILENCED))
+        if not self._keeps:
+            self._forget(time_ns)
 
     def _take_stock(self, tool: Tool) -> None:
         """Write down the threads that run already, with the frames that are open.

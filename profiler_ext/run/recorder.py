@@ -62,6 +62,10 @@ class Window:
         self._warmup = 1
         self._first = step + 2
 
+    def has_begun(self, step: int) -> bool:
+        """Whether a step, or one before it, is recorded."""
+        return step >= self._first
+
     def is_over(self, step: int) -> bool:
         """Whether nothing is recorded from a step on."""
         return step >= self._first + self._steps
@@ -124,7 +128,8 @@ class Recorder:
     @property
     def has_recorded(self) -> bool:
         """Whether steps were recorded, kept or not."""
-        return self.session is not None or self._profiler.has_trace
+        has_begun = self.window.has_begun(self.ends.count)
+        return self.session is not None or (self._profiler.has_trace and has_begun)
 
     @property
     def has_something(self) -> bool:

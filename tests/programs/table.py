@@ -250,14 +250,14 @@ STARTS = [
             environment={"TORCHINDUCTOR_CACHE_DIR": "cache\udcff"}),
     Program("no temporary folder", _NOTHING, real=True, environment={"TMPDIR": "/proc"}),
 ]  # fmt: skip
-_MONITORS = (
-    *("beside", "within", "taken", "restarted", "profiled", "traced", "forks", "starts"),
-    *("threads", "at_once", "generators", "recursion", "limits", "alarms", "collected", "kept"),
-    *("coroutines", "replaced", "hot"),
+_FRAMES = (
+    *("forks", "starts", "threads", "at_once", "generators", "recursion", "limits", "alarms"),
+    *("collected", "kept", "coroutines", "replaced", "hot"),
 )
 MONITORS = [
-    *_of("monitors", *_MONITORS),
-    *_of("monitors", "leaves", session=NONE),
+    *_of("monitors", "beside", "within", "taken", "restarted", "profiled", "traced"),
+    *_of("frames", *_FRAMES),
+    *_of("frames", "leaves", session=NONE),
     Program("a debugger", ("-m", "pdb", "-c", "continue", "monitors.py", "traced"), ANY, real=True),
 ]
 """They meet the watch of lines, which Python has from 3.12 on."""
@@ -281,7 +281,7 @@ FAST = frozenset(
         "modules: unhashable",
         "modules: other_dict",
         "threads: outlives_main",
-        *("monitors: recursion", "monitors: within", "monitors: kept"),
+        *("monitors: within", "frames: recursion", "frames: kept"),
         "settings: deleted_folder",
         "standard output full, silent script",
         "what a script sees",

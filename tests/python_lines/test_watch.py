@@ -52,6 +52,7 @@ def test_what_frames_hold_that_are_open_is_gone_when_they_end() -> None:
         held = Held()
         found = new_watch()
         found.begin()
+        found.keep()
         return found, weakref.ref(held)
 
     gc.disable()
@@ -81,10 +82,25 @@ def test_calls_that_come_too_fast_end_it(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(watching, "_OF_PROGRAM", ("PY_RETURN", "PY_YIELD"))  # no line comes
     found = new_watch()
     found.begin()
+    found.keep()
     for _ in range(2000):
         counted()
     assert found.is_full
     assert 1000 <= len(found.log) // WIDTH < 1100
+
+
+def test_what_runs_before_the_recording_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_LOOK_EVERY_NS", 1000)
+    found = new_watch()
+    found.begin()
+    for _ in range(2000):
+        counted()
+    assert len(found.log) // WIDTH < 100
+    found.keep()
+    stock = len(found.log)
+    counted()
+    found.end()
+    assert found.log[stock + 2 :: WIDTH].count(counted.__code__) >= 3
 
 
 def test_leaving_that_was_interrupted_is_done_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

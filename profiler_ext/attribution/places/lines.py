@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import PurePath
 
-from profiler_ext.records import Frame, Settings
+from profiler_ext.records import Frame, Place, Settings
 
 _NOT_THE_MODEL = frozenset({"torch", "triton", "profiler_ext"})
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
@@ -32,6 +33,24 @@ class SourceRoots:
     def user_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
         """Return the innermost frame under the user's own roots."""
         return next((f for f in reversed(stack) if self._is_user(f.file)), None)
+
+    def with_line(self, place: Place, stack: tuple[Frame, ...]) -> Place:
+        """Return a place with the model's line and the user's own, as far as a stack has them.
+
+        Args:
+            place: the place.
+            stack: the frames that lead to it, outermost first; none where no line is its own.
+        """
+        frame, user = self.model_frame(stack), self.user_frame(stack)
+        return dataclasses.replace(
+            place,
+            file=frame.file if frame else None,
+            line=frame.line if frame else None,
+            function=frame.function if frame else None,
+            code=frame.code if frame else None,
+            user_file=user.file if user else None,
+            user_line=user.line if user else None,
+        )
 
     def _is_model(self, file: str) -> bool:
         package = self._package(file)

@@ -103,11 +103,12 @@ class PlaceTable:
         in_torch_optim = instance.runs_optimizer and node.lineage.is_of_optimizer
         phase = node_phase(node, instance, context, in_torch_optim)
         is_stale = evidence is LineEvidence.STALE
-        has_line = not is_stale and not _is_unlinked_gradient(node)
         stack = (*(context.caller.stack if context.caller else ()), *node.lineage.stack)
-        frame = self._roots.model_frame(stack) if has_line else None
-        user = self._roots.user_frame(stack) if has_line else None
-        place = Place(
+        is_line_of_it = not is_stale and not _is_unlinked_gradient(node)
+        lined = self._roots.with_line(Place(), stack if is_line_of_it else ())
+        has_line = lined.line is not None
+        place = dataclasses.replace(
+            lined,
             graph=graph,
             node=node.name,
             aten_op=node.lineage.original_aten or node.target,
@@ -116,20 +117,14 @@ class PlaceTable:
             autograd_backward=node.lineage.autograd_backward,
             forward_node=node.lineage.forward_node,
             forward_evidence=forward_evidence(node, instance, phase),
-            file=frame.file if frame else None,
-            line=frame.line if frame else None,
-            function=frame.function if frame else None,
-            code=frame.code if frame else None,
-            user_file=user.file if user else None,
-            user_line=user.line if user else None,
             stack=() if is_stale else stack,
             module=module.path if module else None,
             module_class=module.class_name if module else None,
             annotation=annotation_text(node),
-            level=Level.LINE if frame else Level.OP,
+            level=Level.LINE if has_line else Level.OP,
             evidence=evidence,
-            mechanism=node.lineage.mechanism if frame else None,
-            gap=None if frame else _no_line(node, instance, evidence),
+            mechanism=node.lineage.mechanism if has_line else None,
+            gap=None if has_line else _no_line(node, instance, evidence),
             is_phase_corrected=is_leaked(node, instance),
         )
         return place if context.caller is None else _run_by(place, context.caller)

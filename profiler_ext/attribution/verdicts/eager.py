@@ -167,17 +167,11 @@ class EagerJudge:
             module_class=own.class_name if own else None,
             gap=line.gap,
         )
-        frame, user = self._roots.model_frame(line.stack), self._roots.user_frame(line.stack)
-        if frame is None:
+        place = self._roots.with_line(place, line.stack)
+        if place.line is None:
             return replace(place, gap=GapReason.NO_SOURCE_LINE) if line.stack else place
         return replace(
             place,
-            file=frame.file,
-            line=frame.line,
-            function=frame.function,
-            code=frame.code,
-            user_file=user.file if user else None,
-            user_line=user.line if user else None,
             caller_file=line.caller.file if line.caller else None,
             caller_line=line.caller.line if line.caller else None,
             stack=line.stack,

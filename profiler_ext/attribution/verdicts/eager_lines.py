@@ -95,7 +95,7 @@ class EagerLines:
             self._events.start_ns,
             self._events.end_ns,
         )  # made at each ask
-        self._without = _why_none(recording.gaps)
+        self._without = why_none(recording.gaps)
         self._threads = [each.tid for each in self._events.threads]
         self._enqueued, self._jut_ns = enqueued, jut_of_calls(enclosing, enqueued)
         self._astray = out_of_order(enclosing.events, enqueued)
@@ -291,5 +291,10 @@ class EagerLines:
         return False
 
 
-def _why_none(gaps: tuple[Gap, ...]) -> GapReason | None:
+def why_none(gaps: tuple[Gap, ...]) -> GapReason | None:
+    """Return why a recording has no lines at all, where one of its gaps says so.
+
+    Args:
+        gaps: the gaps of the recording.
+    """
     return next((GapReason(gap.reason) for gap in gaps if gap.reason in WHY_NONE), None)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+from tqdm import tqdm
 from training import Model, digest, step, train, trainer
 
 
@@ -34,6 +35,7 @@ def outlives_main():
         train(6, "thread")
         print(digest(), flush=True)
 
+    tqdm.monitor_interval = 0  # torch counts nodes with it; at exit it has no thread of its own
     threading.Thread(target=run).start()
     print("main is over", flush=True)
 
