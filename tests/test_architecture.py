@@ -32,7 +32,8 @@ ALLOWED = {
     "recall": "errors files records store",
     "torch_compat": "errors isolation",
     "capture": "errors files isolation kineto recall records store torch_compat",
-    "exporters": "errors files kineto printable records",
+    "rooflines": "kineto records",
+    "exporters": "errors files kineto printable records rooflines",
     "sessions": "attribution errors exporters isolation kineto records",
     "python_lines": "errors files records",
     "profiling": "attribution capture errors exporters files isolation kineto python_lines records "

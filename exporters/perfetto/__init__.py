@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profiler_ext.errors import TraceError
-from profiler_ext.exporters.peaks import PEAKS, Peak
 from profiler_ext.exporters.perfetto.device import draw_devices
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.host import draw_host, rows_of_threads
@@ -17,6 +16,7 @@ from profiler_ext.exporters.perfetto.rates import Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.files.writing import replacing
 from profiler_ext.records import Analysis, Events
+from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 __all__ = ["export_perfetto", "export_ranks", "queries"]
 

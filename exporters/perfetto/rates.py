@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from profiler_ext.exporters.estimates import MOST_OF_PEAK, MaskedFloats, estimate
-from profiler_ext.exporters.peaks import PEAKS, Peak, peak_of
 from profiler_ext.exporters.perfetto.packets import Argument
 from profiler_ext.records import Analysis
+from profiler_ext.rooflines.estimates import MOST_OF_PEAK, MaskedFloats, estimate
+from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 
 GB_PER_S, TFLOP_PER_S = "est_gb_per_s", "est_tflop_per_s"
 _NOT_CREDIBLE = f"more than {MOST_OF_PEAK} times the peak: not drawn"

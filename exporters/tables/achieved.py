@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.estimates import Estimates, MaskedFloats, estimate
-from profiler_ext.exporters.peaks import Peak
 from profiler_ext.exporters.tables.arrays import real, whole
 from profiler_ext.records import Analysis, Ints, MaskedInts
+from profiler_ext.rooflines.estimates import Estimates, MaskedFloats, estimate
+from profiler_ext.rooflines.peaks import Peak
 
 
 def achieved_by_launch(analysis: Analysis, peaks: Mapping[str, Peak]) -> dict[str, ExtensionArray]:

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
-from profiler_ext.exporters.peaks import PEAKS, Peak
 from profiler_ext.exporters.tables.achieved import achieved_by_launch
 from profiler_ext.exporters.tables.arrays import (
     TEXT,
@@ -25,6 +24,7 @@ from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.kineto.collectives import collective_of, only_group
 from profiler_ext.records import Analysis, Codes, GraphInstance, LaunchKind
+from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 _PLACE_COLUMNS = (
     "node",

@@ -11,7 +11,6 @@ from typing import Unpack
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.peaks import PEAKS, Peak
 from profiler_ext.exporters.tables.achieved import achieved_by_key
 from profiler_ext.exporters.tables.arrays import WHOLE, frame, ratio, repeated, whole
 from profiler_ext.exporters.tables.keys import (
@@ -24,6 +23,7 @@ from profiler_ext.exporters.tables.keys import (
 )
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Rows, Selection
 from profiler_ext.records import Analysis, Ints
+from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 
 def by_line(analysis: Analysis, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.exporters.peaks import Peak, peak_of
+from profiler_ext.rooflines.peaks import Peak, peak_of
 
 
 @pytest.mark.parametrize(

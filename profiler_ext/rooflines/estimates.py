@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.exporters.peaks import PEAKS, Peak, peak_of
 from profiler_ext.records import Analysis, CallSite, Ints, LaunchKind, MaskedInts, SiteKind
+from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 
 Rows = npt.NDArray[np.bool_]
 MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.estimates import estimate
-from profiler_ext.exporters.peaks import Peak
 from profiler_ext.records import Analysis, Device
+from profiler_ext.rooflines.estimates import estimate
+from profiler_ext.rooflines.peaks import Peak
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step
 from tests.exporters.estimated import estimated
 from tests.gpu_events import AUTOGRAD, host
