@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from profiler_ext.attribution.verdicts.eager_lines import WHY_NONE
+from profiler_ext.attribution.verdicts.eager_line import WHY_NONE
 from profiler_ext.records import Gap
 from profiler_ext.sessions.session import Session
 

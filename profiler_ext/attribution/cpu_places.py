@@ -13,7 +13,7 @@ from profiler_ext.attribution.positions.threads import changes_of
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.attribution.verdicts.eager_lines import why_none
+from profiler_ext.attribution.verdicts.eager_line import why_none
 from profiler_ext.kineto import classify
 from profiler_ext.records import (
     EagerEvidence,

@@ -77,6 +77,8 @@ class Arg(StrEnum):
 COMPILED_FORWARD = "CompiledFunction"
 COMPILED_BACKWARD = "CompiledFunctionBackward"
 CACHE_LOOKUP = "TorchDynamo Cache Lookup"
+CHECKPOINT_FUNCTION = "CheckpointFunctionBackward"
+"""The node of a checkpoint with ``use_reentrant=True``: ``torch/utils/checkpoint.py``."""
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 _SUMS_OF_GRADIENTS = frozenset({"aten::add", "aten::add_"})
 

@@ -76,7 +76,7 @@ def row_of_ranks(name, case, folder) -> dict[str, object]:
 
 def row(name, case, session) -> dict[str, object]:
     """Return one row of the table: what was attributed, and what is missing."""
-    from profiler_ext.attribution.verdicts.eager_lines import WHY_NONE
+    from profiler_ext.attribution.verdicts.eager_line import WHY_NONE
     from profiler_ext.exporters import tables
 
     launches, parts = session.launches(), session.attribution()

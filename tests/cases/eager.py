@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils import checkpoint as checkpoints
+from torch.utils.data import DataLoader, Dataset
 
 from tests.cases import Case
 from tests.cases.models import GPT, tokens, training
@@ -117,4 +118,65 @@ def eager_triton(device):
     return Case(training(layer, x, compiled=loss), scope="all")
 
 
-CASES = (eager, eager_functions, eager_triton)
+class Windows(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, at):
+        return torch.full((64,), at / 64)
+
+
+def endless(loader):
+    while True:
+        yield from loader
+
+
+def eager_loader(device):
+    """Batches of worker processes, pinned, and prepared on a stream of their own."""
+    on_gpu = device == "cuda"
+    loader = DataLoader(Windows(), 16, num_workers=2, pin_memory=on_gpu, persistent_workers=True)
+    batches, model = endless(loader), Part(64).to(device)
+    preparing = torch.cuda.Stream() if on_gpu else None
+
+    def step():
+        with torch.cuda.stream(preparing):
+            x = next(batches).to(device, torch.float64, non_blocking=True)
+            x = torch.log1p(x).float()
+        if preparing is not None:
+            torch.cuda.current_stream().wait_stream(preparing)
+            x.record_stream(torch.cuda.current_stream())
+        model.zero_grad()
+        model(x).square().mean().backward()
+
+    return Case(step, scope="all")
+
+
+def halve_gradient(parameter):
+    parameter.grad.mul_(0.5)
+
+
+class Hooked(nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.first, self.second = Part(width), Part(width)
+        for part in (self.first, self.second):
+            part.register_forward_pre_hook(lambda _, given: (given[0].tanh(),))
+            part.register_forward_hook(lambda _, given, out: out + given[0].exp())
+            part.register_full_backward_hook(lambda _, given, out: (given[0].clamp(-1, 1),))
+            part.up.weight.register_post_accumulate_grad_hook(halve_gradient)
+
+    def forward(self, x):
+        x = checkpoints.checkpoint(self.first, x, use_reentrant=False)
+        return self.second(x).square().mean()
+
+
+def eager_hooks(device):
+    """Hooks of modules, one of them checkpointed, and of parameters, which all launch."""
+    torch.manual_seed(0)
+    model = Hooked().to(device)
+    x = torch.randn(32, 64, device=device, requires_grad=True)
+    phases = ("forward", "backward", "recompute")
+    return Case(training(model, x, compiled=model), phases=phases, scope="all")
+
+
+CASES = (eager, eager_functions, eager_hooks, eager_loader, eager_triton)

@@ -1,13 +1,10 @@
-"""What the program runs within a backward: functions of its own, hooks, checkpoints."""
+"""What the program runs within a backward: functions of its own, hooks."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-import pytest
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from tests.compiling import torch
 from tests.eager_lines.seeing import briefly, seen
@@ -141,43 +138,3 @@ def test_a_leaf_s_own_backward_after_another_one_is_not_of_that_one_s_last_op() 
         w.backward(given)  # line: leaf
 
     assert briefly(step, "add_")[-1][2] != "product"
-
-
-@pytest.mark.parametrize("is_reentrant", [False, True])
-def test_what_a_checkpoint_runs_again_has_the_forward_s_line(is_reentrant: bool) -> None:
-    w, given = weight(), torch.rand(4, 4, requires_grad=True)
-
-    def block(x: Any) -> Any:
-        y = (x * w).sin()  # line: block
-        return y.exp()  # line: end of the block
-
-    def step() -> None:
-        y = checkpoint(block, given, use_reentrant=is_reentrant)  # line: checkpoint
-        y.backward(torch.ones(4, 4))
-
-    found = briefly(step, "sin", "cos")
-    assert found == [
-        ("sin", "forward", "block"),
-        ("sin", "recompute", "block"),
-        ("cos", "backward", "block"),
-    ]
-    again = [each for each in seen(step, "sin") if each.phase == "recompute"]
-    assert [each.link for each in again] == ["recomputed_forward"]
-
-
-@pytest.mark.parametrize("is_reentrant", [False, True])
-def test_a_bare_layer_in_a_checkpoint_runs_again_at_the_line_that_checkpoints_it(
-    is_reentrant: bool,
-) -> None:
-    model = nn.Sequential(nn.Linear(4, 4))
-    layer, given = model[0], torch.rand(4, 4, requires_grad=True)
-
-    def step() -> None:
-        y = checkpoint(layer, given, use_reentrant=is_reentrant)  # line: checkpoint
-        y = y.sin()  # line: sin
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            y.backward(torch.ones(4, 4))  # line: backward call
-
-    again = [each for each in seen(step, "linear", "addmm") if each.phase == "recompute"]
-    assert [(each.line, each.link) for each in again] == [("checkpoint", "recomputed_forward")]

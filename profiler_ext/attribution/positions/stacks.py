@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from profiler_ext.attribution.positions.threads import NOWHERE, depths_of
@@ -58,6 +59,42 @@ class Stacks:
             outer = self._outer[each, above] = self._goes_on(standing, each, above)
             standing = self._known[each, above] = self._within(outer, each)
         return standing
+
+    def first_module(self, position: int, above: int) -> ModuleFrame | None:
+        """Return the outermost module whose call is under way at a position.
+
+        Args:
+            position: its index, or ``NOWHERE``.
+            above: what lies that deep or less is left out: it began before.
+        """
+        found = [self._lines.positions[each].module for each in self._chain(position, above)]
+        outermost = next((each for each in reversed(found) if each is not None), None)
+        return None if outermost is None else self._lines.modules[outermost]
+
+    def before_module(self, position: int, module: ModuleFrame | None, above: int) -> Standing:
+        """Return where a thread stood when it called a module.
+
+        Args:
+            position: one within the call.
+            module: the module.
+            above: what lies that deep or less is left out: it began before.
+
+        Returns:
+            Nowhere, where it is within no call of the module, or in several.
+        """
+        calls = [
+            each
+            for each in self._chain(position, above)
+            if (own := self._lines.positions[each].module) is not None
+            and self._lines.modules[own] == module
+        ]
+        return self.standing(self._parent(calls[0]), above) if len(calls) == 1 else Standing()
+
+    def _chain(self, position: int, above: int) -> Iterator[int]:
+        """Yield a position and what it lies within, from the inside out."""
+        while position != NOWHERE and self._depths[position] > above:
+            yield position
+            position = self._parent(position)
 
     def _parent(self, position: int) -> int:
         parent = self._lines.positions[position].parent

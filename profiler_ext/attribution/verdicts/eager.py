@@ -17,7 +17,8 @@ from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.attribution.verdicts.compiled import kind_by_name
-from profiler_ext.attribution.verdicts.eager_lines import EagerLine, EagerLines
+from profiler_ext.attribution.verdicts.eager_line import EagerLine
+from profiler_ext.attribution.verdicts.eager_lines import EagerLines
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.forward_flows import forward_flows

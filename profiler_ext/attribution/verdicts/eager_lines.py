@@ -6,7 +6,7 @@ runs within the node: a backward that the program wrote, a hook, a forward that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,54 +22,19 @@ from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.stream_order import out_of_order
+from profiler_ext.attribution.verdicts.eager_line import EagerLine, why_none
 from profiler_ext.attribution.verdicts.engine_order import EngineOrder
 from profiler_ext.attribution.verdicts.launching_threads import jut_of_calls, threads_of_ops
 from profiler_ext.kineto import names
 from profiler_ext.records import (
     EagerEvidence,
     ForwardEvidence,
-    Frame,
-    Gap,
     GapReason,
     ModuleFrame,
     Phase,
     PythonLines,
     Recording,
 )
-
-WHY_NONE = frozenset(
-    {
-        GapReason.LINES_OFF,
-        GapReason.LINES_NEED_COLUMNS,
-        GapReason.LINES_NEED_PYTHON_312,
-        GapReason.LINES_TAKEN,
-        GapReason.LINES_FAILED,
-    }
-)
-"""Why a recording has no lines at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class EagerLine:
-    """The line that launched something.
-
-    Attributes:
-        stack: the frames of the program, outermost first; empty where there is a gap.
-        module: the module that it is of.
-        evidence: the rule that told the line.
-        gap: why there is none.
-        phase: the phase, where it is another than the trace alone tells.
-        linked_by: the same of what ties it to a forward op.
-        caller: the frame of the forward call whose backward the program wrote itself.
-    """
-
-    stack: tuple[Frame, ...] = ()
-    module: ModuleFrame | None = None
-    evidence: EagerEvidence | None = None
-    gap: GapReason | None = None
-    phase: Phase | None = None
-    linked_by: ForwardEvidence | None = None
-    caller: Frame | None = None
 
 
 class EagerLines:
@@ -91,10 +56,7 @@ class EagerLines:
             links: the forward ops by autograd's numbers.
         """
         self._events, self._enclosing, self._links = enclosing.events, enclosing, links
-        self._start_ns, self._end_ns = (
-            self._events.start_ns,
-            self._events.end_ns,
-        )  # made at each ask
+        self._start_ns, self._end_ns = self._events.start_ns, self._events.end_ns
         self._without = why_none(recording.gaps)
         self._threads = [each.tid for each in self._events.threads]
         self._enqueued, self._jut_ns = enqueued, jut_of_calls(enclosing, enqueued)
@@ -164,7 +126,10 @@ class EagerLines:
         above = self._stacks.depth(self._during(engine))
         standing = self._stacks.standing(position, above)
         if not standing.stack and standing.is_line_known:
-            return self._of_engine(row, engine, standing)
+            if standing.recomputes:
+                first = self._stacks.first_module(position, above)
+                return self._of_checkpoint(engine, first, standing.module)
+            return self._of_engine(row, engine)
         return self._of_python(row, engine, standing)
 
     def _ran(self, standing: Standing, row: int) -> EagerLine:
@@ -186,19 +151,50 @@ class EagerLines:
             return replace(own, linked_by=ForwardEvidence.HOOK)
         return replace(own, caller=forward.stack[-1] if forward.stack else None)
 
-    def _of_engine(self, row: int, engine: int, standing: Standing) -> EagerLine:
+    def _of_engine(self, row: int, engine: int) -> EagerLine:
         """Return the line of what the engine itself runs for a node."""
         if names.evaluated_function(self._events.name[engine]) == names.ACCUMULATE_GRAD:
             return self._of_accumulation(row, engine)
         forward = self._of_forward(engine)
-        if standing.recomputes:
-            return replace(
-                forward,
-                module=standing.module or forward.module,
-                phase=Phase.RECOMPUTE,
-                linked_by=ForwardEvidence.RECOMPUTED,
-            )
         return self._sum(forward) if self._is_sum(row, engine) else forward
+
+    def _of_checkpoint(
+        self, engine: int, first: ModuleFrame | None, module: ModuleFrame | None
+    ) -> EagerLine:
+        """Return the line that called a checkpoint, of what torch itself runs again for it.
+
+        Args:
+            engine: row of the node that is evaluated.
+            first: the outermost module that is run again, where one was called.
+            module: the innermost.
+        """
+        called = self._that_called(engine, first)
+        is_lost = self._links.forward_of(engine) is None
+        gap = GapReason.FORWARD_NOT_RECORDED if is_lost else GapReason.NO_LINE_RAN
+        line = EagerLine(gap=gap)
+        if called.stack and called.is_line_known:
+            line = EagerLine(called.stack, called.module, EagerEvidence.RAN_FORWARD)
+        own = module or line.module
+        linked = ForwardEvidence.RECOMPUTED
+        return replace(line, module=own, phase=Phase.RECOMPUTE, linked_by=linked)
+
+    def _that_called(self, engine: int, module: ModuleFrame | None) -> Standing:
+        """Return where the forward stood outside of what a checkpoint runs again.
+
+        The node is the checkpoint's own, or one of the ops in it: of those the call of the module
+        tells how far out the checkpoint was called.
+        """
+        forward = self._links.forward_of(engine)
+        if forward is None:
+            return Standing()
+        try:
+            position, outer = self._during(forward), int(self._enclosing.engine[forward])
+            above = 0 if outer == NO_ROW else self._stacks.depth(self._during(outer))
+        except AmbiguousPositionError:
+            return Standing()
+        if names.evaluated_function(self._events.name[engine]) == names.CHECKPOINT_FUNCTION:
+            return self._stacks.standing(position, above)
+        return self._stacks.before_module(position, module, above)
 
     def _is_sum(self, row: int, engine: int) -> bool:
         """Tell whether the engine adds what a node gave to another gradient of the same value.
@@ -289,12 +285,3 @@ class EagerLines:
                 return True
             row = int(parent[row])
         return False
-
-
-def why_none(gaps: tuple[Gap, ...]) -> GapReason | None:
-    """Return why a recording has no lines at all, where one of its gaps says so.
-
-    Args:
-        gaps: the gaps of the recording.
-    """
-    return next((GapReason(gap.reason) for gap in gaps if gap.reason in WHY_NONE), None)

@@ -21,6 +21,9 @@ _LAYERS = (*within(_BLOCKS, *LINEARS), "head")
 _PARTS = ("plain", "again", "late")
 _GATED, _ADDED = "hidden = Gate.apply(self.up(x))", "return x + self.down(hidden)"
 _ENDS = within(tuple(f"{part}." for part in _PARTS), "up", "down")
+_HOOKED = ("first", "second")
+_HOOKED_PARTS = ("first.", "second.")
+_PRE_HOOK, _HOOK = "part.register_forward_pre_hook(", "part.register_forward_hook("
 
 EAGER: dict[str, Facts] = {
     "eager": (
@@ -45,6 +48,23 @@ EAGER: dict[str, Facts] = {
         Fact("aten::rsub", "backward", ("return grad * (gate + x * gate * (1 - gate))",), _PARTS),
         Fact("aten::clamp", "backward", ("x.register_hook(lambda grad",), ("",)),
         Fact("aten::mean", "forward", ("return x.square().mean()",), ("",)),
+    ),
+    "eager_hooks": (
+        Fact("aten::tanh", "forward", (_PRE_HOOK,), _HOOKED),
+        Fact("aten::tanh", "recompute", (_PRE_HOOK,), _HOOKED[:1]),
+        Fact("aten::tanh_backward", "backward", (_PRE_HOOK,), _HOOKED, ("aten::tanh",)),
+        Fact("aten::exp", "forward", (_HOOK,), _HOOKED),
+        Fact("aten::exp", "recompute", (_HOOK,), _HOOKED[:1]),
+        Fact("aten::clamp", "backward", ("part.register_full_backward_hook(",), _HOOKED),
+        Fact("aten::mul_", "gradient_accumulation", ("parameter.grad.mul_(0.5)",)),
+        Fact("aten::linear", "recompute", (_GATED, _ADDED), ("first.up", "first.down")),
+        Fact("aten::mm", "backward", (_GATED, _ADDED), within(_HOOKED_PARTS, "up", "down")),
+    ),
+    "eager_loader": (
+        Fact("aten::to", "forward", ("x = next(batches).to(", "x = torch.log1p(x).float()")),
+        Fact("aten::log1p", "forward", ("x = torch.log1p(x).float()",)),
+        Fact("aten::linear", "forward", (_GATED, _ADDED), ("up", "down")),
+        Fact("aten::mm", "backward", (_GATED, _ADDED), ("up", "down")),
     ),
     "eager_triton": (
         Fact("aten::linear", "forward", ("F.silu(halve(layer(x)))",), ("",)),
