@@ -20,6 +20,20 @@ def own_function_in_a_checkpoint(draft: Draft) -> list[str]:
     return [f"{called}  {PASSES} aten::detach", draft.line()]
 
 
+def hooked_layer_in_a_checkpoint(draft: Draft) -> list[str]:
+    """What torch runs again itself, beside what a hook of the program's does."""
+    hook, hooked = (
+        draft.function("layer, given, x", [draft.line(), "return x"]),
+        draft.name("hooked_"),
+    )
+    made = [f"def {hooked}(layer):", f"layer.register_forward_hook({hook})", "return layer"]
+    draft.add("\n".join([made[0], *indented(made[1:])]))
+    layer = draft.member(f"{hooked}(nn.Sequential(nn.Tanh(), nn.Identity()))")
+    called = f"x = checkpoint({layer}, x, use_reentrant={draft.rng.random() < 0.5})"
+    passed = f"{PASSES} aten::detach aten::tanh aten::tanh_backward"
+    return [draft.line(), f"{called}  {passed}", draft.line()]
+
+
 def forward_elsewhere(draft: Draft) -> list[str]:
     """A thread makes the value that this one goes on with."""
     name = draft.function("x, kept", [*draft.lines(2), "kept.append(x)"])
@@ -59,6 +73,7 @@ def gradients_of_gradients(draft: Draft) -> list[str]:
 BLOCKS = (
     nested_checkpoints,
     own_function_in_a_checkpoint,
+    hooked_layer_in_a_checkpoint,
     forward_elsewhere,
     backward_elsewhere,
     autocast,
