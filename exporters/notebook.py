@@ -1,4 +1,4 @@
-"""Owns how a session shows itself in a notebook: the ledger and the top lines as small tables.
+"""Owns how a session shows itself in a notebook: what to do first, the ledger, the top lines.
 
 A notebook puts the text into its own page, so every name is escaped, and styles are written
 on the elements: nothing leaks out, and light and dark themes keep their colours.
@@ -21,10 +21,18 @@ from profiler_ext.exporters.display_text import (
     short_phase,
     time_text,
 )
+from profiler_ext.exporters.findings_texts import (
+    SHOWN,
+    findings_title,
+    stake_texts,
+    where_text,
+    why_text,
+)
 from profiler_ext.exporters.idle_texts import idle_texts
 from profiler_ext.exporters.table_kinds import BY
+from profiler_ext.findings import Finding, find
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, Phase
+from profiler_ext.records import Analysis, Phase, Settings
 
 _TOP = 10
 _SHOWN_IDLE = 3
@@ -47,11 +55,36 @@ def session_html(analysis: Analysis) -> str:
         analysis: what attribution found.
 
     Returns:
-        The ledger, and the lines that took most device time.
+        What to do first, the ledger, and the lines that took most device time.
     """
     notes = "".join(f"<p>{_text(f'note: {note}')}</p>" for note in analysis.notes)
     title = f"<p><b>{_text(heading(analysis))}</b></p>"
-    return f"<div>{title}{_ledger(analysis)}{_top_lines(analysis)}{notes}</div>"
+    return (
+        f"<div>{title}{_findings(analysis)}{_ledger(analysis)}{_top_lines(analysis)}{notes}</div>"
+    )
+
+
+def _findings(analysis: Analysis) -> str:
+    if not analysis.steps:
+        return ""
+    told = find(analysis)
+    items = [_finding(each, analysis.recording.settings) for each in told.found]
+    rest = "".join(items[SHOWN:])
+    more = f"<details><summary>{len(items) - SHOWN} more</summary><ol>{rest}</ol></details>"
+    shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
+    return f"<p><b>{_text(findings_title(told))}</b></p>{shown}{more if rest else ''}"
+
+
+def _finding(finding: Finding, settings: Settings) -> str:
+    time, part = stake_texts(finding)
+    place = _text(where_text(finding.where, settings))
+    lines = (
+        f"<b>{time} {part}</b> {_text(finding.what)}",
+        place,
+        _text(why_text(finding)),
+        f"Try: {_text(finding.remedy)}",
+    )
+    return f"<li>{'<br>'.join(filter(None, lines))}</li>"
 
 
 def _ledger(analysis: Analysis) -> str:

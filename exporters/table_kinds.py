@@ -197,6 +197,12 @@ TABLES = (
         unnamed="no source line",
         has_phases=False,
     ),
+    TableKind(
+        name="findings",
+        words="what to do first",
+        maker="tables.findings:findings",
+        is_written=True,
+    ),
 )
 WRITTEN = tuple(kind for kind in TABLES if kind.is_written)
 BY = {kind.by: kind for kind in TABLES if kind.by is not None}

@@ -30,6 +30,8 @@ from profiler_ext.exporters.display_text import (
 )
 from profiler_ext.exporters.idle_texts import idle_texts
 from profiler_ext.exporters.table_kinds import TableKind, table_by
+from profiler_ext.exporters.terminal_findings import print_first
+from profiler_ext.findings import find
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Scope, Settings
 
@@ -63,7 +65,9 @@ def print_report(
     table = kind.make(analysis)
     shown = first_rows(table, top)
     say(console, heading(analysis), "bold")
-    if not analysis.steps:
+    if analysis.steps:
+        print_first(find(analysis), analysis.recording.settings, console)
+    else:
         say(console, "No step was profiled, so there is nothing to sum.")
     _print_ledger(analysis, console)
     if (bypassed := bypass_text(analysis.recording.graphs)) is not None:

@@ -17,6 +17,8 @@ from profiler_ext.exporters.display_text import (
 )
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.terminal import print_coverage, print_top
+from profiler_ext.exporters.terminal_findings import print_first
+from profiler_ext.findings import Findings
 from profiler_ext.records import Analysis
 
 
@@ -26,6 +28,10 @@ class Ranks(Protocol):
     @property
     def analyses(self) -> tuple[Analysis, ...]:
         """The analyses, one for each rank."""
+
+    @property
+    def found(self) -> Findings:
+        """What to do first."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -55,6 +61,7 @@ def print_ranks_report(
     table = ranks.by(by)
     shown = first_rows(table, top)
     say(console, heading_of_ranks(ranks.analyses), "bold")
+    print_first(ranks.found, ranks.analyses[0].recording.settings, console)
     print_coverage(records(ranks.coverage()), led_texts(ranks.analyses), console)
     for analysis in ranks.analyses:
         if (bypassed := bypass_text(analysis.recording.graphs)) is not None:

@@ -9,6 +9,7 @@ from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.table_kinds import TABLES, TableKind
 from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.findings import LEAST_FRACTION, RULES, Rule
 from profiler_ext.records import (
     NOTHING,
     CacheState,
@@ -93,6 +94,26 @@ parts of each, and `launches` has them as a column. The values of the columns `p
 `scope`, `level` and `cache_state` are in [words.md](words.md), those of `evidence` and
 `forward_evidence` in [evidence.md](evidence.md), those of `gap` in [gaps.md](gaps.md)."""
 
+_FINDINGS = """# Findings: what to do first
+
+Rules judge a session, and what they find is the first that the reports show, what has most at stake
+first: `profiler-ext report --findings` prints all of it, `session.found` has the records and
+`session.findings()` the table. `--format json` is the same for programs, with the schema that
+`json_schema()` of `exporters/findings_json.py` states; `--fail-above 5%` ends with 4 where a
+finding has more than that part of a step at stake.
+
+- **A step** is the usual one: the lower median of the recorded steps, as a first one is often
+  unlike the others.
+- **At stake** is what the remedy can save. It is *measured* where it is time of the trace that goes
+  with the flaw, *an estimate* where it rests on a model of the remedied step, and *at most* so much
+  where what remains afterwards is not known.
+- **Who sets the pace**: a kernel that gets quicker makes a step quicker only where the step waits
+  for the device. Where the CPU is behind with its launches, the device's wait gets longer and
+  nothing else, so such time is at stake for no rule about kernels.
+- Findings that count the same time **say so** (`shared_with`): their times are not to be added.
+- Below {least:.0%} of a step, and below 20 us, **nothing is said**; what a rule lacks is said where
+  a rule could not be judged. A session without a finding says that it has none."""
+
 _TORCH = """# What differs between torch versions
 
 The package reads and wraps private parts of torch. What torch does in some of the supported
@@ -122,6 +143,7 @@ def pages() -> dict[str, str]:
         "evidence.md": _page(_EVIDENCE, *map(_vocabulary, evidence)),
         "words.md": _page(_WORDS, *map(_vocabulary, words)),
         "formats.md": _page(_FORMATS, *map(_format, FORMATS), _texts()),
+        "findings.md": _page(_FINDINGS.format(least=LEAST_FRACTION), *map(_rule, RULES)),
         "torch.md": _page(_TORCH, _flags(), _told_by_data()),
         "tables.md": _page(_TABLES, *map(_table, TABLES), _columns()),
         **maps(),
@@ -147,6 +169,17 @@ def _told_by_data() -> str:
         for row in behaviour.TOLD_BY_DATA
     )
     return "\n\n".join(("## Told by the data itself: no flag is needed", *rows))
+
+
+def _rule(rule: Rule) -> str:
+    parts = (
+        f"## {rule.name}",
+        f"*{rule.title}.* {rule.means}",
+        f"**Why it happens.** {rule.because}",
+        f"**What to try.** {rule.remedy}",
+        f"**At stake.** {rule.stake}",
+    )
+    return "\n\n".join(parts)
 
 
 def _difference(row: Difference, told_by: str, where: str) -> str:

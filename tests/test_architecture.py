@@ -33,24 +33,26 @@ ALLOWED = {
     "torch_compat": "errors isolation",
     "capture": "errors files isolation kineto recall records store torch_compat",
     "rooflines": "kineto records",
-    "exporters": "errors files kineto printable records rooflines",
-    "sessions": "attribution errors exporters isolation kineto records",
+    "findings": "kineto records rooflines",
+    "exporters": "errors files findings kineto printable records rooflines",
+    "sessions": "attribution errors exporters findings isolation kineto records",
     "python_lines": "errors files records",
-    "profiling": "attribution capture errors exporters files isolation kineto python_lines records "
-    "sessions torch_compat",
+    "profiling": "attribution capture errors exporters files findings isolation kineto "
+    "python_lines records sessions torch_compat",
     "run": "capture errors files isolation profiling records sessions torch_compat",
     "attaching": "attribution errors files kineto recall records store",
     "doctor": "exporters torch_compat",
     "joint_table": "attribution capture errors exporters files recall records torch_compat",
     "autostart": "profiling renaming",
-    "cli": "attaching doctor errors exporters isolation joint_table kineto printable renaming run "
-    "sessions store torch_compat",
+    "cli": "attaching doctor errors exporters findings isolation joint_table kineto printable "
+    "renaming run sessions store torch_compat",
     "__main__": "cli",
     "__init__": "autostart joint_table profiling sessions version",
 }
 # The rooms within a room: each may import those before it, and the files beside them.
 INNER = {
     "attribution": ("trace", "positions", "calls", "alignment", "places", "verdicts"),
+    "findings": ("rules",),
     "capture": ("traces", "lineage", "nodes", "sites", "graphs", "hooks"),
 }
 OWNERS = {

@@ -50,11 +50,12 @@ def refused(capsys: pytest.CaptureFixture[str], *command: str | Path) -> str:
 
 
 @pytest.mark.parametrize("by", ["line", "module", "op", "kernel", "phase"])
-def test_a_report_begins_with_the_ledger(
+def test_a_report_begins_with_what_to_do_and_the_ledger(
     by: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = printed(capsys, "report", folder, "--by", by, "--top", "3").splitlines()
-    assert "wall time of the steps" in lines[1]
+    assert lines[1].startswith("What to do first, of a step of ")
+    assert "wall time of the steps" in lines[lines.index("") + 1]
     assert (
         by in lines[[n for n, line in enumerate(lines) if line.split()[:2] == ["time", "part"]][1]]
     )

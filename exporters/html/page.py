@@ -19,6 +19,7 @@ from typing import Any
 
 from profiler_ext.exporters.display_text import heading
 from profiler_ext.exporters.html.data import report_data, wanted_files
+from profiler_ext.exporters.html.findings import findings
 from profiler_ext.exporters.html.summary import ledger, notes, steps
 from profiler_ext.exporters.sources import read_texts
 from profiler_ext.files.writing import replacing
@@ -95,6 +96,7 @@ def html_text(analysis: Analysis, texts: Mapping[str, str] | None = None) -> str
         heading=escape(printable(line)),
         style=_resource("report.css"),
         policy=_policy(scripts),
+        findings=findings(analysis),
         notes=notes(analysis),
         ledger=ledger(analysis),
         steps=steps(analysis),

@@ -20,6 +20,7 @@ from profiler_ext.exporters.tables.files import (
     write_csv,
     write_parquet,
 )
+from profiler_ext.exporters.tables.findings import findings
 from profiler_ext.exporters.tables.idle import idle_by_line
 from profiler_ext.exporters.tables.ranks import of_ranks
 from profiler_ext.exporters.tables.rows import attribution, launches
@@ -49,6 +50,7 @@ __all__ = [
     "by_phase",
     "coverage",
     "csv_text",
+    "findings",
     "fraction_at",
     "fraction_linked",
     "fraction_of",

@@ -38,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program; by default the process's own.
 
     Returns:
-        The exit code: 0, the script's own, 2 for an error, 3 for a script that never stepped.
+        The exit code: 0, the script's own, 2 for an error, 3 for a script that never stepped,
+        4 where a finding is above the limit of ``report --fail-above``.
     """
     try:
         options = _parser().parse_args(arguments)

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 
 FAILED = 2
+FOUND = 4
+"""A finding has more at stake than ``report --fail-above`` allows."""
 READER_GONE = 141
 """What a shell says of a program that wrote into a closed pipe."""
 

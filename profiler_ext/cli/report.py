@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from profiler_ext.cli.choices import FOUND
 from profiler_ext.cli.printing import console, write
+
+if TYPE_CHECKING:
+    from profiler_ext.sessions.merging import MergedSession
+    from profiler_ext.sessions.session import Session
 
 HELP = "print where the time of a session went"
 
@@ -19,16 +25,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", choices=list(BY), default="line")
     parser.add_argument("--top", type=int, default=15, help="how many rows")
     parser.add_argument("--format", choices=[each.name for each in PRINTED], default=TEXT.name)
+    parser.add_argument(
+        "--findings", action="store_true", help="print all that is to be done, and nothing else"
+    )
+    parser.add_argument(
+        "--fail-above",
+        type=_percent,
+        metavar="PERCENT",
+        help=f"exit with {FOUND} where a finding has more than this part of a step at stake: 5%%",
+    )
     parser.set_defaults(command=_report)
 
 
 def _report(options: argparse.Namespace) -> int:
+    from profiler_ext.sessions.merging import load
+
+    session = load(options.session)
+    (_print_findings if options.findings else _print_table)(session, options)
+    return FOUND if _is_above(session, options.fail_above) else 0
+
+
+def _print_table(session: Session | MergedSession, options: argparse.Namespace) -> None:
     from profiler_ext.exporters.display_text import table_text
     from profiler_ext.exporters.terminal import print_report, report
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
-    from profiler_ext.sessions.merging import MergedSession, load
+    from profiler_ext.sessions.merging import MergedSession
 
-    session = load(options.session)
     if isinstance(session, MergedSession):
         if options.format == "text":
             print_ranks_report(session, console(), by=options.by, top=options.top)
@@ -38,4 +60,40 @@ def _report(options: argparse.Namespace) -> int:
         print_report(session.analysis, console(), by=options.by, top=options.top)
     else:
         write(report(session.analysis, options.by, options.top, options.format))
-    return 0
+
+
+def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:
+    from profiler_ext.exporters.findings_json import findings_json
+    from profiler_ext.exporters.printed import printed
+    from profiler_ext.exporters.terminal_findings import print_all
+    from profiler_ext.sessions.session import Session
+
+    if options.format == "text":
+        first = session if isinstance(session, Session) else session.sessions[0]
+        print_all(session.found, first.recording.settings, console())
+    elif options.format == "json":
+        write(findings_json(session.found))
+    else:
+        write(printed(session.findings(), options.format))
+
+
+def _is_above(session: Session | MergedSession, limit: float | None) -> bool:
+    """Tell whether a finding has more than a part of a step at stake."""
+    if limit is None:
+        return False
+    from profiler_ext.findings import Stake
+
+    of_steps = (each for each in session.found.found if each.stake is Stake.STEP)
+    return any(each.fraction > limit for each in of_steps)
+
+
+def _percent(text: str) -> float:
+    """Read ``5%`` or ``5`` as a part of one."""
+    number = text.removesuffix("%")
+    try:
+        part = float(number) / 100
+    except ValueError:
+        part = -1.0
+    if not 0 <= part <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no part of a step; give one as 5%")
+    return part

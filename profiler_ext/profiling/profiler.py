@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from profiler_ext.exporters.tables import Filters
+    from profiler_ext.findings import Findings
 
 LATE = (
     "a model was compiled before profiler_ext was switched on, so its kernels cannot be led to "
@@ -178,6 +179,11 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
     def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return a table of the last session by its name; see :meth:`Tabled.table`."""
         return self.session.table(name, *arguments, **filters)
+
+    @property
+    def found(self) -> Findings:
+        """What to do first in the last session."""
+        return self.session.found
 
     def assert_coverage(
         self, fraction: float, level: str = "line", scope: str = "compiled"

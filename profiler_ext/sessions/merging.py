@@ -13,6 +13,7 @@ from profiler_ext.attribution.clocks import Clock, set_clocks
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by
+from profiler_ext.findings import Findings, find_of_ranks
 from profiler_ext.kineto.source import is_folder
 from profiler_ext.records import Analysis, Trace
 from profiler_ext.sessions.session import Session
@@ -66,6 +67,11 @@ class MergedSession(Tabled):
         """What attribution found on each rank, on aligned clocks."""
         pairs = zip(self.sessions, self.clocks, strict=True)
         return tuple(_shifted(session.analysis, clock.shift_ns) for session, clock in pairs)
+
+    @cached_property
+    def found(self) -> Findings:
+        """What to do first on any rank, and which rules could not be judged."""
+        return find_of_ranks(self.analyses)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from profiler_ext.attribution import attribute
 from profiler_ext.errors import CoverageError, TraceError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.findings import Findings, find
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.kineto.source import is_folder, shown
 from profiler_ext.records import Analysis, Recording
@@ -59,6 +60,11 @@ class Session(Tabled):
         if self._on_analysis is not None:
             self._on_analysis(analysis)
         return analysis
+
+    @cached_property
+    def found(self) -> Findings:
+        """What to do first, and which rules could not be judged."""
+        return find(self.analysis)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from profiler_ext.exporters.tables import Filters
+    from profiler_ext.findings import Findings
 
 
 class Tabled(ABC):
@@ -29,6 +30,19 @@ class Tabled(ABC):
         Raises:
             UsageError: There is no such table, step or phase.
         """
+
+    @property
+    @abstractmethod
+    def found(self) -> Findings:
+        """What to do first, as records; :meth:`findings` is the same as a table."""
+
+    def findings(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return what to do first, what has most at stake first.
+
+        Args:
+            **filters: the rank; findings are of all steps, phases and scopes.
+        """
+        return self.table("findings", **filters)
 
     def launches(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return one row for each launch.

@@ -1,0 +1,118 @@
+"""Owns how findings read for a person: the time at stake, the place, the figures, the rest."""
+
+from __future__ import annotations
+
+from profiler_ext.exporters.display_text import percent_text, short_path, time_text
+from profiler_ext.findings import (
+    LEAST_FRACTION,
+    Figure,
+    FigureUnit,
+    Finding,
+    Findings,
+    Stake,
+    Sureness,
+    Where,
+)
+from profiler_ext.printable import printable
+from profiler_ext.records import Settings
+
+SHOWN = 5
+"""So many findings are shown before all else; the rest is behind a key."""
+_SURE = {
+    Sureness.MEASURED: "measured",
+    Sureness.ESTIMATED: "an estimate",
+    Sureness.UPPER_BOUND: "at most",
+}
+_PART = {Stake.WINDOW: "window", Stake.PROCESS: "once"}
+_BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+
+
+def findings_title(findings: Findings) -> str:
+    """Return what heads the findings; where there is none, that there is none."""
+    if findings.found:
+        return f"What to do first, of a step of {time_text(findings.step_ns)}"
+    if not findings.judged:
+        return "What to do first cannot be told: no rule could be judged"
+    rules = f"{findings.judged} rules were judged"
+    if findings.unjudged:
+        rules += f", {len(findings.unjudged)} could not be"
+    return f"Nothing to do first: no rule found {LEAST_FRACTION:.0%} of a step at stake ({rules})"
+
+
+def stake_texts(finding: Finding) -> tuple[str, str]:
+    """Return the time at stake, and which part of a step it is, or what else it is counted for."""
+    part = percent_text(finding.at_stake_ns, finding.of_ns)
+    return time_text(finding.at_stake_ns), _PART.get(finding.stake, part)
+
+
+def where_text(where: Where, settings: Settings) -> str:
+    """Return the place of a finding on one line; empty where it has none.
+
+    Args:
+        where: the place.
+        settings: has the roots, to shorten paths.
+    """
+    line = "" if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
+    parts = (
+        line,
+        where.module,
+        where.kernel,
+        f"compile {where.graph}" if where.graph else None,
+        where.code.strip() if where.code else None,
+    )
+    return printable(" · ".join(filter(None, parts)))
+
+
+def why_text(finding: Finding) -> str:
+    """Return the figures that a finding rests on, how sure it is, and what it shares."""
+    figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
+    shared = [f"counted in {name} too: do not add" for name in finding.shared_with]
+    return printable(" · ".join([_SURE[finding.sureness], *figures, *shared]))
+
+
+def figure_text(figure: Figure) -> str:
+    """Return the value of a figure with its unit."""
+    value = figure.value
+    if isinstance(value, str):
+        return " ".join(value.split())
+    if figure.unit is FigureUnit.NS:
+        return time_text(value)
+    if figure.unit is FigureUnit.FRACTION:
+        return f"{100 * value:.1f}%"
+    if figure.unit is FigureUnit.TIMES:
+        return f"{value:.3g}x"
+    return _bytes_text(value) if figure.unit is FigureUnit.BYTES else f"{value:,.0f}"
+
+
+def unjudged_texts(findings: Findings) -> tuple[str, ...]:
+    """Return one line for each rule that could not be judged, of several ranks once."""
+    lines = (f"not judged: {each.rule}: {each.why}" for each in findings.unjudged)
+    return tuple(printable(line) for line in dict.fromkeys(lines))
+
+
+def more_text(findings: Findings, how: str) -> str | None:
+    """Return how many findings are left out, and how to see them; ``None`` where none is.
+
+    Args:
+        findings: the findings.
+        how: what shows them all.
+    """
+    left = len(findings.found) - SHOWN
+    return f"and {left} more: {how}" if left > 0 else None
+
+
+def rank_text(finding: Finding, ranks: int) -> str:
+    """Return on which rank a finding is, where there are several.
+
+    Args:
+        finding: the finding.
+        ranks: how many ranks there are.
+    """
+    return f"rank {finding.rank}: " if ranks > 1 else ""
+
+
+def _bytes_text(value: float) -> str:
+    for unit, size in _BYTES:
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} bytes"

@@ -1,0 +1,71 @@
+"""Owns what report.html says first: what to do, with links to the line, module and kernel."""
+
+from __future__ import annotations
+
+from html import escape
+from urllib.parse import quote
+
+from profiler_ext.exporters.display_text import short_path
+from profiler_ext.exporters.findings_texts import (
+    SHOWN,
+    findings_title,
+    stake_texts,
+    unjudged_texts,
+    why_text,
+)
+from profiler_ext.findings import Finding, Where, find
+from profiler_ext.printable import printable
+from profiler_ext.records import Analysis, Settings
+
+
+def findings(analysis: Analysis) -> str:
+    """Return what to do first; the rest, and what could not be judged, can be opened."""
+    if not analysis.steps:
+        return ""
+    told, settings = find(analysis), analysis.recording.settings
+    items = [_item(each, settings) for each in told.found]
+    shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
+    rest = "".join(items[SHOWN:])
+    numbered = f'<ol start="{SHOWN + 1}">{rest}</ol>'
+    more = _opened(f"{len(items) - SHOWN} more", numbered) if rest else ""
+    unjudged = "".join(f"<p>{escape(line)}</p>" for line in unjudged_texts(told))
+    lacking = _opened("rules that could not be judged", unjudged) if unjudged else ""
+    title = escape(findings_title(told))
+    return f'<section id="findings"><h2>{title}</h2>{shown}{more}{lacking}</section>\n'
+
+
+def _item(finding: Finding, settings: Settings) -> str:
+    time, part = stake_texts(finding)
+    head = f"<b>{time}</b> <b>{part}</b> {_text(finding.what)}"
+    links = " · ".join(_links(finding.where, settings))
+    place = f"<p>{links}</p>" if links else ""
+    why = f'<p class="quiet">{_text(why_text(finding))}</p>'
+    return f"<li><p>{head}</p>{place}{why}<p>Try: {_text(finding.remedy)}</p></li>"
+
+
+def _links(where: Where, settings: Settings) -> list[str]:
+    """Return the parts of a place, each as a link to where the page shows it."""
+    line = None if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
+    parts = [
+        _link(kind, name)
+        for kind, name in (("line", line), ("module", where.module), ("kernel", where.kernel))
+        if name
+    ]
+    if where.graph:
+        parts.append(_text(f"compile {where.graph}"))
+    if where.code:
+        parts.append(f"<code>{_text(where.code.strip())}</code>")
+    return parts
+
+
+def _link(kind: str, name: str) -> str:
+    shown = printable(name)
+    return f'<a href="#{kind}={quote(shown, safe="")}">{escape(shown)}</a>'
+
+
+def _opened(title: str, body: str) -> str:
+    return f"<details><summary>{title}</summary>{body}</details>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,77 @@
+"""Owns what a terminal shows of findings: what to do first, and what that rests on."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from profiler_ext.exporters.console import say
+from profiler_ext.exporters.findings_texts import (
+    SHOWN,
+    findings_title,
+    more_text,
+    rank_text,
+    stake_texts,
+    unjudged_texts,
+    where_text,
+    why_text,
+)
+from profiler_ext.findings import Finding, Findings
+from profiler_ext.printable import printable
+from profiler_ext.records import Settings
+
+_TIME, _PART = 7, 6
+ALL = "report --findings"
+
+
+def print_first(findings: Findings, settings: Settings, console: Console) -> None:
+    """Print the largest findings, or that there is none.
+
+    Args:
+        findings: what the rules found.
+        settings: has the roots, to shorten paths.
+        console: where to; texts are wrapped at its width.
+    """
+    _print(findings, findings.found[:SHOWN], settings, console)
+    if (more := more_text(findings, f"profiler-ext {ALL}")) is not None:
+        say(console, more, "dim")
+    console.print()
+
+
+def print_all(findings: Findings, settings: Settings, console: Console) -> None:
+    """Print all findings, and the rules that could not be judged.
+
+    Args:
+        findings: what the rules found.
+        settings: has the roots, to shorten paths.
+        console: where to; texts are wrapped at its width.
+    """
+    _print(findings, findings.found, settings, console)
+    for line in unjudged_texts(findings):
+        console.print(Text(line, style="dim"))
+
+
+def _print(
+    findings: Findings, shown: tuple[Finding, ...], settings: Settings, console: Console
+) -> None:
+    console.print(Text(findings_title(findings), style="bold"))
+    if not shown:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=False)
+    table.add_column(width=_TIME, justify="right", no_wrap=True)
+    table.add_column(width=_PART, justify="right", no_wrap=True)
+    table.add_column()
+    ranks = len({each.rank for each in findings.found})
+    for finding in shown:
+        table.add_row(*map(Text, stake_texts(finding)), _words(finding, settings, ranks))
+    console.print(table)
+
+
+def _words(finding: Finding, settings: Settings, ranks: int) -> Text:
+    text = Text(printable(rank_text(finding, ranks) + finding.what), style="bold")
+    if where := where_text(finding.where, settings):
+        text.append(f"\n{where}", "not bold cyan")
+    text.append(f"\n{why_text(finding)}", "not bold dim")
+    text.append(f"\ntry: {printable(finding.remedy)}", "not bold green")
+    return text

@@ -1,0 +1,54 @@
+"""Owns what to do first: rules that judge an analysis, and the findings that they make of it."""
+
+from collections.abc import Sequence
+
+from profiler_ext.findings.finding import (
+    NOWHERE,
+    Figure,
+    FigureUnit,
+    Finding,
+    Findings,
+    Stake,
+    Sureness,
+    Unjudged,
+    Where,
+)
+from profiler_ext.findings.ranking import LEAST_FRACTION, judge, of_ranks
+from profiler_ext.findings.rule import Rule
+from profiler_ext.findings.rules import RULES
+from profiler_ext.records import Analysis
+
+__all__ = [
+    "LEAST_FRACTION",
+    "NOWHERE",
+    "RULES",
+    "Figure",
+    "FigureUnit",
+    "Finding",
+    "Findings",
+    "Rule",
+    "Stake",
+    "Sureness",
+    "Unjudged",
+    "Where",
+    "find",
+    "find_of_ranks",
+]
+
+
+def find(analysis: Analysis) -> Findings:
+    """Return what to do first, by all rules.
+
+    Args:
+        analysis: what attribution found.
+    """
+    return judge(analysis, RULES)
+
+
+def find_of_ranks(analyses: Sequence[Analysis]) -> Findings:
+    """Return what to do first on any of several ranks, by all rules.
+
+    Args:
+        analyses: one for each rank.
+    """
+    return of_ranks([find(analysis) for analysis in analyses])

@@ -1,0 +1,100 @@
+"""Owns what rules ask of an analysis: times a step, who waits for whom, the place of a launch."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from statistics import median_low
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_ext.findings.finding import Where
+from profiler_ext.findings.pace import Pace, find_pace
+from profiler_ext.records import Analysis, Ints, Launches, Place
+
+Rows = npt.NDArray[np.bool_]
+
+
+class Facts:
+    """What rules ask of an analysis; each is found when it is first asked for."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        """Take the analysis that rules judge.
+
+        Args:
+            analysis: what attribution found.
+        """
+        self.analysis = analysis
+
+    @property
+    def launches(self) -> Launches:
+        """The launches."""
+        return self.analysis.launches
+
+    @cached_property
+    def step_ns(self) -> int:
+        """Wall time of the usual step: the lower median, as a first step may be unlike others."""
+        walls = [step.wall_ns for step in self.analysis.steps]
+        return median_low(walls) if walls else 0
+
+    @cached_property
+    def on_device(self) -> bool:
+        """Whether the launches ran on a device, and not on the CPU."""
+        return not bool(np.ma.getmaskarray(self.launches.stream).all())
+
+    @cached_property
+    def pace(self) -> Pace:
+        """Which launches the steps wait for."""
+        return find_pace(self.analysis)
+
+    def in_steps(self, rows: Rows) -> Rows:
+        """Return which of these launches were enqueued in a profiled step."""
+        chosen: Rows = rows & ~np.ma.getmaskarray(self.launches.step)
+        return chosen
+
+    def of_usual_step(self, launches: Ints, amount_ns: Ints) -> int:
+        """Return an amount of time in the usual step: the lower median of the steps.
+
+        Args:
+            launches: rows of launches.
+            amount_ns: the time of each.
+        """
+        step = self.launches.step[launches].filled(-1)
+        sums = [int(amount_ns[step == each.number].sum()) for each in self.analysis.steps]
+        return median_low(sums) if sums else 0
+
+    def count_in_usual_step(self, launches: Ints) -> int:
+        """Return how many of these launches the usual step has."""
+        return self.of_usual_step(launches, np.ones(len(launches), np.int64))
+
+    @cached_property
+    def main_place(self) -> Ints:
+        """Index of the place of the largest share of each launch, the first of equal ones."""
+        shares = self.analysis.shares
+        order = np.lexsort((-shares.duration_ns, shares.launch))
+        launch, first = np.unique(shares.launch[order], return_index=True)
+        main = np.full(len(self.launches), -1, np.int64)
+        main[launch] = shares.place[order][first]
+        return main
+
+    def place(self, launch: int) -> Place:
+        """Return the place of the largest share of a launch."""
+        return self.analysis.places[int(self.main_place[launch])]
+
+    def compile_id(self, launch: int) -> str | None:
+        """Return torch's number of the compile whose graph a launch is of."""
+        graph = self.launches.graph[launch]
+        if graph is np.ma.masked:
+            return None
+        return self.analysis.recording.graphs[int(graph)].compile_id
+
+
+def where_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Where:
+    """Return the place of a finding.
+
+    Args:
+        place: line and module.
+        kernel: name of the kernel.
+        graph: torch's number of the compile.
+    """
+    return Where(place.file, place.line, place.code, place.module, kernel, graph)

@@ -1,0 +1,143 @@
+"""Owns what a finding is: what to do, where, how much of a step is at stake, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FigureUnit(StrEnum):
+    """What a figure is counted in."""
+
+    NS = "ns"
+    COUNT = "count"
+    BYTES = "bytes"
+    FRACTION = "fraction"
+    TIMES = "times"
+    TEXT = "text"
+
+
+class Sureness(StrEnum):
+    """How the time at stake is known."""
+
+    MEASURED = "measured"
+    """It is time of the trace that goes when the flaw goes."""
+    ESTIMATED = "estimated"
+    """It rests on a model of what the remedied step would take."""
+    UPPER_BOUND = "upper_bound"
+    """No more than this can go; what remains after the remedy is not known."""
+
+
+class Stake(StrEnum):
+    """What the time at stake is counted for."""
+
+    STEP = "step"
+    WINDOW = "window"
+    """Time that only the recorded window has: it distorts its figures, training has it not."""
+    PROCESS = "process"
+    """Time that each process spends once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number, or a text, that the finding rests on.
+
+    Attributes:
+        name: what it is, for a person.
+        value: the number, in its unit; a text where the unit is ``text``.
+        unit: a ``FigureUnit``.
+    """
+
+    name: str
+    value: float | str
+    unit: FigureUnit = FigureUnit.COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place that a finding is about; what is not known, or is not of one place, is ``None``.
+
+    Attributes:
+        file, line, code: line of the model, and its text.
+        module: path from the user's model.
+        kernel: name of the kernel.
+        graph: torch's number of the compile, such as 0/0.
+    """
+
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+    module: str | None = None
+    kernel: str | None = None
+    graph: str | None = None
+
+
+NOWHERE = Where()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to do.
+
+    Attributes:
+        rule: the name of the rule that found it, which is that of its section in the documentation.
+        what: what is the matter, in one sentence.
+        where: the place.
+        at_stake_ns: time that the remedy can save, for what ``stake`` says.
+        of_ns: the whole of that: the wall time of a step, say.
+        stake: what the time is counted for.
+        sureness: how the time is known.
+        why: the figures that it rests on.
+        remedy: what to try.
+        shared_with: rules of larger findings that count most of the same time: not to be added.
+        rank: the rank that it was found on.
+    """
+
+    rule: str
+    what: str
+    where: Where
+    at_stake_ns: int
+    of_ns: int
+    stake: Stake
+    sureness: Sureness
+    why: tuple[Figure, ...]
+    remedy: str
+    shared_with: tuple[str, ...] = ()
+    rank: int = 0
+
+    @property
+    def fraction(self) -> float:
+        """Which part of the whole is at stake."""
+        return self.at_stake_ns / self.of_ns if self.of_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """A rule that could not be judged.
+
+    Attributes:
+        rule: its name.
+        why: what it lacks, in one sentence.
+        rank: the rank that lacks it.
+    """
+
+    rule: str
+    why: str
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that the rules said of a session.
+
+    Attributes:
+        found: the findings, what has most at stake first.
+        unjudged: the rules that could not be judged, in their order.
+        judged: how many rules could be judged.
+        step_ns: wall time of the usual step.
+    """
+
+    found: tuple[Finding, ...] = ()
+    unjudged: tuple[Unjudged, ...] = ()
+    judged: int = 0
+    step_ns: int = 0

@@ -1,0 +1,142 @@
+"""Owns the order of findings: what is worth saying, and which of them count the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.finding import (
+    Figure,
+    FigureUnit,
+    Finding,
+    Findings,
+    Stake,
+    Unjudged,
+    Where,
+)
+from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.records import Analysis
+
+LEAST_FRACTION: Final = 0.01
+LEAST_NS: Final = {Stake.STEP: 20_000, Stake.WINDOW: 1_000_000, Stake.PROCESS: 1_000_000_000}
+"""Below this part, and this time, nothing is said: steps differ by as much from each other."""
+_MOST_SHARED = 0.5
+_Said = tuple[Rule, Candidate]
+
+
+def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
+    """Let rules judge an analysis.
+
+    Args:
+        analysis: what attribution found.
+        rules: the rules.
+
+    Returns:
+        What they found, what has most at stake first, and which of them could not be judged.
+    """
+    facts, rank = Facts(analysis), analysis.recording.settings.rank
+    said: list[_Said] = []
+    unjudged: list[Unjudged] = []
+    judged = 0
+    for rule in rules if analysis.steps else ():
+        verdict = rule.judge(facts)
+        if isinstance(verdict, Lacking):
+            unjudged.append(Unjudged(rule.name, verdict.why, rank))
+        else:
+            judged += 1
+            said += [(rule, each) for each in verdict if _is_worth_saying(each, facts)]
+    return Findings(_ranked(said, facts, rank), tuple(unjudged), judged, facts.step_ns)
+
+
+def of_ranks(judged: Sequence[Findings]) -> Findings:
+    """Put the findings of several ranks together; what several have is said once.
+
+    Args:
+        judged: those of each rank.
+
+    Returns:
+        The largest of those alike, with the ranks that have it as a figure.
+    """
+    alike: dict[tuple[str, str, Where], list[Finding]] = {}
+    for each in (finding for of_rank in judged for finding in of_rank.found):
+        alike.setdefault((each.rule, each.what, each.where), []).append(each)
+    return Findings(
+        tuple(sorted(map(_of_all, alike.values()), key=_order)),
+        tuple(each for of_rank in judged for each in of_rank.unjudged),
+        max((of_rank.judged for of_rank in judged), default=0),
+        max((of_rank.step_ns for of_rank in judged), default=0),
+    )
+
+
+def _of_all(alike: list[Finding]) -> Finding:
+    largest = min(alike, key=_order)
+    ranks = ", ".join(str(each.rank) for each in alike)
+    return replace(largest, why=(*largest.why, Figure("on ranks", ranks, FigureUnit.TEXT)))
+
+
+def _order(finding: Finding) -> tuple[int, int]:
+    return list(Stake).index(finding.stake), -finding.at_stake_ns
+
+
+def _is_worth_saying(candidate: Candidate, facts: Facts) -> bool:
+    whole = _whole(candidate, facts)
+    is_large = candidate.at_stake_ns >= LEAST_FRACTION * whole
+    return is_large and candidate.at_stake_ns >= LEAST_NS[candidate.stake]
+
+
+def _ranked(said: list[_Said], facts: Facts, rank: int) -> tuple[Finding, ...]:
+    order = list(Stake)
+    said = sorted(said, key=lambda each: (order.index(each[1].stake), -each[1].at_stake_ns))
+    return tuple(
+        _finding(rule, candidate, _sharing(candidate, said[:at], facts), facts, rank)
+        for at, (rule, candidate) in enumerate(said)
+    )
+
+
+def _sharing(candidate: Candidate, larger: list[_Said], facts: Facts) -> tuple[str, ...]:
+    """Return the rules of larger findings that count most of the time of this one."""
+    own = _counted(candidate, facts)
+    total = sum(own.values())
+    return tuple(
+        dict.fromkeys(
+            rule.name
+            for rule, other in larger
+            if total and _common(own, _counted(other, facts)) > _MOST_SHARED * total
+        )
+    )
+
+
+def _counted(candidate: Candidate, facts: Facts) -> dict[tuple[str, int], int]:
+    """Return the pieces of the trace's time that a candidate counts, each with its length."""
+    times, duration_ns = facts.analysis.idle_times, facts.launches.duration_ns
+    idle = {("idle", at): times[at].duration_ns for at in candidate.idle.tolist()}
+    busy = {("launch", at): int(duration_ns[at]) for at in candidate.launches.tolist()}
+    return idle | busy
+
+
+def _common(own: dict[tuple[str, int], int], other: dict[tuple[str, int], int]) -> int:
+    return sum(duration for piece, duration in own.items() if piece in other)
+
+
+def _whole(candidate: Candidate, facts: Facts) -> int:
+    return facts.step_ns if candidate.of_ns is None else candidate.of_ns
+
+
+def _finding(
+    rule: Rule, candidate: Candidate, shared: tuple[str, ...], facts: Facts, rank: int
+) -> Finding:
+    return Finding(
+        rule=rule.name,
+        what=candidate.what,
+        where=candidate.where,
+        at_stake_ns=candidate.at_stake_ns,
+        of_ns=_whole(candidate, facts),
+        stake=candidate.stake,
+        sureness=candidate.sureness,
+        why=candidate.why,
+        remedy=candidate.remedy,
+        shared_with=shared,
+        rank=rank,
+    )

@@ -1,0 +1,54 @@
+"""Owns the rule of a first recorded step that is unlike the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+
+from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
+from profiler_ext.findings.rule import Candidate, Lacking, Rule
+
+_LEAST_STEPS = 3
+_UNLIKE = 1.5
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    walls = [step.wall_ns for step in facts.analysis.steps]
+    if len(walls) < _LEAST_STEPS:
+        return Lacking(f"fewer than {_LEAST_STEPS} steps were recorded")
+    first, others = walls[0], walls[1:]
+    if first < _UNLIKE * max(others):
+        return ()
+    usual = median(others)
+    number = facts.analysis.steps[0].number
+    return (
+        Candidate(
+            what=f"step {number}, the first that was recorded, is unlike the others",
+            at_stake_ns=int((first - usual) / len(walls)),
+            of_ns=int(sum(walls) / len(walls)),
+            stake=Stake.WINDOW,
+            sureness=Sureness.MEASURED,
+            remedy="leave it out: profiler-ext run --skip with one more, or step= of a table; a "
+            "mean over all steps is not that of training",
+            why=(
+                Figure("the first step", first, FigureUnit.NS),
+                Figure("the median of the others", usual, FigureUnit.NS),
+                Figure("the longest of the others", max(others), FigureUnit.NS),
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="first_step",
+    title="A first step unlike the others",
+    means="The first recorded step takes half as long again as the longest of the others, or more.",
+    because="The profiler itself starts in it, and what happens once (CUDA graphs are recorded, "
+    "memory is allocated, libraries choose kernels) may not be over when recording begins.",
+    remedy="Skip more steps (`--skip`), or read the tables of a later step: `by_line(step=N)`. "
+    "Training has this time once, so nothing is won by removing it: its figures mislead.",
+    stake="What the first step takes beyond the median of the others, spread over the recorded "
+    "steps as their mean is: by so much the mean of a step falls without it.",
+    judge=_judge,
+)

@@ -1,0 +1,119 @@
+"""Owns the rule of steps in which the device waits for the CPU to launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median_low
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
+from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.kineto import classify, names, waits
+from profiler_ext.records import IdleTime, Ints, Scope
+
+_LEAST_IDLE = 0.1
+_LEAST_LAUNCHES = 5
+"""Fewer launches are no stream of them that the CPU could be behind with."""
+_LINE_PART = 0.5
+
+_EAGER = (
+    "compile what runs eagerly: torch.compile(model, mode='reduce-overhead'); or a larger batch"
+)
+_COMPILED = (
+    "replay the compiled graphs as CUDA graphs: torch.compile(model, mode='reduce-overhead'); or a "
+    "larger batch"
+)
+_REPLAYED = (
+    "a larger batch; or take into the CUDA graphs what is still launched one by one: the loss, "
+    "the optimizer's step"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, which waits for no launch")
+    rows = np.flatnonzero([_is_launching(each) for each in facts.analysis.idle_times])
+    at_stake_ns = _of_usual_step(facts, rows)
+    launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
+    count = facts.count_in_usual_step(launches)
+    if count < _LEAST_LAUNCHES or at_stake_ns < _LEAST_IDLE * facts.step_ns:
+        return ()
+    return (_candidate(facts, rows, at_stake_ns, launches, count),)
+
+
+def _candidate(facts: Facts, idle: Ints, at_stake_ns: int, launches: Ints, count: int) -> Candidate:
+    durations = facts.launches.duration_ns[launches]
+    compiled = facts.launches.scope.where(Scope.COMPILED)[launches]
+    replayed = _is_replayed(facts, launches)
+    return Candidate(
+        what="the device waits while the CPU launches",
+        at_stake_ns=at_stake_ns,
+        sureness=Sureness.UPPER_BOUND,
+        remedy=_REPLAYED if replayed > 0.5 else _COMPILED if compiled.mean() > 0.5 else _EAGER,
+        where=_where(facts, idle),
+        why=(
+            Figure("launches a step", count),
+            Figure("median launch", float(median_low(durations.tolist())), FigureUnit.NS),
+            Figure("compiled", float(compiled.mean()), FigureUnit.FRACTION),
+            Figure("replayed by CUDA graphs", replayed, FigureUnit.FRACTION),
+        ),
+        idle=idle,
+    )
+
+
+def _is_launching(time: IdleTime) -> bool:
+    """Tell whether the CPU worked towards a launch: it neither waited, nor loaded, nor compiled."""
+    name = time.cpu_activity
+    if name is None:
+        return True
+    is_else = waits.is_device_wait(name) or waits.is_data_loader(name)
+    return not (is_else or classify.is_compiling(name) or names.is_communication(name))
+
+
+def _of_usual_step(facts: Facts, rows: Ints) -> int:
+    times = [facts.analysis.idle_times[at] for at in rows.tolist()]
+    devices = len({each.device for each in facts.analysis.idle_times})
+    sums = [
+        sum(time.duration_ns for time in times if time.step == step.number)
+        for step in facts.analysis.steps
+    ]
+    return int(median_low(sums)) // max(devices, 1)
+
+
+def _is_replayed(facts: Facts, launches: Ints) -> float:
+    """Return which part of the launches CUDA graphs replayed."""
+    call, name = facts.pace.call[launches], facts.analysis.recording.trace.events.name
+    codes = [code for code, text in enumerate(name.strings) if names.is_graph_launch(text)]
+    return float(np.isin(name.codes[call[call >= 0]], codes).sum() / len(launches))
+
+
+def _where(facts: Facts, idle: Ints) -> Where:
+    """Return the line at which the CPU was for most of that time, if there is one."""
+    sums: dict[Where, int] = {}
+    for time in (facts.analysis.idle_times[at] for at in idle.tolist()):
+        if time.place.line is not None:
+            place = where_of(time.place)
+            sums[place] = sums.get(place, 0) + time.duration_ns
+    total = sum(facts.analysis.idle_times[at].duration_ns for at in idle.tolist())
+    first = max(sums, key=lambda place: sums[place], default=NOWHERE)
+    return first if sums.get(first, 0) > _LINE_PART * total else NOWHERE
+
+
+RULE = Rule(
+    name="launch_bound",
+    title="The device waits while the CPU launches",
+    means="In more than a tenth of a step the device has run all that it was given and waits for "
+    "the CPU, which neither waits for the device, nor loads data, nor compiles: it works its way "
+    "to the next launch.",
+    because="A launch costs the CPU several microseconds, an eager op with Python and the "
+    "dispatcher tens of them. Kernels that are shorter than that leave the device waiting.",
+    remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
+    "what is eager makes fewer and longer kernels of it. A larger batch makes kernels longer at "
+    "the same number of launches.",
+    stake="The idle time of the usual step in which the CPU did nothing but launch. It is an upper "
+    "bound: CUDA graphs leave some of it, and a recorded step launches more slowly than one that "
+    "is not recorded.",
+    judge=_judge,
+)

@@ -1,0 +1,70 @@
+"""Owns the rule of copies between the device and pageable memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.kineto import waits
+from profiler_ext.records import Ints
+
+_REMEDY = {
+    "HtoD": "DataLoader(pin_memory=True) or tensor.pin_memory(), and tensor.to(device, "
+    "non_blocking=True)",
+    "DtoH": "copy into a pinned tensor with non_blocking=True, and read it a step later",
+}
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, where nothing is copied to a device")
+    return tuple(filter(None, (_of_way(facts, way) for way in _REMEDY)))
+
+
+def _of_way(facts: Facts, way: str) -> Candidate | None:
+    name = facts.launches.name
+    codes = [code for code, text in enumerate(name.strings) if waits.pageable_copy(text) == way]
+    launches = np.flatnonzero(facts.in_steps(np.isin(name.codes, codes)))
+    launches = launches[facts.pace.call[launches] >= 0]
+    return _candidate(facts, way, launches) if len(launches) else None
+
+
+def _candidate(facts: Facts, way: str, launches: Ints) -> Candidate:
+    events = facts.analysis.recording.trace.events
+    blocked_ns = events.duration_ns[facts.pace.call[launches]]
+    moved = events.bytes_moved[facts.launches.event[launches]].filled(0)
+    longest = int(launches[int(facts.launches.duration_ns[launches].argmax())])
+    at_stake_ns = facts.of_usual_step(launches, blocked_ns)
+    return Candidate(
+        what=f"copies {'to' if way == 'HtoD' else 'from'} the device use pageable memory",
+        at_stake_ns=at_stake_ns,
+        sureness=Sureness.UPPER_BOUND,
+        remedy=_REMEDY[way],
+        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        why=(
+            Figure("copies a step", facts.count_in_usual_step(launches)),
+            Figure("bytes a step", facts.of_usual_step(launches, moved), FigureUnit.BYTES),
+            Figure("the CPU is in their calls for", at_stake_ns, FigureUnit.NS),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="pageable_copy",
+    title="Copies between the device and pageable memory",
+    means="Batches are copied to the device from ordinary memory, or results from the device into "
+    "it: the trace calls such copies `Pageable -> Device` and `Device -> Pageable`.",
+    because="The driver copies pageable memory by way of a small pinned buffer of its own, at a "
+    "part of the bus's speed, and the CPU waits in the call until it is done: it launches nothing "
+    "meanwhile.",
+    remedy="`DataLoader(pin_memory=True)` and `tensor.to(device, non_blocking=True)`: the copy "
+    "then runs beside the kernels of the step before.",
+    stake="The time of the usual step that the CPU is in the calls of these copies. It is an "
+    "upper bound: where the device has enough to do meanwhile, less is won.",
+    judge=_judge,
+)

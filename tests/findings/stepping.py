@@ -1,0 +1,107 @@
+"""Owns how a test of a rule writes a step by hand: what the CPU does, and what a device runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from profiler_ext.attribution import attribute
+from profiler_ext.findings import Finding, Findings, Rule
+from profiler_ext.findings.ranking import judge
+from profiler_ext.records import Analysis, Device, GraphInstance, Recording, Settings, Thread
+from tests.handmade import Mark, trace
+
+CPU = Thread(100, 100)
+STREAM = Thread(0, 7)
+MS, US = 1_000_000, 1_000
+
+
+@dataclass
+class Script:
+    """A trace in the making: a clock of the CPU, one of the device, and what both did.
+
+    Attributes:
+        now_ns: when the CPU does the next thing.
+        free_ns: when the device has run all that it was given.
+        marks: the events so far.
+    """
+
+    now_ns: int = 0
+    free_ns: int = 0
+    marks: list[Mark] = field(default_factory=list)
+    _correlation: int = 0
+    _step_ns: int = 0
+    _number: int = 0
+
+    def launch(
+        self,
+        kernel: str,
+        duration_ns: int,
+        *,
+        op: str = "aten::mul",
+        cost_ns: int = 10 * US,
+        category: str = "kernel",
+        call: str = "cudaLaunchKernel",
+        **args: Any,
+    ) -> None:
+        """Let an op launch a kernel, which runs when the device is free."""
+        self._correlation += 1
+        number = {"correlation": self._correlation, "External id": self._correlation}
+        self.marks.append(
+            Mark(op, "cpu_op", CPU, self.now_ns, cost_ns, {"External id": self._correlation})
+        )
+        self.marks.append(
+            Mark(call, "cuda_runtime", CPU, self.now_ns + cost_ns // 2, cost_ns // 4, number)
+        )
+        start_ns = max(self.free_ns, self.now_ns + cost_ns)
+        place = {"device": 0, "stream": 7}
+        self.marks.append(
+            Mark(kernel, category, STREAM, start_ns, duration_ns, number | place | args)
+        )
+        self.now_ns += cost_ns
+        self.free_ns = start_ns + duration_ns
+
+    def wait(self, op: str | None = None) -> None:
+        """Let the CPU wait until the device is done, inside an op if one is named."""
+        end_ns = max(self.now_ns, self.free_ns) + 2 * US
+        wait = Mark("cudaStreamSynchronize", "cuda_runtime", CPU, self.now_ns, end_ns - self.now_ns)
+        self.marks.append(wait)
+        if op is not None:
+            self.marks.append(replace(wait, name=op, category="cpu_op"))
+        self.now_ns = end_ns
+
+    def work(self, name: str, duration_ns: int, category: str = "user_annotation") -> None:
+        """Let the CPU do something else."""
+        self.marks.append(Mark(name, category, CPU, self.now_ns, duration_ns))
+        self.now_ns += duration_ns
+
+    def end_step(self) -> None:
+        """End the step that began when the last one ended."""
+        name = f"ProfilerStep#{self._number}"
+        self.marks.append(
+            Mark(name, "user_annotation", CPU, self._step_ns, self.now_ns - self._step_ns)
+        )
+        self._step_ns, self._number = self.now_ns, self._number + 1
+
+    def analysis(self, graphs: tuple[GraphInstance, ...] = ()) -> Analysis:
+        """Return what attribution finds in it."""
+        marks = sorted(self.marks, key=lambda mark: (mark.start_ns, -mark.duration_ns))
+        made = trace(marks, (Device(0, "NVIDIA H200"),))
+        return attribute(Recording(made, graphs, Settings(torch_version="2.11.0")))
+
+
+def judged(rule: Rule, analysis: Analysis) -> Findings:
+    """Return what one rule says of an analysis."""
+    return judge(analysis, (rule,))
+
+
+def only(rule: Rule, analysis: Analysis) -> Finding:
+    """Return the one finding of a rule."""
+    (finding,) = judged(rule, analysis).found
+    return finding
+
+
+def is_silent(rule: Rule, analysis: Analysis) -> bool:
+    """Tell whether a rule was judged and found nothing."""
+    told = judged(rule, analysis)
+    return told.found == () and told.judged == 1

@@ -1,0 +1,55 @@
+"""Short kernels that come one by one are the finding; kernels that queue up are not."""
+
+from __future__ import annotations
+
+from profiler_ext.findings import FigureUnit, Sureness
+from profiler_ext.findings.rules.launch_bound import RULE
+from tests.analyses import cpu_step
+from tests.findings.stepping import MS, US, Script, is_silent, judged, only
+
+
+def steps(kernel_ns: int, count: int = 50, **words: object) -> Script:
+    script = Script()
+    for _ in range(3):
+        for _ in range(count):
+            script.launch("vectorized_elementwise_kernel", kernel_ns, **words)
+        script.wait()
+        script.end_step()
+    return script
+
+
+def test_short_kernels_leave_the_device_waiting():
+    found = only(RULE, steps(2 * US).analysis())
+    assert found.sureness is Sureness.UPPER_BOUND
+    # Each launch costs the CPU 10 us, of which the device works 2.
+    assert found.at_stake_ns == 49 * 8 * US + 10 * US
+    assert found.of_ns == 50 * 10 * US + 4 * US
+    figures = {each.name: (each.value, each.unit) for each in found.why}
+    assert figures["launches a step"] == (50, FigureUnit.COUNT)
+    assert figures["median launch"] == (2 * US, FigureUnit.NS)
+    assert "compile what runs eagerly" in found.remedy
+
+
+def test_kernels_that_queue_up_are_none():
+    assert is_silent(RULE, steps(40 * US).analysis())
+
+
+def test_a_graph_that_is_replayed_is_not_to_be_replayed():
+    found = only(RULE, steps(2 * US, call="cudaGraphLaunch").analysis())
+    assert found.remedy.startswith("a larger batch")
+
+
+def test_a_wait_for_data_or_for_the_device_is_no_launching():
+    script = Script()
+    for _ in range(2):
+        script.work("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 5 * MS)
+        for _ in range(20):
+            script.launch("vectorized_elementwise_kernel", 40 * US)
+        script.wait()
+        script.end_step()
+    assert is_silent(RULE, script.analysis())
+
+
+def test_on_the_cpu_it_cannot_be_judged():
+    (unjudged,) = judged(RULE, cpu_step()).unjudged
+    assert unjudged.why == "the launches ran on the CPU, which waits for no launch"

@@ -1,0 +1,87 @@
+"""Findings stand by what is at stake, say what they share, and are silent below the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_ext.findings import RULES, Figure, FigureUnit, Rule, Stake, Sureness, find
+from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.ranking import judge, of_ranks
+from profiler_ext.findings.rule import Candidate, Lacking
+from profiler_ext.records import Recording
+from tests.analyses import gpu_step
+from tests.handmade import trace
+
+
+def rule(name: str, *says: Candidate | Lacking) -> Rule:
+    def judging(facts: Facts) -> Iterable[Candidate] | Lacking:
+        (first, *_) = says
+        return (
+            first if isinstance(first, Lacking) else [s for s in says if not isinstance(s, Lacking)]
+        )
+
+    return Rule(name, "", "", "", "", "", judging)
+
+
+def candidate(at_stake_ns: int, **words: object) -> Candidate:
+    return Candidate("it is so", at_stake_ns, Sureness.MEASURED, "do so", **words)
+
+
+def test_what_has_most_at_stake_stands_first_and_what_is_of_no_step_last():
+    rules = (
+        rule("once", candidate(9_000_000_000, stake=Stake.PROCESS, of_ns=9_000_000_000)),
+        rule("small", candidate(30_000)),
+        rule("large", candidate(300_000)),
+    )
+    assert [each.rule for each in judge(gpu_step(), rules).found] == ["large", "small", "once"]
+
+
+def test_below_the_floor_nothing_is_said():
+    few = rule("few", candidate(19_999), candidate(9_999))
+    told = judge(gpu_step(), (few,))
+    assert (told.found, told.judged) == ((), 1)
+
+
+def test_a_rule_that_lacks_something_says_what():
+    told = judge(gpu_step(), (rule("lacking", Lacking("there is no moon")),))
+    assert [(each.rule, each.why) for each in told.unjudged] == [("lacking", "there is no moon")]
+    assert told.judged == 0
+
+
+def test_the_smaller_of_two_that_count_the_same_time_says_so():
+    rules = (
+        rule("one", candidate(200_000, launches=np.array([1, 2]))),
+        rule("part", candidate(50_000, launches=np.array([1]))),
+        rule("other", candidate(40_000, launches=np.array([3]), idle=np.array([0]))),
+    )
+    told = judge(gpu_step(), rules).found
+    assert [(each.rule, each.shared_with) for each in told] == [
+        ("one", ()),
+        ("part", ("one",)),
+        ("other", ()),
+    ]
+
+
+def test_ranks_that_have_the_same_say_it_once():
+    one = judge(gpu_step(), (rule("one", candidate(200_000)),))
+    other = replace(one, found=(replace(one.found[0], rank=1, at_stake_ns=300_000),))
+    (found,) = of_ranks([one, other]).found
+    assert (found.rank, found.at_stake_ns) == (1, 300_000)
+    assert found.why == (Figure("on ranks", "0, 1", FigureUnit.TEXT),)
+
+
+def test_without_a_step_no_rule_is_judged():
+    nothing = replace(gpu_step(), recording=Recording(trace(())), steps=())
+    assert find(nothing) == judge(nothing, ())
+
+
+def test_rules_have_names_and_words_of_their_own():
+    assert len({each.name for each in RULES}) == len(RULES)
+    for each in RULES:
+        assert each.name.isidentifier() and not each.title.endswith(".")
+        assert all(
+            text.endswith(".") for text in (each.means, each.because, each.remedy, each.stake)
+        )
