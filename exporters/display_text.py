@@ -9,6 +9,7 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.printed import printed
 from profiler_ext.exporters.table_kinds import TableKind
+from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.printable import printable
 from profiler_ext.records import (
     Analysis,
@@ -247,3 +248,9 @@ def step_text(analysis: Analysis, step: Step) -> str:
     busy = sum(line.duration_ns for line in lines if line.scope != Scope.IDLE)
     text = f"step {step.number}: {time_text(step.wall_ns)}"
     return f"{text}, device busy {percent_text(busy, total)}" if total else text
+
+
+def narrowed_text(filters: Filters) -> str:
+    """Say what a table is narrowed to; nothing where it is not."""
+    given = [f"{name} {value}" for name, value in filters.items() if value is not None]
+    return f"only {', '.join(given)}" if given else ""

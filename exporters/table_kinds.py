@@ -58,15 +58,19 @@ class TableKind:
         Args:
             analysis: what attribution found.
             *arguments: what its function takes besides filters.
-            **filters: the step, rank, phase or scope.
+            **filters: the step, rank, phase or scope; ``None`` does not narrow it.
 
         Returns:
             The table.
 
         Raises:
-            UsageError: There is no such step or phase.
+            UsageError: There is no such step or phase, or the table has none.
         """
-        table: pd.DataFrame = named(self.maker)(analysis, *arguments, **filters)
+        given = {name: value for name, value in filters.items() if value is not None}
+        if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope"})):
+            said = " and ".join(wrong)
+            raise UsageError(f"{self.name} is of no work and has no {said}; leave that out")
+        table: pd.DataFrame = named(self.maker)(analysis, *arguments, **given)
         return table
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from rich.console import Console
 
@@ -16,6 +16,7 @@ from profiler_ext.exporters.display_text import (
     records,
 )
 from profiler_ext.exporters.table_kinds import table_by
+from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal import print_coverage, print_top
 from profiler_ext.exporters.terminal_findings import print_first
 from profiler_ext.findings import Findings
@@ -37,7 +38,7 @@ class Ranks(Protocol):
     def notes(self) -> tuple[str, ...]:
         """What to tell the user."""
 
-    def by(self, name: str) -> tables.DataFrame:
+    def by(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
         """Return a summing table by its name."""
 
     def coverage(self) -> tables.DataFrame:
@@ -45,7 +46,12 @@ class Ranks(Protocol):
 
 
 def print_ranks_report(
-    ranks: Ranks, console: Console, *, by: str = "line", top: int | None = 15
+    ranks: Ranks,
+    console: Console,
+    *,
+    by: str = "line",
+    top: int | None = 15,
+    **filters: Unpack[Filters],
 ) -> None:
     """Print the ledger of several ranks together, and then the largest rows of one table.
 
@@ -54,11 +60,12 @@ def print_ranks_report(
         console: where to; bars fit its width.
         by: as in :func:`print_report`.
         top: as in :func:`print_report`.
+        **filters: as in :func:`print_report`.
 
     Raises:
-        UsageError: ``top`` is less than 1.
+        UsageError: There is no such step, rank or phase, or ``top`` is less than 1.
     """
-    table = ranks.by(by)
+    table = ranks.by(by, **filters)
     shown = first_rows(table, top)
     say(console, heading_of_ranks(ranks.analyses), "bold")
     print_first(ranks.found, ranks.analyses[0].recording.settings, console)
@@ -66,5 +73,5 @@ def print_ranks_report(
     for analysis in ranks.analyses:
         if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
             say(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
-    print_top(ranks.analyses[0].recording.settings, table_by(by), table, shown, console)
+    print_top(ranks.analyses[0].recording.settings, table_by(by), table, shown, console, filters)
     print_notes(ranks.notes, console)

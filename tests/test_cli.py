@@ -69,6 +69,16 @@ def test_top_says_how_many_rows(folder: Path, capsys: pytest.CaptureFixture[str]
     assert len(rows[0]) < len(rows[1])
 
 
+def test_a_report_is_of_the_work_that_one_asks_for(
+    folder: Path, session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    narrowed = ("--phase", "backward", "--scope", "compiled", "--format", "csv", "--top", "99")
+    rows = list(csv.DictReader(io.StringIO(printed(capsys, "report", folder, *narrowed))))
+    whole = session.by_line(phase="backward", scope="compiled")
+    assert [int(row["duration_ns"]) for row in rows] == whole.duration_ns.tolist()
+    assert len(rows) > 0
+
+
 def test_csv_json_and_markdown_hold_the_same_rows(
     folder: Path, session: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,8 @@ from profiler_ext.errors import UsageError
 from profiler_ext.records import Analysis, Phase, Scope
 
 Rows = npt.NDArray[np.bool_]
-PHASES = tuple(Phase)
+PHASES = tuple(each.value for each in Phase)
+SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
 
 
 class Filters(TypedDict, total=False):
@@ -46,7 +47,7 @@ class Selection:
         Raises:
             UsageError: There is no such phase or scope.
         """
-        if self.scope not in (None, Scope.COMPILED, Scope.EAGER):
+        if self.scope not in (None, *SCOPES):
             raise UsageError(f"there is no scope {self.scope!r}; ask for 'compiled' or 'eager'")
         if self.phase is not None and self.phase not in PHASES:
             listed = ", ".join(PHASES)

@@ -177,7 +177,7 @@ def _sums(
         {
             "launches": whole(count),
             "duration_ns": whole(duration),
-            **{name.value: whole(phases[:, at]) for at, name in enumerate(PHASES)},
+            **{name: whole(phases[:, at]) for at, name in enumerate(PHASES)},
             "inclusive_ns": whole(inclusive),
             "fraction": ratio(duration, int(duration.sum())),
             "steps": repeated(steps, rows, WHOLE),

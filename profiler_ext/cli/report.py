@@ -20,10 +20,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
     from profiler_ext.exporters.printed import PRINTED, TEXT
     from profiler_ext.exporters.table_kinds import BY
+    from profiler_ext.exporters.tables.selection import PHASES, SCOPES
 
     parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
     parser.add_argument("--by", choices=list(BY), default="line")
     parser.add_argument("--top", type=int, default=15, help="how many rows")
+    parser.add_argument("--scope", choices=SCOPES)
+    parser.add_argument("--phase", choices=PHASES)
+    parser.add_argument("--step", type=int, help="only this profiled step")
+    parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--format", choices=[each.name for each in PRINTED], default=TEXT.name)
     parser.add_argument(
         "--findings", action="store_true", help="print all that is to be done, and nothing else"
@@ -51,15 +56,16 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
     from profiler_ext.sessions.merging import MergedSession
 
+    filters = {name: getattr(options, name) for name in ("scope", "phase", "step", "rank")}
     if isinstance(session, MergedSession):
         if options.format == "text":
-            print_ranks_report(session, console(), by=options.by, top=options.top)
+            print_ranks_report(session, console(), by=options.by, top=options.top, **filters)
         else:
-            write(table_text(session.by(options.by), options.top, options.format))
+            write(table_text(session.by(options.by, **filters), options.top, options.format))
     elif options.format == "text":
-        print_report(session.analysis, console(), by=options.by, top=options.top)
+        print_report(session.analysis, console(), by=options.by, top=options.top, **filters)
     else:
-        write(report(session.analysis, options.by, options.top, options.format))
+        write(report(session.analysis, options.by, options.top, options.format, **filters))
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:

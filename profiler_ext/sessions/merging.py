@@ -130,16 +130,17 @@ class MergedSession(Tabled):
         texts = sources.sources_here(analyses, self.roots)
         return annotate.annotate(analyses, texts, files, format, width)
 
-    def by(self, name: str) -> pd.DataFrame:
+    def by(self, name: str, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return the summing table of a name: ``line``, ``module``, ``op``, ...
 
         Args:
             name: the ``by`` of a table.
+            **filters: what it is narrowed to.
 
         Raises:
-            UsageError: There is no such table.
+            UsageError: There is no such table, step, rank or phase.
         """
-        return self.table(table_by(name).name)
+        return self.table(table_by(name).name, **filters)
 
     def fraction_at(self, level: str = "line", scope: str = "compiled") -> float:
         """Return which part of the busy time of all ranks was led back to a level.

@@ -105,7 +105,12 @@ class Session(Tabled):
             )
 
     def report(
-        self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
+        self,
+        by: str = "line",
+        top: int | None = 15,
+        format: str = "text",
+        width: int = 120,
+        **filters: Unpack[Filters],
     ) -> str:
         """Return a report as text; see ``profiler-ext report``.
 
@@ -115,10 +120,11 @@ class Session(Tabled):
             top: so many rows at most; ``None`` for all.
             format: ``text``, ``csv``, ``json`` or ``md``.
             width: of lines of text, in characters.
+            **filters: the step, rank, phase or scope.
         """
         from profiler_ext.exporters import terminal
 
-        return terminal.report(self.analysis, by, top, format, width)
+        return terminal.report(self.analysis, by, top, format, width, **filters)
 
     def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
         """Return source with its time in the margin; see ``profiler-ext annotate``.

@@ -202,9 +202,24 @@ def test_markdown_is_a_table():
     assert len(lines) == 3
 
 
+def test_a_report_is_narrowed_and_says_to_what():
+    narrowed = report(gpu_step(), phase="backward", scope="compiled", step=3, width=72)
+    ledger, _, rows = narrowed.partition("\nonly phase backward, scope compiled, step 3\n")
+    assert ledger == REPORT
+    times = [line.split()[0] for line in rows.splitlines()[1:]]
+    assert times == ["50.0", "20.0", "20.0"]
+
+
+def test_only_what_is_of_work_has_a_phase_and_a_scope():
+    with pytest.raises(UsageError, match="idle_by_line is of no work and has no phase and scope"):
+        report(gpu_step(), by="idle", phase="backward", scope="eager")
+    assert "only step 3" in report(gpu_step(), by="idle", step=3)
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
+        ({"step": 4}, "step 4 was not profiled"),
         ({"by": "file"}, "there is no report by 'file'"),
         ({"format": "xml"}, "there is no format 'xml'"),
         ({"top": 0}, "cannot show the top 0 rows"),
