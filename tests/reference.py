@@ -27,6 +27,7 @@ from profiler_ext.records import (
     SiteKind,
     Term,
 )
+from profiler_ext.rooflines.words import Bound, Unit, UnitEvidence
 from profiler_ext.store import EntryState
 from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.behaviour import Difference, Version
@@ -49,6 +50,9 @@ VOCABULARIES: tuple[type[Term], ...] = (
     LedgerCategory,
     CacheState,
     EntryState,
+    Unit,
+    UnitEvidence,
+    Bound,
 )
 _MADE = "<!-- Written by `make reference` from the lists in the code. -->"
 _GAPS = """# Gaps
@@ -79,6 +83,9 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     LedgerCategory: ("What the ledger's time was led to", "The time"),
     EntryState: ("States of stored records, in `profiler-ext cache list`", "The record"),
     CacheState: ("How a compiled graph came to be in a process", "The graph"),
+    Unit: ("Which arithmetic a kernel used", "The arithmetic"),
+    UnitEvidence: ("How that is known", "The launch"),
+    Bound: ("What keeps a launch from being shorter", "The launch"),
 }
 _FORMATS = """# Formats
 
@@ -137,7 +144,10 @@ longer tells supported versions apart fails there too: it goes, with the branch 
 def pages() -> dict[str, str]:
     """Return each page's text by its name."""
     evidence = (LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence)
-    words = (Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState)
+    words = (
+        *(Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState),
+        *(Unit, UnitEvidence, Bound),
+    )
     return {
         "gaps.md": _page(_GAPS, _terms(GapReason, "Launches with it", "##")),
         "evidence.md": _page(_EVIDENCE, *map(_vocabulary, evidence)),

@@ -140,8 +140,8 @@ def test_sums_are_over_ranks_and_a_steps_mean_is_of_one_rank(name: str) -> None:
     for column in ("fraction", "per_step_ns", "steps"):
         assert merged[column].tolist() == pytest.approx(alone[column].tolist())
     assert set(merged.ranks) == {2}
-    kept = [c for c in alone.columns if c not in ("est_gb_per_s", "est_tflop_per_s")]
-    assert list(merged.columns) == [*(c for c in kept if c != "est_peak_fraction"), "ranks"]
+    rates = ("est_gb_per_s", "est_tflop_per_s", "est_attainable_tflop_per_s", "est_peak_fraction")
+    assert list(merged.columns) == [*(c for c in alone.columns if c not in rates), "ranks"]
 
 
 def test_coverage_is_over_all_ranks_in_the_same_order() -> None:

@@ -10,6 +10,7 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.rates import GB_PER_S, TFLOP_PER_S, Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.records import Launches
+from profiler_ext.rooflines.words import Unit
 
 _FRACTION_BITS = 64
 
@@ -43,9 +44,11 @@ class Counters:
         """
         peak = self._rates.peak(rows[0])
         bandwidth = None if peak is None else peak.gb_per_s
-        arithmetic = None if peak is None else peak.tflop_per_s
+        unit = self._rates.main_unit(rows)
+        arithmetic = None if peak is None else peak.of(unit)
+        words = f"{Unit(unit).words}, " if unit and arithmetic else ""
         self._draw_one(parent, rank, rows, GB_PER_S, "GB/s", bandwidth)
-        self._draw_one(parent, rank + 1, rows, TFLOP_PER_S, "TFLOP/s", arithmetic)
+        self._draw_one(parent, rank + 1, rows, TFLOP_PER_S, "TFLOP/s", arithmetic, words)
 
     def _draw_one(
         self,
@@ -55,11 +58,12 @@ class Counters:
         key: str,
         unit: str,
         peak: float | None,
+        peak_of: str = "",
     ) -> None:
         values = list(self._values(rows, key))
         if not values:
             return
-        against = "" if peak is None else f" (peak {peak:g})"
+        against = "" if peak is None else f" ({peak_of}peak {peak:g})"
         track = self._tracks.counter(f"est. {unit}{against}", unit, parent, rank)
         for time_ns, value in values:
             self._writer.count(track, time_ns, value)

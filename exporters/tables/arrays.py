@@ -10,7 +10,7 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.records import SCHEMA_VERSION, Codes, Interned, Ints, MaskedInts
-from profiler_ext.rooflines.estimates import MaskedFloats
+from profiler_ext.rooflines.rooflines import MaskedFloats
 
 Dtype = Literal["string", "Int64", "Float64", "boolean"]
 TEXT: Final = "string"

@@ -15,7 +15,12 @@ from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level, Scope
 
 _DERIVED = ("fraction", "steps", "per_step_ns")
-_RATES = ("est_gb_per_s", "est_tflop_per_s", "est_peak_fraction")
+_RATES = (
+    "est_gb_per_s",
+    "est_tflop_per_s",
+    "est_attainable_tflop_per_s",
+    "est_peak_fraction",
+)
 
 
 def of_ranks(

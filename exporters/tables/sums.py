@@ -26,7 +26,13 @@ from profiler_ext.records import Analysis, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 
-def by_line(analysis: Analysis, view: str = "model", **filters: Unpack[Filters]) -> pd.DataFrame:
+def by_line(
+    analysis: Analysis,
+    view: str = "model",
+    *,
+    peaks: Mapping[str, Peak] = PEAKS,
+    **filters: Unpack[Filters],
+) -> pd.DataFrame:
     """Return device time by source line, largest first.
 
     Args:
@@ -34,19 +40,24 @@ def by_line(analysis: Analysis, view: str = "model", **filters: Unpack[Filters])
         view: ``model`` for the innermost line of the model, a modelling library's included;
             ``user`` for the innermost line under the user's own roots.
         **filters: the step, rank, phase or scope to sum over.
+        peaks: what devices can do at best, by the words of their names.
 
     Returns:
-        ``file``, ``line``, ``function``, ``code``, ``gap`` and the sums; ``gap`` says why a row
-        has no line.
+        ``file``, ``line``, ``function``, ``code``, ``gap``, the sums and the rooflines; ``gap``
+        says why a row has no line.
 
     Raises:
         UsageError: There is no such view, step or phase.
     """
-    return _sums(analysis, line_keys(analysis, view), Selection(**filters))
+    return _with_rooflines(analysis, line_keys(analysis, view), Selection(**filters), peaks)
 
 
 def by_module(
-    analysis: Analysis, depth: int | None = None, **filters: Unpack[Filters]
+    analysis: Analysis,
+    depth: int | None = None,
+    *,
+    peaks: Mapping[str, Peak] = PEAKS,
+    **filters: Unpack[Filters],
 ) -> pd.DataFrame:
     """Return device time by module, largest first; a module's time excludes its children's.
 
@@ -55,14 +66,16 @@ def by_module(
         depth: cut each path to so many parts, so that a module's time includes the modules
             below it: at 2, ``layers.7.mlp.up`` counts for ``layers.7``; 0 is the whole model.
         **filters: the step, rank, phase or scope to sum over.
+        peaks: what devices can do at best, by the words of their names.
 
     Returns:
-        ``module``, ``module_class``, ``gap`` and the sums; ``gap`` says why a row has no module.
+        ``module``, ``module_class``, ``gap``, the sums and the rooflines; ``gap`` says why a row
+        has no module.
 
     Raises:
         UsageError: The depth is negative, or there is no such step or phase.
     """
-    return _sums(analysis, module_keys(analysis, depth), Selection(**filters))
+    return _with_rooflines(analysis, module_keys(analysis, depth), Selection(**filters), peaks)
 
 
 def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
@@ -137,28 +150,32 @@ def by_kernel(
 ) -> pd.DataFrame:
     """Return device time by kernel, largest first.
 
-    The ``est_`` columns are of whole launches, as ``inclusive_ns`` is: ``est_bytes`` and
-    ``est_flops`` add up the launches that have an estimate, the rates are these over the time
-    of those launches, and ``est_peak_fraction`` is the part of the peak over that time.
-
     Args:
         analysis: what attribution found.
         **filters: the step, rank, phase or scope to sum over.
         peaks: what devices can do at best, by the words of their names.
 
     Returns:
-        ``kernel`` (Inductor's name, or the event's), ``kind``, the sums and the estimates.
+        ``kernel`` (Inductor's name, or the event's), ``kind``, the sums and the rooflines.
 
     Raises:
         UsageError: There is no such step or phase.
     """
-    keys = kernel_keys(analysis)
-    selection = Selection(**filters)
+    return _with_rooflines(analysis, kernel_keys(analysis), Selection(**filters), peaks)
+
+
+def _with_rooflines(
+    analysis: Analysis, keys: Keys, selection: Selection, peaks: Mapping[str, Peak]
+) -> pd.DataFrame:
+    """Return the sums, with the columns of rooflines, which are split as time is.
+
+    ``est_bytes``, ``est_flops``, ``roofline_ns`` and ``could_save_ns`` add up those parts of
+    launches of which they are known; a rate is over the time of these parts.
+    """
     chosen = selection.shares(analysis, selection.profiled(analysis))
-    launch, first = np.unique(analysis.shares.launch[chosen], return_index=True)
-    key, rows = keys.of_share[chosen][first], len(keys.table)
-    achieved = frame(achieved_by_key(analysis, peaks, key, launch, rows))
-    return _sums(analysis, keys, selection, achieved)
+    key, rows = keys.of_share[chosen], len(keys.table)
+    achieved = achieved_by_key(analysis, peaks, np.flatnonzero(chosen), key, rows)
+    return _sums(analysis, keys, selection, frame(achieved))
 
 
 def _sums(

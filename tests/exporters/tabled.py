@@ -19,7 +19,17 @@ SUMMING = [
     tables.by_mechanism,
     tables.by_kernel,
 ]
-ESTIMATES = ["est_bytes", "est_flops", "est_gb_per_s", "est_tflop_per_s", "est_peak_fraction"]
+ESTIMATES = [
+    "est_bytes",
+    "est_flops",
+    "est_gb_per_s",
+    "est_tflop_per_s",
+    "est_attainable_tflop_per_s",
+    "est_peak_fraction",
+]
+BOUNDS = ["bound", "roofline_ns", "could_save_ns"]
+ROOFLINES = [*ESTIMATES, "unit", *BOUNDS]
+OF_LAUNCHES = [*ESTIMATES, "unit", "unit_evidence", *BOUNDS]
 EVERY_TABLE = [*SUMMING, tables.launches, tables.attribution, tables.graphs, tables.coverage]
 ONE_STEP = (Step(3, 0, 1_000_000),)
 

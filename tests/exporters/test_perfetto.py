@@ -122,6 +122,7 @@ def test_arguments_of_a_fused_launch_say_what_it_computed(gpu: Reader) -> None:
         ("debug.source_paths[0]", "/home/ann/gpt/model.py:13"),
         ("debug.source_paths[1]", "/home/ann/gpt/model.py:14"),
         ("debug.step", "3"),
+        ("debug.unit", "fp32"),
     ]
 
 

@@ -22,24 +22,31 @@ def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:
         "est_tflop_per_s": 200.0,
         "est_percent_of_peak_bandwidth": 20.8,
         "est_percent_of_peak_arithmetic": 20.2,
+        "roofline_ns": 10_417,
+        "could_save_ns": 36_978,
+        "bound": "memory",
+        "unit": "bf16_tensor",
     }
 
 
 @pytest.mark.parametrize("estimate", [None, "4*s77"])
 def test_site_without_a_number_has_no_rate(estimate: str | None) -> None:
     rates = Rates(estimated({(0, 0): (estimate, estimate)}))
-    assert rates.arguments(ADDMM) == {}
+    assert rates.arguments(ADDMM) == {"unit": "bf16_tensor"}
 
 
 def test_estimate_far_beyond_the_peak_is_refused_and_said() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", "10")}))
     assert rates.of(ADDMM) == {}
-    assert rates.arguments(ADDMM) == {"estimate": "more than 2 times the peak: not drawn"}
+    assert rates.arguments(ADDMM) == {
+        "unit": "bf16_tensor",
+        "estimate": "more than 2 times the peak: not drawn",
+    }
 
 
 def test_device_without_a_known_peak_keeps_its_rates() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", None)}), peaks={})
-    assert rates.arguments(ADDMM) == {"est_gb_per_s": 10_000_000.0}
+    assert rates.arguments(ADDMM) == {"est_gb_per_s": 10_000_000.0, "unit": "bf16_tensor"}
 
 
 def test_launch_on_the_cpu_is_not_measured_against_a_gpu() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from profiler_ext.exporters import tables
 from tests.analyses import GPU_MARKS, GPU_ROWS, cpu_step, gpu_step
-from tests.exporters.tabled import ESTIMATES, EVERY_TABLE, dtypes, empty, row, rows
+from tests.exporters.tabled import EVERY_TABLE, OF_LAUNCHES, dtypes, empty, row, rows
 from tests.handmade import launches, shares
 
 LAUNCH_COLUMNS = {
@@ -40,7 +40,13 @@ LAUNCH_COLUMNS = {
     "est_flops": "Int64",
     "est_gb_per_s": "Float64",
     "est_tflop_per_s": "Float64",
+    "est_attainable_tflop_per_s": "Float64",
     "est_peak_fraction": "Float64",
+    "unit": "string",
+    "unit_evidence": "string",
+    "bound": "string",
+    "roofline_ns": "Int64",
+    "could_save_ns": "Int64",
 }
 ATTRIBUTION_COLUMNS = {
     "rank": "Int64",
@@ -104,7 +110,9 @@ def test_a_launch_in_a_graph_carries_graph_call_site_and_source():
         "evidence": "call_order",
         "mechanism": "own_stack",
         "gap": pd.NA,
-        **dict.fromkeys(ESTIMATES, pd.NA),
+        **dict.fromkeys(OF_LAUNCHES, pd.NA),
+        "unit": "fp32",
+        "unit_evidence": "generated",
     }
 
 
@@ -113,7 +121,7 @@ def test_what_a_launch_lacks_is_absent():
     absent = [name for name, value in launch.items() if value is pd.NA]
     unplaced = ["kernel", "graph", "compile_id", "call_site", "kernel_source"]
     unplaced += ["process_group", "mechanism", "gap"]
-    assert absent == [*unplaced, *ESTIMATES]
+    assert absent == [*unplaced, *OF_LAUNCHES]
 
 
 def test_a_cpu_launch_has_no_stream_and_no_correlation():

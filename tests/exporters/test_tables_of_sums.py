@@ -12,8 +12,8 @@ from profiler_ext.exporters import tables
 from profiler_ext.records import Frame, Phase, Place
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.exporters.tabled import (
-    ESTIMATES,
     PHASES,
+    ROOFLINES,
     SUMMING,
     empty,
     of_rows,
@@ -37,8 +37,6 @@ SUM_COLUMNS = [
 @pytest.mark.parametrize(
     ("table", "keys"),
     [
-        (tables.by_line, ["file", "line", "function", "code", "gap"]),
-        (tables.by_module, ["module", "module_class", "gap"]),
         (tables.by_op, ["aten_op", "gap"]),
         (tables.by_phase, ["phase"]),
         (tables.by_link, ["forward_evidence", "gap"]),
@@ -49,14 +47,23 @@ def test_a_summing_table_has_its_keys_and_the_sums(table, keys):
     assert list(table(gpu_step()).columns) == [*keys, *SUM_COLUMNS]
 
 
-def test_kernels_have_their_sums_and_estimates():
-    columns = ["kernel", "kind", *SUM_COLUMNS, *ESTIMATES]
-    assert list(tables.by_kernel(gpu_step()).columns) == columns
+@pytest.mark.parametrize(
+    ("table", "keys"),
+    [
+        (tables.by_line, ["file", "line", "function", "code", "gap"]),
+        (tables.by_module, ["module", "module_class", "gap"]),
+        (tables.by_kernel, ["kernel", "kind"]),
+    ],
+)
+def test_lines_modules_and_kernels_have_their_sums_and_rooflines(table, keys):
+    assert list(table(gpu_step()).columns) == [*keys, *SUM_COLUMNS, *ROOFLINES]
 
 
 def test_a_line_has_its_forward_and_its_backward_time():
     table = tables.by_line(gpu_step())
     assert row(table[table["line"] == 13], 0) == {
+        **dict.fromkeys(ROOFLINES, pd.NA),
+        "unit": "fp32",
         "file": "/home/ann/gpt/model.py",
         "line": 13,
         "function": "forward",

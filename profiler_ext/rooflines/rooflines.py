@@ -1,0 +1,186 @@
+"""Owns the roofline of each launch: how fast it was, how fast it could be, and what bounds it.
+
+A call that moves ``B`` bytes and does ``F`` operations takes at least
+``max(B / bandwidth, F / peak of its unit)``: its roofline. The peaks are the maker's, which no
+kernel reaches; a good one comes to ``REACHABLE`` of them, and none is over in less than
+``LATENCY_NS``. So a call could be done in ``max(LATENCY_NS, roofline / REACHABLE)``, and what it
+took beyond that is ``could_save_ns``: nothing where the roofline is not known, and nothing where
+the device had nothing to run afterwards, since the step would be no shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.records import Analysis, Interned, Ints, MaskedInts
+from profiler_ext.rooflines.calls import Rows
+from profiler_ext.rooflines.drained import drained
+from profiler_ext.rooflines.estimates import Estimates, estimate
+from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
+from profiler_ext.rooflines.words import Bound
+
+MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
+# A cache serves up to about twice the memory's bandwidth; beyond this the estimate is wrong.
+MOST_OF_PEAK = 2
+REACHABLE = 0.8
+LATENCY_NS = 5_000
+_BOUNDS = ("", *Bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Rooflines:
+    """One row for each launch; a value that is not known is masked, or ``""``.
+
+    Bytes, operations and times of a call of several launches are shared among them by time.
+
+    Attributes:
+        bytes: bytes moved.
+        flops: floating-point operations.
+        is_product: the operations are those of products, convolutions or attention.
+        unit: the ``Unit`` that computed.
+        unit_evidence: the ``UnitEvidence`` by which that is known.
+        gb_per_s: 10^9 bytes a second.
+        tflop_per_s: 10^12 operations a second.
+        attainable_tflop_per_s: the same at its roofline: the unit's peak, or what the bandwidth
+            allows at this many operations a byte.
+        bandwidth_fraction: part of the device's peak bandwidth.
+        arithmetic_fraction: part of the peak of the unit.
+        roofline_ns: what it takes at its roofline, masked where that is not known.
+        bound: a ``Bound``.
+        could_save_ns: how much sooner it could be over; masked where the roofline is not known.
+        refused: the estimate is not credible: it was more than ``MOST_OF_PEAK`` times a peak.
+    """
+
+    bytes: MaskedInts
+    flops: MaskedInts
+    is_product: Rows
+    unit: Interned
+    unit_evidence: Interned
+    gb_per_s: MaskedFloats
+    tflop_per_s: MaskedFloats
+    attainable_tflop_per_s: MaskedFloats
+    bandwidth_fraction: MaskedFloats
+    arithmetic_fraction: MaskedFloats
+    roofline_ns: MaskedInts
+    bound: Interned
+    could_save_ns: MaskedInts
+    refused: Rows
+
+    @property
+    def peak_fraction(self) -> MaskedFloats:
+        """The part of its time that a launch takes at its roofline: the larger of the two."""
+        parts = (self.bandwidth_fraction, self.arithmetic_fraction)
+        largest: MaskedFloats = np.ma.stack(parts).max(axis=0)
+        unknown = np.ma.getmaskarray(largest) | np.ma.getmaskarray(self.roofline_ns)
+        return np.ma.MaskedArray(largest.data, unknown)
+
+
+def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Rooflines:
+    """Return the rooflines of all launches.
+
+    Args:
+        analysis: what attribution found.
+        peaks: what devices can do at best, by the words of their names.
+
+    Returns:
+        One row for each launch. A launch has no roofline where its device has no peak, its work
+        or its unit is not known, or its estimate is not credible.
+    """
+    found, duration_ns = estimate(analysis), analysis.launches.duration_ns
+    took_ns = found.calls.total(duration_ns)
+    rates = _per(found.bytes, took_ns), _per(found.flops, took_ns * 1000)
+    best = _peak_columns(analysis, found, peaks)
+    fractions = [_per(rate, peak) for rate, peak in zip(rates, best, strict=True)]
+    refused = np.logical_or(*(np.ma.filled(f > MOST_OF_PEAK, False) for f in fractions))
+    whole = _roofline(found, fractions, took_ns, refused)
+    could_take_ns = _could_take(found, whole)
+    saved = np.ma.maximum(took_ns - could_take_ns, 0)
+    is_drained = drained(analysis)
+    could_save = found.calls.share(saved, duration_ns)
+    could_save[is_drained & ~np.ma.getmaskarray(whole)] = 0
+    return Rooflines(
+        bytes=_without(found.calls.share(found.bytes, duration_ns), refused),
+        flops=_without(found.calls.share(found.flops, duration_ns), refused),
+        is_product=found.is_product,
+        unit=found.units.unit,
+        unit_evidence=found.units.evidence,
+        gb_per_s=_without(rates[0], refused),
+        tflop_per_s=_without(rates[1], refused),
+        attainable_tflop_per_s=_per(found.flops, whole * 1000),
+        bandwidth_fraction=_without(fractions[0], refused),
+        arithmetic_fraction=_without(fractions[1], refused),
+        roofline_ns=found.calls.share(whole, duration_ns),
+        bound=_bound(whole, fractions, could_take_ns, is_drained),
+        could_save_ns=could_save,
+        refused=refused,
+    )
+
+
+def _roofline(
+    found: Estimates, fractions: list[MaskedFloats], took_ns: Ints, refused: Rows
+) -> MaskedInts:
+    """Return what each launch's call takes at its roofline."""
+    memory, arithmetic = fractions
+    unknown = np.ma.getmaskarray(memory) | ~found.is_whole | refused
+    unknown |= found.is_product & np.ma.getmaskarray(arithmetic)
+    part = np.maximum(memory.filled(0), arithmetic.filled(0))
+    whole = np.ceil(part * took_ns).astype(np.int64)
+    return np.ma.MaskedArray(whole, unknown | (whole == 0))
+
+
+def _could_take(found: Estimates, roofline_ns: MaskedInts) -> MaskedInts:
+    launches = found.calls.total(np.ones(len(roofline_ns), np.int64))
+    reachable = np.ceil(roofline_ns.data / REACHABLE).astype(np.int64)
+    least = np.maximum(launches * LATENCY_NS, reachable)
+    return np.ma.MaskedArray(least, np.ma.getmaskarray(roofline_ns))
+
+
+def _bound(
+    roofline_ns: MaskedInts,
+    fractions: list[MaskedFloats],
+    could_take_ns: MaskedInts,
+    is_drained: Rows,
+) -> Interned:
+    memory, arithmetic = (fraction.filled(0) for fraction in fractions)
+    code = np.where(arithmetic > memory, _code(Bound.COMPUTE), _code(Bound.MEMORY))
+    is_short = roofline_ns.data / REACHABLE < could_take_ns.data - 1
+    code = np.where(is_short, _code(Bound.LATENCY), code)
+    code = np.where(is_drained, _code(Bound.LAUNCH), code)
+    code = np.where(np.ma.getmaskarray(roofline_ns), 0, code)
+    return Interned(code.astype(np.int32), tuple(map(str, _BOUNDS)))
+
+
+def _code(bound: Bound) -> int:
+    return _BOUNDS.index(bound)
+
+
+def _peak_columns(
+    analysis: Analysis, found: Estimates, peaks: Mapping[str, Peak]
+) -> tuple[MaskedFloats, MaskedFloats]:
+    """Return the peak bandwidth of each launch's device, and the peak of the unit that it used."""
+    named = {device.id: device.name for device in analysis.recording.trace.devices}
+    known = {number: peak for number, name in named.items() if (peak := peak_of(name, peaks))}
+    # The trace of a CPU's launches may name GPUs too; those are not what ran them.
+    on_gpu = ~np.ma.getmaskarray(analysis.launches.stream)
+    bandwidth, arithmetic = np.zeros(len(on_gpu)), np.zeros(len(on_gpu))
+    unit = found.units.unit
+    for number, peak in known.items():
+        there = on_gpu & (analysis.launches.device == number)
+        bandwidth[there] = peak.gb_per_s
+        of_unit = np.array([peak.of(text) or 0.0 for text in unit.strings])
+        arithmetic[there] = of_unit[unit.codes[there]]
+    return np.ma.masked_equal(bandwidth, 0), np.ma.masked_equal(arithmetic, 0)
+
+
+def _per(amount: Any, divisor: Any) -> MaskedFloats:
+    by = np.ma.getdata(divisor)
+    nothing = np.ma.getmaskarray(amount) | np.ma.getmaskarray(divisor) | (by == 0)
+    return np.ma.MaskedArray(np.ma.getdata(amount) / np.where(nothing, 1, by), nothing)
+
+
+def _without(column: Any, refused: Rows) -> Any:
+    return np.ma.MaskedArray(np.ma.getdata(column), np.ma.getmaskarray(column) | refused)

@@ -1,0 +1,117 @@
+"""Owns what one call has to do, as far as that is known: bytes, operations, operands.
+
+Of a call site it was estimated when the graph was compiled; of a copy on the device the trace
+tells the bytes. What a library does in a call that torch has no formula for is not known: a sort
+passes its memory several times, so no roofline can be drawn for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from profiler_ext.records import CallSite, FxNode, GraphInstance, SiteKind
+from profiler_ext.rooflines.words import Unit, UnitEvidence
+
+_TENSOR_DTYPES = {
+    "bfloat16": Unit.BF16_TENSOR,
+    "float16": Unit.FP16_TENSOR,
+    "float8_e4m3fn": Unit.FP8_TENSOR,
+    "float8_e5m2": Unit.FP8_TENSOR,
+}
+_PRODUCTS = frozenset(
+    {
+        *("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"),
+        *("convolution", "convolution_backward", "_convolution", "cudnn_convolution"),
+        *("flex_attention", "flex_attention_backward"),
+    }
+)
+_GENERATED = (SiteKind.TRITON, SiteKind.CPP)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a call does.
+
+    Attributes:
+        bytes: what it loads and stores, each once; ``None`` where that is not known.
+        flops: floating-point operations; ``None`` where that is not known.
+        is_product: the operations are those of matrix products, convolutions or attention.
+        is_whole: nothing else is known to take it time, so that it has a roofline.
+        unit: what its operands or its code tell of the unit.
+        evidence: how they tell that.
+    """
+
+    bytes: int | None = None
+    flops: int | None = None
+    is_product: bool = False
+    is_whole: bool = False
+    unit: Unit | None = None
+    evidence: UnitEvidence | None = None
+
+
+NOTHING_KNOWN = Work()
+
+
+def is_product(op: str) -> bool:
+    """Tell whether an ATen op is a matrix product, a convolution or attention.
+
+    Args:
+        op: its name without namespace and overload: ``addmm``.
+    """
+    return op in _PRODUCTS or (op.startswith("_") and "attention" in op)
+
+
+def unit_of_operands(dtype: str | None) -> Unit | None:
+    """Return the tensor cores' unit for products of a dtype; of float32 it tells none."""
+    return _TENSOR_DTYPES.get(dtype or "")
+
+
+def work_of_site(graph: GraphInstance, site: CallSite) -> Work:
+    """Return what a call site does.
+
+    Args:
+        graph: the graph that it stands in.
+        site: the call site.
+    """
+    known = {} if graph.provenance is None else {n.name: n for n in graph.provenance.nodes}
+    nodes = [known[name] for name in site.nodes if name in known]
+    products = [node for node in nodes if is_product(_op(node))]
+    moved, flops = _number(site.bytes_moved), _number(site.flops)
+    if products:
+        unit = _operand_unit(products, known)
+        evidence = None if unit is None else UnitEvidence.OPERANDS
+        return Work(moved, flops, True, True, unit, evidence)
+    if site.kind in _GENERATED:
+        return Work(moved, flops, False, True, _generated_unit(nodes), UnitEvidence.GENERATED)
+    # What the program's own Triton kernel computes nobody told, nor what an unknown library does.
+    return Work(moved)
+
+
+def _number(expression: str | None) -> int | None:
+    # With dynamic shapes an estimate is a formula of sizes that the trace does not hold.
+    return int(expression) if expression is not None and expression.isdecimal() else None
+
+
+def _op(node: FxNode) -> str:
+    parts = node.target.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def _operand_unit(products: list[FxNode], known: dict[str, FxNode]) -> Unit | None:
+    units = {unit_of_operands(_operand_dtype(node, known)) for node in products}
+    return units.pop() if len(units) == 1 else None
+
+
+def _operand_dtype(node: FxNode, known: dict[str, FxNode]) -> str | None:
+    """Return the dtype of a product's factors: that of its result, but where it is scaled."""
+    if _op(node).startswith("_scaled_mm") or node.target.endswith(".dtype"):
+        read = (known[name].outputs for name in node.inputs if name in known)
+        dtypes = {specs[0].dtype for specs in read if specs} & _TENSOR_DTYPES.keys()
+        narrow = {dtype for dtype in dtypes if dtype.startswith("float8")}
+        return min(narrow, default=None)
+    return node.outputs[0].dtype if node.outputs else None
+
+
+def _generated_unit(nodes: list[FxNode]) -> Unit:
+    dtypes = {spec.dtype for node in nodes for spec in node.outputs}
+    return Unit.FP64 if "float64" in dtypes else Unit.FP32
