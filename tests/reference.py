@@ -12,7 +12,11 @@ from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.findings import LEAST_FRACTION, RULES, Rule
 from profiler_ext.records import (
     NOTHING,
+    CacheAnswer,
     CacheState,
+    CompileCache,
+    CompileKind,
+    CompilePhase,
     EagerEvidence,
     ForwardEvidence,
     GapReason,
@@ -53,6 +57,10 @@ VOCABULARIES: tuple[type[Term], ...] = (
     Unit,
     UnitEvidence,
     Bound,
+    CompileKind,
+    CompilePhase,
+    CompileCache,
+    CacheAnswer,
 )
 _MADE = "<!-- Written by `make reference` from the lists in the code. -->"
 _GAPS = """# Gaps
@@ -86,6 +94,10 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     Unit: ("Which arithmetic a kernel used", "The arithmetic"),
     UnitEvidence: ("How that is known", "The launch"),
     Bound: ("What keeps a launch from being shorter", "The launch"),
+    CompileKind: ("What a compilation is of", "The compilation"),
+    CompilePhase: ("Phases of a compilation", "The time"),
+    CompileCache: ("Caches that torch asks for a graph", "The cache"),
+    CacheAnswer: ("What a cache answers", "The answer"),
 }
 _FORMATS = """# Formats
 
@@ -147,6 +159,7 @@ def pages() -> dict[str, str]:
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
+        *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
     )
     return {
         "gaps.md": _page(_GAPS, _terms(GapReason, "Launches with it", "##")),

@@ -53,7 +53,7 @@ ALLOWED = {
 INNER = {
     "attribution": ("trace", "positions", "calls", "alignment", "places", "verdicts"),
     "findings": ("rules",),
-    "capture": ("traces", "lineage", "nodes", "sites", "graphs", "hooks"),
+    "capture": ("traces", "lineage", "nodes", "sites", "graphs", "timing", "hooks"),
 }
 OWNERS = {
     "torch": {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import behaviour, names, points
 
@@ -12,9 +14,10 @@ def problems() -> tuple[str, ...]:
     Looking imports every module that holds a place, so a name that one module binds from
     another is bound before any of them is wrapped.
     """
-    wrapped = (point.problem() for point in points.ALL)
+    wrapped = [(point, point.problem()) for point in points.ALL]
     read = (name.problem() for name in names.ALL if name.is_vital)
-    return tuple(problem for problem in (*wrapped, *read) if problem is not None)
+    vital = (problem for point, problem in wrapped if point.is_vital)
+    return tuple(problem for problem in (*vital, *read) if problem is not None)
 
 
 def gaps() -> tuple[Gap, ...]:
@@ -22,6 +25,14 @@ def gaps() -> tuple[Gap, ...]:
 
     And one for each behaviour in which it is not what its version says.
     """
-    lacking = (Gap(GapReason.PRIVATE_NAME, lacks) for lacks in names.lacks())
+    lost = (*names.lacks(), *_unseen())
+    lacking = (Gap(GapReason.PRIVATE_NAME, lacks) for lacks in lost)
     differs = (Gap(GapReason.TORCH_BEHAVIOUR, text) for text in behaviour.contradictions())
     return (*lacking, *differs)
+
+
+def _unseen() -> Iterator[str]:
+    """Each place that capture does without, and what is lost by it."""
+    for point in points.ALL:
+        if not point.is_vital and (problem := point.problem()) is not None:
+            yield f"{problem}; lost is {point.serves}"

@@ -35,6 +35,7 @@ from profiler_ext.kineto.reader import (
 from profiler_ext.kineto.writers import RECORD, other_writer
 from profiler_ext.records import (
     WRITER_KEY,
+    Compilation,
     Gap,
     GraphInstance,
     PythonLines,
@@ -69,6 +70,7 @@ class _Extension(msgspec.Struct):
     graphs: tuple[GraphInstance, ...]
     gaps: tuple[Gap, ...]
     python: PythonLines | None = None
+    compiles: tuple[Compilation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,9 @@ def read_recording(path: Path) -> Recording:
     if extension is None:
         return Recording(trace)
     ours = _extension(path, extension)
-    return Recording(_restored(trace), ours.graphs, ours.settings, ours.gaps, ours.python)
+    return Recording(
+        _restored(trace), ours.graphs, ours.settings, ours.gaps, ours.python, ours.compiles
+    )
 
 
 def in_utf8(recording: Recording) -> Recording:
@@ -167,12 +171,18 @@ def in_utf8(recording: Recording) -> Recording:
         graphs=clean.graphs,
         gaps=clean.gaps,
         python=clean.python,
+        compiles=clean.compiles,
     )
 
 
 def _extension_of(recording: Recording) -> _Extension:
     return _Extension(
-        SCHEMA, recording.settings, recording.graphs, recording.gaps, recording.python
+        SCHEMA,
+        recording.settings,
+        recording.graphs,
+        recording.gaps,
+        recording.python,
+        recording.compiles,
     )
 
 
@@ -232,7 +242,7 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
         raise TraceError(f"{source.shown(path)} {error}") from error
     except msgspec.DecodeError as error:
         raise _unread(path, str(error), told) from error
-    problem = inconsistency_of_session(ours.settings, ours.graphs)
+    problem = inconsistency_of_session(ours.settings, ours.graphs, ours.compiles)
     if problem is None and ours.python is not None:
         problem = inconsistency_of_lines(ours.python)
     if problem is not None:

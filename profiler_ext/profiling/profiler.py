@@ -221,13 +221,16 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
         super().export_chrome_trace(str(raw))
         capture = switch.current()
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
+        trace = read_trace(raw)
+        compiles = capture.compiles_since(trace.base_ns) if capture else ()
         failed = (*map(failure_gap, self._outset.failures), *(capture.gaps if capture else ()))
         recording = Recording(
-            trace=read_trace(raw),
+            trace=trace,
             graphs=capture.graphs if capture else (),
             settings=settings,
             gaps=(*failed, *((_TAKEN,) if self.was_ended else ()), *without),
             python=python,
+            compiles=compiles,
         )
         learn = capture.learn if capture else None
         return Session(in_utf8(recording), learn, source_roots(recording))

@@ -7,7 +7,9 @@ another, and what no compile can give. A record that another process wrote is no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
+from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Provenance
 from profiler_ext.records.recording import Settings
 
@@ -16,14 +18,18 @@ _DEEPEST_MODULE = 128
 _LARGEST_RANK = 2**31
 
 
-def inconsistency_of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> str | None:
+def inconsistency_of_session(
+    settings: Settings, graphs: Sequence[GraphInstance], compiles: Sequence[Compilation] = ()
+) -> str | None:
     """Return what is wrong with what was recorded besides the trace, ``None`` if nothing is.
 
     Args:
         settings: what was recorded of the run.
         graphs: its graph instances.
+        compiles: what compiling took in it.
     """
-    return next(_of_session(settings, graphs), None)
+    problems = (_of_session(settings, graphs), _of_compiles(compiles, len(graphs)))
+    return next(chain.from_iterable(problems), None)
 
 
 def inconsistency_of_provenance(record: Provenance) -> str | None:
@@ -68,3 +74,19 @@ def _of_site(site: CallSite) -> Iterator[str]:
         yield "a weight below 0"
     if len(site.within) > _DEEPEST_CALL:
         yield f"nested {len(site.within)} deep, expected {_DEEPEST_CALL} at most"
+
+
+def _of_compiles(compiles: Sequence[Compilation], graphs: int) -> Iterator[str]:
+    for at, compiled in enumerate(compiles):
+        yield from (f"compile {at}: {problem}" for problem in _of_compile(compiled, graphs))
+
+
+def _of_compile(compiled: Compilation, graphs: int) -> Iterator[str]:
+    if any(each.duration_ns < 0 for each in compiled.spans):
+        yield "a duration below 0"
+    spent = [each.duration_ns for each in compiled.times]
+    if min(spent, default=0) < 0 or sum(spent) != compiled.duration_ns:
+        yield f"{sum(spent)} ns in its phases, expected the {compiled.duration_ns} that it took"
+    of_graphs = (*compiled.graphs, *(each.graph or 0 for each in compiled.times))
+    if any(not 0 <= graph < graphs for graph in of_graphs if graph):
+        yield f"a graph that is none of the {graphs}"

@@ -168,6 +168,14 @@ class GapReason(
         "that it has; these were followed",
         "use a release of torch; `profiler-ext doctor` tells what differs",
     )
+    COMPILES_INCOMPLETE = (
+        "compiles_incomplete",
+        "not all compiles are known",
+        "were profiled in a process of whose compiles not all are known, so that what compiling "
+        "took, and why, is told of the rest alone",
+        "switch capture on before the first compile: `profiler-ext run`, profiler_ext.enable() at "
+        "the top, or PROFILER_EXT=1",
+    )
     LINES_OFF = (
         "lines_off",
         "lines were switched off",

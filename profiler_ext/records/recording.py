@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Trace
 from profiler_ext.records.lineage import ModuleFrame
 from profiler_ext.records.provenance import Gap, GraphInstance
@@ -46,6 +47,7 @@ class Recording:
         settings: what is needed to read it anywhere.
         gaps: what went wrong.
         python: the lines of the program that ran meanwhile; ``None`` where none were watched.
+        compiles: what compiling took in the process, before the recording and in it.
     """
 
     trace: Trace
@@ -53,3 +55,4 @@ class Recording:
     settings: Settings = Settings()
     gaps: tuple[Gap, ...] = ()
     python: PythonLines | None = None
+    compiles: tuple[Compilation, ...] = ()

@@ -28,6 +28,7 @@ class Point:
             is no function, or is only asked to be there.
         serves: what is lost without it, for a person.
         sees: what passes there, for a person who reads the map of the hooks.
+        is_vital: without it capture does not begin.
     """
 
     module: str
@@ -35,6 +36,7 @@ class Point:
     parameters: tuple[str, ...]
     serves: str
     sees: str = ""
+    is_vital: bool = True
 
     def owner(self) -> Any:
         """Return the module or class that holds the attribute."""

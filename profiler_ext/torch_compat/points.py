@@ -200,6 +200,59 @@ PROFILER_STEP = Point(
     "each step that the script's own profiler is told of",
 )
 
+
+_TIMES = "what compiling took, by phase"
+_AGAIN = "why functions were compiled again"
+_BREAKS = "where Dynamo broke a graph, and why"
+COMPILE_BEGIN = Point(
+    "torch._dynamo.utils",
+    "ChromiumEventLogger.log_event_start",
+    ("self", "event_name", "time_ns", "compile_id"),
+    _TIMES,
+    "the begin of each part of a compile that torch times",
+    is_vital=False,
+)
+COMPILE_END = Point(
+    "torch._dynamo.utils",
+    "ChromiumEventLogger.log_event_end",
+    ("self", "event_name", "time_ns", "start_time_ns"),
+    _TIMES,
+    "the end of it",
+    is_vital=False,
+)
+COMPILE_TOLD = Point(
+    "torch._dynamo.utils",
+    "CompilationMetrics.create",
+    ("cls", "metrics"),
+    "which function a compile is of, and why it failed",
+    "what torch says of a compile when it is over",
+    is_vital=False,
+)
+CACHE_ANSWER = Point(
+    "torch._dynamo.utils",
+    "CompileEventLogger.instant",
+    ("event_name", "metadata"),
+    "what torch's caches answered, and why",
+    "the answer of a cache, with the guard or the reason why it missed",
+    is_vital=False,
+)
+RECOMPILE = Point(
+    "torch._dynamo.convert_frame",
+    "get_and_maybe_log_recompilation_reasons",
+    ("frame",),
+    _AGAIN,
+    "the guards that failed, when a function is compiled again",
+    is_vital=False,
+)
+GRAPH_BREAK = Point(
+    "torch._dynamo.symbolic_convert",
+    "InstructionTranslatorBase.log_graph_break",
+    ("self", "code_options", "reason", "exc"),
+    _BREAKS,
+    "each graph break, with its reason and stack",
+    is_vital=False,
+)
+
 ALL = (
     *CALL_SITES,
     EXTERN_CALL,
@@ -227,4 +280,10 @@ ALL = (
     BACKWARD_MADE,
     FRAME_EDGE,
     PROFILER_STEP,
+    COMPILE_BEGIN,
+    COMPILE_END,
+    COMPILE_TOLD,
+    CACHE_ANSWER,
+    RECOMPILE,
+    GRAPH_BREAK,
 )

@@ -18,7 +18,8 @@ _HOOKS = """# Hooks
 What capture observes in torch, each place declared once in `profiler_ext/torch_compat/points.py`:
 the function, the parameters that are relied on, what passes there, what is lost without it.
 Capture checks all of them before it begins; where one is not there, or does not take a parameter
-that is relied on, it refuses to begin and says so. `profiler-ext doctor` lists them for the torch
+that is relied on, it refuses to begin and says so. Those that tell of compiles alone it does
+without, and the session has the gap `private_name`. `profiler-ext doctor` lists them for the torch
 at hand; of others the tables in `tests/fixtures/symbols` tell: torch {torchs}
 have every place below, and older ones were not looked at. All that an observation does is called
 through `profiler_ext/isolation/guard.py`, which changes neither arguments nor results.

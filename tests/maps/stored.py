@@ -10,15 +10,22 @@ from profiler_ext.exporters.tensorboard_plugin import document
 from profiler_ext.kineto import recording
 from profiler_ext.records import (
     SCHEMA_VERSION,
+    CacheLookup,
     CallSite,
+    Compilation,
+    CompileFailure,
+    CompileSpan,
+    CompileTime,
     Frame,
     FxNode,
     Gap,
+    GraphBreak,
     GraphInstance,
     Lineage,
     ModuleFrame,
     NestedIn,
     Provenance,
+    Recompilation,
     Settings,
     TensorSpec,
 )
@@ -46,6 +53,13 @@ _STORED = (
     GraphInstance,
     Gap,
     Settings,
+    Compilation,
+    CompileTime,
+    CompileSpan,
+    Recompilation,
+    GraphBreak,
+    CacheLookup,
+    CompileFailure,
 )
 _KEPT = (
     (

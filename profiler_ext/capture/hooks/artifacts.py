@@ -53,7 +53,12 @@ class ArtifactHooks:
     """
 
     def __init__(
-        self, guard: Guard, compiles: Compiles, registry: Registry, warmup: type[Warmup] | None
+        self,
+        guard: Guard,
+        compiles: Compiles,
+        registry: Registry,
+        warmup: type[Warmup] | None,
+        ready: Callable[[GraphInstance], None],
     ) -> None:
         """Take what is known of the compiles, and where instances are registered.
 
@@ -63,12 +68,14 @@ class ArtifactHooks:
             registry: where graph instances are made.
             warmup: torch's pieces of a CUDA graph's first calls, ``None`` where this torch has
                 others.
+            ready: is told of each instance that is made.
         """
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
         self._guard = guard
         self._compiles = compiles
         self._registry = registry
         self._warmup = warmup
+        self._ready = ready
         self._calls = _Calls()
 
     def observations(self) -> list[Hook]:
@@ -99,7 +106,7 @@ class ArtifactHooks:
         yield
         told: dict[str, Any] = call["graph_kwargs"]
         is_backward, is_replayed = inductor.is_backward(told), inductor.is_replayed(told)
-        self._registry.register(call["self"], is_backward, is_replayed, started_ns)
+        self._ready(self._registry.register(call["self"], is_backward, is_replayed, started_ns))
 
     def _artifact_call(self, call: Observed) -> Observation:
         artifact = call["self"]

@@ -18,9 +18,11 @@ from profiler_ext.capture.hooks.caches import CacheHooks
 from profiler_ext.capture.hooks.graphs import GraphHooks
 from profiler_ext.capture.hooks.regions import RegionHooks
 from profiler_ext.capture.hooks.sites import SiteHooks
+from profiler_ext.capture.timing.hooks import CompileHooks
+from profiler_ext.capture.timing.log import CompileLog
 from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.records import Analysis, Gap, GraphInstance
+from profiler_ext.records import Analysis, Compilation, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
 from profiler_ext.torch_compat.patches import Hook, installed
 
@@ -47,7 +49,11 @@ class Capture:
         self._registry = Registry(self._compiles, self.guard)
         self._cpu_kernels = CpuKernels(self.guard)
         self._cpu_events = cpu_events
-        self._artifacts = ArtifactHooks(self.guard, self._compiles, self._registry, warmup)
+        self._log = CompileLog(lambda: self._compiles.dynamo_number)
+        self._timing = CompileHooks(Guard(strict, process.current_compile_id), self._log)
+        self._artifacts = ArtifactHooks(
+            self.guard, self._compiles, self._registry, warmup, self._timing.ready
+        )
         self._caches = CacheHooks(self._registry)
         self._hooks = ExitStack()
         self._lacking: tuple[Gap, ...] = ()
@@ -69,7 +75,7 @@ class Capture:
 
     @strict.setter
     def strict(self, strict: bool) -> None:
-        self.guard.strict = strict
+        self.guard.strict = self._timing.guard.strict = strict
 
     @property
     def recompile(self) -> bool:
@@ -94,6 +100,11 @@ class Capture:
         """The graph instances of this process; of those where a hook failed nothing is told."""
         return without_failed(self._registry.graphs, self.guard.failures, self._registry)
 
+    def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
+        """Return what compiling took in this process, on the clock of a trace."""
+        guard, since = self._timing.guard, self._log.compiles_since
+        return guard.run("compiles", since, base_ns) or ()
+
     def graph_of(self, artifact: Any) -> int | None:
         """Return the index of an artifact's graph instance, where it has but one."""
         return self._registry.index_of(artifact)
@@ -102,7 +113,7 @@ class Capture:
     def gaps(self) -> tuple[Gap, ...]:
         """What the hooks could not see."""
         failed = map(failure_gap, self.guard.failures)
-        gaps = (*self._lacking, *failed)
+        gaps = (*self._lacking, *failed, *self._timing.gaps)
         return (*gaps, OUT) if self.guard.is_out else gaps
 
     def learn(self, analysis: Analysis) -> None:
@@ -121,11 +132,13 @@ class Capture:
                 f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
             )
         self._lacking = lacking.gaps()
+        self._log.is_late = process.anything_compiled()
         with ExitStack() as hooks:
             skipping.skip_own_code()
             hooks.callback(skipping.forget_own_code)
             hooks.callback(self._cpu_kernels.restore)
             hooks.enter_context(installed(self._observations(), self.guard))
+            hooks.enter_context(installed(self._timing.observations(), self._timing.guard))
             self._hooks = hooks.pop_all()
         if self._cpu_events:
             for module in inductor.loaded_modules():

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from profiler_ext.torch_compat.names import artifact_names, fx_names, kernel_names, running_names
+from profiler_ext.torch_compat.names import (
+    artifact_names,
+    compile_names,
+    fx_names,
+    kernel_names,
+    running_names,
+)
 from profiler_ext.torch_compat.private import Name
 
 
@@ -16,7 +22,7 @@ def _declared(module: ModuleType) -> Iterator[Name]:
                 yield each
 
 
-_MODULES = (kernel_names, fx_names, artifact_names, running_names)
+_MODULES = (kernel_names, fx_names, artifact_names, running_names, compile_names)
 ALL = tuple(dict.fromkeys(name for module in _MODULES for name in _declared(module)))
 
 

@@ -1,0 +1,252 @@
+"""Owns the compiles of this process: what is under way in each thread, and what is over."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from profiler_ext.capture.timing.phases import kind_of
+from profiler_ext.capture.timing.spans import Span, begun, times, visible
+from profiler_ext.isolation.locks import Lock
+from profiler_ext.records import (
+    CacheLookup,
+    Compilation,
+    CompileFailure,
+    CompileKind,
+    Gap,
+    GapReason,
+    GraphBreak,
+    Recompilation,
+)
+from profiler_ext.torch_compat import compile_reports
+from profiler_ext.torch_compat.compile_reports import ToldFunction
+
+_MOST_KEPT = 20_000
+"""Compiles that are kept: what is done at run time may come with every call, for ever."""
+
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
+
+_LATE = Gap(
+    GapReason.COMPILES_INCOMPLETE,
+    "graphs were compiled before capture was switched on, and what that took is not known",
+)
+_FULL = Gap(
+    GapReason.COMPILES_INCOMPLETE,
+    f"more than {_MOST_KEPT} compiles and tasks of compiled code at run time: later ones are not "
+    "kept",
+)
+_UNBEGUN = Gap(
+    GapReason.COMPILES_INCOMPLETE,
+    "a compile that was under way when capture was switched on is not known",
+)
+
+_UNTIED = Gap(
+    GapReason.COMPILES_INCOMPLETE,
+    "the trace does not tell its time zero, so that no compile can be placed in it",
+)
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """What one thread knows of the compile that it is at."""
+
+    kind: CompileKind
+    compile_id: str | None
+    number_before: int | None
+    open: list[Span]
+    function: ToldFunction | None = None
+    recompiles: tuple[Recompilation, ...] = ()
+    breaks: list[GraphBreak] = field(default_factory=list)
+    lookups: list[CacheLookup] = field(default_factory=list)
+    graphs: list[int] = field(default_factory=list)
+    restarts: tuple[str, ...] = ()
+    failure: CompileFailure | None = None
+
+
+class _PerThread(threading.local):
+    under_way: _UnderWay | None = None
+
+
+class CompileLog:
+    """What compiling took in this process.
+
+    Attributes:
+        is_late: graphs were compiled before it began.
+    """
+
+    def __init__(self, dynamo_number: Callable[[], int | None]) -> None:
+        """Nothing was compiled yet.
+
+        Args:
+            dynamo_number: gives the number of the Dynamo graph of the compile in force.
+        """
+        self.is_late = False
+        self._dynamo_number = dynamo_number
+        self._thread = _PerThread()
+        self._lock = Lock()
+        self._numbers = itertools.count()
+        self._compiling = 0
+        self._over: list[Compilation] = []
+        self._gaps: dict[Gap, None] = {}
+        self._functions: dict[int, ToldFunction] = {}
+
+    def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
+        """Return those that are over, in the order in which they ended, on a trace's clock.
+
+        Args:
+            base_ns: the wall clock at the trace's time zero; 0 where the trace does not tell it,
+                and nothing can be placed in it.
+        """
+        if not base_ns:
+            self._gaps[_UNTIED] = None
+            return ()
+        return tuple(each.since(base_ns) for each in self._over)
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What is not known of compiles."""
+        return (*((_LATE,) if self.is_late else ()), *self._gaps)
+
+    def begin(self, name: str, started_ns: int, compile_id: str | None) -> None:
+        """Note that this thread begins a part of a compile.
+
+        Args:
+            name: torch's name for it.
+            started_ns: when, since 1970.
+            compile_id: of which compile it is.
+        """
+        now = self._thread.under_way
+        if now is not None:
+            now.open.append(begun(name, started_ns, now.open[-1]))
+            return
+        with self._lock.held():
+            kind = kind_of(name)
+            if kind is CompileKind.RUN_TIME and self._compiling:
+                kind = CompileKind.WORKER
+            self._compiling += _is_compile(kind)
+        span = begun(name, started_ns, None)
+        self._thread.under_way = _UnderWay(kind, compile_id, self._dynamo_number(), [span])
+
+    def end(self, name: str, duration_ns: int) -> None:
+        """Note that a part of a compile is over.
+
+        Args:
+            name: torch's name for it.
+            duration_ns: how long it took.
+        """
+        now = self._thread.under_way
+        if now is None or all(span.name != name for span in now.open):
+            self._gaps[_UNBEGUN] = None
+            return
+        while (span := now.open.pop()).name != name:
+            span.duration_ns = sum(each.duration_ns for each in span.inside)
+        span.duration_ns = max(duration_ns, 0)
+        if not now.open:
+            self._thread.under_way = None
+            self._keep(now, span)
+
+    def note_function(self, function: ToldFunction | None, restarts: tuple[str, ...]) -> None:
+        """Note which function this thread compiles, and why Dynamo began its trace anew.
+
+        Args:
+            function: the function, where torch tells.
+            restarts: the reasons.
+        """
+        if (now := self._thread.under_way) is not None:
+            now.function, now.restarts = function or now.function, restarts
+
+    def note_failure(self, kind: str, reason: str) -> None:
+        """Note that this thread's compile gives nothing.
+
+        Args:
+            kind: the type of the error.
+            reason: its text.
+        """
+        if (now := self._thread.under_way) is not None:
+            now.failure = CompileFailure(kind, reason)
+
+    def note_recompiles(self, recompiles: tuple[Recompilation, ...]) -> None:
+        """Note why this thread compiles a function again."""
+        if (now := self._thread.under_way) is not None:
+            now.recompiles = recompiles
+
+    def note_break(self, broken: GraphBreak) -> None:
+        """Note where Dynamo could not go on."""
+        if (now := self._thread.under_way) is not None:
+            now.breaks.append(broken)
+
+    def note_lookup(self, lookup: CacheLookup) -> None:
+        """Note what a cache answered."""
+        if (now := self._thread.under_way) is not None:
+            now.lookups.append(lookup)
+
+    def note_graph(self, index: int) -> None:
+        """Note that a graph instance became ready, which Inductor's innermost span is for.
+
+        Args:
+            index: of the graph instance.
+        """
+        now = self._thread.under_way
+        if now is None:
+            return
+        now.graphs.append(index)
+        graphs = (span for span in reversed(now.open) if compile_reports.is_graph(span.name))
+        own = next(graphs, None)
+        if own is not None and own.graph is None:
+            own.graph = index
+
+    def _keep(self, now: _UnderWay, outermost: Span) -> None:
+        number = self._number(now)
+        with self._lock.held():
+            self._compiling -= _is_compile(now.kind)
+            if len(self._over) >= _MOST_KEPT:
+                self._gaps[_FULL] = None
+                return
+            self._over.append(_compilation(next(self._numbers), now, outermost, number))
+
+    def _number(self, now: _UnderWay) -> int | None:
+        """The number of a compile's Dynamo graph; a backward is of the function of its forward."""
+        number = self._dynamo_number()
+        if now.kind is CompileKind.BACKWARD:
+            now.function = now.function or self._functions.get(-1 if number is None else number)
+            return number
+        if number is None or number == now.number_before:
+            return None
+        if now.function is not None:
+            self._functions[number] = now.function
+        return number
+
+
+def _is_compile(kind: CompileKind) -> bool:
+    return kind in (CompileKind.FRAME, CompileKind.BACKWARD)
+
+
+def _compilation(
+    index: int, now: _UnderWay, outermost: Span, dynamo_number: int | None
+) -> Compilation:
+    name, file, line = now.function or (None, None, None)
+    resumed = _RESUMED.match(name) if name else None
+    return Compilation(
+        index=index,
+        kind=now.kind,
+        compile_id=now.compile_id,
+        dynamo_number=dynamo_number,
+        thread=threading.get_native_id(),
+        started_ns=outermost.started_ns,
+        duration_ns=outermost.duration_ns,
+        times=times(outermost),
+        spans=visible(outermost),
+        function=resumed.group(1) if resumed else name,
+        file=file,
+        line=line,
+        is_resumed=resumed is not None,
+        recompiles=now.recompiles,
+        breaks=tuple(now.breaks),
+        restarts=now.restarts,
+        lookups=tuple(now.lookups),
+        graphs=tuple(now.graphs),
+        failure=now.failure,
+    )

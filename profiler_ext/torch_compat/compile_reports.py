@@ -1,0 +1,141 @@
+"""Owns what torch tells of a compile: its function, its failure, its breaks, its caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from traceback import FrameSummary
+from types import CodeType
+from typing import Any, NamedTuple
+
+from profiler_ext.torch_compat.names import artifact_names, compile_names
+
+
+def is_frame(span: str) -> bool:
+    """Tell whether a span is that of a function's compile, or of its load."""
+    return span in (compile_names.FRAME_SPAN.text, compile_names.LOADED_FRAME_SPAN.text)
+
+
+def is_backward(span: str) -> bool:
+    """Tell whether a span is that of a backward's compile, or of compiled autograd's trace."""
+    return span in (compile_names.BACKWARD_SPAN.text, compile_names.AUTOGRAD_SPAN.text)
+
+
+def is_graph(span: str) -> bool:
+    """Tell whether Inductor compiles, or loads, one graph in a span."""
+    return bool(span == compile_names.GRAPH_SPAN.text)
+
+
+class ToldFunction(NamedTuple):
+    """The function that a compile is of."""
+
+    name: str
+    file: str
+    line: int
+
+
+def function_of(metrics: Any) -> ToldFunction | None:
+    """Return the function that a compile is of; ``None`` where torch has not noted it.
+
+    Args:
+        metrics: torch's ``CompilationMetrics``.
+    """
+    name = compile_names.CO_NAME.of(metrics)
+    if name is None:
+        return None
+    file = compile_names.CO_FILENAME.of(metrics)
+    return ToldFunction(str(name), str(file), int(compile_names.CO_FIRSTLINENO.of(metrics)))
+
+
+def function_of_frame(frame: Any) -> ToldFunction:
+    """Return the function of a frame that Dynamo is about to compile."""
+    code: CodeType = compile_names.RECOMPILED_CODE.of(frame)
+    return ToldFunction(code.co_name, code.co_filename, code.co_firstlineno)
+
+
+def failure_of(metrics: Any) -> tuple[str, str] | None:
+    """Return the type and the text of the error with which a compile ended, if it did."""
+    kind = compile_names.FAIL_TYPE.of(metrics)
+    return None if kind is None else (str(kind), str(compile_names.FAIL_REASON.of(metrics)))
+
+
+def restarts_of(metrics: Any) -> tuple[str, ...]:
+    """Return why Dynamo began its trace anew, each reason once."""
+    return tuple(sorted(map(str, compile_names.RESTART_REASONS.of(metrics) or ())))
+
+
+def is_logged(error: Any) -> bool:
+    """Tell whether torch has logged a break already, and will not do so again."""
+    return bool(compile_names.LOGGED.of(error))
+
+
+def kind_of_break(error: Any) -> str | None:
+    """Return torch's name for a kind of break; ``None`` of errors that have none."""
+    kind = compile_names.BREAK_KIND.of(error)
+    return None if kind is None else str(kind)
+
+
+def stack_of_break(error: Any, options: Mapping[str, Any]) -> list[FrameSummary]:
+    """Return the program's frames at a break, as ``log_graph_break`` has them.
+
+    Args:
+        error: the break.
+        options: what Dynamo knows of the code, for a break before its first line.
+
+    Source: ``torch/_dynamo/symbolic_convert.py``, ``log_graph_break``.
+    """
+    stack = compile_names.REAL_STACK.of(error)
+    if stack is None:
+        stack = compile_names.TRACED_STACK.get()()
+    if stack:
+        return list(stack)
+    file, line = compile_names.BREAK_FILE.of(options), compile_names.BREAK_LINE.of(options)
+    return [FrameSummary(str(file), int(line), "", lookup_line=False)]
+
+
+def cache_of(event: str) -> tuple[bool, str] | None:
+    """Return what an event says that torch makes of a lookup in a cache.
+
+    Args:
+        event: its name.
+
+    Returns:
+        Whether it is AOTAutograd's cache, else the FX graph cache, and its answer; ``None`` of
+        another event.
+    """
+    names = (compile_names.FX_CACHE_EVENT.text, compile_names.AUTOGRAD_CACHE_EVENT.text)
+    for is_autograd, prefix in enumerate(names):
+        if event.startswith(prefix):
+            return bool(is_autograd), event.removeprefix(prefix)
+    return None
+
+
+class ToldAnswer(NamedTuple):
+    """What a cache answered: why it missed or was bypassed, and what a hit spared."""
+
+    bypass: str | None
+    failed_guard: str | None
+    saved_ns: int | None
+
+
+def answer_of_cache(told: Mapping[str, Any]) -> ToldAnswer:
+    """Return what torch notes of a lookup in a cache.
+
+    Args:
+        told: what goes with the event that torch makes of it.
+    """
+    bypass = artifact_names.BYPASS_REASON.of(told)
+    is_guarded = compile_names.CACHE_STATUS.of(told) == compile_names.GUARD_MISS.text
+    guard = compile_names.CACHE_GUARD.of(told) if is_guarded else None
+    return ToldAnswer(
+        None if bypass is None else str(bypass),
+        None if guard is None else str(guard),
+        _saved_ns(told),
+    )
+
+
+def _saved_ns(told: Mapping[str, Any]) -> int | None:
+    """AOTAutograd's cache keeps whole milliseconds, though their sum is a float."""
+    exact, rounded = compile_names.FX_SAVED_NS.of(told), compile_names.AUTOGRAD_SAVED_MS.of(told)
+    if exact is not None:
+        return int(exact)
+    return None if rounded is None else int(rounded) * 1_000_000
