@@ -189,7 +189,8 @@ class _Run:
         if ending.code:
             said = (remarks.failed_script(ending.code, self._kept(), steps), *self._failed())
             return Outcome(ending, session, folder, said)
-        code = 0 if steps else NEVER_STEPPED
+        is_whole = session is not None and not self._request.skip
+        code = 0 if steps or is_whole else NEVER_STEPPED
         said = remarks.of_success(
             session,
             steps,

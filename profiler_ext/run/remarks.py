@@ -52,6 +52,8 @@ def of_success(
         asked: how many were to be recorded.
         was_moved: later ones than those were.
     """
+    if steps == 0 and session is not None and skip == 0:
+        return ()
     if steps == 0:
         return (
             "the script never stepped: no optimizer's step() and no prof.step() was seen; "

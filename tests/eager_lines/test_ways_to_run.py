@@ -215,6 +215,23 @@ def test_modules_have_their_paths_and_one_called_by_forward_is_of_the_module_tha
     ]
 
 
+class Passing(nn.Module):
+    def forward(self, x: Any) -> Any:
+        y = nn.Softmax(1)(x)  # line: passing
+        return nn.ReLU()(y)
+
+
+def test_what_a_module_runs_that_is_gone_is_of_the_one_that_called_it() -> None:
+    model = nn.Sequential(Passing())
+
+    def step() -> None:
+        model(GIVEN)
+        nn.Tanh()(GIVEN)
+
+    found = [(each.op, each.module) for each in seen(step, "softmax", "relu", "tanh")]
+    assert found == [("softmax", "0"), ("relu", "0"), ("tanh", None)]
+
+
 class Unfinished(nn.Module):
     def __init__(self) -> None:
         pass

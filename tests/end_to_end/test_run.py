@@ -20,6 +20,7 @@ __all__ = ["run"]
 FILES = {
     "attribution.csv",
     "coverage.csv",
+    "findings.csv",
     "graphs.csv",
     "idle_by_line.csv",
     "launches.csv",
@@ -144,8 +145,11 @@ def test_a_script_that_steps_a_profiler_of_its_own_ends_steps_so(run: Run) -> No
     assert sgd_steps_in_each_step() == [2, 2]
 
 
-def test_without_skipping_a_script_that_never_steps_is_recorded_whole(run: Run) -> None:
-    assert run("model(torch.ones(2, 4))", "--skip", "0") == 3
+def test_without_skipping_a_script_that_never_steps_is_recorded_whole(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run("model(torch.ones(2, 4))", "--skip", "0") == 0
+    assert "profiler-ext:" not in capfd.readouterr().err
     assert "aten::linear" in set(out().attribution().aten_op)
 
 

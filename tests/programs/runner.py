@@ -23,6 +23,7 @@ OPTIONS = ("--skip", "1", "--steps", "2")
 FILES = {
     "attribution.csv",
     "coverage.csv",
+    "findings.csv",
     "graphs.csv",
     "idle_by_line.csv",
     "launches.csv",

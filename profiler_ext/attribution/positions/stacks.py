@@ -110,8 +110,8 @@ class Stacks:
 
     def _within(self, outer: Standing, position: int) -> Standing:
         own, lines = self._lines.positions[position], self._lines
-        if own.module is not None:
-            return replace(outer, module=lines.modules[own.module])
+        if own.module is not None:  # one that is gone is told by what held its call
+            return replace(outer, module=lines.modules[own.module] or outer.module)
         if own.function is None:
             return outer
         function = lines.functions[own.function]
