@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from statistics import median_low
 
@@ -47,6 +48,29 @@ class Facts:
         """Which launches the steps wait for."""
         return find_pace(self.analysis)
 
+    def wholly(self, is_such: Callable[[Place], bool]) -> Rows:
+        """Return which launches have places of one kind and no others.
+
+        Args:
+            is_such: tells of a place whether it is of that kind.
+        """
+        flags = np.array([is_such(place) for place in self.analysis.places], np.bool_)
+        shares = self.analysis.shares
+        wholly = self.main_place >= 0
+        wholly[shares.launch[~flags[shares.place]]] = False
+        return wholly
+
+    def named(self, is_such: Callable[[str], bool]) -> Rows:
+        """Return which launches have a name of one kind.
+
+        Args:
+            is_such: tells of a name whether it is of that kind.
+        """
+        name = self.launches.name
+        codes = [code for code, text in enumerate(name.strings) if is_such(text)]
+        found: Rows = np.isin(name.codes, codes)
+        return found
+
     def in_steps(self, rows: Rows) -> Rows:
         """Return which of these launches were enqueued in a profiled step."""
         chosen: Rows = rows & ~np.ma.getmaskarray(self.launches.step)
@@ -62,6 +86,27 @@ class Facts:
         step = self.launches.step[launches].filled(-1)
         sums = [int(amount_ns[step == each.number].sum()) for each in self.analysis.steps]
         return median_low(sums) if sums else 0
+
+    def paced_ns(self, launches: Ints) -> Ints:
+        """Return the time of launches that set the pace; 0 of those that do not.
+
+        Args:
+            launches: rows of launches.
+        """
+        duration: Ints = np.where(self.pace.sets[launches], self.launches.duration_ns[launches], 0)
+        return duration
+
+    def longest(self, launches: Ints) -> int:
+        """Return the row of the launch at whose place such launches took longest in all.
+
+        Args:
+            launches: rows of launches; at least one.
+        """
+        duration, place = self.launches.duration_ns[launches], self.main_place[launches]
+        sums = np.zeros(len(self.analysis.places), np.int64)
+        np.add.at(sums, place, duration)
+        of_place = launches[place == int(sums.argmax())]
+        return int(of_place[int(self.launches.duration_ns[of_place].argmax())])
 
     def count_in_usual_step(self, launches: Ints) -> int:
         """Return how many of these launches the usual step has."""

@@ -4,17 +4,29 @@ from typing import Final
 
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import (
+    dtype_conversion,
     first_step,
     fp32_matmul,
     launch_bound,
+    layout_conversion,
     pageable_copy,
+    recompute,
+    replay_copy,
+    unasked_copy,
     uncached,
+    unlike_siblings,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
     launch_bound.RULE,
-    fp32_matmul.RULE,
     pageable_copy.RULE,
+    fp32_matmul.RULE,
+    recompute.RULE,
+    dtype_conversion.RULE,
+    unasked_copy.RULE,
+    layout_conversion.RULE,
+    replay_copy.RULE,
+    unlike_siblings.RULE,
     first_step.RULE,
     uncached.RULE,
 )

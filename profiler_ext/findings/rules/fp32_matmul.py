@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness, Where
+from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Lacking, Rule
 from profiler_ext.records import Ints
 
@@ -23,32 +23,28 @@ _QUICKER = 4
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU, whose kernels do not tell their unit")
-    launches = np.flatnonzero(facts.in_steps(_is_fp32_product(facts)))
+    launches = np.flatnonzero(facts.in_steps(facts.named(_is_fp32_product)))
     if not len(launches):
         return ()
     duration = facts.launches.duration_ns[launches]
     spent_ns = facts.of_usual_step(launches, duration)
-    paced = facts.pace.sets[launches]
-    saved = np.where(paced, duration - duration // _QUICKER, 0)
+    paced = facts.paced_ns(launches)
+    saved = paced - paced // _QUICKER
     return (_candidate(facts, launches, spent_ns, facts.of_usual_step(launches, saved)),)
 
 
-def _is_fp32_product(facts: Facts) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    name = facts.launches.name
-    codes = [code for code, text in enumerate(name.strings) if _FP32_PRODUCT.search(text)]
-    return np.isin(name.codes, codes)
+def _is_fp32_product(name: str) -> bool:
+    return _FP32_PRODUCT.search(name) is not None
 
 
 def _candidate(facts: Facts, launches: Ints, spent_ns: int, saved_ns: int) -> Candidate:
-    duration = facts.launches.duration_ns[launches]
-    longest = int(launches[int(duration.argmax())])
-    place = facts.place(longest)
+    longest = facts.longest(launches)
     return Candidate(
         what="matrix products run in fp32 without tensor cores",
         at_stake_ns=saved_ns,
         sureness=Sureness.ESTIMATED,
         remedy="torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
-        where=Where(place.file, place.line, place.code, place.module, facts.launches.name[longest]),
+        where=where_of(facts.place(longest), facts.launches.name[longest]),
         why=(
             Figure("in fp32 products a step", spent_ns, FigureUnit.NS),
             Figure("products a step", facts.count_in_usual_step(launches)),

@@ -26,9 +26,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 
 
 def _of_way(facts: Facts, way: str) -> Candidate | None:
-    name = facts.launches.name
-    codes = [code for code, text in enumerate(name.strings) if waits.pageable_copy(text) == way]
-    launches = np.flatnonzero(facts.in_steps(np.isin(name.codes, codes)))
+    is_such = facts.named(lambda name: waits.pageable_copy(name) == way)
+    launches = np.flatnonzero(facts.in_steps(is_such))
     launches = launches[facts.pace.call[launches] >= 0]
     return _candidate(facts, way, launches) if len(launches) else None
 
@@ -37,7 +36,7 @@ def _candidate(facts: Facts, way: str, launches: Ints) -> Candidate:
     events = facts.analysis.recording.trace.events
     blocked_ns = events.duration_ns[facts.pace.call[launches]]
     moved = events.bytes_moved[facts.launches.event[launches]].filled(0)
-    longest = int(launches[int(facts.launches.duration_ns[launches].argmax())])
+    longest = facts.longest(launches)
     at_stake_ns = facts.of_usual_step(launches, blocked_ns)
     return Candidate(
         what=f"copies {'to' if way == 'HtoD' else 'from'} the device use pageable memory",

@@ -1,0 +1,68 @@
+"""Owns the rule of launches that only convert a dtype, at lines that ask for no conversion."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.kineto import classify
+from profiler_ext.records import Ints, Place
+
+_CONVERTS = re.compile(
+    r"aten::(_to_copy|to|_autocast_to_\w+)|(aten|prims)\.(_to_copy|convert_element_type)\..*"
+)
+_ASKS = re.compile(r"\.(to|float|half|bfloat16|double|type|type_as|int|long|bool)\(|dtype=")
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, whose kernels do more than one thing")
+    is_copy = facts.named(classify.is_memory_work)
+    launches = np.flatnonzero(facts.in_steps(facts.wholly(_is_unasked) & ~is_copy))
+    return (_candidate(facts, launches),) if len(launches) else ()
+
+
+def _is_unasked(place: Place) -> bool:
+    """Tell whether a place converts at a line whose text is known and asks for no conversion."""
+    if place.aten_op is None or place.code is None:
+        return False
+    return _CONVERTS.fullmatch(place.aten_op) is not None and not _ASKS.search(place.code)
+
+
+def _candidate(facts: Facts, launches: Ints) -> Candidate:
+    longest = facts.longest(launches)
+    duration = facts.launches.duration_ns[launches]
+    return Candidate(
+        what="launches only convert a dtype, at lines that ask for no conversion",
+        at_stake_ns=facts.of_usual_step(launches, facts.paced_ns(launches)),
+        sureness=Sureness.UPPER_BOUND,
+        remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
+        "instead of autocast in every forward, batches converted where they are made",
+        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        why=(
+            Figure("conversions a step", facts.count_in_usual_step(launches)),
+            Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="dtype_conversion",
+    title="Dtype conversions that nobody asked for",
+    means="Launches that convert from one dtype to another and do nothing else, at lines whose "
+    "text has no `.to()`, `.float()` or `dtype=`.",
+    because="Under autocast each forward converts the parameters of its matrix products anew, and "
+    "each backward their gradients back. Mixed dtypes in one expression are promoted.",
+    remedy="Keep parameters in the dtype that is computed in (`model.to(torch.bfloat16)`, with an "
+    "optimizer that keeps the state that it needs in float32). Under autocast several "
+    "micro-batches in one `autocast` block share the converted parameters.",
+    stake="The time of these launches where they set the pace. It is an upper bound: with autocast "
+    "the precision that the conversions serve goes with them.",
+    judge=_judge,
+)

@@ -1,0 +1,57 @@
+"""Owns the rule of layouts that cuDNN changes before and after each convolution."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.records import Ints
+
+_CHANGES_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw", re.IGNORECASE)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, where cuDNN is not")
+    launches = np.flatnonzero(facts.in_steps(facts.named(_changes_layout)))
+    return (_candidate(facts, launches),) if len(launches) else ()
+
+
+def _changes_layout(name: str) -> bool:
+    return _CHANGES_LAYOUT.search(name) is not None
+
+
+def _candidate(facts: Facts, launches: Ints) -> Candidate:
+    longest = facts.longest(launches)
+    duration = facts.launches.duration_ns[launches]
+    return Candidate(
+        what="convolutions change the layout of their operands and back",
+        at_stake_ns=facts.of_usual_step(launches, facts.paced_ns(launches)),
+        sureness=Sureness.ESTIMATED,
+        remedy="model.to(memory_format=torch.channels_last), and the same for the images",
+        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        why=(
+            Figure("changes of layout a step", facts.count_in_usual_step(launches)),
+            Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="layout_conversion",
+    title="Convolutions that change the layout of their operands",
+    means="cuDNN runs kernels called `nchwToNhwc` or `nhwcToNchw` beside convolutions.",
+    because="Tensor cores convolve with the channels innermost. Where tensors have them first, "
+    "cuDNN rearranges the operands before a convolution and its result afterwards.",
+    remedy="`model.to(memory_format=torch.channels_last)` and "
+    "`images.to(memory_format=torch.channels_last)`: then nothing is to be rearranged.",
+    stake="The time of those kernels where they set the pace. Other kernels may get quicker or "
+    "slower with the layout, which is not counted.",
+    judge=_judge,
+)

@@ -1,0 +1,65 @@
+"""Owns the rule of forwards that the backward runs once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.records import LaunchKind, Phase, Place
+
+_HEAVY = (LaunchKind.EXTERN, LaunchKind.TRITON_TEMPLATE, LaunchKind.EAGER)
+"""What a checkpoint runs again; what the compiler itself recomputes is fused into its kernels."""
+_LEAST_HEAVY = 0.3
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, which checkpoints for no device")
+    again = np.flatnonzero(facts.in_steps(facts.wholly(_is_recomputed)))
+    heavy = again[facts.launches.kind.where(*_HEAVY)[again]]
+    spent_ns = facts.of_usual_step(again, facts.launches.duration_ns[again])
+    heavy_ns = facts.of_usual_step(heavy, facts.launches.duration_ns[heavy])
+    if not spent_ns or heavy_ns < _LEAST_HEAVY * spent_ns:
+        return ()
+    forward = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.FORWARD)))
+    forward_ns = facts.of_usual_step(forward, facts.launches.duration_ns[forward])
+    return (
+        Candidate(
+            what="the backward runs forwards once more, as checkpoints ask",
+            at_stake_ns=facts.of_usual_step(again, facts.paced_ns(again)),
+            sureness=Sureness.ESTIMATED,
+            remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "
+            "let a selective policy keep the products: create_selective_checkpoint_contexts",
+            where=where_of(facts.place(facts.longest(heavy))),
+            why=(
+                Figure("recomputed a step", spent_ns, FigureUnit.NS),
+                Figure("the forward takes", forward_ns, FigureUnit.NS),
+                Figure("of it in products and library calls", heavy_ns, FigureUnit.NS),
+            ),
+            launches=again,
+        ),
+    )
+
+
+def _is_recomputed(place: Place) -> bool:
+    return place.phase is Phase.RECOMPUTE
+
+
+RULE = Rule(
+    name="recompute",
+    title="Forwards that the backward runs once more",
+    means="Launches of the backward recompute values of the forward, matrix products and other "
+    "library calls among them.",
+    because="Activation checkpointing (`torch.utils.checkpoint`) gives up memory for time. What "
+    "the compiler recomputes of its own accord is cheap, is fused into its kernels, and is not "
+    "meant.",
+    remedy="Where memory is left, checkpoint fewer layers. A selective policy keeps the results of "
+    "matrix products and recomputes the rest: most of the memory for little of the time.",
+    stake="The time of the recomputed launches that set the pace: what no checkpoint at all would "
+    "save. The memory that it would take is not in the trace, so whether it fits is yours to say.",
+    judge=_judge,
+)
