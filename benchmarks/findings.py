@@ -1,0 +1,207 @@
+"""Tries the rules of findings: what each predicts, beside what its remedy wins.
+
+Each case has a step with a flaw and the same step without it. The flawed one is recorded, and its
+rule tells how much is at stake; the other one is recorded too, and the rule must be silent there.
+Then both are timed without any profiler, in turn, round by round, in one process.
+
+    python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--out DIR]
+
+Prints a table in Markdown, and writes what it measured into DIR as JSON. It ends with 1 where a
+prediction is wrong by more than a factor of two, or a rule speaks of the remedied step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+import profiler_ext
+from benchmarks.flaws import CASES, LARGE, TINY, Case, Pair, Sizes, Step
+from profiler_ext.exporters.findings_json import findings_json
+from profiler_ext.findings import Finding, Findings
+
+WARM_UP = 8
+RECORDED = 5
+BLOCK_S = 0.15
+MOST_STEPS = 40
+FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a case came to; times in milliseconds a step."""
+
+    rule: str
+    words: str
+    predicted_ms: float | None = None
+    flawed_ms: float | None = None
+    remedied_ms: float | None = None
+    gain_ms: float | None = None
+    gain_quartiles_ms: tuple[float, float] | None = None
+    others: str = ""
+    on_remedied: str = ""
+    failure: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over measured."""
+        if self.predicted_ms is None or not self.gain_ms:
+            return None
+        return self.predicted_ms / self.gain_ms
+
+    @property
+    def holds(self) -> bool:
+        """Whether the prediction is within the factor, and the rule silent without the flaw."""
+        is_near = self.ratio is not None and 1 / FACTOR <= self.ratio <= FACTOR
+        return is_near and not self.on_remedied and not self.failure
+
+
+def tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
+    """Return what a case came to; a failure of it is part of that."""
+    begun = time.perf_counter()
+    try:
+        outcome = _tried(case, sizes, rounds, out)
+    except Exception as error:
+        traceback.print_exc()
+        outcome = Outcome(case.rule, case.words, failure=f"{type(error).__name__}: {error}"[:200])
+    print(f"{case.rule}: {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
+    torch._dynamo.reset()
+    gc.collect()
+    if sizes.device == "cuda":
+        torch.cuda.empty_cache()
+    return outcome
+
+
+def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
+    pair = case.make(sizes)
+    flawed, remedied = (_found(step, sizes) for step in (pair.flawed, pair.remedied))
+    _keep(case, flawed, remedied, out)
+    own = [each for each in flawed.found if each.rule == case.rule]
+    times = [_timed(pair, sizes, at) for at in range(rounds)]
+    gains = [before - after for before, after in times]
+    return Outcome(
+        case.rule,
+        case.words,
+        predicted_ms=sum(each.at_stake_ns for each in own) / 1e6 if own else None,
+        flawed_ms=statistics.median(before for before, _ in times),
+        remedied_ms=statistics.median(after for _, after in times),
+        gain_ms=statistics.median(gains),
+        gain_quartiles_ms=_quartiles(gains),
+        others=_said(flawed.found, case.rule),
+        on_remedied=_said([each for each in remedied.found if each.rule == case.rule]),
+    )
+
+
+def _found(step: Step, sizes: Sizes) -> Findings:
+    """Return what the rules say of a step, once it is warm."""
+    for _ in range(WARM_UP):
+        step()
+    schedule = torch.profiler.schedule(wait=0, warmup=2, active=RECORDED)
+    with profiler_ext.profile(schedule=schedule) as prof:
+        for _ in range(2 + RECORDED):
+            step()
+            prof.step()
+    _synchronize(sizes)
+    return prof.found
+
+
+def _timed(pair: Pair, sizes: Sizes, turn: int) -> tuple[float, float]:
+    """Return milliseconds a step of both, the one first that was last before."""
+    order = (pair.flawed, pair.remedied) if turn % 2 else (pair.remedied, pair.flawed)
+    took = {step: _block(step, sizes) for step in order}
+    return took[pair.flawed], took[pair.remedied]
+
+
+def _block(step: Step, sizes: Sizes) -> float:
+    step()
+    _synchronize(sizes)
+    begun, count = time.perf_counter(), 0
+    while count < MOST_STEPS and (count < 3 or time.perf_counter() - begun < BLOCK_S):
+        step()
+        count += 1
+    _synchronize(sizes)
+    return 1e3 * (time.perf_counter() - begun) / count
+
+
+def _synchronize(sizes: Sizes) -> None:
+    if sizes.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def _quartiles(gains: list[float]) -> tuple[float, float]:
+    if len(gains) < 2:
+        return gains[0], gains[0]
+    first, _, third = statistics.quantiles(gains, n=4)
+    return first, third
+
+
+def _said(found: Iterable[Finding], besides: str = "") -> str:
+    named = (f"{f.rule} {f.at_stake_ns / 1e6:.2f}" for f in found if f.rule != besides)
+    return ", ".join(named)
+
+
+def _keep(case: Case, flawed: Findings, remedied: Findings, out: Path | None) -> None:
+    if out is not None:
+        (out / f"{case.rule}.flawed.json").write_text(findings_json(flawed))
+        (out / f"{case.rule}.remedied.json").write_text(findings_json(remedied))
+
+
+def table(outcomes: Iterable[Outcome]) -> str:
+    """Return the outcomes as a table in Markdown."""
+    heads = ("rule", "flaw; remedy", "ms/step", "predicted", "measured gain", "ratio", "remedied")
+    rules = ("---", "---", "---:", "---:", "---:", "---:", "---")
+    rows = [heads, rules, *map(_row, outcomes)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    if outcome.failure:
+        return (outcome.rule, outcome.words, "", "", "", "", f"failed: {outcome.failure}")
+    predicted = "nothing" if outcome.predicted_ms is None else f"{outcome.predicted_ms:.2f}"
+    low, high = outcome.gain_quartiles_ms or (0.0, 0.0)
+    return (
+        outcome.rule,
+        outcome.words,
+        f"{outcome.flawed_ms:.2f} to {outcome.remedied_ms:.2f}",
+        predicted,
+        f"{outcome.gain_ms:.2f} ({low:.2f} to {high:.2f})",
+        "" if outcome.ratio is None else f"{outcome.ratio:.2f}",
+        f"says {outcome.on_remedied}" if outcome.on_remedied else "silent",
+    )
+
+
+def main() -> int:
+    """Try the cases that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="*", metavar="RULE")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    sizes = TINY if options.tiny else LARGE
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+    profiler_ext.enable()
+    chosen = [case for case in CASES if not options.only or case.rule in options.only]
+    outcomes = [tried(case, sizes, options.rounds, options.out) for case in chosen]
+    print(table(outcomes))
+    for outcome in outcomes:
+        print(f"{outcome.rule}: also said: {outcome.others or 'nothing'}")
+    if options.out is not None:
+        told = [asdict(outcome) for outcome in outcomes]
+        (options.out / "outcomes.json").write_text(json.dumps(told, indent=1))
+    return 0 if all(outcome.holds for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

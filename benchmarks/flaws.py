@@ -1,0 +1,283 @@
+"""Owns the training steps of the trial of findings: each with a flaw, and the same without it.
+
+A case makes two steps that do the same work. Sizes are those of real models where the flaw is one
+of a model (12 layers, width 768), and in the tiny mode those that a CPU runs in a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the cases are, and where they run."""
+
+    device: str
+    layers: int
+    width: int
+    tokens: int
+    is_tiny: bool
+
+
+LARGE = Sizes("cuda", 12, 768, 512, is_tiny=False)
+TINY = Sizes("cpu", 4, 32, 8, is_tiny=True)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A step with the flaw, and one without it."""
+
+    flawed: Step
+    remedied: Step
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case: the rule that should find its flaw, what it is, and what makes its steps."""
+
+    rule: str
+    words: str
+    make: Callable[[Sizes], Pair]
+
+
+class Block(nn.Module):
+    """A block of a GPT."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = max(width // 64, 1)
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the next block gets."""
+        batch, tokens, width = x.shape
+        qkv = self.qkv(self.norm_1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.down(functional.gelu(self.up(self.norm_2(x))))
+
+
+class GPT(nn.Module):
+    """A GPT without its head: what matters here are its layers."""
+
+    def __init__(self, sizes: Sizes, *, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(sizes.width) for _ in range(sizes.layers))
+        self.checkpointed = checkpointed
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
+        return x.float().square().mean()
+
+
+def inputs(sizes: Sizes, batch: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return what the first block gets."""
+    return torch.randn(batch, sizes.tokens, sizes.width, device=sizes.device, dtype=dtype)
+
+
+def training(
+    model: nn.Module, *given: Any, forward: Callable[..., torch.Tensor] | None = None
+) -> Step:
+    """Return a step that runs forward, backward and a fused AdamW."""
+    fused = next(model.parameters()).is_cuda
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=fused)
+    run = model if forward is None else forward
+
+    def step() -> None:
+        run(*given).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def gpt(sizes: Sizes, batch: int, dtype: torch.dtype, **words: Any) -> tuple[GPT, torch.Tensor]:
+    """Return a GPT on the device, and what it gets."""
+    model = GPT(sizes, **words).to(sizes.device, dtype)
+    return model, inputs(sizes, batch, dtype)
+
+
+def launch_bound(sizes: Sizes) -> Pair:
+    """A small batch, eager; the same with CUDA graphs."""
+    model, x = gpt(sizes, 4, torch.bfloat16)
+    compiled = torch.compile(model, mode="reduce-overhead")
+    return Pair(training(model, x), training(model, x, forward=compiled))
+
+
+def fp32_matmul(sizes: Sizes) -> Pair:
+    """float32 as it is; the same with TF32."""
+    model, x = gpt(sizes, 16, torch.float32)
+    step = training(model, x)
+
+    def at(precision: str) -> Step:
+        def run() -> None:
+            torch.set_float32_matmul_precision(precision)
+            step()
+
+        return run
+
+    return Pair(at("highest"), at("high"))
+
+
+def pageable_copy(sizes: Sizes) -> Pair:
+    """A batch in ordinary memory; the same in pinned memory, copied beside the kernels."""
+    count, side = (2, 64) if sizes.is_tiny else (128, 224)
+    images = torch.randn(count, 3, side, side)
+    kept = images if sizes.is_tiny else images.pin_memory()
+    model = nn.Sequential(nn.Conv2d(3, 64, 7, 4), nn.ReLU(), nn.Conv2d(64, 128, 3, 2))
+    model.to(sizes.device, memory_format=torch.channels_last)
+
+    def of(batch: torch.Tensor, non_blocking: bool) -> Callable[[], torch.Tensor]:
+        def forward() -> torch.Tensor:
+            moved = batch.to(sizes.device, non_blocking=non_blocking)
+            return model(moved.to(memory_format=torch.channels_last)).square().mean()
+
+        return forward
+
+    return Pair(
+        training(model, forward=of(images, non_blocking=False)),
+        training(model, forward=of(kept, non_blocking=True)),
+    )
+
+
+def recompute(sizes: Sizes) -> Pair:
+    """Each block in a checkpoint; the same without."""
+    model, x = gpt(sizes, 32, torch.bfloat16, checkpointed=True)
+    plain, _ = gpt(sizes, 1, torch.bfloat16)
+    return Pair(training(model, x), training(plain, x))
+
+
+def dtype_conversion(sizes: Sizes) -> Pair:
+    """Wide layers under autocast; the same with parameters in bfloat16."""
+    width = 64 if sizes.is_tiny else 4096
+
+    def made(dtype: torch.dtype) -> nn.Module:
+        layers = (nn.Linear(width, width, bias=False) for _ in range(8))
+        return nn.Sequential(*layers).to(sizes.device, dtype)
+
+    wide, narrow = made(torch.float32), made(torch.bfloat16)
+    x = torch.randn(sizes.tokens, width, device=sizes.device, dtype=torch.bfloat16)
+
+    def under_autocast() -> None:
+        with torch.autocast(sizes.device, torch.bfloat16):
+            loss = wide(x).square().mean()
+        loss.backward()
+        wide.zero_grad(set_to_none=True)
+
+    def without() -> None:
+        narrow(x).square().mean().backward()
+        narrow.zero_grad(set_to_none=True)
+
+    return Pair(under_autocast, without)
+
+
+class Mixing(nn.Module):
+    """Weighs the features of each channel, as a head over a transposed tensor does."""
+
+    def __init__(self, sizes: Sizes, flat: bool) -> None:
+        super().__init__()
+        channels = 2 * sizes.width
+        self.weight = nn.Parameter(torch.ones(channels, 4 * sizes.tokens))
+        self.flat = flat
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the weighed sum."""
+        rows = x.transpose(1, 2)
+        if self.flat:
+            return (rows.flatten(1) * self.weight.flatten()).sum()
+        return (rows * self.weight).sum()
+
+
+def unasked_copy(sizes: Sizes) -> Pair:
+    """A transposed tensor that is flattened; the same with the weight in its shape."""
+    x = torch.randn(32, 4 * sizes.tokens, 2 * sizes.width, device=sizes.device)
+    flat, shaped = (Mixing(sizes, flat).to(sizes.device) for flat in (True, False))
+    return Pair(training(flat, x), training(shaped, x))
+
+
+def layout_conversion(sizes: Sizes) -> Pair:
+    """Convolutions in float16 with the channels first; the same with them last."""
+    channels, side = (8, 8) if sizes.is_tiny else (128, 56)
+    dtype = torch.float32 if sizes.is_tiny else torch.float16
+
+    def made() -> nn.Module:
+        layers = [nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(8)]
+        return nn.Sequential(*layers).to(sizes.device, dtype)
+
+    images = torch.randn(64, channels, side, side, device=sizes.device, dtype=dtype)
+    first, last = made(), made().to(memory_format=torch.channels_last)
+    moved = images.to(memory_format=torch.channels_last)
+    return Pair(
+        training(first, forward=lambda: first(images).float().mean()),
+        training(last, forward=lambda: last(moved).float().mean()),
+    )
+
+
+def replay_copy(sizes: Sizes) -> Pair:
+    """Batches that lie elsewhere each time, under CUDA graphs; one that stays where it is."""
+    rows = 64 if sizes.is_tiny else 1 << 18
+    model = nn.Sequential(nn.Linear(256, 8), nn.ReLU(), nn.Linear(8, 1)).to(sizes.device)
+    compiled = torch.compile(model, mode="reduce-overhead")
+    stays = torch.randn(rows, 256, device=sizes.device)
+    torch._dynamo.mark_static_address(stays)
+    others = [torch.randn(rows, 256, device=sizes.device) for _ in range(3)]
+    turn = iter_for_ever(others)
+
+    def flawed() -> torch.Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        return compiled(next(turn)).mean()
+
+    def remedied() -> torch.Tensor:
+        torch.compiler.cudagraph_mark_step_begin()
+        return compiled(stays).mean()
+
+    return Pair(training(model, forward=flawed), training(model, forward=remedied))
+
+
+def iter_for_ever(values: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield values in turn."""
+    while True:
+        yield from values
+
+
+def unlike_siblings(sizes: Sizes) -> Pair:
+    """One of the blocks in float32; the same with all in bfloat16."""
+
+    def made(wide: bool) -> Step:
+        model, x = gpt(sizes, 16, torch.bfloat16)
+        block = model.blocks[5 % sizes.layers]
+        if wide:
+            block.float()
+            block.register_forward_pre_hook(lambda _, given: (given[0].float(),))
+            block.register_forward_hook(lambda _, __, result: result.to(torch.bfloat16))
+        return training(model, x)
+
+    return Pair(made(wide=True), made(wide=False))
+
+
+CASES = (
+    Case("launch_bound", "GPT, batch 4, eager; `reduce-overhead`", launch_bound),
+    Case("fp32_matmul", "GPT in float32; TF32", fp32_matmul),
+    Case("pageable_copy", "128 images, pageable; pinned", pageable_copy),
+    Case("recompute", "GPT, each block in a checkpoint; none", recompute),
+    Case("dtype_conversion", "8 layers of 4096, autocast; bfloat16", dtype_conversion),
+    Case("unasked_copy", "a transposed tensor flattened; not", unasked_copy),
+    Case("layout_conversion", "8 convolutions, channels first; last", layout_conversion),
+    Case("replay_copy", "CUDA graphs, moving inputs; at one address", replay_copy),
+    Case("unlike_siblings", "one block of 12 in float32; none", unlike_siblings),
+)
