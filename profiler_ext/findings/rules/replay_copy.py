@@ -31,7 +31,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
         at_stake_ns=facts.of_usual_step(launches, facts.paced_ns(launches)),
         sureness=Sureness.UPPER_BOUND,
         remedy="write a batch into tensors that stay where they are (batch.copy_()), and mark them "
-        "with torch._dynamo.mark_static_address; return smaller values from the graph",
+        "with mark_static_address of torch's Dynamo; hand smaller values from graph to graph",
         where=where_of(facts.place(longest), graph=facts.compile_id(longest)),
         why=(
             Figure("copies a step", facts.count_in_usual_step(copies)),
