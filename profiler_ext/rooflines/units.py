@@ -54,7 +54,8 @@ def units_of(launches: Launches, calls: Calls, works: Sequence[Work], of_launch:
         _EVIDENCE.index(UnitEvidence.CALLED_KERNEL),
     )
     evidence = np.where(called != _NONE, by_name, why[of_launch])
-    unit = np.where(is_split, _NONE, unit)
+    on_cpu = np.ma.getmaskarray(launches.stream)
+    unit = np.where(is_split | on_cpu, _NONE, unit)
     evidence = np.where(unit == _NONE, 0, evidence)
     # The first string stands for a unit that is not known.
     return Units(_interned(unit + 1, ("", *_UNITS)), _interned(evidence, _EVIDENCE))

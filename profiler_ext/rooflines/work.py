@@ -18,11 +18,24 @@ _TENSOR_DTYPES = {
     "float8_e4m3fn": Unit.FP8_TENSOR,
     "float8_e5m2": Unit.FP8_TENSOR,
 }
+_MATRIX = frozenset({"mm", "addmm", "bmm", "baddbmm", "_scaled_mm"})
+_ATTENTION = (
+    *("_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention"),
+    *("_scaled_dot_product_cudnn_attention", "_efficient_attention", "_flash_attention"),
+    "flex_attention",
+)
+_CONVOLUTION = (
+    *("convolution", "_convolution", "cudnn_convolution", "_slow_conv2d_forward"),
+    "convolution_backward",
+)
+# Those that torch's flop counter has a formula for, and FlexAttention, which capture counts.
 _PRODUCTS = frozenset(
     {
-        *("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm"),
-        *("convolution", "convolution_backward", "_convolution", "cudnn_convolution"),
-        *("flex_attention", "flex_attention_backward"),
+        *_MATRIX,
+        *_CONVOLUTION,
+        *_ATTENTION,
+        *(f"{name}_forward" for name in _ATTENTION),
+        *(f"{name}_backward" for name in _ATTENTION),
     }
 )
 _GENERATED = (SiteKind.TRITON, SiteKind.CPP)
@@ -53,12 +66,15 @@ NOTHING_KNOWN = Work()
 
 
 def is_product(op: str) -> bool:
-    """Tell whether an ATen op is a matrix product, a convolution or attention.
+    """Tell whether an ATen op is a product whose operations can be counted.
 
     Args:
         op: its name without namespace and overload: ``addmm``.
+
+    Returns:
+        Whether it is a matrix product, a convolution or attention.
     """
-    return op in _PRODUCTS or (op.startswith("_") and "attention" in op)
+    return op in _PRODUCTS
 
 
 def unit_of_operands(dtype: str | None) -> Unit | None:
@@ -77,12 +93,15 @@ def work_of_site(graph: GraphInstance, site: CallSite) -> Work:
     nodes = [known[name] for name in site.nodes if name in known]
     products = [node for node in nodes if is_product(_op(node))]
     moved, flops = _number(site.bytes_moved), _number(site.flops)
-    if products:
+    if site.kind in _GENERATED:
+        if _MATRIX & {_op(node) for node in products}:
+            return Work(moved)  # a product within a loop, which capture does not count
+        # Of a convolution there is the bias here, and no product.
+        return Work(moved, flops, False, True, _generated_unit(nodes), UnitEvidence.GENERATED)
+    if products and site.kind is not SiteKind.USER_TRITON:
         unit = _operand_unit(products, known)
         evidence = None if unit is None else UnitEvidence.OPERANDS
         return Work(moved, flops, True, True, unit, evidence)
-    if site.kind in _GENERATED:
-        return Work(moved, flops, False, True, _generated_unit(nodes), UnitEvidence.GENERATED)
     # What the program's own Triton kernel computes nobody told, nor what an unknown library does.
     return Work(moved)
 

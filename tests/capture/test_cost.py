@@ -1,5 +1,7 @@
 """The shares model: the bytes that a node's own loads and stores move, then its arithmetic."""
 
+import pytest
+
 from profiler_ext.capture.sites import cost
 from tests.capture.fx_graphs import Graph, aten
 
@@ -90,3 +92,23 @@ def test_torchs_own_flop_counter_counts_attention():
         size=(1, 2, 16, 8),
     )
     assert cost.operations(attention) == 2 * 2 * (2 * 16 * 16 * 8)
+
+
+@pytest.mark.parametrize(("groups", "transposed"), [(1, False), (4, False), (8, False), (4, True)])
+def test_both_gradients_of_a_convolution_cost_twice_its_forward_in_groups_too(
+    groups: int, transposed: bool
+) -> None:
+    graph, channels = Graph(), 8
+    image, gradient = (graph.given(name, 2, channels, 9, 9) for name in "xg")
+    weight = graph.given("w", channels, channels // groups, 3, 3)
+    rest = ([1, 1], [1, 1], [1, 1], transposed, [0, 0], groups)
+    forward = graph.call(
+        aten.convolution.default, [image, weight, None, *rest], (2, channels, 9, 9)
+    )
+    backward = aten.convolution_backward.default
+    both = graph.call(backward, [gradient, image, weight, None, *rest, [True, True, False]])
+    both.meta["val"] = (image.meta["val"], weight.meta["val"], None)
+    only = graph.call(backward, [gradient, image, weight, None, *rest, [True, False, False]])
+    only.meta["val"] = (image.meta["val"], None, None)
+    once = 2 * 9 * (2 * 9 * 9) * channels * (channels // groups)
+    assert [cost.operations(node) for node in (forward, both, only)] == [once, 2 * once, once]

@@ -120,9 +120,28 @@ def _counted(node: torch.fx.Node) -> int | None:
         (node.args, node.kwargs), lambda given: fx_names.VAL.of(given.meta)
     )
     try:
-        return fx.size_hint(formula(*args, **kwargs, out_val=fx_names.VAL.of(node.meta)))
+        counted = fx.size_hint(formula(*args, **kwargs, out_val=fx_names.VAL.of(node.meta)))
     except (AssertionError, TypeError, ValueError, IndexError):
         return None  # a formula refuses shapes that it was not written for
+    return None if counted is None else counted - _counted_for_each_group(node)
+
+
+def _counted_for_each_group(node: torch.fx.Node) -> int:
+    """Operations of a grouped convolution's gradient that torch's formula counts too much.
+
+    Source: ``torch/utils/flop_counter.py``, ``conv_backward_flop``: for the weight's gradient it
+    takes each output channel with all input channels, where a group has its own alone.
+    """
+    if not fx.target_name(node.target).startswith("aten.convolution_backward."):
+        return 0
+    gradient, image, weight = (_shape(value) for value in node.args[:3])  # type: ignore[arg-type]
+    transposed, groups, wanted = node.args[7], node.args[9], node.args[10]
+    if not isinstance(groups, int) or groups == 1 or not wanted[1]:  # type: ignore[index]
+        return 0
+    outer = image if transposed else gradient
+    channels = gradient[1] * image[1]
+    whole = 2 * math.prod(weight[2:]) * math.prod(outer[2:]) * channels * image[0]
+    return whole - whole // groups
 
 
 def _scores(node: torch.fx.Node) -> int:
