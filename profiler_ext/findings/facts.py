@@ -12,6 +12,7 @@ import numpy.typing as npt
 from profiler_ext.findings.finding import Where
 from profiler_ext.findings.pace import Pace, find_pace
 from profiler_ext.records import Analysis, Ints, Launches, Place
+from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
 Rows = npt.NDArray[np.bool_]
 
@@ -47,6 +48,11 @@ class Facts:
     def pace(self) -> Pace:
         """Which launches the steps wait for."""
         return find_pace(self.analysis)
+
+    @cached_property
+    def rooflines(self) -> Rooflines:
+        """What the launches moved and computed, by which unit, and how near that is to the best."""
+        return rooflines(self.analysis)
 
     def wholly(self, is_such: Callable[[Place], bool]) -> Rows:
         """Return which launches have places of one kind and no others.

@@ -90,6 +90,15 @@ class Script:
         return attribute(Recording(made, graphs, Settings(torch_version="2.11.0")))
 
 
+def placed(analysis: Analysis, **places: dict[str, Any]) -> Analysis:
+    """Return an analysis in which the places of an op, ``aten::`` left out, have these fields."""
+    changed = tuple(
+        replace(place, **places.get((place.aten_op or "").partition("::")[2], {}))
+        for place in analysis.places
+    )
+    return replace(analysis, places=changed)
+
+
 def judged(rule: Rule, analysis: Analysis) -> Findings:
     """Return what one rule says of an analysis."""
     return judge(analysis, (rule,))

@@ -5,6 +5,7 @@ from typing import Final
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import (
     dtype_conversion,
+    far_from_roofline,
     first_step,
     fp32_matmul,
     launch_bound,
@@ -21,6 +22,7 @@ RULES: Final[tuple[Rule, ...]] = (
     launch_bound.RULE,
     pageable_copy.RULE,
     fp32_matmul.RULE,
+    far_from_roofline.RULE,
     recompute.RULE,
     dtype_conversion.RULE,
     unasked_copy.RULE,

@@ -11,11 +11,11 @@ from profiler_ext.findings.facts import Facts, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Lacking, Rule
 from profiler_ext.records import Ints
+from profiler_ext.rooflines.rooflines import REACHABLE
+from profiler_ext.rooflines.words import Unit, UnitEvidence
 
-_FP32_PRODUCT = re.compile(
-    r"simt_sgemm|(?:ampere|volta|maxwell|turing)_sgemm_(?!.*tf32)|\bsgemm_largek"
-    r"|xmma_gemm_f32f32_f32f32_f32_\w*_ffma_"
-)
+_OF_MATRICES = re.compile(r"gemm(?!k1|SN)", re.IGNORECASE)
+_CONVOLUTION = re.compile(r"implicit_gemm|conv|fprop|dgrad|wgrad", re.IGNORECASE)
 _QUICKER = 4
 """How many times quicker TF32 is in practice; the data sheets of A100, H100 and H200 say 7 to 8."""
 
@@ -23,30 +23,33 @@ _QUICKER = 4
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU, whose kernels do not tell their unit")
-    launches = np.flatnonzero(facts.in_steps(facts.named(_is_fp32_product)))
-    if not len(launches):
-        return ()
-    duration = facts.launches.duration_ns[launches]
-    spent_ns = facts.of_usual_step(launches, duration)
+    told = facts.rooflines.unit_evidence.where(UnitEvidence.KERNEL_NAME)
+    is_fp32 = facts.rooflines.unit.where(Unit.FP32) & told
+    launches = np.flatnonzero(facts.in_steps(is_fp32 & facts.named(_multiplies_matrices)))
+    return (_candidate(facts, launches),) if len(launches) else ()
+
+
+def _multiplies_matrices(name: str) -> bool:
+    return _OF_MATRICES.search(name) is not None and not _CONVOLUTION.search(name)
+
+
+def _saved_ns(facts: Facts, launches: Ints) -> Ints:
+    """Return what TF32 would save of each launch: not more than its bytes leave."""
     paced = facts.paced_ns(launches)
-    saved = paced - paced // _QUICKER
-    return (_candidate(facts, launches, spent_ns, facts.of_usual_step(launches, saved)),)
+    moving = facts.rooflines.bandwidth_fraction.filled(0)[launches] / REACHABLE
+    return (paced * (1 - np.clip(moving, 1 / _QUICKER, 1))).astype(np.int64)
 
 
-def _is_fp32_product(name: str) -> bool:
-    return _FP32_PRODUCT.search(name) is not None
-
-
-def _candidate(facts: Facts, launches: Ints, spent_ns: int, saved_ns: int) -> Candidate:
-    longest = facts.longest(launches)
+def _candidate(facts: Facts, launches: Ints) -> Candidate:
+    longest, duration = facts.longest(launches), facts.launches.duration_ns[launches]
     return Candidate(
         what="matrix products run in fp32 without tensor cores",
-        at_stake_ns=saved_ns,
+        at_stake_ns=facts.of_usual_step(launches, _saved_ns(facts, launches)),
         sureness=Sureness.ESTIMATED,
         remedy="torch.set_float32_matmul_precision('high') for TF32, or autocast to bfloat16",
         where=where_of(facts.place(longest), facts.launches.name[longest]),
         why=(
-            Figure("in fp32 products a step", spent_ns, FigureUnit.NS),
+            Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
             Figure("products a step", facts.count_in_usual_step(launches)),
             Figure("TF32 is taken to be quicker by", _QUICKER, FigureUnit.TIMES),
         ),
@@ -57,13 +60,13 @@ def _candidate(facts: Facts, launches: Ints, spent_ns: int, saved_ns: int) -> Ca
 RULE = Rule(
     name="fp32_matmul",
     title="Matrix products in fp32 without tensor cores",
-    means="Library kernels whose names say that they multiply in fp32 on the ordinary cores "
-    "(`simt_sgemm`, `f32f32_f32f32_f32 ... ffma`, `sgemm_largek`) set the pace of a step.",
+    means="Library kernels whose names say that they multiply matrices in fp32 on the ordinary "
+    "cores (`simt_sgemm`, `f32f32_f32f32_f32 ... ffma`, `sgemm_largek`) set the pace of a step.",
     because="PyTorch computes products of fp32 tensors in full fp32 unless it is told otherwise. "
     "Tensor cores multiply such tensors in TF32, with 10 bits of mantissa, several times as fast.",
     remedy="`torch.set_float32_matmul_precision('high')` at the top of the script, or autocast to "
     "bfloat16, which also halves what is moved.",
-    stake="Three quarters of the time of those kernels that set the pace: TF32 is taken to be four "
-    "times as fast.",
+    stake="Three quarters of the time of those kernels that set the pace, as TF32 is taken to be "
+    "four times as fast; less where what they move takes longer than that.",
     judge=_judge,
 )

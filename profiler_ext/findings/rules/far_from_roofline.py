@@ -1,0 +1,91 @@
+"""Owns the rule of kernels that take much longer than what they move and compute has to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.records import Interned, Ints
+from profiler_ext.rooflines.words import Bound
+
+_MOST_SAVED = 0.5
+"""A kernel that could not be twice as fast is near enough: the makers' peaks are not reached."""
+_SHOWN = 3
+_REMEDY = {
+    Bound.MEMORY: "look at how it reads: strides, gathers, a reduction over the outer dimension; "
+    "another layout of the tensor, or max-autotune",
+    Bound.COMPUTE: "sizes that are multiples of 64, max-autotune, a narrower dtype",
+}
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, whose peaks are not known")
+    known = ~np.ma.getmaskarray(facts.rooflines.could_save_ns)
+    if not known.any():
+        return Lacking("no launch has a roofline: the device's peaks or the shapes are not known")
+    saved_ns = np.where(facts.pace.sets, facts.rooflines.could_save_ns.filled(0), 0)
+    chosen = np.flatnonzero(facts.in_steps(known & facts.rooflines.bound.where(*_REMEDY)))
+    found = sorted(_of_kernels(facts, chosen, saved_ns), key=lambda each: -each.at_stake_ns)
+    return tuple(found[:_SHOWN])
+
+
+def _of_kernels(facts: Facts, chosen: Ints, saved_ns: Ints) -> Iterator[Candidate]:
+    kernel = _kernels(facts)
+    for code in np.unique(kernel.codes[chosen]).tolist():
+        launches = chosen[kernel.codes[chosen] == code]
+        spent_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
+        stake_ns = facts.of_usual_step(launches, saved_ns[launches])
+        if stake_ns > _MOST_SAVED * spent_ns:
+            yield _candidate(facts, kernel.strings[code], launches, (spent_ns, stake_ns))
+
+
+def _kernels(facts: Facts) -> Interned:
+    """Return Inductor's name of each launch's kernel, or the event's."""
+    own, name = facts.launches.kernel, facts.launches.name
+    strings = (*own.strings, *name.strings)
+    has_own = np.array([text != "" for text in own.strings], np.bool_)[own.codes]
+    codes = np.where(has_own, own.codes, name.codes + len(own.strings))
+    return Interned(codes.astype(np.int32), strings)
+
+
+def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]) -> Candidate:
+    spent_ns, stake_ns = times
+    longest, found = facts.longest(launches), facts.rooflines
+    bound = Bound(found.bound[longest])
+    roofline_ns = facts.of_usual_step(launches, found.roofline_ns.filled(0)[launches])
+    return Candidate(
+        what=f"a kernel takes {spent_ns / max(roofline_ns, 1):.1f} times as long as its roofline",
+        at_stake_ns=stake_ns,
+        sureness=Sureness.UPPER_BOUND,
+        remedy=_REMEDY[bound],
+        where=where_of(facts.place(longest), kernel, facts.compile_id(longest)),
+        why=(
+            Figure("launches a step", facts.count_in_usual_step(launches)),
+            Figure("they take", spent_ns, FigureUnit.NS),
+            Figure("at the device's best", roofline_ns, FigureUnit.NS),
+            Figure("bound by", bound.words, FigureUnit.TEXT),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="far_from_roofline",
+    title="A kernel far from its roofline",
+    means="A kernel that sets the pace takes more than twice as long as it would at four fifths of "
+    "the device's bandwidth, or of the peak of the unit that it computes with.",
+    because="It reads in an order that memory serves badly, has too few blocks for the device, or "
+    "was chosen for other sizes.",
+    remedy="Another layout, larger sizes or sizes that are multiples of 64, max-autotune; of a "
+    "kernel of your own its block sizes. `by_kernel()` and `by_line()` have what it moves and "
+    "computes.",
+    stake="What its launches take beyond four fifths of the device's best, as far as they set the "
+    "pace, for the three kernels with most. It is an upper bound: what the bytes and operations "
+    "are is an estimate, and not every kernel can be made that good.",
+    judge=_judge,
+)

@@ -1,0 +1,51 @@
+"""What happens once: a first step unlike the others, and graphs that no cache keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_ext.findings import Stake
+from profiler_ext.findings.rules import first_step, uncached
+from profiler_ext.records import Analysis, CacheState, Step
+from tests.analyses import gpu_step
+from tests.findings.stepping import MS, is_silent, judged, only
+
+
+def steps(*walls_ms: int) -> Analysis:
+    ends = [sum(walls_ms[: at + 1]) * MS for at in range(len(walls_ms))]
+    made = tuple(
+        Step(at, end - wall * MS, end)
+        for at, (wall, end) in enumerate(zip(walls_ms, ends, strict=True))
+    )
+    return replace(gpu_step(), steps=made)
+
+
+def test_a_first_step_of_twice_the_time_distorts_the_mean() -> None:
+    found = only(first_step.RULE, steps(40, 10, 12, 10))
+    assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.WINDOW, 7_500_000, 18 * MS)
+
+
+def test_steps_that_differ_as_the_first_does_are_none() -> None:
+    assert is_silent(first_step.RULE, steps(15, 10, 12, 11))
+
+
+def test_two_steps_tell_nothing_of_a_first() -> None:
+    (unjudged,) = judged(first_step.RULE, steps(40, 10)).unjudged
+    assert unjudged.why == "fewer than 3 steps were recorded"
+
+
+def compiled(state: CacheState) -> Analysis:
+    made = gpu_step()
+    graphs = tuple(
+        replace(graph, cache_state=state, cache_detail="no uuid", compile_ns=2_000 * MS)
+        for graph in made.recording.graphs
+    )
+    return replace(made, recording=replace(made.recording, graphs=graphs))
+
+
+def test_graphs_that_no_cache_keeps_cost_each_process_their_compile() -> None:
+    found = only(uncached.RULE, compiled(CacheState.BYPASS))
+    count = len(gpu_step().recording.graphs)
+    assert (found.stake, found.at_stake_ns) == (Stake.PROCESS, count * 2_000 * MS)
+    assert [each.value for each in found.why] == [count, count * 2_000 * MS, "no uuid"]
+    assert is_silent(uncached.RULE, compiled(CacheState.MISS))

@@ -1,0 +1,179 @@
+"""Each rule about launches has a step with its flaw and one without; the stake is in the figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiler_ext.findings import RULES, Rule, Sureness
+from profiler_ext.findings.rules import (
+    dtype_conversion,
+    fp32_matmul,
+    layout_conversion,
+    pageable_copy,
+    recompute,
+    replay_copy,
+    unasked_copy,
+    unlike_siblings,
+)
+from profiler_ext.records import Analysis, Phase
+from tests.analyses import cpu_step
+from tests.findings.stepping import MS, US, Script, is_silent, judged, only, placed
+from tests.handmade import interned
+
+SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_tn_align1>"
+TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_stage3_tensor16x8x8_kernel"
+GEMV = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false>"
+NCHW = "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false>"
+COPY = "void at::native::elementwise_kernel<128, 2, direct_copy_kernel_cuda>"
+
+
+def step(kernel: str, op: str = "aten::mm", paced: bool = True, count: int = 2) -> Analysis:
+    """A step whose kernels queue up, or come one by one; the last is another op's."""
+    script = Script()
+    for _ in range(count):
+        script.launch(kernel, 400 * US if paced else 2 * US, op=op)
+    script.launch("vectorized_elementwise_kernel", 400 * US if paced else 2 * US)
+    if paced:
+        script.wait()
+    else:
+        script.now_ns += 10 * MS
+        script.launch("vectorized_elementwise_kernel", 2 * US)
+        script.wait()
+    script.end_step()
+    return script.analysis()
+
+
+def test_products_in_fp32_lose_three_quarters_of_their_time() -> None:
+    found = only(fp32_matmul.RULE, step(SGEMM))
+    assert (found.at_stake_ns, found.where.kernel) == (600 * US, SGEMM)
+    assert [each.value for each in found.why] == [800 * US, 2, 4]
+
+
+@pytest.mark.parametrize("kernel", [TF32, GEMV, "nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT"])
+def test_products_on_tensor_cores_and_with_vectors_are_none(kernel: str) -> None:
+    assert is_silent(fp32_matmul.RULE, step(kernel))
+
+
+def test_where_the_device_waits_for_the_cpu_a_faster_kernel_wins_nothing() -> None:
+    assert is_silent(fp32_matmul.RULE, step(SGEMM, paced=False))
+
+
+def test_changes_of_layout_are_told_by_their_kernels() -> None:
+    assert only(layout_conversion.RULE, step(NCHW)).at_stake_ns == 800 * US
+    assert is_silent(layout_conversion.RULE, step(SGEMM))
+
+
+def test_a_conversion_counts_where_the_line_asks_for_none() -> None:
+    made = step("unrolled_elementwise_kernel", op="aten::to")
+    unasked = placed(made, to={"file": "/m.py", "line": 3, "code": "y = self.up(x)"})
+    found = only(dtype_conversion.RULE, unasked)
+    assert (found.at_stake_ns, found.where.line) == (800 * US, 3)
+    for code in ("y = x.to(torch.bfloat16)", "y = x.float()", None):
+        assert is_silent(dtype_conversion.RULE, placed(made, to={"code": code}))
+
+
+def test_a_copy_counts_where_the_line_asks_for_none() -> None:
+    made = step(COPY, op="aten::reshape")
+    found = only(
+        unasked_copy.RULE, placed(made, reshape={"code": "y = x.transpose(1, 2).reshape(3)"})
+    )
+    assert (found.at_stake_ns, found.sureness) == (800 * US, Sureness.UPPER_BOUND)
+    asked = placed(made, reshape={"code": "y = x.transpose(1, 2).contiguous().reshape(3)"})
+    assert is_silent(unasked_copy.RULE, asked)
+    assert is_silent(unasked_copy.RULE, placed(step(COPY), mm={"code": "y = x @ w"}))
+
+
+def test_a_checkpoint_is_told_by_the_library_calls_that_run_again() -> None:
+    made = placed(step("nvjet_sm90_tst_128x64"), mm={"phase": Phase.RECOMPUTE})
+    assert only(recompute.RULE, made).at_stake_ns == 800 * US
+
+
+def test_what_the_compiler_recomputes_in_its_own_kernels_is_none() -> None:
+    made = placed(step("triton_poi_fused_gelu_0"), mm={"phase": Phase.RECOMPUTE})
+    kinds = interned(["triton"] * len(made.launches))
+    made = replace(made, launches=replace(made.launches, kind=kinds))
+    assert is_silent(recompute.RULE, made)
+
+
+def test_copies_and_seeds_before_a_replay_are_counted_apart() -> None:
+    made = step("multi_tensor_apply_kernel", op="aten::_foreach_copy_")
+    evidence = interned(["graph_runner_input_copy", "graph_runner_seed", "launching_op"])
+    made = replace(made, launches=replace(made.launches, evidence=evidence))
+    found = only(replay_copy.RULE, made)
+    assert [each.value for each in found.why] == [1, 1, 800 * US]
+    assert is_silent(replay_copy.RULE, step("multi_tensor_apply_kernel"))
+
+
+def copying(kernel: str) -> Analysis:
+    script = Script()
+    for _ in range(2):
+        script.launch(
+            kernel,
+            2 * MS,
+            op="aten::to",
+            cost_ns=8 * MS,
+            category="gpu_memcpy",
+            call="cudaMemcpyAsync",
+            bytes=16_000_000,
+        )
+        script.wait()
+        script.end_step()
+    return script.analysis()
+
+
+def test_pageable_copies_cost_the_time_of_their_calls() -> None:
+    found = only(pageable_copy.RULE, copying("Memcpy HtoD (Pageable -> Device)"))
+    assert (found.at_stake_ns, [each.value for each in found.why]) == (
+        2 * MS,
+        [1, 16_000_000, 2 * MS],
+    )
+    assert is_silent(pageable_copy.RULE, copying("Memcpy HtoD (Pinned -> Device)"))
+
+
+def layers(*durations_us: int, children: tuple[str, ...] = ()) -> Analysis:
+    """A step with one op, and one place, for each layer."""
+    script = Script()
+    for at, duration in enumerate(durations_us):
+        script.launch("vectorized_elementwise_kernel", duration * US, op=f"aten::layer{at}")
+    script.wait()
+    script.end_step()
+    names = {f"layer{at}": f"blocks.{at}" for at in range(len(durations_us))}
+    names |= {f"layer{at}": name for at, name in enumerate(children)}
+    return placed(script.analysis(), **{op: {"module": name} for op, name in names.items()})
+
+
+def test_one_layer_that_takes_twice_as_long_stands_out() -> None:
+    found = only(unlike_siblings.RULE, layers(100, 101, 99, 250, 100))
+    assert (found.where.module, found.at_stake_ns) == ("blocks.3", 150 * US)
+    assert [each.value for each in found.why] == [250 * US, 100 * US, 5]
+
+
+def test_layers_that_differ_anyhow_are_no_siblings_of_one() -> None:
+    assert is_silent(unlike_siblings.RULE, layers(100, 160, 40, 250, 120))
+    assert is_silent(unlike_siblings.RULE, layers(100, 101, 250))
+
+
+def test_a_layer_with_other_modules_in_it_is_no_sibling() -> None:
+    others = ("blocks.0", "blocks.1", "blocks.2", "blocks.3.downsample", "blocks.4")
+    assert is_silent(unlike_siblings.RULE, layers(100, 101, 99, 250, 100, children=others))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)
+def test_of_a_step_on_the_cpu_a_rule_says_nothing_or_what_it_lacks(rule: Rule) -> None:
+    told = judged(rule, cpu_step())
+    assert told.found == ()
+    assert all(each.why and not each.why.endswith(".") for each in told.unjudged)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda each: each.name)
+def test_a_step_without_a_flaw_has_no_finding(rule: Rule) -> None:
+    script = Script()
+    for _ in range(4):
+        for _ in range(30):
+            script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", 100 * US, op="aten::mm")
+        script.end_step()
+    assert np.all(script.analysis().launches.duration_ns == 100 * US)
+    assert judged(rule, script.analysis()).found == ()
