@@ -1,4 +1,4 @@
-"""Each rule about launches has a step with its flaw and one without; the stake is in the figures."""
+"""Each rule about launches has a step with its flaw, and a neighbour without it."""
 
 from __future__ import annotations
 
