@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.sessions.session import FILE_NAME, load
 from tests.programs.table import ANY, NONE, PART, WHOLE, Program
 
@@ -21,15 +22,10 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
 OPTIONS = ("--skip", "1", "--steps", "2")
 FILES = {
-    "attribution.csv",
-    "coverage.csv",
-    "findings.csv",
-    "graphs.csv",
-    "idle_by_line.csv",
-    "launches.csv",
     "report.html",
     "session.pt.trace.json.gz",
     "trace.pftrace",
+    *(f"{table.name}.csv" for table in TABLES if table.is_written),
 }
 _ENTRY = "import sys\nfrom profiler_ext.cli import main\nsys.exit(main())\n"
 _STARTED = (ROOT / "profiler_ext_autostart.pth").read_text()
@@ -205,7 +201,7 @@ def compared(program: Program, mode: str, plain: Ended, ours: Ended) -> list[str
 def without_report(stdout: str) -> str:
     """Leave out what ``run`` prints when the script is over."""
     header = re.search(r"^.* (?:\S|\\xb7) torch \d", stdout, re.M)
-    last = re.search(r"^  idle_by_line\.csv .*\n", stdout, re.M)
+    last = re.search(r"^written to .*\n(?:  \S+ .*\n)+", stdout, re.M)
     if header is None or last is None:
         return stdout
     return stdout[: header.start()] + stdout[last.end() :]
