@@ -202,6 +202,18 @@ TABLES = (
         has_phases=False,
     ),
     TableKind(
+        name="compiles",
+        words="what compiling took, and why it was done",
+        maker="tables.compiles:compiles",
+        keys=("rank", "compilation"),
+        is_written=True,
+        by="compile",
+        title="Compilations",
+        shown=(("function", "function"), ("recompile_reason", "why again")),
+        unnamed="no function",
+        has_phases=False,
+    ),
+    TableKind(
         name="findings",
         words="what to do first",
         maker="tables.findings:findings",

@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.compile_table import compile_table
+from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.console import print_notes, say, text_console
 from profiler_ext.exporters.display_text import (
     bypass_text,
@@ -77,6 +79,8 @@ def print_report(
     else:
         say(console, "No step was profiled, so there is nothing to sum.")
     _print_ledger(analysis, console)
+    if (compiled := compile_text([analysis])) is not None:
+        console.print(Text(compiled))
     if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
         say(console, bypassed, "yellow")
     print_top(analysis.recording.settings, kind, table, shown, console, filters)
@@ -105,7 +109,9 @@ def print_top(
         console.print()
     if narrowed := narrowed_text(filters):
         say(console, narrowed)
-    if len(whole):
+    if len(whole) and kind.by == "compile":
+        console.print(compile_table(settings, shown, console, len(whole) - len(shown)))
+    elif len(whole):
         console.print(top_table(settings, kind, whole, shown, console))
 
 

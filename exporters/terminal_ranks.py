@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Protocol, Unpack
 
 from rich.console import Console
+from rich.text import Text
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.console import print_notes, say
 from profiler_ext.exporters.display_text import (
     bypass_text,
@@ -70,6 +72,8 @@ def print_ranks_report(
     say(console, heading_of_ranks(ranks.analyses), "bold")
     print_first(ranks.found, ranks.analyses[0].recording.settings, console)
     print_coverage(records(ranks.coverage()), led_texts(ranks.analyses), console)
+    if (compiled := compile_text(ranks.analyses)) is not None:
+        console.print(Text(compiled))
     for analysis in ranks.analyses:
         if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
             say(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")

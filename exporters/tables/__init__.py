@@ -10,6 +10,7 @@ from profiler_ext.exporters.tables.accounts import (
     graph_phase,
     graphs,
 )
+from profiler_ext.exporters.tables.compiles import compiles
 from profiler_ext.exporters.tables.files import (
     csv_text,
     json_text,
@@ -48,6 +49,7 @@ __all__ = [
     "by_module",
     "by_op",
     "by_phase",
+    "compiles",
     "coverage",
     "csv_text",
     "findings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from profiler_ext.exporters.tables.arrays import REAL, TEXT, TRUTH, WHOLE, Dtype
-from profiler_ext.records import Phase
+from profiler_ext.records import CompilePhase, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class Column:
 
 
 _PHASES = (Column(each.value, WHOLE, f"device time of the phase {each.words}") for each in Phase)
+_COMPILE_PHASES = (
+    Column(f"{each}_ns", WHOLE, f"how much of the compile was {each.words}")
+    for each in CompilePhase
+)
 _EVERY = (
     Column("rank", WHOLE, "the process's number among those that train together"),
     Column("launch", WHOLE, "the launch's number on its rank"),
@@ -103,6 +107,20 @@ _EVERY = (
     Column("why", TEXT, "the figures that it rests on, as JSON"),
     Column("remedy", TEXT, "what to try"),
     Column("shared_with", TEXT, "rules of larger findings that count most of the same time"),
+    Column("compilation", WHOLE, "the compilation's number in its process"),
+    Column("compile_kind", TEXT, "what torch was at when it compiled"),
+    Column("resumed", TRUTH, "the function goes on there after a graph break"),
+    *_COMPILE_PHASES,
+    Column("profiled_ns", WHOLE, "how much of it lies in profiled steps"),
+    Column("recompile_reason", TEXT, "the guard that failed, of the newest code for it"),
+    Column("recompiles", TEXT, "compile id of that code; absent of a first compile"),
+    Column("graph_breaks", WHOLE, "how often Dynamo could not go on in it"),
+    Column("break_reason", TEXT, "why, for the first time, in torch's words"),
+    Column("break_file", TEXT, "the program's file there"),
+    Column("break_line", WHOLE, "the program's line there"),
+    Column("failure", TEXT, "why it gave nothing, in torch's words"),
+    Column("graphs", WHOLE, "how many compiled graphs became ready in it"),
+    Column("as_steps", REAL, "its time over that of a step of the graphs that it made"),
     Column("SeqNr", WHOLE, "torch's sequence number, counted from the graph's first node"),
     Column("OrigAten", TEXT, "the ATen op before decomposition"),
     Column("SrcFn", TEXT, "the innermost function of the model"),

@@ -12,7 +12,7 @@ from profiler_ext.records.lineage import Frame
 from profiler_ext.records.term import Term
 
 
-class CompileKind(Term, page="words.md", title="compile", columns=()):
+class CompileKind(Term, page="words.md", title="compile", columns=("compiles.compile_kind",)):
     """What torch was at when it compiled."""
 
     FRAME = (

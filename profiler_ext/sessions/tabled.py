@@ -134,6 +134,14 @@ class Tabled(ABC):
         """
         return self.table("graphs", **filters)
 
+    def compiles(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return what compiling took, by phase, why it was done, and what its graphs then cost.
+
+        Args:
+            **filters: the step or rank; compiling has no filter by phase or scope.
+        """
+        return self.table("compiles", **filters)
+
     def coverage(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return how much time is attributed, idle, or a gap; it has no filter by phase.
 

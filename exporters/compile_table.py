@@ -1,0 +1,68 @@
+"""Owns the table of compilations that a terminal shows: a column for each phase that took time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.compile_texts import detail_texts, name_text
+from profiler_ext.exporters.display_text import records, time_text
+from profiler_ext.exporters.top_table import BETWEEN, TIME
+from profiler_ext.printable import printable
+from profiler_ext.records import CompilePhase, Settings
+
+HEADS = {
+    CompilePhase.DYNAMO: "Dynamo",
+    CompilePhase.AOT_AUTOGRAD: "AOT",
+    CompilePhase.INDUCTOR: "Inductor",
+    CompilePhase.KERNELS: "kernels",
+    CompilePhase.AUTOTUNING: "tuning",
+    CompilePhase.CUDA_GRAPHS: "graphs",
+    CompilePhase.OTHER: "other",
+}
+_NARROW = 72
+
+
+def phases_of(rows: Iterable[Mapping[str, Any]]) -> list[CompilePhase]:
+    """Return the phases that took time in some rows of the table ``compiles``."""
+    told = list(rows)
+    return [phase for phase in CompilePhase if any(row[f"{phase}_ns"] for row in told)]
+
+
+def compile_table(
+    settings: Settings, shown: tables.DataFrame, console: Console, left: int
+) -> RenderableType:
+    """Return some compilations, each with its times in one line and the rest below.
+
+    Args:
+        settings: has the roots, to shorten paths.
+        shown: their rows.
+        console: what it must fit; where it is narrow it has the whole time alone.
+        left: how many more there are.
+    """
+    rows = records(shown)
+    phases = phases_of(rows) if console.width >= _NARROW else []
+    heads = [("time", TIME), *((HEADS[each], max(TIME, len(HEADS[each]))) for each in phases)]
+    widths = [width for _, width in heads]
+    parts: list[RenderableType] = [
+        Text(_line([head for head, _ in heads], widths, "what torch compiled"), style="bold")
+    ]
+    for row in rows:
+        spent = (row["compile_ns"], *(row[f"{phase}_ns"] for phase in phases))
+        times = [time_text(each) if each else "" for each in spent]
+        parts.append(Text(_line(times, widths, printable(name_text(row, settings)))))
+        texts = (Text(each, style="dim") for each in detail_texts(row, settings))
+        parts.extend(Padding(text, (0, 0, 0, TIME + BETWEEN)) for text in texts)
+    if left:
+        parts.append(Text(f"({left} more)", style="dim"))
+    return Group(*parts)
+
+
+def _line(cells: list[str], widths: list[int], name: str) -> str:
+    numbers = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    return (" " * BETWEEN).join((*numbers, name))

@@ -1,0 +1,162 @@
+"""Owns how compilations read for a person: one line for all of them, a few for each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from profiler_ext.exporters.display_text import short_path, time_text
+from profiler_ext.exporters.tables.compiles import Compiled, profiled_ns, rows
+from profiler_ext.printable import printable
+from profiler_ext.records import (
+    Analysis,
+    CacheAnswer,
+    Compilation,
+    CompileCache,
+    CompileKind,
+    CompilePhase,
+    Settings,
+)
+
+_MOST_PHASES = 3
+_MOST_LETTERS = 240
+_RUNS_LIKE = 10  # below so many steps a compile has paid its time many times over
+
+
+def compile_text(analyses: Sequence[Analysis]) -> str | None:
+    """Return one line that says what compiling took, and what stands out; ``None`` without any.
+
+    Args:
+        analyses: one for each rank.
+    """
+    told = [(a, each) for a in analyses for each in rows(a) if each.is_waited_for]
+    if not told:
+        return None
+    compiled = [each for _, each in told]
+    records = [record for each in compiled for record in each.every]
+    graphs = sum(len(record.graphs) for record in records)
+    total = sum(each.duration_ns for each in compiled)
+    inside = sum(profiled_ns(analysis, each) for analysis, each in told)
+    parts = [
+        f"compiling took {time_text(total)} for {counted(graphs, 'graph')} ({_phases(compiled)})",
+        f"{time_text(inside)} of it in profiled steps" if inside else "",
+    ]
+    said = ", ".join(filter(None, parts))
+    more = "; ".join(filter(None, (_again(records), *_caches(records))))
+    return printable(f"{said}: {more}" if more else said)
+
+
+def counted(number: int, word: str) -> str:
+    """Return a number with its word, in the plural where it is not one.
+
+    Args:
+        number: how many.
+        word: of one.
+    """
+    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'e' * word.endswith('s')}s"
+    return f"{number:,} {word if number == 1 else plural}"
+
+
+def _phases(compiled: Sequence[Compiled]) -> str:
+    spent = {phase: sum(each.phase_ns(phase) for each in compiled) for phase in CompilePhase}
+    return phases_text(spent)
+
+
+def phases_text(spent: Mapping[CompilePhase, int]) -> str:
+    """Return the longest phases, each with its time."""
+    longest = sorted(spent, key=lambda phase: -spent[phase])[:_MOST_PHASES]
+    return ", ".join(
+        f"{phase.words} {time_text(spent[phase])}" for phase in longest if spent[phase]
+    )
+
+
+def _again(records: Iterable[Compilation]) -> str:
+    """The counts of what stands out."""
+    found = [
+        (sum(bool(each.recompiles) for each in records), "recompilation"),
+        (sum(len(each.breaks) for each in records), "graph break"),
+        (sum(each.failure is not None for each in records), "failed compile"),
+    ]
+    return ", ".join(counted(number, word) for number, word in found if number)
+
+
+def _caches(records: Iterable[Compilation]) -> Iterator[str]:
+    answers = Counter((each.cache, each.answer) for of in records for each in of.lookups)
+    for cache in CompileCache:
+        said = [(answers[cache, answer], answer) for answer in CacheAnswer]
+        told = ", ".join(_answers(number, answer) for number, answer in said if number)
+        if told:
+            yield f"{cache.words}: {told}"
+
+
+def _answers(number: int, answer: CacheAnswer) -> str:
+    return answer.words if answer is CacheAnswer.DISABLED else counted(number, answer.words)
+
+
+def name_text(row: Mapping[str, Any], settings: Settings) -> str:
+    """Return what a row of the table is called: function, place, what torch was at.
+
+    Args:
+        row: of the table ``compiles``; absent values are ``None``.
+        settings: whose roots shorten the paths.
+    """
+    kind = CompileKind(row["compile_kind"])
+    of = f" ({row['compile_id']})" if row["compile_id"] else ""
+    if row["function"] is None:
+        return f"({kind.words}){of}"
+    place = f"{short_path(row['file'], settings)}:{row['line']}"
+    what = "" if kind is CompileKind.FRAME else f": {kind.words}"
+    at = "from" if row["resumed"] else "at"
+    return f"{row['function']} {at} {place}{of}{what}"
+
+
+def detail_texts(row: Mapping[str, Any], settings: Settings) -> list[str]:
+    """Return what there is to say of a row: why again, what broke, what the caches said, its use.
+
+    Args:
+        row: of the table ``compiles``; absent values are ``None``.
+        settings: whose roots shorten the paths.
+    """
+    found = [
+        row["recompiles"] and f"again, as {row['recompiles']} failed: {row['recompile_reason']}",
+        _break_text(row, settings),
+        row["failure"] and f"gave nothing: {_first_line(row['failure'])}",
+        row["cache_detail"],
+        _use_text(row),
+    ]
+    return [_short(text) for text in found if text]
+
+
+def _break_text(row: Mapping[str, Any], settings: Settings) -> str | None:
+    if not row["graph_breaks"]:
+        return None
+    place = row["break_file"]
+    at = "" if place is None else f" at {short_path(place, settings)}:{row['break_line']}"
+    breaks = counted(row["graph_breaks"], "graph break")
+    return f"{breaks}{at}: {_cause(row['break_reason'])}"
+
+
+def _cause(reason: str) -> str:
+    """What torch met: where its text begins with what it was at, the paragraph after that."""
+    paragraphs = [part.strip() for part in reason.split("\n\n") if part.strip()]
+    is_told_first = len(paragraphs) > 1 and paragraphs[0].endswith(":")
+    return _first_line(paragraphs[1] if is_told_first else reason)
+
+
+def _use_text(row: Mapping[str, Any]) -> str | None:
+    if not row["graphs"] or not row["per_step_ns"]:
+        return "its graphs ran in no profiled step" if row["graphs"] else None
+    once = f"its graphs run {time_text(row['per_step_ns'])} a step"
+    if row["as_steps"] < _RUNS_LIKE:
+        return once
+    return f"{once}: the compile took as long as {row['as_steps']:,.0f} of those"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _short(text: str) -> str:
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _MOST_LETTERS else f"{line[: _MOST_LETTERS - 1]}\u2026"

@@ -1,0 +1,191 @@
+"""Owns the table of compilations: what each took, by phase, why, and what it then costs a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from profiler_ext.exporters.tables.arrays import frame, gather, ratio, whole
+from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.records import (
+    Analysis,
+    CacheLookup,
+    Compilation,
+    CompileKind,
+    CompilePhase,
+    Ints,
+)
+
+BESIDE = (CompileKind.RUN_TIME, CompileKind.WORKER)
+"""What comes in many small pieces: those of one compile id are one row."""
+
+
+def compiles(
+    analysis: Analysis, *, step: int | None = None, rank: int | None = None
+) -> pd.DataFrame:
+    """Return what compiling took in the process, longest first.
+
+    What is done at the first calls of a graph, and beside a compile, is one row for each compile
+    id. A row of the kind ``worker`` ran while another compilation waited for it: to add up what
+    the process waited, leave it out.
+
+    Args:
+        analysis: what attribution found.
+        step: only what was at it in this step.
+        rank: only this rank.
+
+    Returns:
+        The function, the time with its phases, which add up to it, how much of it lies in
+        profiled steps, why it was compiled again, graph breaks, what the caches said, and what
+        the graphs that it made cost a profiled step.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+    selection = Selection(step, rank)
+    selection.require_step(analysis)
+    chosen = rows(analysis) if selection.has_rank_of(analysis) else []
+    if step is not None:
+        chosen = [each for each in chosen if profiled_ns(analysis, each, step)]
+    return _table(analysis, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A row of the table.
+
+    Attributes:
+        first: the compilation, or the first of those that are one row.
+        every: all of them.
+    """
+
+    first: Compilation
+    every: tuple[Compilation, ...]
+
+    @property
+    def duration_ns(self) -> int:
+        """How long they took."""
+        return sum(each.duration_ns for each in self.every)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the program waited for it, and for nothing else meanwhile."""
+        return self.first.kind is not CompileKind.WORKER
+
+    def phase_ns(self, phase: CompilePhase) -> int:
+        """Return how long they were in a phase."""
+        return sum(each.phase_ns(phase) for each in self.every)
+
+
+def rows(analysis: Analysis) -> list[Compiled]:
+    """Return the rows of the table, longest first; what ran beside a compile comes last."""
+    found: dict[object, list[Compilation]] = {}
+    for each in sorted(analysis.recording.compiles, key=lambda each: each.started_ns):
+        key = (each.kind, each.compile_id) if each.kind in BESIDE else each.index
+        found.setdefault(key, []).append(each)
+    told = [Compiled(every[0], tuple(every)) for every in found.values()]
+    return sorted(told, key=lambda each: (not each.is_waited_for, -each.duration_ns))
+
+
+def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None) -> int:
+    """Return how much of its time lies in profiled steps, or in one.
+
+    Args:
+        analysis: has the steps.
+        compiled: a row of the table.
+        step: the step's number; ``None`` for all.
+    """
+    spans = [(s.start_ns, s.end_ns) for s in analysis.steps if step in (None, s.number)]
+    return sum(
+        max(min(end, each.started_ns + each.duration_ns) - max(start, each.started_ns), 0)
+        for each in compiled.every
+        for start, end in spans
+    )
+
+
+def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
+    times = np.array([each.duration_ns for each in chosen], np.int64)
+    device, launches = _of_graphs(analysis, chosen)
+    rank = analysis.recording.settings.rank
+    told = [_told(each, rank, profiled_ns(analysis, each)) for each in chosen]
+    every = np.arange(len(told))
+    named = {
+        name: gather([row[name] for row in told], every, COLUMNS[name].dtype) for name in _NAMES
+    }
+    steps = len(analysis.steps)
+    runs = {
+        "launches": whole(launches),
+        "per_step_ns": ratio(device, steps),
+        "as_steps": ratio(times * steps, device),
+    }
+    return frame({**named, **runs})
+
+
+_PHASES = {f"{phase}_ns": phase for phase in CompilePhase}
+_NAMES = (
+    *("rank", "compilation", "compile_kind", "compile_id", "function", "file", "line", "resumed"),
+    *("start_ns", "compile_ns", *_PHASES, "profiled_ns"),
+    *("recompile_reason", "recompiles"),
+    *("graph_breaks", "break_reason", "break_file", "break_line"),
+    *("failure", "cache_detail", "graphs"),
+)
+
+
+def _told(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
+    first = compiled.first
+    newest = first.recompiles[0] if first.recompiles else None
+    broken = first.breaks[0] if first.breaks else None
+    place = broken.stack[-1] if broken and broken.stack else None
+    return {
+        "rank": rank,
+        "compilation": first.index,
+        "compile_kind": first.kind,
+        "compile_id": first.compile_id,
+        "function": first.function,
+        "file": first.file,
+        "line": first.line,
+        "resumed": first.is_resumed,
+        "start_ns": first.started_ns,
+        "compile_ns": compiled.duration_ns,
+        **{name: compiled.phase_ns(phase) for name, phase in _PHASES.items()},
+        "profiled_ns": profiled,
+        "recompile_reason": newest and newest.guard,
+        "recompiles": newest and newest.of,
+        "graph_breaks": len(first.breaks),
+        "break_reason": broken and broken.reason,
+        "break_file": place and place.file,
+        "break_line": place and place.line,
+        "failure": first.failure and first.failure.reason,
+        "cache_detail": "; ".join(map(lookup_text, first.lookups)) or None,
+        "graphs": len(first.graphs),
+    }
+
+
+def lookup_text(lookup: CacheLookup) -> str:
+    """Return what a cache answered, in words."""
+    why = f" ({lookup.reason})" if lookup.reason else ""
+    return f"{lookup.cache.words}: {lookup.answer.words}{why}"
+
+
+def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[Ints, Ints]:
+    """Device time and launches of the profiled steps, of the graphs that each row made."""
+    selection = Selection()
+    launches = analysis.launches
+    profiled = selection.profiled(analysis) & ~np.ma.getmaskarray(launches.graph)
+    graph = np.asarray(launches.graph.filled(0), np.int64)[profiled]
+    size = len(analysis.recording.graphs)
+    count = np.bincount(graph, minlength=size)
+    spent = np.zeros(size, np.int64)
+    np.add.at(spent, graph, launches.duration_ns[profiled])
+    made = [list(_made(each)) for each in chosen]
+    sums = [np.array([int(of[each].sum()) for each in made], np.int64) for of in (spent, count)]
+    return sums[0], sums[1]
+
+
+def _made(compiled: Compiled) -> Iterator[int]:
+    for each in compiled.every:
+        yield from each.graphs
