@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import median_low
 
@@ -11,10 +12,17 @@ import numpy.typing as npt
 
 from profiler_ext.findings.finding import Where
 from profiler_ext.findings.pace import Pace, find_pace
-from profiler_ext.records import Analysis, Ints, Launches, Place
+from profiler_ext.records import Analysis, Compilation, Ints, Launches, Place
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
 Rows = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Why a rule cannot be judged: what the session does not tell."""
+
+    why: str
 
 
 class Facts:
@@ -48,6 +56,15 @@ class Facts:
     def pace(self) -> Pace:
         """Which launches the steps wait for."""
         return find_pace(self.analysis)
+
+    @cached_property
+    def compiles(self) -> tuple[Compilation, ...] | Lacking:
+        """What torch compiled, and how long that took."""
+        if self.analysis.recording.compiles:
+            return self.analysis.recording.compiles
+        if self.analysis.recording.graphs:
+            return Lacking("the recording does not tell what compiling took")
+        return Lacking("nothing was compiled")
 
     @cached_property
     def rooflines(self) -> Rooflines:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import (
     Figure,
     FigureUnit,
@@ -16,7 +16,7 @@ from profiler_ext.findings.finding import (
     Unjudged,
     Where,
 )
-from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Analysis
 
 LEAST_FRACTION: Final = 0.01

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, Stake, Sureness, Where
 from profiler_ext.records import Ints
 
@@ -36,13 +36,6 @@ class Candidate:
     of_ns: int | None = None
     launches: Ints = field(default_factory=lambda: NO_ROWS)
     idle: Ints = field(default_factory=lambda: NO_ROWS)
-
-
-@dataclass(frozen=True, slots=True)
-class Lacking:
-    """Why a rule cannot be judged: what the session does not tell."""
-
-    why: str
 
 
 @dataclass(frozen=True, slots=True)

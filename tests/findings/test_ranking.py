@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from profiler_ext.findings import RULES, Figure, FigureUnit, Rule, Stake, Sureness, find
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.ranking import judge, of_ranks
-from profiler_ext.findings.rule import Candidate, Lacking
+from profiler_ext.findings.rule import Candidate
 from profiler_ext.records import Recording
 from tests.analyses import gpu_step
 from tests.handmade import trace

@@ -4,6 +4,7 @@ from typing import Final
 
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import (
+    compiling,
     dtype_conversion,
     far_from_roofline,
     first_step,
@@ -11,6 +12,7 @@ from profiler_ext.findings.rules import (
     launch_bound,
     layout_conversion,
     pageable_copy,
+    recompilation,
     recompute,
     replay_copy,
     unasked_copy,
@@ -29,6 +31,8 @@ RULES: Final[tuple[Rule, ...]] = (
     layout_conversion.RULE,
     replay_copy.RULE,
     unlike_siblings.RULE,
+    compiling.RULE,
     first_step.RULE,
+    recompilation.RULE,
     uncached.RULE,
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import median
 
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
-from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.findings.rule import Candidate, Rule
 
 _LEAST_STEPS = 3
 _UNLIKE = 1.5

@@ -7,9 +7,9 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
-from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import classify, names, waits
 from profiler_ext.records import IdleTime, Ints, Scope
 

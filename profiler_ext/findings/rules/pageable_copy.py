@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
-from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import waits
 from profiler_ext.records import Ints
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
-from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import CacheState, GraphInstance
 
 

@@ -8,9 +8,9 @@ from statistics import median
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness, Where
-from profiler_ext.findings.rule import Candidate, Lacking, Rule
+from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
 _LEAST_SIBLINGS = 4

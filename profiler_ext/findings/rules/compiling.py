@@ -1,0 +1,98 @@
+"""Owns the rule of steps in which torch compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median_low
+
+from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import Compilation, CompileKind, Step
+
+_LEAST_STEPS = 3
+_LATER = "record later: more steps left out (--skip), until nothing is compiled any more"
+_STEADY = (
+    "what compiles in each step never comes to an end of it: see `recompilation` for the guard "
+    "that fails, and keep what it compares constant, or its sizes dynamic"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    compiles = facts.compiles
+    if isinstance(compiles, Lacking):
+        return compiles
+    own = [each for each in compiles if each.kind is not CompileKind.WORKER]
+    spent = [_within(own, step) for step in facts.analysis.steps]
+    if not any(spent):
+        return ()
+    is_steady = len(spent) >= _LEAST_STEPS and median_low(spent) > 0
+    there = [each for each in own if any(_overlap(each, s) for s in facts.analysis.steps)]
+    longest = max(there, key=lambda each: each.duration_ns)
+    return (
+        Candidate(
+            what="torch compiles in each step"
+            if is_steady
+            else "torch compiles while it is recorded",
+            at_stake_ns=median_low(spent) if is_steady else sum(spent) // len(spent),
+            of_ns=None if is_steady else _mean_ns(facts.analysis.steps),
+            stake=Stake.STEP if is_steady else Stake.WINDOW,
+            sureness=Sureness.MEASURED,
+            remedy=_STEADY if is_steady else _LATER,
+            where=_where(longest),
+            why=(
+                Figure("compiles in these steps", len(there)),
+                Figure("they take", sum(spent), FigureUnit.NS),
+                Figure("steps with some", sum(each > 0 for each in spent)),
+                Figure("longest in", _phase(longest), FigureUnit.TEXT),
+            ),
+        ),
+    )
+
+
+def _within(compiles: list[Compilation], step: Step) -> int:
+    """Return how long of a step something was compiled; what lies in another counts once."""
+    spent, reached = 0, step.start_ns
+    for each in sorted(compiles, key=lambda one: one.started_ns):
+        begun = max(each.started_ns, reached)
+        ended = min(each.started_ns + each.duration_ns, step.end_ns)
+        spent += max(ended - begun, 0)
+        reached = max(reached, ended)
+    return spent
+
+
+def _overlap(compiled: Compilation, step: Step) -> bool:
+    ended = compiled.started_ns + compiled.duration_ns
+    return compiled.started_ns < step.end_ns and ended > step.start_ns
+
+
+def _mean_ns(steps: tuple[Step, ...]) -> int:
+    return sum(step.wall_ns for step in steps) // len(steps)
+
+
+def _where(compiled: Compilation) -> Where:
+    if compiled.file is None:
+        return NOWHERE if compiled.compile_id is None else Where(graph=compiled.compile_id)
+    return Where(compiled.file, compiled.line, graph=compiled.compile_id)
+
+
+def _phase(compiled: Compilation) -> str:
+    longest = max(compiled.times, key=lambda each: each.duration_ns, default=None)
+    return "nothing that torch timed" if longest is None else longest.phase.words
+
+
+RULE = Rule(
+    name="compiling",
+    title="Compile time within the recorded steps",
+    means="torch compiled something while the steps were recorded: a function for the first time, "
+    "or once more, a backward at its first run, kernels that are tuned, CUDA graphs that are "
+    "recorded.",
+    because="Recording began before all was compiled; or a guard fails in each step, so that there "
+    "is no end of it.",
+    remedy="Skip more steps. Where each step compiles, look for the guard: `compiles()` has each "
+    "compilation with its reason.",
+    stake="Where each step compiles, what the usual step spends on it. Else what the recorded "
+    "steps spend on it, spread over them as their mean is: training has it once, so its figures "
+    "mislead.",
+    judge=_judge,
+)

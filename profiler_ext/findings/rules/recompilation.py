@@ -1,0 +1,75 @@
+"""Owns the rule of functions that are compiled more than once, as a guard failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import Compilation, CompileKind
+
+_OF_SIZES = re.compile(r"size mismatch|\bsize\b|\.shape|stride")
+_SIZES = (
+    "say that the size changes: mark_dynamic for that input, or torch.compile(dynamic=True); or "
+    "pad batches to few sizes"
+)
+_VALUES = (
+    "keep what the guard compares constant: hand it over as a tensor, or take it out of the model"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    compiles = facts.compiles
+    if isinstance(compiles, Lacking):
+        return compiles
+    functions: dict[tuple[str | None, str | None, int | None], list[Compilation]] = {}
+    for each in compiles:
+        if each.recompiles and each.kind is not CompileKind.WORKER:
+            key = (each.function, each.file, each.line)
+            functions.setdefault(key, []).append(each)
+    total = sum(each.duration_ns for each in compiles if each.kind is not CompileKind.WORKER)
+    return tuple(_candidate(of_function, total) for of_function in functions.values())
+
+
+def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
+    last = compiles[-1]
+    failed = last.recompiles[0]
+    spent_ns = sum(each.duration_ns for each in compiles)
+    frame = failed.stack[-1] if failed.stack else None
+    where = (
+        Where(last.file, last.line) if frame is None else Where(frame.file, frame.line, frame.code)
+    )
+    return Candidate(
+        what=f"{last.function or 'a function'} was compiled {len(compiles) + 1} times, as a guard "
+        f"failed",
+        at_stake_ns=spent_ns,
+        of_ns=total_ns,
+        stake=Stake.PROCESS,
+        sureness=Sureness.UPPER_BOUND,
+        remedy=_SIZES if _OF_SIZES.search(failed.guard) else _VALUES,
+        where=where,
+        why=(
+            Figure("compiled once more", len(compiles)),
+            Figure("in", spent_ns, FigureUnit.NS),
+            Figure("the guard that failed", failed.guard, FigureUnit.TEXT),
+            Figure("compiled before as", failed.of, FigureUnit.TEXT),
+        ),
+    )
+
+
+RULE = Rule(
+    name="recompilation",
+    title="A function that is compiled more than once",
+    means="A function had been compiled, and was compiled again, as a guard of the first code "
+    "failed. The finding has the guard, as torch writes it, and the line that made it necessary "
+    "where torch tells.",
+    because="Dynamo specialises code for what it saw: sizes, Python numbers, flags. After a few "
+    "failures it gives up, and the function runs eagerly.",
+    remedy="Sizes that change can be marked (`mark_dynamic`, `dynamic=True`) or padded to few; a "
+    "Python number that changes can be a tensor.",
+    stake="The time that the further compiles took in this process: for each process once, and not "
+    "for each step. It is an upper bound, as dynamic code takes longer to compile.",
+    judge=_judge,
+)

@@ -1,0 +1,47 @@
+"""Owns what the rules say of each recorded session, as text: a person judged each line of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import profiler_ext
+from profiler_ext.findings import Finding, Findings
+from tests.attribution.recordings import FIXTURES
+from tests.cases.neutral import FOLDER, SUFFIX
+
+SAID = Path(__file__).with_name("said.txt")
+PLAIN = ("cg", "ckpt", "default", "llama", "user")
+
+
+def every() -> dict[str, Callable[[], str]]:
+    """Return for each recorded session, by name, what makes its text."""
+    paths = {path.name.removesuffix(SUFFIX): path for path in sorted(FOLDER.glob(f"*{SUFFIX}"))}
+    paths |= {f"plain {name}": FIXTURES / f"{name}.pt.trace.json.gz" for name in PLAIN}
+    paths["mlp"] = FIXTURES / f"mlp{SUFFIX}"
+    return {name: partial(_text, path) for name, path in paths.items()}
+
+
+def sections() -> dict[str, str]:
+    """Return the text of each session that was judged."""
+    parts = SAID.read_text().split("== ")[1:]
+    return dict(part.split("\n", 1) for part in parts)
+
+
+def _text(path: Path) -> str:
+    told = profiler_ext.load(path).found
+    return "".join(f"{line}\n" for line in (*map(_line, told.found), _unjudged(told)))
+
+
+def _line(finding: Finding) -> str:
+    where = finding.where
+    place = f" at {Path(where.file).name}:{where.line}" if where.file else ""
+    in_module = f" in {where.module}" if where.module else ""
+    shared = f" with {', '.join(finding.shared_with)}" if finding.shared_with else ""
+    return f"{finding.rule} {finding.fraction:.0%} of a {finding.stake}{place}{in_module}{shared}"
+
+
+def _unjudged(told: Findings) -> str:
+    names = ", ".join(each.rule for each in told.unjudged)
+    return f"not judged: {names or 'none'}"

@@ -1,0 +1,102 @@
+"""Compile time in the steps, and functions that are compiled anew, with the guard that failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_ext.findings import Stake, Where
+from profiler_ext.findings.rules import compiling, recompilation
+from profiler_ext.records import (
+    Analysis,
+    Compilation,
+    CompileKind,
+    CompilePhase,
+    CompileTime,
+    Frame,
+    Recompilation,
+    Step,
+)
+from tests.analyses import gpu_step
+from tests.findings.stepping import MS, is_silent, judged, only
+
+SIZE = Recompilation(
+    "0/0",
+    "tensor 'x' size mismatch at index 0. expected 32, actual 8",
+    (Frame("/home/ann/gpt/train.py", 40, "main", "loss = model(x, y)"),),
+)
+
+
+def compiled(index: int, begun_ms: int, took_ms: int, *failed: Recompilation) -> Compilation:
+    took = took_ms * MS
+    return Compilation(
+        index=index,
+        kind=CompileKind.FRAME,
+        compile_id=f"0/{index}",
+        dynamo_number=index,
+        thread=1,
+        started_ns=begun_ms * MS,
+        duration_ns=took,
+        times=(CompileTime(CompilePhase.INDUCTOR, took),),
+        function="forward",
+        file="/home/ann/gpt/model.py",
+        line=10,
+        recompiles=failed,
+    )
+
+
+def having(*compiles: Compilation, steps: int = 4, wall_ms: int = 100) -> Analysis:
+    made = gpu_step()
+    spans = tuple(Step(at, at * wall_ms * MS, (at + 1) * wall_ms * MS) for at in range(steps))
+    return replace(made, steps=spans, recording=replace(made.recording, compiles=compiles))
+
+
+def test_a_compile_in_one_step_distorts_the_mean() -> None:
+    found = only(compiling.RULE, having(compiled(0, 10, 60)))
+    assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.WINDOW, 15 * MS, 100 * MS)
+    assert found.where == Where("/home/ann/gpt/model.py", 10, graph="0/0")
+    assert [each.value for each in found.why] == [1, 60 * MS, 1, "Inductor"]
+
+
+def test_a_compile_in_each_step_is_at_stake_in_each() -> None:
+    found = only(compiling.RULE, having(*(compiled(at, 100 * at + 5, 20 + at) for at in range(4))))
+    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 21 * MS)
+    assert found.remedy.startswith("what compiles in each step")
+
+
+def test_a_compile_within_another_counts_once_and_one_beside_it_not_at_all() -> None:
+    beside = replace(compiled(2, 10, 80), kind=CompileKind.WORKER)
+    found = only(compiling.RULE, having(compiled(0, 10, 60), compiled(1, 20, 30), beside))
+    assert found.why[1].value == 60 * MS
+
+
+def test_what_was_compiled_before_the_steps_is_none() -> None:
+    assert is_silent(compiling.RULE, having(compiled(0, -500, 400)))
+
+
+def test_graphs_without_compiles_are_of_a_recording_that_does_not_tell() -> None:
+    for rule in (compiling.RULE, recompilation.RULE):
+        (unjudged,) = judged(rule, gpu_step()).unjudged
+        assert unjudged.why == "the recording does not tell what compiling took"
+
+
+def test_a_guard_that_fails_costs_each_process_the_further_compiles() -> None:
+    more = (compiled(at, -9_000 + 2_000 * at, 1_500, SIZE) for at in (1, 2))
+    found = only(recompilation.RULE, having(compiled(0, -10_000, 1_000), *more))
+    assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.PROCESS, 3_000 * MS, 4_000 * MS)
+    assert found.what == "forward was compiled 3 times, as a guard failed"
+    assert found.where == Where("/home/ann/gpt/train.py", 40, "loss = model(x, y)")
+    assert found.why[2].value == SIZE.guard
+    assert "dynamic=True" in found.remedy
+
+
+def test_a_guard_on_a_value_has_another_remedy() -> None:
+    failed = Recompilation("0/0", "self.scale == 0.5")
+    found = only(recompilation.RULE, having(compiled(1, -5_000, 1_500, failed)))
+    assert found.where == Where("/home/ann/gpt/model.py", 10)
+    assert found.remedy.startswith("keep what the guard compares constant")
+
+
+def test_functions_that_are_compiled_once_each_are_none() -> None:
+    assert is_silent(
+        recompilation.RULE, having(compiled(0, -9_000, 4_000), compiled(1, -4_000, 3_000))
+    )
