@@ -16,6 +16,7 @@ from profiler_ext.records import (
     CacheState,
     GapReason,
     GraphInstance,
+    IdleCause,
     LedgerCategory,
     Level,
     Phase,
@@ -108,6 +109,11 @@ def gap_text(reason: str) -> str:
     return GapReason(reason).words if reason in tuple(GapReason) else reason
 
 
+def cause_text(cause: str) -> str:
+    """Return a cause of idle time as words; one that is not known is its own."""
+    return IdleCause(cause).words if cause in tuple(IdleCause) else cause
+
+
 def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
     """Return what a row of a summing table is called, one text for each of its headings.
 
@@ -123,12 +129,15 @@ def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple
     if row[first] is None:
         why = gap_text(row["gap"]) if row.get("gap") else kind.unnamed
         return (f"({why})", *("" for _ in others))
-    return (_name(first, row, settings), *(row[name] or "" for name, _ in others))
+    rest = (_name(name, row, settings) if row[name] is not None else "" for name, _ in others)
+    return (_name(first, row, settings), *rest)
 
 
 def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
     if column == "file":
         return f"{short_path(row['file'], settings)}:{row['line']}"
+    if column == "cause":
+        return cause_text(row["cause"])
     return "(the model itself)" if column == "module" and not row[column] else str(row[column])
 
 

@@ -1,54 +1,108 @@
-"""Owns how idle time reads for a person: where the CPU was while the device waited."""
+"""Owns how idle time reads for a person: by cause, and where the CPU was."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+
+import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import gap_text, records, short_path, time_text
+from profiler_ext.exporters.display_text import (
+    cause_text,
+    percent_text,
+    records,
+    short_path,
+    time_text,
+)
+from profiler_ext.kineto.names import graph_key
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, IdleSpan, Settings
+from profiler_ext.records import Analysis, GraphInstance, IdlePieces, Place, Settings
 
 PYTHON = "Python outside of any op"
+_MOST_LETTERS = 48
+_SHOWN_CAUSES = 6
 
 
 def idle_texts(analysis: Analysis, most: int) -> list[str]:
-    """Return lines that say where the CPU was in most of the idle time, largest first.
-
-    Where nobody watched the lines, the largest idle spans are told instead.
+    """Return lines that say why devices ran nothing for most of their idle time, largest first.
 
     Args:
         analysis: what attribution found.
         most: so many lines at most.
     """
-    if analysis.recording.python is None:
-        return [_span_text(span) for span in analysis.idle[:most]]
-    rows = records(tables.idle_by_line(analysis))
-    lines: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        lines.setdefault((row["file"], row["line"], row["gap"]), []).append(row)
-    longest = sorted(lines.values(), key=lambda of_line: -_time(of_line))[:most]
-    return [_line_text(of_line, analysis.recording.settings) for of_line in longest]
+    named = ActivityNames(analysis.recording.graphs)
+    sums: dict[str, int] = {}
+    for (cause, place, did), duration_ns in _distinct(analysis.idle):
+        text = f"{cause_text(cause)}{_where(place, did, analysis.recording.settings, named)}"
+        sums[text] = sums.get(text, 0) + duration_ns
+    largest = sorted(sums.items(), key=lambda each: -each[1])[:most]
+    return [printable(f"idle {time_text(duration_ns)}: {text}") for text, duration_ns in largest]
 
 
-def _time(rows: list[dict[str, Any]]) -> int:
-    return sum(row["duration_ns"] for row in rows)
+def cause_parts(table: tables.DataFrame) -> list[tuple[str, int]]:
+    """Return the causes of idle time in words, each with its time; together they are all of it.
+
+    Args:
+        table: a table of idle time.
+    """
+    sums: dict[str, int] = {}
+    for row in records(table):
+        sums[row["cause"]] = sums.get(row["cause"], 0) + row["duration_ns"]
+    parts = sorted(sums.items(), key=lambda part: -part[1])
+    rest = parts[_SHOWN_CAUSES:]
+    shown = [(cause_text(cause), duration_ns) for cause, duration_ns in parts[:_SHOWN_CAUSES]]
+    more = [(f"({len(rest)} more causes)", sum(duration_ns for _, duration_ns in rest))]
+    return shown + (more if rest else [])
 
 
-def _line_text(rows: list[dict[str, Any]], settings: Settings) -> str:
-    first = rows[0]
-    doing = first["cpu_activity"] or PYTHON
-    where = f"waiting {_place_text(first, settings)}"
-    return printable(f"{where}: idle {time_text(_time(rows))}, mostly in {doing}")
+def causes_text(analysis: Analysis) -> str:
+    """Return one line that says how much of the idle time each cause has."""
+    parts = cause_parts(tables.idle_by_cause(analysis))
+    total = sum(duration_ns for _, duration_ns in parts)
+    said = (f"{words} {percent_text(duration_ns, total)}" for words, duration_ns in parts)
+    return printable(f"device idle {time_text(total)}: {', '.join(said)}")
 
 
-def _place_text(row: Mapping[str, Any], settings: Settings) -> str:
-    if row["file"] is None:
-        return f"at no line ({gap_text(row['gap'])})"
-    return f"at {short_path(row['file'], settings)}:{row['line']}"
+class ActivityNames:
+    """Says in few words what the CPU did: a compiled graph by its number, not by its key."""
+
+    def __init__(self, graphs: Iterable[GraphInstance]) -> None:
+        """Take the compiled graphs.
+
+        Args:
+            graphs: the graphs.
+        """
+        self._graphs = {graph.key: graph for graph in graphs if graph.key is not None}
+
+    def short(self, activity: str | None) -> str:
+        """Return an activity of the CPU in few words.
+
+        Args:
+            activity: the name of an event; ``None`` for Python.
+        """
+        if activity is None:
+            return PYTHON
+        graph = self._graphs.get(graph_key(activity) or "")
+        if graph is not None:
+            part = "backward" if graph.runs_backward else "forward"
+            return f"compiled graph {graph.compile_id or '?'} {part}"
+        is_long = len(activity) > _MOST_LETTERS
+        return f"{activity[: _MOST_LETTERS - 1]}…" if is_long else activity
 
 
-def _span_text(span: IdleSpan) -> str:
-    doing = f"while the CPU ran {span.cpu_activity or PYTHON}"
-    return printable(f"idle {time_text(span.duration_ns)} in step {span.step}, {doing}")
+def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None], int]]:
+    """Yield each cause with its place and what the CPU did, and how long that was."""
+    columns = np.stack([idle.cause.codes, idle.cause_place, idle.cpu_activity.codes], axis=1)
+    found, group = np.unique(columns, axis=0, return_inverse=True)
+    sums = np.zeros(len(found), dtype=np.int64)
+    np.add.at(sums, group.reshape(-1), idle.duration_ns)
+    for (cause, place, did), duration_ns in zip(found.tolist(), sums.tolist(), strict=True):
+        said = (idle.cause.strings[cause], idle.places[place], idle.cpu_activity.strings[did])
+        yield (said[0], said[1], said[2] or None), duration_ns
+
+
+def _where(place: Place, did: str | None, settings: Settings, named: ActivityNames) -> str:
+    if place.file is None:
+        return f", the CPU in {named.short(did)}"
+    code = f"  {place.code}" if place.code else ""
+    return f" at {short_path(place.file, settings)}:{place.line}{code}"

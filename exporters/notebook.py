@@ -28,7 +28,7 @@ from profiler_ext.exporters.findings_texts import (
     where_text,
     why_text,
 )
-from profiler_ext.exporters.idle_texts import idle_texts
+from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.findings import Finding, find
 from profiler_ext.printable import printable
@@ -93,6 +93,8 @@ def _ledger(analysis: Analysis) -> str:
         return "<p>No step was profiled, so there is nothing to sum.</p>"
     wall = sum(row["duration_ns"] for row in rows)
     lines = [(*_time(row["duration_ns"], wall), _text(ledger_label(row))) for row in rows]
+    for words, duration_ns in cause_parts(tables.idle_by_cause(analysis)):
+        lines.append((*_time(duration_ns, wall), f"&emsp;{_text(words)}"))
     lines.append((*_time(wall, wall), "total"))
     said = (*led_texts([analysis]), *idle_texts(analysis, _SHOWN_IDLE))
     below = "".join(f"<p>{_text(text)}</p>" for text in said)

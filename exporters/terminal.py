@@ -25,7 +25,7 @@ from profiler_ext.exporters.display_text import (
     step_text,
     table_text,
 )
-from profiler_ext.exporters.idle_texts import idle_texts
+from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
 from profiler_ext.exporters.table_kinds import TableKind, table_by
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal_findings import print_first
@@ -151,27 +151,36 @@ def _print_ledger(analysis: Analysis, console: Console) -> None:
     rows = records(tables.coverage(analysis))
     if not rows:
         return
-    print_coverage(rows, led_texts([analysis]), console)
+    causes = cause_parts(tables.idle_by_cause(analysis))
+    print_coverage(rows, causes, led_texts([analysis]), console)
     _print_steps(analysis, console)
     for text in idle_texts(analysis, _SHOWN_IDLE):
         say(console, text)
 
 
-def print_coverage(rows: list[dict[str, Any]], led: Iterable[str], console: Console) -> None:
+def print_coverage(
+    rows: list[dict[str, Any]],
+    causes: Iterable[tuple[str, int]],
+    led: Iterable[str],
+    console: Console,
+) -> None:
     """Print the ledger, and which parts of the device time are led to lines and forward.
 
     Args:
         rows: of the table ``coverage``.
+        causes: why the device was idle, in words, and for how long.
         led: what to say of those parts.
         console: where to.
     """
     if rows:
-        console.print(_ledger_table(rows, console))
+        console.print(_ledger_table(rows, causes, console))
         for text in led:
             say(console, text)
 
 
-def _ledger_table(rows: list[dict[str, Any]], console: Console) -> Table:
+def _ledger_table(
+    rows: list[dict[str, Any]], causes: Iterable[tuple[str, int]], console: Console
+) -> Table:
     wall = sum(row["duration_ns"] for row in rows)
     most = max(row["duration_ns"] for row in rows)
     room = bar_width(console)
@@ -184,6 +193,8 @@ def _ledger_table(rows: list[dict[str, Any]], console: Console) -> Table:
         table.add_row(
             *time_and_part(row["duration_ns"], wall), bar, Text(printable(ledger_label(row)))
         )
+    for words, duration_ns in causes:
+        table.add_row(*time_and_part(duration_ns, wall), "", Text(f"  {words}"), style="dim")
     table.add_row(*time_and_part(wall, wall), "", Text("total"), style="bold")
     return table
 

@@ -17,6 +17,7 @@ from profiler_ext.exporters.display_text import (
     led_texts,
     records,
 )
+from profiler_ext.exporters.idle_texts import cause_parts
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal import print_coverage, print_top
@@ -46,6 +47,9 @@ class Ranks(Protocol):
     def coverage(self) -> tables.DataFrame:
         """Return the ledger."""
 
+    def idle_by_cause(self) -> tables.DataFrame:
+        """Return the idle time by cause."""
+
 
 def print_ranks_report(
     ranks: Ranks,
@@ -71,7 +75,8 @@ def print_ranks_report(
     shown = first_rows(table, top)
     say(console, heading_of_ranks(ranks.analyses), "bold")
     print_first(ranks.found, ranks.analyses[0].recording.settings, console)
-    print_coverage(records(ranks.coverage()), led_texts(ranks.analyses), console)
+    causes = cause_parts(ranks.idle_by_cause())
+    print_coverage(records(ranks.coverage()), causes, led_texts(ranks.analyses), console)
     if (compiled := compile_text(ranks.analyses)) is not None:
         console.print(Text(compiled))
     for analysis in ranks.analyses:

@@ -8,17 +8,14 @@ from __future__ import annotations
 from profiler_ext.records import (
     Analysis,
     Device,
-    IdleSpan,
-    IdleTime,
     LedgerLine,
-    Place,
     Recording,
     Settings,
     Step,
 )
-from tests.gpu_events import GPU_MARKS, MAIN, host
+from tests.gpu_events import BACKWARD_KEY, FORWARD_KEY, GPU_MARKS, MAIN, host
 from tests.gpu_model import GPU_GRAPHS, GPU_PLACES
-from tests.handmade import Mark, Row, launches, shares, trace
+from tests.handmade import Mark, Piece, Row, idle, launches, shares, trace
 
 GPU_ROWS = (
     Row(23, ((0, 10_000),), "memcpy", "other", "op", "", 3, op_event=1, evidence="launching_op"),
@@ -114,25 +111,23 @@ GPU_ROWS = (
 )
 
 GPU_IDLE = (
-    IdleSpan(3, 0, 760_000, 240_000, None),
-    IdleSpan(3, 0, 500_500, 199_500, "Optimizer.step#AdamW.step"),
-    IdleSpan(3, 0, 180_001, 129_999, "CompiledFunctionBackward"),
-    IdleSpan(3, 0, 434_000, 66_000, "Optimizer.step#AdamW.step"),
-    IdleSpan(3, 0, 0, 50_000, "aten::copy_"),
-    IdleSpan(3, 0, 60_000, 40_000, "Torch-Compiled Region: 0/0"),
-    IdleSpan(3, 0, 370_000, 30_000, "aten::add_"),
-    IdleSpan(3, 0, 150_000, 10_000, "Torch-Compiled Region: 0/0"),
-    IdleSpan(3, 0, 420_000, 10_000, None),
-)
-
-_NOT_RECORDED = Place(gap="lines_not_recorded")
-GPU_IDLE_TIMES = (
-    IdleTime(3, 0, _NOT_RECORDED, "Optimizer.step#AdamW.step", 265_500, 2),
-    IdleTime(3, 0, _NOT_RECORDED, None, 250_000, 2),
-    IdleTime(3, 0, _NOT_RECORDED, "CompiledFunctionBackward", 129_999, 1),
-    IdleTime(3, 0, _NOT_RECORDED, "aten::copy_", 50_000, 1),
-    IdleTime(3, 0, _NOT_RECORDED, "Torch-Compiled Region: 0/0", 50_000, 2),
-    IdleTime(3, 0, _NOT_RECORDED, "aten::add_", 30_000, 1),
+    Piece(3, 0, 0, 10_000, "python"),
+    Piece(3, 0, 10_000, 6_000, "launching", "cudaMemcpyAsync"),
+    Piece(3, 0, 16_000, 34_000, "launch_latency"),
+    Piece(3, 1, 60_000, 9_000, "launching", "aten::addmm"),
+    Piece(3, 1, 69_000, 31_000, "launch_latency", f"## Call CompiledFxGraph {FORWARD_KEY} ##"),
+    Piece(3, 2, 150_000, 10_000, "between_launches", f"## Call CompiledFxGraph {FORWARD_KEY} ##"),
+    Piece(3, 3, 180_001, 39_999, "python"),
+    Piece(3, 3, 220_000, 24_000, "launching", f"## Call CompiledFxGraph {BACKWARD_KEY} ##"),
+    Piece(3, 3, 244_000, 66_000, "launch_latency", f"## Call CompiledFxGraph {BACKWARD_KEY} ##"),
+    Piece(3, 4, 370_000, 30_000, "between_launches", "aten::add_"),
+    Piece(3, 5, 420_000, 10_000, "between_launches"),
+    Piece(3, 6, 434_000, 16_000, "python", "Optimizer.step#AdamW.step"),
+    Piece(3, 6, 450_000, 9_000, "launching", "aten::zero_"),
+    Piece(3, 6, 459_000, 41_000, "launch_latency", "Optimizer.step#AdamW.step"),
+    Piece(3, 7, 500_500, 93_500, "launching", "aten::_fused_adamw_"),
+    Piece(3, 7, 594_000, 106_000, "launch_latency", "Optimizer.step#AdamW.step"),
+    Piece(3, 8, 760_000, 240_000, "end_of_step"),
 )
 
 GPU_LEDGER = (
@@ -160,8 +155,7 @@ def gpu_step() -> Analysis:
         launches=launches(GPU_MARKS, GPU_ROWS),
         places=GPU_PLACES,
         shares=shares(GPU_ROWS),
-        idle=GPU_IDLE,
-        idle_times=GPU_IDLE_TIMES,
+        idle=idle(GPU_IDLE),
         ledger=GPU_LEDGER,
     )
 
@@ -215,6 +209,16 @@ CPU_ROWS = (
 )
 
 
+CPU_IDLE = (
+    Piece(0, 0, 0, 10_000, "python"),
+    Piece(0, 0, 10_000, 10_000, "launching", "Torch-Compiled Region: 0/0"),
+    Piece(0, 1, 120_000, 10_000, "launching", "Torch-Compiled Region: 0/0"),
+    Piece(0, 2, 190_001, 119_999, "launching", "Torch-Compiled Region: 0/0"),
+    Piece(0, 2, 310_000, 90_000, "python"),
+    Piece(0, 3, 450_000, 50_000, "end_of_step"),
+)
+
+
 def cpu_step() -> Analysis:
     """Return a step on the CPU: its launches are CPU events, and have no stream."""
     return Analysis(
@@ -223,8 +227,7 @@ def cpu_step() -> Analysis:
         launches=launches(CPU_MARKS, CPU_ROWS),
         places=GPU_PLACES,
         shares=shares(CPU_ROWS),
-        idle=(IdleSpan(0, 0, 190_001, 209_999, "Torch-Compiled Region: 0/0"),),
-        idle_times=(IdleTime(0, 0, _NOT_RECORDED, "Torch-Compiled Region: 0/0", 289_999, 4),),
+        idle=idle(CPU_IDLE),
         ledger=(
             LedgerLine(0, 0, "compiled", "line", "line", 160_001),
             LedgerLine(0, 0, "eager", "op", "op", 50_000),

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.records import (
+    Analysis,
     Device,
     Events,
+    IdlePieces,
     Interned,
     Launches,
     Level,
     MaskedInts,
     Mechanism,
+    Place,
     Shares,
     Thread,
     Trace,
@@ -168,3 +171,59 @@ def shares(rows: Sequence[Row]) -> Shares:
         place=np.array([place for _, place, _ in flat], dtype=np.int32),
         duration_ns=ints([duration for _, _, duration in flat]),
     )
+
+
+NO_LINE = Place(gap="lines_not_recorded")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of idle time; ``place`` is a place, or why there is none."""
+
+    step: int
+    span: int
+    start_ns: int
+    duration_ns: int
+    cause: str
+    cpu_activity: str = ""
+    place: Place = NO_LINE
+    cause_place: Place = NO_LINE
+    device: int = 0
+
+
+def idle(pieces: Sequence[Piece]) -> IdlePieces:
+    """Return the idle time that consists of these pieces."""
+    at = [piece.place for piece in pieces]
+    of_cause = [piece.cause_place for piece in pieces]
+    places = tuple(dict.fromkeys((*at, *of_cause)))
+    return IdlePieces(
+        step=ints([piece.step for piece in pieces]),
+        device=ints([piece.device for piece in pieces]),
+        span=ints([piece.span for piece in pieces]),
+        start_ns=ints([piece.start_ns for piece in pieces]),
+        duration_ns=ints([piece.duration_ns for piece in pieces]),
+        cause=interned([piece.cause for piece in pieces]),
+        place=np.array([places.index(place) for place in at], dtype=np.int32),
+        cause_place=np.array([places.index(place) for place in of_cause], dtype=np.int32),
+        cpu_activity=interned([piece.cpu_activity for piece in pieces]),
+        places=places,
+    )
+
+
+def pieces(analysis: Analysis) -> list[Piece]:
+    """Return the idle time of an analysis, one piece after the other."""
+    found = analysis.idle
+    return [
+        Piece(
+            int(found.step[row]),
+            int(found.span[row]),
+            int(found.start_ns[row]),
+            int(found.duration_ns[row]),
+            found.cause[row],
+            found.cpu_activity[row],
+            found.places[found.place[row]],
+            found.places[found.cause_place[row]],
+            int(found.device[row]),
+        )
+        for row in range(len(found))
+    ]

@@ -20,6 +20,7 @@ from profiler_ext.records import (
     EagerEvidence,
     ForwardEvidence,
     GapReason,
+    IdleCause,
     LaunchKind,
     LedgerCategory,
     Level,
@@ -61,6 +62,7 @@ VOCABULARIES: tuple[type[Term], ...] = (
     CompilePhase,
     CompileCache,
     CacheAnswer,
+    IdleCause,
 )
 _MADE = "<!-- Written by `make reference` from the lists in the code. -->"
 _GAPS = """# Gaps
@@ -69,6 +71,36 @@ What could not be led back to a line or an op is a row of its own in every table
 as `gap`: nothing is dropped, and nothing is guessed. The ledger (`profiler-ext report`,
 `coverage()`) adds them up. This page has each reason: the words of the reports, what it says of the
 launches, and what to do about it."""
+_IDLE = """# Idle time
+
+Each piece of the time in which a device ran nothing has a cause, in every table and view of idle
+time: `idle_by_cause()` sums them, `idle_by_line()` says where the CPU was, and in Perfetto the
+slices of the row *idle* are called so. The pieces add up to the ledger's idle time, for each step
+and device, to the nanosecond.
+
+**How it is told.** An idle span ends with a launch. From the beginning of the span until that
+launch's call returned the device waited for the CPU: the span is cut by what the thread that
+enqueued it did in that time, its innermost event. Autograd's threads and the thread that makes
+the steps take turns, so for a launch of either both count, its own first; any other thread that
+launches goes its own way. What is left, from the end of the call to the start on the device, is
+launch latency. If the call was over before the device became idle, the CPU is not what it waited
+for. What nothing ended, as the recording did, is told by the thread that makes the steps.
+
+**What is cause and what is consequence: synchronisation.** A call such as `.item()` waits until
+the device has nothing left to run. Then the device idles while the CPU enqueues anew, and what
+the CPU does in that time is launching, or Python; but it would have been done long before, had
+the CPU not waited. So that idle time is the wait's consequence, with limits: as long in all as
+the device was busy during the wait, since that much further ahead the CPU would have been; and
+until the next wait, which would have held it up anyway. In a step that is bound by the device all
+that follows an `.item()` is its consequence; in one that is bound by launches, where the device
+was as good as done when the CPU began to wait, next to nothing is. Such time is *after a
+synchronisation*, and its line is that of the call that waited. Time in a data loader, a compiler
+or an allocation keeps its name, and counts for the limit.
+
+**What it does not say.** That a cause is gone saves its time only if nothing else holds the step
+up. A wait for another rank inside a NCCL kernel is busy time: see `communication()`. The
+profiler's own time is what CUPTI reports of itself, in the segment of the CPU's time that it
+covers most of, and the end of a recording; what it adds to each call is not told apart."""
 _EVIDENCE = """# Evidence
 
 Each attribution names the rule that it rests on. `by_link()` sums backward time by the rule that
@@ -111,7 +143,8 @@ Each is a method of a session and of several ranks together, takes the filters `
 compiled work of one line or module are one row; `scope="compiled"` and `scope="eager"` give the
 parts of each, and `launches` has them as a column. The values of the columns `phase`, `kind`,
 `scope`, `level` and `cache_state` are in [words.md](words.md), those of `evidence` and
-`forward_evidence` in [evidence.md](evidence.md), those of `gap` in [gaps.md](gaps.md)."""
+`forward_evidence` in [evidence.md](evidence.md), those of `gap` in [gaps.md](gaps.md), those of
+`cause` in [idle.md](idle.md)."""
 
 _FINDINGS = """# Findings: what to do first
 
@@ -163,6 +196,7 @@ def pages() -> dict[str, str]:
     )
     return {
         "gaps.md": _page(_GAPS, _terms(GapReason, "Launches with it", "##")),
+        "idle.md": _page(_IDLE, _terms(IdleCause, "Idle time with it", "##")),
         "evidence.md": _page(_EVIDENCE, *map(_vocabulary, evidence)),
         "words.md": _page(_WORDS, *map(_vocabulary, words)),
         "formats.md": _page(_FORMATS, *map(_format, FORMATS), _texts()),

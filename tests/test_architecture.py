@@ -51,7 +51,7 @@ ALLOWED = {
 }
 # The rooms within a room: each may import those before it, and the files beside them.
 INNER = {
-    "attribution": ("trace", "positions", "calls", "alignment", "places", "verdicts"),
+    "attribution": ("trace", "positions", "calls", "alignment", "places", "verdicts", "idle"),
     "findings": ("rules",),
     "capture": ("traces", "lineage", "nodes", "sites", "graphs", "timing", "hooks"),
 }

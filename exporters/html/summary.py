@@ -15,7 +15,7 @@ from profiler_ext.exporters.display_text import (
     step_text,
     time_text,
 )
-from profiler_ext.exporters.idle_texts import idle_texts
+from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Step
 
@@ -38,6 +38,8 @@ def ledger(analysis: Analysis) -> str:
     wall = sum(row["duration_ns"] for row in rows)
     most = max(row["duration_ns"] for row in rows)
     lines = "".join(_ledger_row(row, wall, most) for row in rows)
+    causes = cause_parts(tables.idle_by_cause(analysis))
+    lines += "".join(_cause_row(words, duration_ns, wall) for words, duration_ns in causes)
     total = f"<tr>{_time_cells(wall, wall)}<td></td><td>total</td></tr>"
     idle = "".join(f"<p>{_text(text)}</p>" for text in idle_texts(analysis, _SHOWN_IDLE))
     summary = f"<p>{' '.join(led_texts([analysis]))}</p>"
@@ -69,6 +71,11 @@ def _ledger_row(row: Row, wall: int, most: int) -> str:
     bar = f'<td class="track">{_bar({row["scope"]: row["duration_ns"]}, most)}</td>'
     label = f"<td>{_text(ledger_label(row))}</td>"
     return f"<tr>{_time_cells(row['duration_ns'], wall)}{bar}{label}</tr>"
+
+
+def _cause_row(words: str, duration_ns: int, wall: int) -> str:
+    cells = _time_cells(duration_ns, wall)
+    return f'<tr class="quiet">{cells}<td></td><td>&emsp;{_text(words)}</td></tr>'
 
 
 def _phase_times(analysis: Analysis, step: Step) -> dict[str, int]:

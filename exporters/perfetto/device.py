@@ -11,7 +11,7 @@ import numpy as np
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments
 from profiler_ext.exporters.perfetto.counters import Counters
 from profiler_ext.exporters.perfetto.flows import Flows
-from profiler_ext.exporters.perfetto.idle import IdleSpans
+from profiler_ext.exporters.perfetto.idle import IdleSlices
 from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, apart
 from profiler_ext.exporters.perfetto.lanes import Span, span_with
 from profiler_ext.exporters.perfetto.launch_spans import LaunchSpans
@@ -39,7 +39,7 @@ def draw_devices(
     Args:
         writer: encodes the slices.
         tracks: describes the tracks.
-        analysis: the launches, places and idle spans.
+        analysis: the launches, places and idle time.
         flows: arrows, and the events of the devices.
         rates: estimated rates of the launches.
     """
@@ -74,7 +74,7 @@ class _Drawing:
         arguments = LaunchArguments(analysis, rates)
         self._spans = LaunchSpans(writer, analysis.launches, arguments, flows)
         self._label_spans = LabelSpans(writer, analysis.launches, arguments)
-        self._idle_spans = IdleSpans(writer, analysis)
+        self._idle_slices = IdleSlices(writer, analysis)
         self._other_rows = _other_rows(analysis, flows)
         self.counters = Counters(writer, tracks, analysis.launches, rates)
 
@@ -101,7 +101,7 @@ class _Drawing:
             self._lanes(uuid, chosen)
 
     def idle(self, uuid: int, device: int) -> None:
-        self._tracks.draw("idle", uuid, _IDLE_RANK, self._idle_spans.of(device))
+        self._tracks.draw("idle", uuid, _IDLE_RANK, self._idle_slices.of(device))
 
     def other_events(self, uuid: int, device: int) -> None:
         for rank, (category, rows) in enumerate(self._other_rows[device].items()):

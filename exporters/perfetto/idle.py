@@ -1,75 +1,61 @@
-"""Owns the spans in which a device ran nothing: named by what the CPU did, in few words."""
+"""Owns the slices in which a device ran nothing: named by the cause, and its line."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
+import numpy as np
+
+from profiler_ext.exporters.display_text import cause_text
+from profiler_ext.exporters.idle_texts import PYTHON, ActivityNames
 from profiler_ext.exporters.launch_places import line_text, position_text
 from profiler_ext.exporters.perfetto.arguments import path_text
 from profiler_ext.exporters.perfetto.lanes import Span, span_with
 from profiler_ext.exporters.perfetto.packets import Argument, Constant, PacketWriter
-from profiler_ext.kineto.names import graph_key
-from profiler_ext.records import Analysis, GraphInstance, IdleSpan, Place
-
-PYTHON = "Python outside of any op"
-_MOST_LETTERS = 48
+from profiler_ext.records import Analysis
 
 
-class IdleSpans:
-    """Makes the spans in which the devices ran nothing."""
+class IdleSlices:
+    """Makes the slices in which the devices ran nothing, one for each piece of idle time."""
 
     def __init__(self, writer: PacketWriter, analysis: Analysis) -> None:
-        """Sort the idle spans by device.
+        """Take the idle time.
 
         Args:
             writer: encodes the slices.
-            analysis: the idle spans and the graphs.
+            analysis: the idle time and the graphs.
         """
-        self._writer = writer
-        graphs = analysis.recording.graphs
-        self._graphs = {graph.key: graph for graph in graphs if graph.key is not None}
-        self._constants: dict[tuple[object, ...], Constant] = {}
-        self._by_device: dict[int, list[IdleSpan]] = defaultdict(list)
-        for idle in analysis.idle:
-            self._by_device[idle.device].append(idle)
+        self._writer, self._idle = writer, analysis.idle
+        self._named = ActivityNames(analysis.recording.graphs)
+        self._constants: dict[tuple[int, int, int], Constant] = {}
 
     def of(self, device: int) -> Iterator[Span]:
-        """Return the idle spans of a device, one span for each."""
-        return map(self._span, self._by_device[device])
+        """Yield the slices of a device."""
+        idle = self._idle
+        rows = np.flatnonzero(idle.device == device)
+        columns = (idle.start_ns, idle.duration_ns, idle.step)
+        codes = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
+        lists = (column[rows].tolist() for column in (*columns, *codes))
+        for start_ns, duration_ns, step, *key in zip(*lists, strict=True):
+            changing = {"step": step, "idle_ns": duration_ns}
+            constant = self._constant((key[0], key[1], key[2]))
+            yield span_with(start_ns, start_ns + duration_ns, constant, changing)
 
-    def _span(self, idle: IdleSpan) -> Span:
-        return span_with(
-            idle.start_ns,
-            idle.start_ns + idle.duration_ns,
-            self._constant(idle),
-            {"step": idle.step, "idle_ns": idle.duration_ns},
-        )
-
-    def _constant(self, idle: IdleSpan) -> Constant:
-        key = (idle.cpu_activity, idle.file, idle.line, idle.code)
+    def _constant(self, key: tuple[int, int, int]) -> Constant:
         if key not in self._constants:
-            name, arguments = _told(idle, self._graphs)
+            name, arguments = self._told(*key)
             self._constants[key] = self._writer.constant(name, "idle", arguments)
         return self._constants[key]
 
-
-def _told(idle: IdleSpan, graphs: dict[str, GraphInstance]) -> tuple[str, dict[str, Argument]]:
-    """Return the name and the arguments of spans in which the CPU did the same."""
-    did = idle.cpu_activity
-    name = PYTHON if did is None else _short(did, graphs)
-    arguments: dict[str, Argument] = {"cpu_activity": did or PYTHON}
-    place = Place(file=idle.file, line=idle.line, code=idle.code)
-    if (at := position_text(place)) is not None:
-        name = f"waiting at {at}: {name}"
-        arguments["source_lines"] = [line_text(place) or at]
-        arguments["source_paths"] = [path_text(place) or at]
-    return name, arguments
-
-
-def _short(did: str, graphs: dict[str, GraphInstance]) -> str:
-    graph = graphs.get(graph_key(did) or "")
-    if graph is not None:
-        part = "backward" if graph.runs_backward else "forward"
-        return f"compiled graph {graph.compile_id or '?'} {part}"
-    return did if len(did) <= _MOST_LETTERS else f"{did[: _MOST_LETTERS - 1]}…"
+    def _told(self, cause: int, place: int, activity: int) -> tuple[str, dict[str, Argument]]:
+        """Return the name and the arguments of slices of one cause, place and activity."""
+        idle = self._idle
+        did = idle.cpu_activity.strings[activity] or None
+        why, at = idle.cause.strings[cause], idle.places[place]
+        name = f"idle: {cause_text(why)}"
+        arguments: dict[str, Argument] = {"cause": why, "cpu_activity": did or PYTHON}
+        if (position := position_text(at)) is not None:
+            name = f"{name} at {position}"
+            arguments["source_lines"] = [line_text(at) or position]
+            arguments["source_paths"] = [path_text(at) or position]
+        return name, arguments

@@ -22,7 +22,7 @@ from profiler_ext.exporters.tables.files import (
     write_parquet,
 )
 from profiler_ext.exporters.tables.findings import findings
-from profiler_ext.exporters.tables.idle import idle_by_line
+from profiler_ext.exporters.tables.idle import idle_by_cause, idle_by_line
 from profiler_ext.exporters.tables.ranks import of_ranks
 from profiler_ext.exporters.tables.rows import attribution, launches
 from profiler_ext.exporters.tables.selection import Filters
@@ -58,6 +58,7 @@ __all__ = [
     "fraction_of",
     "graph_phase",
     "graphs",
+    "idle_by_cause",
     "idle_by_line",
     "json_text",
     "launches",

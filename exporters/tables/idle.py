@@ -1,6 +1,9 @@
-"""Owns the table of idle time: where the CPU was, and what it did, while devices ran nothing."""
+"""Owns the tables of idle time: why devices ran nothing, and where the CPU was then."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 import pandas as pd
@@ -8,23 +11,11 @@ import pandas as pd
 from profiler_ext.exporters.tables.arrays import WHOLE, frame, gather, ratio, repeated, whole
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Selection
-from profiler_ext.records import Analysis, IdleTime
+from profiler_ext.records import Analysis, Codes, Interned, Ints
 
-_PLACE = ("file", "line", "user_file", "user_line", "module", "gap")
-_ORDER = (
-    "device",
-    "file",
-    "line",
-    "function",
-    "code",
-    "user_file",
-    "user_line",
-    "module",
-    "module_class",
-    "cpu_activity",
-    "gap",
-)
-_Key = tuple[object, ...]
+_OF_LINE = ("file", "line", "function", "code", "user_file", "user_line", "module", "module_class")
+_BY_LINE = ("file", "line", "user_file", "user_line", "module", "gap")
+_BY_CAUSE = ("file", "line", "gap")
 
 
 def idle_by_line(
@@ -41,50 +32,108 @@ def idle_by_line(
         rank: only this rank.
 
     Returns:
-        ``device``, the line and module, ``cpu_activity`` (the innermost event of the CPU that
-        covers most of an idle span's part at that line; absent for Python outside of any op),
-        ``gap`` (why there is no line), ``spans`` and the time. It adds up to the idle time of
-        the ledger.
+        ``device``, the line and module, ``cause`` (why the device ran nothing), ``cpu_activity``
+        (the innermost event of the CPU that covers most of a piece of idle time; absent for Python
+        outside of any op), ``gap`` (why there is no line), ``spans`` and the time. It adds up to
+        the idle time of the ledger.
 
     Raises:
         UsageError: There is no such step.
     """
     selection = Selection(step, rank)
     selection.require_step(analysis)
-    chosen = analysis.idle_times if selection.has_rank_of(analysis) else ()
-    rows: dict[_Key, list[IdleTime]] = {}
-    for each in chosen:
-        if step in (None, each.step):
-            rows.setdefault(_key(each), []).append(each)
-    return _table(analysis, selection, list(rows.values()))
+    order = ("device", *_OF_LINE, "cause", "cpu_activity", "gap")
+    return _Sums(analysis, selection, analysis.idle.place).table(order, _BY_LINE)
 
 
-def _key(time: IdleTime) -> _Key:
-    place = (getattr(time.place, name) for name in _PLACE)
-    return (time.device, time.cpu_activity, *place)
+def idle_by_cause(
+    analysis: Analysis, *, step: int | None = None, rank: int | None = None
+) -> pd.DataFrame:
+    """Return the time in which devices ran nothing, by cause and the line of that.
+
+    Where the device waits for the CPU the line is where the CPU was; after a synchronisation it is
+    that of the call that waited. The causes are explained in ``docs/idle.md``.
+
+    Args:
+        analysis: what attribution found.
+        step: only this step.
+        rank: only this rank.
+
+    Returns:
+        ``device``, ``cause``, the line, ``gap`` (why there is no line), ``spans`` and the time. It
+        adds up to the idle time of the ledger.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+    selection = Selection(step, rank)
+    selection.require_step(analysis)
+    order = ("device", "cause", "file", "line", "function", "code", "gap")
+    return _Sums(analysis, selection, analysis.idle.cause_place).table(order, _BY_CAUSE)
 
 
-def _table(analysis: Analysis, selection: Selection, rows: list[list[IdleTime]]) -> pd.DataFrame:
-    every = np.arange(len(rows))
-    duration = np.array([sum(each.duration_ns for each in row) for row in rows], np.int64)
-    steps = selection.count_steps(analysis)
-    named = {
-        name: gather([_value(row[0], name) for row in rows], every, COLUMNS[name].dtype)
-        for name in _ORDER
-    }
-    spans = np.array([sum(each.spans for each in row) for row in rows], np.int64)
-    sums = {
-        "spans": whole(spans),
-        "duration_ns": whole(duration),
-        "fraction": ratio(duration, int(duration.sum())),
-        "steps": repeated(steps, len(rows), WHOLE),
-        "per_step_ns": ratio(duration, steps),
-    }
-    by = ["duration_ns", *_ORDER]
-    ascending = [name != "duration_ns" for name in by]
-    return frame(named | sums).sort_values(by, ascending=ascending, ignore_index=True)
+class _Sums:
+    """Sums pieces of idle time."""
+
+    def __init__(self, analysis: Analysis, selection: Selection, place: Codes) -> None:
+        idle = analysis.idle
+        chosen = np.full(len(idle), selection.has_rank_of(analysis))
+        if selection.step is not None:
+            chosen &= idle.step == selection.step
+        self._rows = np.flatnonzero(chosen)
+        self._idle, self._place = idle, place
+        self._steps = selection.count_steps(analysis)
+
+    def table(self, order: Sequence[str], of_place: Sequence[str]) -> pd.DataFrame:
+        """Return the sums, a row for each device, cause and place."""
+        own = tuple(name for name in order if name in ("device", "cause", "cpu_activity"))
+        firsts, group = self._groups(own, of_place)
+        duration = _sum_of(group, self._idle.duration_ns[self._rows], len(firsts))
+        named = {name: self._column(name, firsts) for name in order}
+        sums = {
+            "spans": whole(self._spans(group, len(firsts))),
+            "duration_ns": whole(duration),
+            "fraction": ratio(duration, int(duration.sum())),
+            "steps": repeated(self._steps, len(firsts), WHOLE),
+            "per_step_ns": ratio(duration, self._steps),
+        }
+        by = ["duration_ns", *order]
+        ascending = [name != "duration_ns" for name in by]
+        return frame(named | sums).sort_values(by, ascending=ascending, ignore_index=True)
+
+    def _groups(self, own: Sequence[str], of_place: Sequence[str]) -> tuple[Ints, Ints]:
+        """Return the first piece of each row of the table, and the row of each chosen piece."""
+        known: dict[object, int] = {}
+        key = attrgetter(*of_place)
+        places = [known.setdefault(key(place), len(known)) for place in self._idle.places]
+        columns = [np.array(places, dtype=np.int64)[self._place[self._rows]]]
+        columns += [self._codes(name)[self._rows] for name in own]
+        _, firsts, group = np.unique(
+            np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        return self._rows[firsts], group.reshape(-1)
+
+    def _codes(self, name: str) -> Ints:
+        if name == "device":
+            return self._idle.device
+        column: Interned = getattr(self._idle, name)
+        return column.codes.astype(np.int64)
+
+    def _spans(self, group: Ints, count: int) -> Ints:
+        pairs = np.unique(np.stack([group, self._idle.span[self._rows]], axis=1), axis=0)
+        return np.bincount(pairs[:, 0], minlength=count).astype(np.int64)
+
+    def _column(self, name: str, rows: Ints) -> pd.api.extensions.ExtensionArray:
+        idle, dtype = self._idle, COLUMNS[name].dtype
+        if name == "device":
+            return whole(idle.device[rows])
+        if name in ("cause", "cpu_activity"):
+            column = getattr(idle, name)
+            return gather([text or None for text in column.strings], column.codes[rows], dtype)
+        return gather([getattr(place, name) for place in idle.places], self._place[rows], dtype)
 
 
-def _value(time: IdleTime, name: str) -> object:
-    own = time if name in ("device", "cpu_activity") else time.place
-    return getattr(own, name)
+def _sum_of(group: Ints, values: Ints, count: int) -> Ints:
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, group, values)
+    return sums

@@ -95,6 +95,7 @@ _EVERY = (
     Column("output_module", TEXT, "path of its generated module"),
     Column("launches", WHOLE, "how many launches have a part in it"),
     Column("inclusive_ns", WHOLE, "the whole time of those launches"),
+    Column("cause", TEXT, "why the device ran nothing"),
     Column("cpu_activity", TEXT, "the CPU's event then; absent for Python outside of any op"),
     Column("spans", WHOLE, "how many idle spans have a part in it"),
     Column("rule", TEXT, "the rule that found it: a section of findings.md"),

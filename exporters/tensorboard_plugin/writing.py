@@ -17,7 +17,7 @@ from profiler_ext.exporters.display_text import (
     records,
     short_path,
 )
-from profiler_ext.exporters.idle_texts import idle_texts
+from profiler_ext.exporters.idle_texts import causes_text, idle_texts
 from profiler_ext.exporters.sources import SourceFile, read_texts, source_files
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.tables.keys import (
@@ -95,7 +95,7 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
         steps=len(analysis.steps),
         phases=_PHASES,
         ledger=tuple(_accounts(analysis)),
-        said=(*led_texts([analysis]), *idle_texts(analysis, _SHOWN_IDLE)),
+        said=(*led_texts([analysis]), causes_text(analysis), *idle_texts(analysis, _SHOWN_IDLE)),
         tables=Tables(
             line=tables["line"].rows(number_of),
             module=tables["module"].rows({}),

@@ -11,8 +11,7 @@ from profiler_ext.attribution.alignment.verification import StreamOrder
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.calls.graph_calls import find_calls
 from profiler_ext.attribution.cpu_places import CpuPlaces
-from profiler_ext.attribution.idle import all_idle
-from profiler_ext.attribution.idle_lines import IdleLines, find_idle
+from profiler_ext.attribution.idle.idle_time import find_idle
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.attribution.notes import notes_on
 from profiler_ext.attribution.places.modules import modules_of_joints
@@ -66,16 +65,13 @@ def attribute(recording: Recording) -> Analysis:
     corrected = table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1
     busy = busy_spans(launches)
     cpu_places = CpuPlaces(recording, nesting, enqueued)
-    idle_lines = IdleLines(events, nesting, cpu_places, steps)
-    idle, idle_times = find_idle(idle_lines, all_idle(busy, steps))
     return Analysis(
         recording=recording,
         steps=steps,
         launches=launches,
         places=places.places,
         shares=table.shares(launches.duration_ns),
-        idle=idle,
-        idle_times=idle_times,
+        idle=find_idle(events, nesting, enqueued, cpu_places, busy, steps),
         ledger=keep_ledger(launches, corrected, busy, steps),
         notes=notes_on(recording, launches),
         library_kernels=settled_kernels(invocations, recording.graphs),

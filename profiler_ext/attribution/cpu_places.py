@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,25 +26,12 @@ from profiler_ext.records import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CutSpans:
-    """Parts of spans of time, in order, each at one place.
+class CpuPlaces:
+    """Tells where the thread that makes the steps was.
 
     Attributes:
-        span: index of the span that each is of.
-        place: number of its place.
-        start_ns: when it began.
-        duration_ns: how long it was.
+        thread: its index among the trace's, or ``NO_ROW``.
     """
-
-    span: Ints
-    place: Ints
-    start_ns: Ints
-    duration_ns: Ints
-
-
-class CpuPlaces:
-    """Tells where the thread that makes the steps was."""
 
     def __init__(self, recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> None:
         """Lay the recorded lines over the trace.
@@ -57,14 +44,14 @@ class CpuPlaces:
         self._roots = SourceRoots(recording.settings)
         self._numbers: dict[Place, int] = {}
         self._times_ns = np.empty(0, dtype=np.int64)
+        self.thread = _thread_of_steps(recording, nesting, enqueued)
         lines, clock = recording.python, None
         if lines is not None:
             clock = watch_clock(recording.trace.events, lines.clock)
         if lines is None or clock is None:
             self._codes = np.array([self._number(Place(gap=_why_none(recording)))])
             return
-        thread = _thread_of_steps(recording, nesting, enqueued)
-        times, positions = changes_of(lines, clock, thread)
+        times, positions = changes_of(lines, clock, _system_id(recording, self.thread))
         codes = self._codes_of(positions, lines, _after(recording))
         self._times_ns, self._codes = _without_repeats(np.maximum.accumulate(times), codes)
 
@@ -73,27 +60,19 @@ class CpuPlaces:
         """The places by their number."""
         return tuple(self._numbers)
 
-    def cut(self, start_ns: Ints, duration_ns: Ints) -> CutSpans:
-        """Cut spans of time where the thread went from one place to another.
+    def at(self, times_ns: Ints) -> Ints:
+        """Return the number of the place at each time."""
+        return self._codes[np.searchsorted(self._times_ns, times_ns, side="right")]
 
-        Args:
-            start_ns: when each span began; they do not overlap.
-            duration_ns: how long each was.
+    @property
+    def times_ns(self) -> Ints:
+        """When the thread went from one place to another, in order."""
+        return self._times_ns
 
-        Returns:
-            The parts, those of a span one after the other; together they are the spans.
-        """
-        end_ns = start_ns + duration_ns
-        first = np.searchsorted(self._times_ns, start_ns, side="right")
-        counts = np.searchsorted(self._times_ns, end_ns, side="left") - first + 1
-        span = np.repeat(np.arange(len(start_ns)), counts)
-        begins = np.cumsum(counts) - counts
-        at = np.arange(len(span)) - begins[span] + first[span]
-        is_first = at == first[span]
-        starts = np.where(is_first, start_ns[span], np.append(self._times_ns, 0)[at - 1])
-        is_last = np.append(is_first[1:], True)[: len(span)]
-        ends = np.where(is_last, end_ns[span], np.append(starts[1:], 0)[: len(span)])
-        return CutSpans(span, self._codes[at], starts, ends - starts)
+    @property
+    def codes(self) -> Ints:
+        """The number of the place before the first of these times, and from each one on."""
+        return self._codes
 
     def _codes_of(self, positions: Ints, lines: PythonLines, after: GapReason) -> Ints:
         """Return the number of the place before the first position, and from each one on."""
@@ -152,12 +131,15 @@ def _after(recording: Recording) -> GapReason:
 
 
 def _thread_of_steps(recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches) -> int:
-    """Return the system's id of the thread that makes the steps, or most launches."""
+    """Return the thread that makes the steps, or most launches, or ``NO_ROW``."""
     events = recording.trace.events
     is_step = flag_rows(events.name, classify.is_step) & (nesting.depth != NO_ROW)
     launching = enqueued.cpu[enqueued.cpu != NO_ROW]
     rows = np.flatnonzero(is_step) if is_step.any() else launching
-    if not len(rows):
-        return NO_ROW
-    thread = events.threads[int(np.bincount(events.thread[rows]).argmax())].tid
-    return thread if isinstance(thread, int) else NO_ROW
+    return int(np.bincount(events.thread[rows]).argmax()) if len(rows) else NO_ROW
+
+
+def _system_id(recording: Recording, thread: int) -> int:
+    """Return the system's id of a thread."""
+    known = recording.trace.events.threads[thread].tid if thread != NO_ROW else NO_ROW
+    return known if isinstance(known, int) else NO_ROW

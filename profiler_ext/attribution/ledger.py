@@ -102,7 +102,7 @@ def _accounts(
     own = codes[device.launch]
     for code in np.unique(own).tolist():
         start, end = device.start_ns[own == code], device.end_ns[own == code]
-        busy_ns = _busy_before(start, end, ends) - _busy_before(start, end, begins)
+        busy_ns = time_before(start, end, ends) - time_before(start, end, begins)
         idle = idle - busy_ns
         for at in np.flatnonzero(busy_ns).tolist():
             accounts[at][categories[code]] = int(busy_ns[at])
@@ -111,8 +111,17 @@ def _accounts(
     return accounts
 
 
-def _busy_before(start: Ints, end: Ints, times: Ints) -> Ints:
-    """Return how long spans, which are in order and do not overlap, lasted before each time."""
+def time_before(start: Ints, end: Ints, times: Ints) -> Ints:
+    """Return how long spans lasted before each time.
+
+    Args:
+        start: when each span began; they are in order and do not overlap.
+        end: when each ended.
+        times: the times.
+
+    Returns:
+        As many as there are times.
+    """
     begun = np.searchsorted(start, times)
     lengths = np.concatenate([[0], np.cumsum(end - start)])
     last = np.maximum(begun - 1, 0)

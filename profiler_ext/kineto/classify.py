@@ -174,3 +174,8 @@ def is_memory_work(name: str) -> bool:
 def is_kernel(category: str) -> bool:
     """Tell whether the category is that of kernels on a device."""
     return category == Category.KERNEL
+
+
+def is_profilers(category: str) -> bool:
+    """Tell whether the category is that of what the profiler itself did."""
+    return category == Category.OVERHEAD

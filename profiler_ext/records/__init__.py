@@ -3,11 +3,8 @@
 from profiler_ext.records.analysis import (
     SCHEMA_VERSION,
     Analysis,
-    IdleSpan,
-    IdleTime,
     Launches,
     LedgerLine,
-    Place,
     Shares,
     Step,
 )
@@ -38,9 +35,12 @@ from profiler_ext.records.events import (
 )
 from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence, LineEvidence, SiteEvidence
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.idle import NO_IDLE, IdlePieces
+from profiler_ext.records.idle_causes import IdleCause
 from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
 from profiler_ext.records.lines_consistency import inconsistency_of_lines
 from profiler_ext.records.mechanism import Mechanism
+from profiler_ext.records.places import Place
 from profiler_ext.records.provenance import (
     CallSite,
     FxNode,
@@ -77,6 +77,7 @@ from profiler_ext.records.writers import WRITER_KEY, told_by_another
 __all__ = [
     "DEEPEST_POSITION",
     "NOTHING",
+    "NO_IDLE",
     "SCHEMA_VERSION",
     "WRITER_KEY",
     "Analysis",
@@ -104,8 +105,8 @@ __all__ = [
     "GapReason",
     "GraphBreak",
     "GraphInstance",
-    "IdleSpan",
-    "IdleTime",
+    "IdleCause",
+    "IdlePieces",
     "Interned",
     "Ints",
     "LaunchKind",

@@ -126,6 +126,14 @@ class Tabled(ABC):
         """
         return self.table("idle_by_line", **filters)
 
+    def idle_by_cause(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the time in which devices ran nothing, by its cause and the line of that.
+
+        Args:
+            **filters: the step or rank; idle time has no filter by phase.
+        """
+        return self.table("idle_by_cause", **filters)
+
     def graphs(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return one row for each graph instance.
 

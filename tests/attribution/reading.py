@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis, IdleTime, LedgerLine
+from profiler_ext.records import Analysis, LedgerLine
+from tests.handmade import Piece, pieces
 
 
 def rows(analysis: Analysis, *columns: str) -> list[tuple[Any, ...]]:
@@ -47,19 +48,29 @@ def assert_conserves(analysis: Analysis) -> None:
                 if (line.step, line.device) == (step.number, device)
             ]
             assert sum(own) == step.wall_ns
+    _assert_no_piece_overlaps(analysis)
     for device in {line.device for line in analysis.ledger}:
-        assert idle_ns(analysis.idle_times, device) == idle_ns(
+        assert idle_ns(pieces(analysis), device) == idle_ns(
             [line for line in analysis.ledger if line.scope == "idle"], device
         )
 
 
-def idle_ns(rows: Sequence[IdleTime | LedgerLine], device: int) -> list[tuple[int, int]]:
+def idle_ns(rows: Sequence[Piece | LedgerLine], device: int) -> list[tuple[int, int]]:
     """Return the time of a device that some rows have in each step."""
     steps = sorted({row.step for row in rows if row.device == device and row.duration_ns})
     return [
         (step, sum(r.duration_ns for r in rows if (r.step, r.device) == (step, device)))
         for step in steps
     ]
+
+
+def _assert_no_piece_overlaps(analysis: Analysis) -> None:
+    idle = analysis.idle
+    assert (idle.duration_ns > 0).all()
+    for device in np.unique(idle.device).tolist():
+        own = idle.device == device
+        ends = (idle.start_ns + idle.duration_ns)[own]
+        assert (idle.start_ns[own][1:] >= ends[:-1]).all()
 
 
 def _cell(column: Any, row: int) -> Any:

@@ -14,7 +14,6 @@ from profiler_ext.records import (
     Function,
     Gap,
     GapReason,
-    IdleSpan,
     ModuleFrame,
     Position,
     PythonLines,
@@ -25,7 +24,7 @@ from profiler_ext.records import (
 from profiler_ext.records.python_lines import thread_positions
 from tests.attribution.reading import assert_conserves
 from tests.attribution.timeline import MAIN
-from tests.handmade import Mark, trace
+from tests.handmade import Mark, pieces, trace
 
 OTHER = Thread(100, 101)
 STREAMS = (Thread(0, 7), Thread(1, 7))
@@ -80,21 +79,13 @@ def analysed(
 
 
 def times(analysis: Analysis) -> list[tuple[object, ...]]:
-    """Return step, device, line, user's line, module, gap, activity, time and spans."""
-    return [
-        (
-            each.step,
-            each.device,
-            each.place.line,
-            each.place.user_line,
-            each.place.module,
-            each.place.gap,
-            each.cpu_activity,
-            each.duration_ns,
-            each.spans,
-        )
-        for each in analysis.idle_times
-    ]
+    """Return step, device, line, user's line, module, gap and time, in order of time."""
+    sums: dict[tuple[object, ...], int] = {}
+    for each in pieces(analysis):
+        at = each.place
+        key = (each.step, each.device, at.line, at.user_line, at.module, at.gap)
+        sums[key] = sums.get(key, 0) + each.duration_ns
+    return [(*key, duration_ns) for key, duration_ns in sums.items()]
 
 
 def test_an_idle_span_is_cut_where_the_thread_of_the_steps_went_on() -> None:
@@ -107,32 +98,28 @@ def test_an_idle_span_is_cut_where_the_thread_of_the_steps_went_on() -> None:
     moves = [(-5, LOSS), (20, CALL), (22, UP), (50, LOSS), (52, ITEM), (99, -1)]
     analysis = analysed(marks, lines(99, main=moves, other=[(0, ITEM)]))
     assert times(analysis) == [
-        (1, 0, 4, 4, None, None, "cudaStreamSynchronize", 47, 1),
-        (1, 0, 3, 3, None, None, None, 22, 2),
-        (1, 0, 7, 3, "h.0", None, None, 18, 2),
-        (1, 0, 3, 3, "h.0", None, None, 2, 1),
-        (1, 0, None, None, None, "lines_ended", None, 1, 1),
+        (1, 0, 3, 3, None, None, 22),
+        (1, 0, 3, 3, "h.0", None, 2),
+        (1, 0, 7, 3, "h.0", None, 18),
+        (1, 0, 4, 4, None, None, 47),
+        (1, 0, None, None, None, "lines_ended", 1),
     ]
-    assert analysis.idle == (
-        IdleSpan(1, 0, 40, 60, "cudaStreamSynchronize", USER, 4, "print(loss.item())"),
-        IdleSpan(1, 0, 0, 30, None, USER, 3, "loss = model(x)"),
-    )
 
 
 def test_each_step_and_each_device_has_its_own() -> None:
     marks = [step(1, 0, 50), step(2, 50, 50), kernel(0, 40), kernel(60, 20), kernel(0, 95, 1)]
     analysis = analysed(marks, lines(200, main=[(-5, LOSS), (50, ITEM)]))
-    assert sorted(times(analysis), key=str) == [
-        (1, 0, 3, 3, None, None, None, 10, 1),
-        (2, 0, 4, 4, None, None, None, 30, 2),
-        (2, 1, 4, 4, None, None, None, 5, 1),
+    assert times(analysis) == [
+        (1, 0, 3, 3, None, None, 10),
+        (2, 0, 4, 4, None, None, 30),
+        (2, 1, 4, 4, None, None, 5),
     ]
 
 
 def test_the_thread_of_the_steps_is_that_of_their_events() -> None:
     marks = [step(1, 0, 50, OTHER), Mark("aten::mm", "cpu_op", MAIN, 0, 10, {})]
     python = lines(200, main=[(-5, LOSS)], other=[(-5, ITEM)])
-    assert times(analysed(marks, python)) == [(1, 0, 4, 4, None, None, None, 40, 1)]
+    assert times(analysed(marks, python)) == [(1, 0, 4, 4, None, None, 40)]
 
 
 def test_without_steps_it_is_the_thread_that_launches_most() -> None:
@@ -142,27 +129,25 @@ def test_without_steps_it_is_the_thread_that_launches_most() -> None:
         Mark("aten::mm", "cpu_op", MAIN, 40, 10, {}),
     ]
     python = lines(200, main=[(-5, LOSS)], other=[(-5, ITEM)])
-    assert times(analysed(marks, python)) == [(0, 0, 3, 3, None, None, None, 20, 2)]
+    assert times(analysed(marks, python)) == [(0, 0, 3, 3, None, None, 20)]
 
 
 def test_before_the_first_line_and_in_unknown_ones_there_is_a_gap() -> None:
     marks = [step(1, 0, 40), kernel(39, 1)]
     analysis = analysed(marks, lines(200, main=[(10, LOSS), (15, -1), (25, UNKNOWN)]))
     assert times(analysis) == [
-        (1, 0, None, None, None, "no_line_ran", None, 20, 1),
-        (1, 0, None, None, None, "line_of_hot_code", None, 14, 1),
-        (1, 0, 3, 3, None, None, None, 5, 1),
+        (1, 0, None, None, None, "no_line_ran", 20),
+        (1, 0, 3, 3, None, None, 5),
+        (1, 0, None, None, None, "line_of_hot_code", 14),
     ]
-    (span,) = analysis.idle
-    assert (span.file, span.line, span.code) == (None, None, None)
 
 
 def test_after_too_many_lines_the_gap_says_so() -> None:
     marks = [step(1, 0, 40), kernel(0, 10)]
     analysis = analysed(marks, lines(30, main=[(-5, LOSS)]), GapReason.LINES_FULL)
     assert times(analysis) == [
-        (1, 0, 3, 3, None, None, None, 20, 1),
-        (1, 0, None, None, None, "lines_full", None, 10, 1),
+        (1, 0, 3, 3, None, None, 20),
+        (1, 0, None, None, None, "lines_full", 10),
     ]
 
 
@@ -178,13 +163,48 @@ def test_without_lines_the_reason_is_that_of_the_recording(
     gaps: tuple[GapReason, ...], told: str
 ) -> None:
     marks = [step(1, 0, 100), kernel(30, 10), Mark("aten::item", "cpu_op", MAIN, 45, 50, {})]
-    assert times(analysed(marks, None, *gaps)) == [
-        (1, 0, None, None, None, told, "aten::item", 60, 1),
-        (1, 0, None, None, None, told, None, 30, 1),
-    ]
+    assert times(analysed(marks, None, *gaps)) == [(1, 0, None, None, None, told, 90)]
 
 
 def test_where_the_clocks_cannot_be_tied_no_line_is_told() -> None:
     marks = [step(1, 0, 100), kernel(30, 10)]
     analysis = analysed(marks, lines(99, main=[(-5, LOSS)]), marked=False)
-    assert times(analysis) == [(1, 0, None, None, None, "lines_failed", None, 90, 2)]
+    assert times(analysis) == [(1, 0, None, None, None, "lines_failed", 90)]
+
+
+def test_after_a_wait_the_cause_is_at_the_line_that_waited() -> None:
+    marks = [
+        step(1, 0, 100),
+        *launched(1, 0, 2, 50),
+        Mark("cudaStreamSynchronize", "cuda_runtime", MAIN, 10, 42, {}),
+        *launched(2, 70, 72, 100),
+    ]
+    analysis = analysed(marks, lines(200, main=[(-5, ITEM), (60, LOSS)]))
+    told = [(p.cause, p.duration_ns, p.place.line, p.cause_place.line) for p in pieces(analysis)]
+    assert told == [
+        ("launching", 2, 4, 4),
+        ("synchronisation", 2, 4, 4),
+        ("after_synchronisation", 8, 4, 4),
+        ("after_synchronisation", 10, 3, 4),
+        ("after_synchronisation", 2, 3, 4),
+    ]
+
+
+def test_when_the_lines_have_ended_python_is_the_end_of_the_recording() -> None:
+    marks = [step(1, 0, 100), *launched(1, 0, 2, 50)]
+    analysis = analysed(marks, lines(80, main=[(-5, LOSS)]))
+    assert [(p.cause, p.start_ns, p.duration_ns) for p in pieces(analysis)] == [
+        ("launching", 0, 2),
+        ("end_of_step", 50, 30),
+        ("profiler", 80, 20),
+    ]
+
+
+def launched(number: int, start_ns: int, end_ns: int, until_ns: int) -> list[Mark]:
+    """Return the call that launches a kernel, which runs from the call's end."""
+    ran = {"device": 0, "stream": 7, "correlation": number}
+    call = {"correlation": number}
+    return [
+        Mark("cudaLaunchKernel", "cuda_runtime", MAIN, start_ns, end_ns - start_ns, call),
+        Mark("k", "kernel", STREAMS[0], end_ns, until_ns - end_ns, ran),
+    ]

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from profiler_ext.attribution import attribute
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.exporters.tables import fraction_of
-from profiler_ext.records import IdleSpan, LedgerLine, Recording, Step, Thread
+from profiler_ext.records import LedgerLine, Recording, Step, Thread
 from tests.attribution.graphs import graph, node, triton
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import MAIN, Timeline
-from tests.handmade import Mark, Row, interned, ints, launches, trace
+from tests.handmade import Mark, Piece, Row, interned, ints, launches, pieces, trace
 
 STREAMS = (Thread(0, 7), Thread(0, 8))
 NOTHING = ints([])
+
+
+def idle_of(marks: Sequence[Mark]) -> list[Piece]:
+    return pieces(attribute(Recording(trace(marks))))
 
 
 def _kernel(start_ns: int, duration_ns: int, stream: int = 0, device: int = 0) -> Mark:
@@ -148,11 +153,12 @@ def test_idle_spans_tell_what_the_cpu_did():
         _kernel(100, 50),
         _kernel(600, 100),
     ]
-    assert attribute(Recording(trace(marks))).idle == (
-        IdleSpan(1, 0, 150, 450, "cudaDeviceSynchronize"),
-        IdleSpan(1, 0, 700, 300, None),
-        IdleSpan(1, 0, 0, 100, "aten::outer"),
-    )
+    told = [(p.start_ns, p.duration_ns, p.cpu_activity) for p in idle_of(marks)]
+    assert told == [
+        (0, 100, "aten::outer"),
+        (150, 450, "cudaDeviceSynchronize"),
+        (700, 300, ""),
+    ]
 
 
 def test_an_idle_span_is_not_told_by_a_mark_of_this_package():
@@ -162,12 +168,12 @@ def test_an_idle_span_is_not_told_by_a_mark_of_this_package():
         Mark("profiler_ext: graph 3", "cpu_op", MAIN, 10, 180, {}),
         _kernel(100, 100),
     ]
-    assert attribute(Recording(trace(marks))).idle == (IdleSpan(1, 0, 0, 100, "aten::outer"),)
+    assert [(p.duration_ns, p.cpu_activity) for p in idle_of(marks)] == [(100, "aten::outer")]
 
 
 def test_an_idle_span_in_which_no_cpu_event_stands_is_nameless():
     analysis = attribute(Recording(trace([_kernel(0, 10), _kernel(30, 10)])))
-    assert analysis.idle == (IdleSpan(0, 0, 10, 20, None),)
+    assert [(p.start_ns, p.duration_ns, p.cpu_activity) for p in pieces(analysis)] == [(10, 20, "")]
 
 
 def test_a_captured_graph_s_gaps_are_in_the_compiled_scope():
@@ -223,9 +229,11 @@ def test_an_idle_span_is_of_the_step_that_opened_last():
         Mark("aten::add", "cpu_op", MAIN, 40, 50, {}),
         _kernel(25, 5),
     ]
-    assert attribute(Recording(trace(marks))).idle == (
-        IdleSpan(0, 0, 50, 50, "aten::add"),
-        IdleSpan(0, 0, 0, 20, None),
-        IdleSpan(1, 0, 30, 20, None),
-        IdleSpan(1, 0, 20, 5, None),
-    )
+    assert [(p.step, p.start_ns, p.duration_ns, p.cpu_activity) for p in idle_of(marks)] == [
+        (0, 0, 20, ""),
+        (1, 20, 5, ""),
+        (1, 30, 10, ""),
+        (1, 40, 10, "aten::add"),
+        (0, 50, 40, "aten::add"),
+        (0, 90, 10, ""),
+    ]

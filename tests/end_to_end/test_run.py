@@ -22,6 +22,7 @@ FILES = {
     "coverage.csv",
     "findings.csv",
     "graphs.csv",
+    "idle_by_cause.csv",
     "idle_by_line.csv",
     "launches.csv",
     "report.html",

@@ -16,9 +16,9 @@ from profiler_ext.exporters.html import export_html, html_text
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.page import data_text
 from profiler_ext.exporters.html.sites import Site, sites
-from profiler_ext.records import Analysis, LedgerLine, Recording, Step
-from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
-from tests.handmade import launches, shares, trace
+from profiler_ext.records import Analysis, LedgerLine, Place, Recording, Step
+from tests.analyses import GPU_IDLE, GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
+from tests.handmade import idle, launches, shares, trace
 
 EVIL = "\"'></script><!--<script><img onerror=alert(1) src=x>"
 
@@ -82,7 +82,17 @@ def evil():
         ),
         places=places,
         launches=kernels,
-        idle=tuple(replace(span, cpu_activity=EVIL) for span in step.idle),
+        idle=idle(
+            [
+                replace(
+                    p,
+                    cpu_activity=EVIL,
+                    cause=EVIL,
+                    cause_place=Place(file=EVIL, line=1, code=EVIL),
+                )
+                for p in GPU_IDLE
+            ]
+        ),
         ledger=(
             LedgerLine(3, 0, "compiled", "none", EVIL, 10),
             LedgerLine(3, 0, "idle", None, "idle", 5),
@@ -102,6 +112,11 @@ def test_the_ledger_adds_up_to_the_wall_time():
         ("20.0 us", "2.0%", "", "compiled: library calls with an open boundary"),
         ("74.5 us", "7.5%", "", "eager: led to ATen ops only"),
         ("775 us", "77.5%", "", "device idle"),
+        ("278 us", "27.8%", "", "launch latency"),
+        ("240 us", "24.0%", "", "end of the step"),
+        ("142 us", "14.2%", "", "launching"),
+        ("66.0 us", "6.6%", "", "Python between ops"),
+        ("50.0 us", "5.0%", "", "between launches"),
         ("1.00 ms", "100.0%", "", "total"),
     ]
 

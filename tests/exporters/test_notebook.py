@@ -22,6 +22,11 @@ def test_the_ledger_stands_first():
         ("20.0 us", "2.0%", "compiled: library calls with an open boundary"),
         ("74.5 us", "7.5%", "eager: led to ATen ops only"),
         ("775 us", "77.5%", "device idle"),
+        ("278 us", "27.8%", "launch latency"),
+        ("240 us", "24.0%", "end of the step"),
+        ("142 us", "14.2%", "launching"),
+        ("66.0 us", "6.6%", "Python between ops"),
+        ("50.0 us", "5.0%", "between launches"),
         ("1.00 ms", "100.0%", "total"),
     ]
 

@@ -7,6 +7,7 @@ import pytest
 
 from profiler_ext.errors import OutputError
 from profiler_ext.exporters.perfetto import export_perfetto
+from profiler_ext.records import IdleCause
 from tests import analyses
 from tests.gpu_events import GPU_MARKS
 from tests.handmade import BASE_NS
@@ -208,12 +209,19 @@ def test_module_lane_nests_as_the_modules_do(gpu: Reader) -> None:
 
 
 def test_idle_spans_say_what_the_cpu_did(gpu: Reader) -> None:
-    drawn = gpu.rows("select name, ts, dur from slice where category = 'idle'")
-    expected = [
-        (span.cpu_activity or "Python outside of any op", span.start_ns, span.duration_ns)
-        for span in analyses.GPU_IDLE
+    drawn = gpu.rows("""
+        select name, ts, dur, extract_arg(arg_set_id, 'debug.cpu_activity') as did
+        from slice where category = 'idle' order by ts
+    """)
+    assert drawn == [
+        (
+            f"idle: {IdleCause(piece.cause).words}",
+            piece.start_ns,
+            piece.duration_ns,
+            piece.cpu_activity or "Python outside of any op",
+        )
+        for piece in analyses.GPU_IDLE
     ]
-    assert sorted(drawn) == sorted(expected)
 
 
 def test_steps_have_a_track(gpu: Reader) -> None:

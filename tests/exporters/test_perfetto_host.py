@@ -8,10 +8,10 @@ from typing import Any
 from profiler_ext.exporters.perfetto import export_perfetto, export_ranks, queries
 from profiler_ext.exporters.perfetto.host_arguments import HostArguments
 from profiler_ext.exporters.perfetto.metadata import Names
-from profiler_ext.records import Analysis, IdleSpan, Thread, Trace
+from profiler_ext.records import Analysis, Place, Thread, Trace
 from tests import analyses
 from tests.gpu_events import FORWARD_KEY
-from tests.handmade import Mark, trace
+from tests.handmade import Mark, Piece, idle, trace
 from tests.trace_processor import reading
 
 HOST = Thread(77, 77)
@@ -74,18 +74,27 @@ def test_argument_of_an_event_that_is_no_strict_json_is_read() -> None:
     assert HostArguments(dataclasses.replace(plain, raw=[bare])).of(0) == {"b": 2}
 
 
-def test_idle_span_in_a_compiled_graph_names_the_graph_and_a_long_name_is_cut(
+def test_an_idle_slice_is_called_by_its_cause_and_the_line_of_that(
     tmp_path: Path,
 ) -> None:
     marker = f"## Call CompiledFxGraph {FORWARD_KEY} ##"
-    idle = (IdleSpan(3, 0, 0, 5, marker), IdleSpan(3, 0, 10, 5, "y" * 60))
-    export_perfetto(dataclasses.replace(analyses.gpu_step(), idle=idle), tmp_path / "trace.pftrace")
+    at = Place(file="/home/ann/gpt/train.py", line=87, code="print(loss.item())")
+    of_cause = Piece(3, 1, 10, 5, "after_synchronisation", "aten::mm", cause_place=at)
+    pieces = idle([Piece(3, 0, 0, 5, "launching", marker), of_cause])
+    step = dataclasses.replace(analyses.gpu_step(), idle=pieces)
+    export_perfetto(step, tmp_path / "trace.pftrace")
     with reading(tmp_path / "trace.pftrace") as reader:
         drawn = reader.rows("""
-            select name, extract_arg(arg_set_id, 'debug.cpu_activity') as did
+            select name, extract_arg(arg_set_id, 'debug.cause') as cause,
+                extract_arg(arg_set_id, 'debug.cpu_activity') as did,
+                extract_arg(arg_set_id, 'debug.source_lines[0]') as line
             from slice where category = 'idle' order by ts
         """)
-    assert drawn == [("compiled graph 0/0 forward", marker), ("y" * 47 + "…", "y" * 60)]
+    after = "idle: after a synchronisation at train.py:87"
+    assert drawn == [
+        ("idle: launching", "launching", marker, None),
+        (after, "after_synchronisation", "aten::mm", "train.py:87  print(loss.item())"),
+    ]
 
 
 def _of_rank(rank: int) -> Analysis:

@@ -24,12 +24,17 @@ REPORT = """\
 20.0 us    2.0%             compiled: library calls with an open bounda…
 74.5 us    7.5%  █          eager: led to ATen ops only
  775 us   77.5%  █████████  device idle
+ 278 us   27.8%               launch latency
+ 240 us   24.0%               end of the step
+ 142 us   14.2%               launching
+66.0 us    6.6%               Python between ops
+50.0 us    5.0%               between launches
 1.00 ms  100.0%             total
 86.7% of compiled device time is led to source lines.
 77.8% of compiled backward time is led to its forward op.
-idle 240 us in step 3, while the CPU ran Python outside of any op
-idle 200 us in step 3, while the CPU ran Optimizer.step#AdamW.step
-idle 130 us in step 3, while the CPU ran CompiledFunctionBackward
+idle 240 us: end of the step, the CPU in Python outside of any op
+idle 147 us: launch latency, the CPU in Optimizer.step#AdamW.step
+idle 93.5 us: launching, the CPU in aten::_fused_adamw_
 """
 FIRST = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches

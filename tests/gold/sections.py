@@ -17,6 +17,7 @@ from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.tabled import Tabled
 from tests.gold.cells import ABSENT, at, cells, lines, rows
 from tests.gold.launches import Launches, times
+from tests.handmade import pieces
 
 TIMES = "times"
 CODE = ["file", "line", "function", "code"]
@@ -32,7 +33,7 @@ def session_text(session: Session) -> str:
         **_sums(session),
         "graphs": _graphs(session),
         "ledger: step device scope category ns": _ledger(analysis),
-        "idle: step device spans ns, what the CPU did": _idle(analysis),
+        "idle: step device pieces ns cause, what the CPU did": _idle(analysis),
         **_texts(session, launches),
         "launches": launches.lines(),
         f"{TIMES}: launch step ns est_bytes est_flops, ns of each row": times(session),
@@ -113,13 +114,11 @@ def _ledger(analysis: Analysis) -> list[str]:
 
 
 def _idle(analysis: Analysis) -> list[str]:
-    sums: dict[tuple[int, int, str], list[int]] = defaultdict(list)
-    for span in analysis.idle:
-        sums[span.step, span.device, span.cpu_activity or ABSENT].append(span.duration_ns)
-    return [
-        cells((step, device, len(ns), sum(ns), activity))
-        for (step, device, activity), ns in sorted(sums.items())
-    ]
+    sums: dict[tuple[int, int, str, str], list[int]] = defaultdict(list)
+    for piece in pieces(analysis):
+        key = (piece.step, piece.device, piece.cause, piece.cpu_activity or ABSENT)
+        sums[key].append(piece.duration_ns)
+    return [cells((*key[:2], len(ns), sum(ns), *key[2:])) for key, ns in sorted(sums.items())]
 
 
 def _code(table: pd.DataFrame) -> list[str]:

@@ -57,7 +57,7 @@ def check_idle(analysis: Analysis) -> None:
     starts = [step.start_ns for step in analysis.steps]
     overlap = any(end > start for end, start in zip(ends, starts[1:], strict=False))
     idle = sum(line.duration_ns for line in analysis.ledger if line.scope == "idle")
-    by_line = sum(time.duration_ns for time in analysis.idle_times)
+    by_line = int(analysis.idle.duration_ns.sum())
     assert by_line == idle or (overlap and by_line < idle), "idle time by line does not add up"
 
 
@@ -71,7 +71,7 @@ def _report(session: Session, path: Path, out: Path) -> None:
 
 def _tables(session: Session, path: Path, out: Path) -> None:
     frames = [session.launches(), session.attribution(), session.graphs(), session.coverage()]
-    frames.append(session.idle_by_line())
+    frames += [session.idle_by_line(), session.idle_by_cause()]
     summed = (session.by_line, session.by_module, session.by_op, session.by_phase)
     ruled = (session.by_link, session.by_mechanism)
     frames += [table() for table in (*summed, *ruled, session.by_kernel)]

@@ -1,0 +1,70 @@
+"""Owns the names of what a CPU did in a piece of idle time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiler_ext.attribution.idle.tracks import Track
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
+from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import Events, Interned, Ints
+
+
+class Activities:
+    """Names the innermost event that covers more than half of a piece of time."""
+
+    def __init__(self, events: Events, nesting: Nesting) -> None:
+        """Find what stands in which, the marks of this package left out.
+
+        Args:
+            events: the trace's events.
+            nesting: which of them stands in which.
+        """
+        self._events = events
+        self._own = nesting.nearest(~flag_rows(events.name, _is_own))
+        self._enclosing = take(self._own, nesting.parent, NO_ROW)
+
+    def rows(self, track: Track, start_ns: Ints, end_ns: Ints) -> Ints:
+        """Return the innermost event that covers more than half of each piece, or ``NO_ROW``.
+
+        Args:
+            track: what the CPU did.
+            start_ns: when each piece begins.
+            end_ns: when it ends.
+        """
+        # What covers more than half of a piece is open in its middle.
+        middle = start_ns + (end_ns - start_ns) // 2
+        opened = take(self._own, track.row[track.segments_at(middle)], NO_ROW)
+        return self._wide_enough(opened, start_ns, end_ns)
+
+    def named(self, rows: Ints) -> Interned:
+        """Return the names of events; a step's own range says nothing.
+
+        Args:
+            rows: rows of events, or ``NO_ROW``.
+        """
+        strings = self._events.name.strings
+        silent = [code for code, name in enumerate(strings) if classify.is_step(name)]
+        codes = take(self._events.name.codes.astype(np.int64), rows, len(strings))
+        codes = np.where(np.isin(codes, silent), len(strings), codes)
+        used, own = np.unique(codes, return_inverse=True)
+        texts = tuple((*strings, "")[at] for at in used.tolist())
+        return Interned(own.reshape(-1).astype(np.int32), texts)
+
+    def _wide_enough(self, rows: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
+        """Climb from each row to the first event around it that covers more than half."""
+        starts, ends = self._events.start_ns, self._events.end_ns
+        rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
+        while len(at):
+            begun = np.maximum(starts[rows[at]], start_ns[at])
+            over = np.minimum(ends[rows[at]], end_ns[at])
+            at = at[2 * (over - begun) <= (end_ns - start_ns)[at]]
+            rows[at] = self._enclosing[rows[at]]
+            at = at[rows[at] != NO_ROW]
+        return rows
+
+
+def _is_own(name: str) -> bool:
+    """Tell whether an event is a mark of this package, which is no work of the CPU."""
+    return classify.is_call_mark(name) or names.is_clock_mark(name)

@@ -1,0 +1,138 @@
+"""Owns which threads lead to a launch: what they did in time, and when they waited for a device.
+
+The thread that makes the steps and autograd's threads take turns: one waits for the other, so a
+launch of either waits for what both do. Any other thread that launches goes its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_ext.attribution.idle.cpu_causes import NOTHING, causes_of, code, engine_events
+from profiler_ext.attribution.idle.tracks import (
+    Spans,
+    Track,
+    overlay,
+    track,
+    with_engine,
+    with_overhead,
+)
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
+from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.kineto import classify, cpu_calls, names
+from profiler_ext.records import Events, IdleCause, Ints
+
+MAIN, ENGINE = 0, 1
+"""The control of launches of the thread that makes the steps, and of autograd's threads; a thread
+that goes its own way has a number of its own after these."""
+_EMPTY: Ints = np.empty(0, dtype=np.int64)
+
+
+class Controls:
+    """Tells for each launch what the threads that led to it did in time.
+
+    Attributes:
+        of_launch: the control of each launch.
+    """
+
+    def __init__(
+        self, events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, stepper: int
+    ) -> None:
+        """Lay out what each thread that launches did.
+
+        Args:
+            events: the trace's events.
+            nesting: which of them stands in which.
+            enqueued: the launches.
+            stepper: index of the thread that makes the steps, or ``NO_ROW``.
+        """
+        self._events, self._nesting = events, nesting
+        self._of_engine = engine_events(events, nesting)
+        by = np.where(enqueued.call == NO_ROW, enqueued.cpu, enqueued.call)
+        launching = take(events.thread.astype(np.int64), by, NO_ROW)
+        self._number = self._numbers(launching, stepper)
+        self.of_launch: Ints = take(self._number, launching, MAIN)
+        self._spans = self._all_spans(enqueued)
+
+    def waits(self, control: int) -> Spans:
+        """Return when the threads that lead to a launch waited for a device, in order of start.
+
+        Args:
+            control: the control of the launch.
+        """
+        of_turns = (MAIN, ENGINE) if control <= ENGINE else (control,)
+        number = self._number[self._events.thread[self._spans.row]]
+        is_wait = self._spans.cause == code(IdleCause.SYNCHRONISATION)
+        found = self._spans.of(is_wait & np.isin(number, of_turns))
+        # A copy is waited for as long as its call lasts, of which the rest is a span.
+        start_ns = self._events.start_ns[found.row]
+        return replace(found, start_ns=start_ns).of(np.argsort(start_ns, kind="stable"))
+
+    def tracks(self) -> Iterator[tuple[int, Track]]:
+        """Yield each control, and what its threads did."""
+        main, engine = self._track(MAIN, _EMPTY), self._track(ENGINE, self._begun_in_main())
+        yield MAIN, self._told(overlay(main, engine))
+        yield ENGINE, self._told(overlay(engine, main))
+        for control in np.unique(self.of_launch[self.of_launch > ENGINE]).tolist():
+            yield control, self._told(self._track(control, _EMPTY))
+
+    def _numbers(self, launching: Ints, stepper: int) -> Ints:
+        """Return the control of each thread; of one that leads to no launch it is none."""
+        count = len(self._events.threads)
+        numbers = np.full(count, NO_ROW, dtype=np.int64)
+        own = np.unique(launching[launching != NO_ROW])
+        numbers[own] = ENGINE + 1 + np.arange(len(own))
+        numbers[np.unique(self._events.thread[self._of_engine])] = ENGINE
+        numbers[[stepper] if stepper != NO_ROW else []] = MAIN
+        return numbers
+
+    def _all_spans(self, enqueued: EnqueuedLaunches) -> Spans:
+        """Return what the CPU's events span, the outer ones first, and the ends of copies."""
+        events, depth = self._events, self._nesting.depth
+        causes = causes_of(events, self._nesting)
+        rows = np.flatnonzero((depth != NO_ROW) & (causes != NOTHING))
+        copied = _copies_waited_for(events, enqueued)
+        ends = events.end_ns[enqueued.event[copied]]
+        calls = enqueued.call[copied]
+        spans = Spans(
+            np.append(events.start_ns[rows], ends),
+            events.end_ns[np.append(rows, calls)],
+            np.append(rows, calls),
+            np.append(causes[rows], np.full(len(calls), code(IdleCause.SYNCHRONISATION))),
+        )
+        innermost = np.append(depth[rows], depth[calls] + 1)
+        return spans.of(np.lexsort((innermost, spans.start_ns)))
+
+    def _begun_in_main(self) -> Ints:
+        of_main = self._number[self._events.thread[self._spans.row]] == MAIN
+        return self._spans.of(of_main).start_ns
+
+    def _track(self, control: int, others_start_ns: Ints) -> Track:
+        own = self._number[self._events.thread[self._spans.row]] == control
+        return with_engine(track(self._spans.of(own)), self._of_engine, others_start_ns)
+
+    def _told(self, own: Track) -> Track:
+        """Add what the profiler did; where no event says anything, the CPU was in Python."""
+        events = self._events
+        rows = np.flatnonzero(flag_rows(events.category, classify.is_profilers))
+        rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+        full = with_overhead(own, events.start_ns[rows], events.end_ns[rows])
+        is_call = flag_rows(events.category, classify.is_runtime_call)
+        is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
+        rest = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
+        return replace(full, cause=np.where(full.cause == NOTHING, rest, full.cause))
+
+
+def _copies_waited_for(events: Events, enqueued: EnqueuedLaunches) -> Ints:
+    """Return the copies whose launch call returned after them: it waited, unlike others."""
+    is_copy = flag_rows(events.category, classify.is_copy)[enqueued.event]
+    replayed = flag_rows(events.name, names.is_graph_launch)
+    rows = np.flatnonzero(is_copy & (enqueued.call != NO_ROW))
+    calls, ends = enqueued.call[rows], events.end_ns[enqueued.event[rows]]
+    waited = (ends > events.start_ns[calls]) & (ends < events.end_ns[calls])
+    is_wait = flag_rows(events.name, cpu_calls.is_wait)
+    return rows[waited & ~replayed[calls] & ~is_wait[calls]]

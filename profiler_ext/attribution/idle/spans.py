@@ -1,0 +1,74 @@
+"""Owns the idle spans: when a device ran nothing within a step, and what ended that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.attribution.ledger import BusySpans
+from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.attribution.trace.timelines import timeline
+from profiler_ext.records import Ints, Step
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIdle:
+    """When a device ran nothing within the steps: spans in order of time, none of them empty.
+
+    Attributes:
+        device: the device.
+        step: index of the step that each span is of.
+        start_ns: start of each.
+        end_ns: end of each.
+        since_ns: since when the device runs nothing; earlier than the start where a step began.
+        ended_by: the launch that the device ran next, or ``NO_ROW``; where a step ended the span,
+            that is not in it.
+    """
+
+    device: int
+    step: Ints
+    start_ns: Ints
+    end_ns: Ints
+    since_ns: Ints
+    ended_by: Ints
+
+
+def all_idle(busy: Sequence[BusySpans], steps: Sequence[Step]) -> tuple[DeviceIdle, ...]:
+    """Return when each device ran nothing.
+
+    Where steps overlap, a moment is of the one that opened last, as what is enqueued then.
+
+    Args:
+        busy: for each device when it ran anything, in nanoseconds of the trace's clock.
+        steps: the profiled steps.
+    """
+    parts = _in_turn(steps)
+    return tuple(_idle(device, parts) for device in busy)
+
+
+def _in_turn(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
+    """Return start, end and step of the parts of steps in which no later one is open."""
+    starts, ends = np.array([(s.start_ns, s.end_ns) for s in steps], np.int64).reshape(-1, 2).T
+    laid_out = timeline(starts, ends)
+    owners = laid_out.opened[:-1]
+    kept = np.flatnonzero(owners != NO_ROW)
+    return laid_out.times_ns[:-1][kept], laid_out.times_ns[1:][kept], owners[kept]
+
+
+def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> DeviceIdle:
+    """Return what lies before, between and after a device's launches in each part."""
+    begins, ends, owners = parts
+    firsts, lasts = device.within(begins, ends)
+    count = lasts - firsts + 1
+    part = np.repeat(np.arange(len(begins)), count)
+    following = np.arange(len(part)) - np.repeat(np.cumsum(count) - count - firsts, count)
+    starts, stops = np.append(device.start_ns, 0), np.append(device.end_ns, 0)
+    is_first, is_last = following == firsts[part], following == lasts[part]
+    opens = np.where(is_first, begins[part], stops[following - 1])
+    closes = np.where(is_last, ends[part], starts[following])
+    idle = np.flatnonzero(closes > opens)
+    launch = np.append(device.launch, NO_ROW)[following[idle]]
+    since = np.where(following == 0, opens, stops[following - 1])[idle]
+    return DeviceIdle(device.device, owners[part[idle]], opens[idle], closes[idle], since, launch)

@@ -1,0 +1,131 @@
+"""Owns what a CPU did in time, as far as it says why a device waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
+from profiler_ext.attribution.trace.cutting import cut_at
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
+from profiler_ext.attribution.trace.timelines import timeline
+from profiler_ext.records import IdleCause, Ints
+
+_GIVES_WAY = (NOTHING, code(IdleCause.PYTHON))
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What some threads did: the segment before the first time, and from each time on.
+
+    Attributes:
+        times_ns: when that changes, in order, none twice.
+        cause: the number of a cause for each segment, one more than there are times.
+        row: the innermost event of each, or ``NO_ROW``.
+    """
+
+    times_ns: Ints
+    cause: Ints
+    row: Ints
+
+    def segments_at(self, times_ns: Ints) -> Ints:
+        """Return the segment that each time is in."""
+        return np.searchsorted(self.times_ns, times_ns, side="right").astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Spans of the CPU's time: when each is open, its event and its cause."""
+
+    start_ns: Ints
+    end_ns: Ints
+    row: Ints
+    cause: Ints
+
+    def of(self, wanted: Flags | Ints) -> Spans:
+        """Return the wanted ones, in the order of these."""
+        columns = (self.start_ns, self.end_ns, self.row, self.cause)
+        return Spans(*(column[wanted] for column in columns))
+
+
+def track(spans: Spans) -> Track:
+    """Lay out spans, of those that are open the one that opened last.
+
+    Args:
+        spans: in order of start, the outer ones first.
+
+    Returns:
+        The track of the threads whose spans they are.
+    """
+    laid_out = timeline(spans.start_ns, spans.end_ns)
+    times, opened = laid_out.times_ns, laid_out.opened
+    lasts = np.append(times[1:] != times[:-1], True)[: len(times)]
+    opened = np.append(np.array([NO_ROW], dtype=np.int64), opened[lasts])
+    return Track(times[lasts], take(spans.cause, opened, NOTHING), take(spans.row, opened, NO_ROW))
+
+
+def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
+    """Name the time between two events of autograd's engine, in which nothing else began.
+
+    Args:
+        own: what the threads did.
+        of_engine: which events run in the engine.
+        others_start_ns: when events of the thread that waits for it began, in order.
+
+    Returns:
+        The track; that time is autograd's.
+    """
+    in_engine = np.append(of_engine, False)[own.row]
+    between = np.zeros(len(own.cause), dtype=np.bool_)
+    if len(own.times_ns) > 1:
+        begun = np.searchsorted(others_start_ns, own.times_ns, side="left")
+        alone = begun[1:] == begun[:-1]
+        between[1:-1] = (own.cause[1:-1] == NOTHING) & in_engine[:-2] & in_engine[2:] & alone
+    return replace(own, cause=np.where(between, code(IdleCause.AUTOGRAD), own.cause))
+
+
+def overlay(first: Track, second: Track) -> Track:
+    """Lay one track over another, which counts where the first is in Python or does nothing.
+
+    Args:
+        first: what counts more.
+        second: what counts else.
+
+    Returns:
+        One track of both.
+    """
+    times = np.unique(np.concatenate([first.times_ns, second.times_ns]))
+    at = np.append(0, first.segments_at(times)), np.append(0, second.segments_at(times))
+    causes = first.cause[at[0]], second.cause[at[1]]
+    of_second = np.isin(causes[0], _GIVES_WAY) & (causes[1] != NOTHING)
+    rows = np.where(of_second, second.row[at[1]], first.row[at[0]])
+    return Track(times, np.where(of_second, causes[1], causes[0]), rows)
+
+
+def with_overhead(own: Track, start_ns: Ints, end_ns: Ints) -> Track:
+    """Name what the profiler did while the CPU went on with nothing else.
+
+    The trace does not say which thread it held up: that of which one segment covers most of it.
+
+    Args:
+        own: what the CPU did.
+        start_ns: when the profiler began each time, in order.
+        end_ns: when it ended.
+
+    Returns:
+        The track; that time is the profiler's.
+    """
+    laid_out = timeline(start_ns, end_ns)
+    owner, ends = laid_out.opened[:-1], laid_out.times_ns[1:]
+    kept = np.flatnonzero((owner != NO_ROW) & (ends > laid_out.times_ns[:-1]))
+    cuts = cut_at(own.times_ns, laid_out.times_ns[:-1][kept], ends[kept])
+    length = (end_ns - start_ns)[owner[kept]]
+    most = 2 * cuts.duration_ns > length[cuts.span]
+    held_up = most & (own.cause[cuts.segment] != code(IdleCause.SYNCHRONISATION))
+    begins, stops = cuts.start_ns[held_up], (cuts.start_ns + cuts.duration_ns)[held_up]
+    times = np.unique(np.concatenate([own.times_ns, begins, stops]))
+    at = np.append(0, own.segments_at(times))
+    inside = np.searchsorted(begins, times, side="right") > np.searchsorted(stops, times, "right")
+    cause = np.where(np.append(False, inside), code(IdleCause.PROFILER), own.cause[at])
+    return Track(times, cause, own.row[at])

@@ -1,0 +1,48 @@
+"""Owns how spans of time are cut where something changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.records import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Parts of spans, in order; those of a span one after the other.
+
+    Attributes:
+        span: index of the span that each is of.
+        segment: how many changes lie before it, so which segment of time it is in.
+        start_ns: when it begins.
+        duration_ns: how long it is; none is empty, if no span is.
+    """
+
+    span: Ints
+    segment: Ints
+    start_ns: Ints
+    duration_ns: Ints
+
+
+def cut_at(times_ns: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
+    """Cut spans where times lie within them.
+
+    Args:
+        times_ns: the times, in order, none twice.
+        start_ns: when each span begins.
+        end_ns: when each ends.
+
+    Returns:
+        The parts; together they are the spans.
+    """
+    first = np.searchsorted(times_ns, start_ns, side="right")
+    counts = np.maximum(np.searchsorted(times_ns, end_ns, side="left") - first, 0) + 1
+    span = np.repeat(np.arange(len(start_ns)), counts)
+    segment = np.arange(len(span)) - (np.cumsum(counts) - counts)[span] + first[span]
+    is_first = segment == first[span]
+    starts = np.where(is_first, start_ns[span], np.append(times_ns, 0)[segment - 1])
+    is_last = np.append(is_first[1:], True)[: len(span)]
+    ends = np.where(is_last, end_ns[span], np.append(starts[1:], 0)[: len(span)])
+    return Cuts(span, segment, starts, ends - starts)

@@ -1,0 +1,50 @@
+"""Owns the spellings of what holds up a CPU: waits, allocations, data loaders, collectives."""
+
+from __future__ import annotations
+
+import re
+
+from profiler_ext.kineto import classify, names
+
+_WAIT = re.compile(r"_*(cu|cuda|hip|ur|xpu|ze)\w*(Synchronize|QueueFinish|EventWait)\w*")
+_ALLOCATION = re.compile(
+    r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
+    r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
+)
+_DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
+_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
+
+
+def is_wait(name: str) -> bool:
+    """Tell whether a runtime or driver call returns when the device has done its work."""
+    return _WAIT.fullmatch(name) is not None
+
+
+def is_allocation(name: str) -> bool:
+    """Tell whether a runtime or driver call allocates memory, or frees it."""
+    return _ALLOCATION.fullmatch(name) is not None
+
+
+def is_data_loader(name: str) -> bool:
+    """Tell whether the event spans a wait for a data loader's next batch.
+
+    Source: ``torch/utils/data/dataloader.py``: ``_BaseDataLoaderIter._profile_name``.
+    """
+    return _DATA_LOADER.fullmatch(name) is not None
+
+
+def is_host_collective(name: str) -> bool:
+    """Tell whether the event is a collective that the CPU does itself."""
+    return _HOST_COLLECTIVE.fullmatch(name) is not None
+
+
+def is_making_code(name: str) -> bool:
+    """Tell whether torch compiles, times kernels to choose one, or records a CUDA graph."""
+    timed = name.endswith("(dynamo_timed)")
+    return timed or classify.is_compiling(name) or names.is_graph_recording(name)
+
+
+def is_calling(name: str) -> bool:
+    """Tell whether an annotation is a part of calling a compiled graph, or a collective."""
+    is_mark = names.is_call_mark(name) or names.is_clock_mark(name)
+    return is_mark or names.is_graph_marker(name) or names.is_communication(name)
