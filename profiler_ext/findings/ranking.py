@@ -110,8 +110,8 @@ def _sharing(candidate: Candidate, larger: list[_Said], facts: Facts) -> tuple[s
 
 def _counted(candidate: Candidate, facts: Facts) -> dict[tuple[str, int], int]:
     """Return the pieces of the trace's time that a candidate counts, each with its length."""
-    times, duration_ns = facts.analysis.idle_times, facts.launches.duration_ns
-    idle = {("idle", at): times[at].duration_ns for at in candidate.idle.tolist()}
+    idle_ns, duration_ns = facts.analysis.idle.duration_ns, facts.launches.duration_ns
+    idle = {("idle", at): int(idle_ns[at]) for at in candidate.idle.tolist()}
     busy = {("launch", at): int(duration_ns[at]) for at in candidate.launches.tolist()}
     return idle | busy
 

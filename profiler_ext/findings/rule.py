@@ -23,7 +23,7 @@ class Candidate:
         at_stake_ns: time at stake.
         of_ns: the whole that it is part of; ``None`` for the wall time of the usual step.
         launches: rows of the launches whose time it counts.
-        idle: indices into ``Analysis.idle_times`` of the idle time that it counts.
+        idle: rows of ``Analysis.idle``, the idle time that it counts.
     """
 
     what: str

@@ -1,13 +1,18 @@
-"""Owns the spellings of what the CPU waits for: a device, data, a copy of pageable memory."""
+"""Owns the spellings of what holds up the CPU: waits, data, allocations, copies, compilers."""
 
 from __future__ import annotations
 
 import re
 
-_DEVICE_WAIT = re.compile(
-    r"(cuda|hip)(Device|Stream|Event)Synchronize|cu(Ctx|Stream|Event)Synchronize"
+from profiler_ext.kineto import classify, names
+
+_DEVICE_WAIT = re.compile(r"_*(cu|cuda|hip|ur|xpu|ze)\w*(Synchronize|QueueFinish|EventWait)\w*")
+_ALLOCATION = re.compile(
+    r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
+    r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
 )
-_DATA_LOADER = re.compile(r"enumerate\(DataLoader\)#.+\.__next__")
+_DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
+_HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
 _PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> Pageable)\)")
 
 
@@ -28,3 +33,25 @@ def pageable_copy(name: str) -> str | None:
     """Return the way of a copy from or to pageable memory, ``HtoD`` or ``DtoH``."""
     match = _PAGEABLE.fullmatch(name)
     return None if match is None else match["way"]
+
+
+def is_allocation(name: str) -> bool:
+    """Tell whether a runtime or driver call allocates memory, or frees it."""
+    return _ALLOCATION.fullmatch(name) is not None
+
+
+def is_host_collective(name: str) -> bool:
+    """Tell whether the event is a collective that the CPU does itself."""
+    return _HOST_COLLECTIVE.fullmatch(name) is not None
+
+
+def is_making_code(name: str) -> bool:
+    """Tell whether torch compiles, times kernels to choose one, or records a CUDA graph."""
+    timed = name.endswith("(dynamo_timed)")
+    return timed or classify.is_compiling(name) or names.is_graph_recording(name)
+
+
+def is_calling(name: str) -> bool:
+    """Tell whether an annotation is a part of calling a compiled graph, or a collective."""
+    is_mark = names.is_call_mark(name) or names.is_clock_mark(name)
+    return is_mark or names.is_graph_marker(name) or names.is_communication(name)

@@ -23,7 +23,7 @@ from profiler_ext.attribution.idle.tracks import (
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.kineto import classify, cpu_calls, names
+from profiler_ext.kineto import classify, names, waits
 from profiler_ext.records import Events, IdleCause, Ints
 
 MAIN, ENGINE = 0, 1
@@ -134,5 +134,5 @@ def _copies_waited_for(events: Events, enqueued: EnqueuedLaunches) -> Ints:
     rows = np.flatnonzero(is_copy & (enqueued.call != NO_ROW))
     calls, ends = enqueued.call[rows], events.end_ns[enqueued.event[rows]]
     waited = (ends > events.start_ns[calls]) & (ends < events.end_ns[calls])
-    is_wait = flag_rows(events.name, cpu_calls.is_wait)
+    is_wait = flag_rows(events.name, waits.is_device_wait)
     return rows[waited & ~replayed[calls] & ~is_wait[calls]]

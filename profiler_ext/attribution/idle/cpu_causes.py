@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
-from profiler_ext.kineto import classify, cpu_calls, names
+from profiler_ext.kineto import classify, names, waits
 from profiler_ext.records import Events, IdleCause, Ints
 
 CAUSES = tuple(IdleCause)
@@ -48,13 +48,13 @@ def causes_of(events: Events, nesting: Nesting) -> Ints:
     named, is_call = events.name, flag_rows(events.category, classify.is_runtime_call)
     is_op = flag_rows(events.category, classify.is_op)
     rules = (
-        (_within(events, nesting, cpu_calls.is_making_code), IdleCause.COMPILING),
-        (_within(events, nesting, cpu_calls.is_data_loader), IdleCause.DATA_LOADER),
-        (_within(events, nesting, cpu_calls.is_host_collective), IdleCause.OTHER_RANK),
-        (is_call & flag_rows(named, cpu_calls.is_wait), IdleCause.SYNCHRONISATION),
-        (is_call & flag_rows(named, cpu_calls.is_allocation), IdleCause.ALLOCATING),
+        (_within(events, nesting, waits.is_making_code), IdleCause.COMPILING),
+        (_within(events, nesting, waits.is_data_loader), IdleCause.DATA_LOADER),
+        (_within(events, nesting, waits.is_host_collective), IdleCause.OTHER_RANK),
+        (is_call & flag_rows(named, waits.is_device_wait), IdleCause.SYNCHRONISATION),
+        (is_call & flag_rows(named, waits.is_allocation), IdleCause.ALLOCATING),
         (is_op & _of_engine(events, nesting), IdleCause.AUTOGRAD),
-        (is_call | is_op | flag_rows(named, cpu_calls.is_calling), IdleCause.LAUNCHING),
+        (is_call | is_op | flag_rows(named, waits.is_calling), IdleCause.LAUNCHING),
         (flag_rows(named, classify.is_step), None),
     )
     conditions = [(nesting.depth == NO_ROW), *(condition for condition, _ in rules)]

@@ -10,13 +10,22 @@ import numpy as np
 from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.kineto import classify, names, waits
-from profiler_ext.records import IdleTime, Ints, Scope
+from profiler_ext.kineto import names
+from profiler_ext.records import IdleCause, Ints, Scope
 
 _LEAST_IDLE = 0.1
 _LEAST_LAUNCHES = 5
 """Fewer launches are no stream of them that the CPU could be behind with."""
 _LINE_PART = 0.5
+
+_LAUNCHING = (
+    IdleCause.LAUNCHING,
+    IdleCause.PYTHON,
+    IdleCause.AUTOGRAD,
+    IdleCause.LAUNCH_LATENCY,
+    IdleCause.END_OF_STEP,
+)
+"""What the CPU does on its way to the next launch; what follows a wait is that wait's."""
 
 _EAGER = (
     "compile what runs eagerly: torch.compile(model, mode='reduce-overhead'); or a larger batch"
@@ -34,7 +43,7 @@ _REPLAYED = (
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU, which waits for no launch")
-    rows = np.flatnonzero([_is_launching(each) for each in facts.analysis.idle_times])
+    rows = np.flatnonzero(facts.analysis.idle.cause.where(*_LAUNCHING))
     at_stake_ns = _of_usual_step(facts, rows)
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     count = facts.count_in_usual_step(launches)
@@ -63,23 +72,12 @@ def _candidate(facts: Facts, idle: Ints, at_stake_ns: int, launches: Ints, count
     )
 
 
-def _is_launching(time: IdleTime) -> bool:
-    """Tell whether the CPU worked towards a launch: it neither waited, nor loaded, nor compiled."""
-    name = time.cpu_activity
-    if name is None:
-        return True
-    is_else = waits.is_device_wait(name) or waits.is_data_loader(name)
-    return not (is_else or classify.is_compiling(name) or names.is_communication(name))
-
-
 def _of_usual_step(facts: Facts, rows: Ints) -> int:
-    times = [facts.analysis.idle_times[at] for at in rows.tolist()]
-    devices = len({each.device for each in facts.analysis.idle_times})
-    sums = [
-        sum(time.duration_ns for time in times if time.step == step.number)
-        for step in facts.analysis.steps
-    ]
-    return int(median_low(sums)) // max(devices, 1)
+    idle = facts.analysis.idle
+    devices = len(np.unique(idle.device))
+    step, duration_ns = idle.step[rows], idle.duration_ns[rows]
+    sums = [int(duration_ns[step == each.number].sum()) for each in facts.analysis.steps]
+    return median_low(sums) // max(devices, 1)
 
 
 def _is_replayed(facts: Facts, launches: Ints) -> float:
@@ -91,12 +89,13 @@ def _is_replayed(facts: Facts, launches: Ints) -> float:
 
 def _where(facts: Facts, idle: Ints) -> Where:
     """Return the line at which the CPU was for most of that time, if there is one."""
-    sums: dict[Where, int] = {}
-    for time in (facts.analysis.idle_times[at] for at in idle.tolist()):
-        if time.place.line is not None:
-            place = where_of(time.place)
-            sums[place] = sums.get(place, 0) + time.duration_ns
-    total = sum(facts.analysis.idle_times[at].duration_ns for at in idle.tolist())
+    pieces, sums = facts.analysis.idle, dict[Where, int]()
+    times = zip(pieces.place[idle].tolist(), pieces.duration_ns[idle].tolist(), strict=True)
+    for at, duration_ns in times:
+        if pieces.places[at].line is not None:
+            place = where_of(pieces.places[at])
+            sums[place] = sums.get(place, 0) + duration_ns
+    total = int(pieces.duration_ns[idle].sum())
     first = max(sums, key=lambda place: sums[place], default=NOWHERE)
     return first if sums.get(first, 0) > _LINE_PART * total else NOWHERE
 
@@ -112,7 +111,8 @@ RULE = Rule(
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
     "what is eager makes fewer and longer kernels of it. A larger batch makes kernels longer at "
     "the same number of launches.",
-    stake="The idle time of the usual step in which the CPU did nothing but launch. It is an upper "
+    stake="The idle time of the usual step that is launching, Python between ops, autograd's "
+    "engine, launch latency or the end of the step (see the causes of idle time). It is an upper "
     "bound: CUDA graphs leave some of it, and a recorded step launches more slowly than one that "
     "is not recorded.",
     judge=_judge,
