@@ -42,7 +42,12 @@ class Ranks(Protocol):
         """What to tell the user."""
 
     def by(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
-        """Return a summing table by its name."""
+        """Return a summing table by its name.
+
+        Args:
+            name: the ``by`` of a table.
+            **filters: the step, rank, phase or scope.
+        """
 
     def coverage(self) -> tables.DataFrame:
         """Return the ledger."""

@@ -10,7 +10,7 @@ import pytest
 
 from profiler_ext.attribution import notes
 from profiler_ext.cli import cache
-from profiler_ext.exporters import display_text, notebook, terminal
+from profiler_ext.exporters import display_text, notebook, top_table
 from profiler_ext.records import (
     NOTHING,
     GapReason,
@@ -115,7 +115,7 @@ def test_a_state_of_a_stored_record_has_its_colour() -> None:
 
 
 def test_a_scope_has_its_colour_everywhere() -> None:
-    assert set(terminal._SCOPE_STYLES) == set(Scope)
+    assert set(top_table.SCOPE_STYLES) == set(Scope)
     sheet = (ROOT / "exporters/html/static/report.css").read_text()
     assert [scope for scope in Scope if not re.search(rf"\.{scope}\b", sheet)] == []
 

@@ -87,7 +87,6 @@ def evil():
                 replace(
                     p,
                     cpu_activity=EVIL,
-                    cause=EVIL,
                     cause_place=Place(file=EVIL, line=1, code=EVIL),
                 )
                 for p in GPU_IDLE
