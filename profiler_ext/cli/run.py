@@ -37,6 +37,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="do not watch which lines run: eager work is led to its ops only",
     )
+    parser.add_argument(
+        "--shapes",
+        action="store_true",
+        help="record the shapes of eager ops' inputs, for their rooflines; it takes time, and "
+        "meanwhile holds on to their tensors",
+    )
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER)
     parser.add_argument("script", nargs="?", help="the script, with its own arguments after it")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -72,6 +78,7 @@ def command(options: argparse.Namespace) -> int:
         force=options.force,
         recompile=options.recompile,
         lines=options.lines,
+        shapes=options.shapes,
     )
     try:
         ending = run(request, _tell)

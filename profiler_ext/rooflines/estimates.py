@@ -13,10 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.kineto import names
+from profiler_ext.kineto.op_inputs import op_inputs
 from profiler_ext.records import Analysis, Ints, LaunchKind, MaskedInts, SiteKind
 from profiler_ext.rooflines.calls import Calls, Rows, calls_of
+from profiler_ext.rooflines.op_work import work_of_op
 from profiler_ext.rooflines.units import Units, units_of
 from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, work_of_site
+
+_MOST = 2**60
+"""What a file says of more bytes or operations than this is not true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ def estimate(analysis: Analysis) -> Estimates:
     launches = analysis.launches
     works, of_launch, is_library = _works(analysis)
     is_eager = launches.kind.where(LaunchKind.EAGER)
+    _add_eager_ops(analysis, is_eager, works, of_launch)
     calls = calls_of(analysis, is_library, is_eager)
     moved = _numbers([work.bytes for work in works])[of_launch]
     copied = _copied(analysis) & (of_launch == 0)
@@ -85,6 +91,23 @@ def _works(analysis: Analysis) -> tuple[list[Work], Ints, Rows]:
     return works, of_launch, np.array(is_library)[of_launch]
 
 
+def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_launch: Ints) -> None:
+    """Add the works of eager ops, and say which launches have them."""
+    trace, op_event = analysis.recording.trace, analysis.launches.op_event
+    rows = np.flatnonzero(is_eager & ~np.ma.getmaskarray(op_event))
+    ops, inverse = np.unique(op_event.data[rows], return_inverse=True)
+    numbers: dict[Work, int] = {NOTHING_KNOWN: 0}
+    of_op = np.zeros(len(ops), np.int64)
+    for at, op in enumerate(ops.tolist()):
+        inputs = op_inputs(trace.raw[int(trace.events.position[op])])
+        work = work_of_op(trace.events.name[op], inputs)
+        if work not in numbers:
+            numbers[work] = len(works)
+            works.append(work)
+        of_op[at] = numbers[work]
+    of_launch[rows] = of_op[inverse]
+
+
 def _copied(analysis: Analysis) -> Rows:
     """Which launches only copy or fill memory of the device."""
     column = analysis.launches.name
@@ -102,9 +125,9 @@ def _copied_bytes(analysis: Analysis, copied: Rows) -> MaskedInts:
 
 
 def _numbers(values: Sequence[int | None]) -> MaskedInts:
-    known = [value is not None for value in values]
-    filled = np.array([value or 0 for value in values], np.int64)
-    return np.ma.MaskedArray(filled, ~np.array(known, np.bool_))
+    known = [value is not None and value <= _MOST for value in values]
+    filled = [value if good and value else 0 for value, good in zip(values, known, strict=True)]
+    return np.ma.MaskedArray(np.array(filled, np.int64), ~np.array(known, np.bool_))
 
 
 def _flags(values: Sequence[bool]) -> Rows:

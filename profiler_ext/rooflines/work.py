@@ -94,9 +94,9 @@ def work_of_site(graph: GraphInstance, site: CallSite) -> Work:
     products = [node for node in nodes if is_product(_op(node))]
     moved, flops = _number(site.bytes_moved), _number(site.flops)
     if site.kind in _GENERATED:
-        if _MATRIX & {_op(node) for node in products}:
-            return Work(moved)  # a product within a loop, which capture does not count
-        # Of a convolution there is the bias here, and no product.
+        if "_poi_" not in site.kernel and _MATRIX & {_op(node) for node in products}:
+            return Work(moved)  # a product within a loop, whose operations capture does not count
+        # Of a product there is the bias here, or an input's copy in another layout.
         return Work(moved, flops, False, True, _generated_unit(nodes), UnitEvidence.GENERATED)
     if products and site.kind is not SiteKind.USER_TRITON:
         unit = _operand_unit(products, known)

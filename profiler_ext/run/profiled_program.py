@@ -46,6 +46,7 @@ class Request:
         force: replace a session that is there.
         recompile: compile those graphs once more that a cache has without a record.
         lines: watch which lines run.
+        shapes: record the shapes of eager ops' inputs.
     """
 
     program: Program
@@ -56,6 +57,7 @@ class Request:
     force: bool
     recompile: bool = False
     lines: bool = True
+    shapes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ class _Run:
             user_roots=_user_roots(request.program),
             step_on=request.step_on,
             lines=request.lines,
+            shapes=request.shapes,
         )
 
     def profiled(self) -> Ending:

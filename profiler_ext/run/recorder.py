@@ -91,6 +91,7 @@ class Recorder:
         user_roots: tuple[str, ...],
         step_on: str | None,
         lines: bool,
+        shapes: bool = False,
     ) -> None:
         """Prepare.
 
@@ -102,6 +103,7 @@ class Recorder:
             user_roots: folders whose files are the user's own.
             step_on: class name of the optimizer that ends a step.
             lines: watch which lines run.
+            shapes: record the shapes of eager ops' inputs.
         """
         self.session: Session | None = None
         self.failure: Exception | None = None
@@ -111,7 +113,12 @@ class Recorder:
         self._part: Session | None = None
         self._process = os.getpid()
         self._profiler = _ProfilerOfRun(
-            self, schedule=window, acc_events=True, user_roots=user_roots, lines=lines
+            self,
+            schedule=window,
+            acc_events=True,
+            user_roots=user_roots,
+            lines=lines,
+            record_shapes=shapes,
         )
         self.ends = StepEnds(capture, self._step, self._profiler, step_on)
 

@@ -205,6 +205,15 @@ def test_without_lines_the_ledger_says_why_and_the_notes_what_to_do(
     assert "leave `lines=False`, `--no-lines` or `PROFILER_EXT_LINES=0` out" in note
 
 
+@pytest.mark.parametrize(("option", "told"), [((), False), (("--shapes",), True)])
+def test_shapes_of_eager_ops_are_recorded_when_asked_for(
+    run: Run, option: tuple[str, ...], told: bool
+) -> None:
+    assert run("for _ in range(6): step()", *option) == 0
+    raw = out().recording.trace.raw
+    assert any(b'"Input Dims"' in raw[position] for position in range(len(raw))) is told
+
+
 def test_a_module_of_a_package_runs_with_its_arguments(
     run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,101 @@
+"""Owns what a trace says of the inputs of an op, where shapes were recorded (``record_shapes``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from profiler_ext.kineto.events import event_arguments
+from profiler_ext.kineto.names import Arg
+
+_DTYPES: Mapping[str, str] = {
+    "float": "float32",
+    "double": "float64",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+    "long int": "int64",
+    "int": "int32",
+    "short int": "int16",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "bool": "bool",
+}
+Value = bool | int | tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpInput:
+    """One input of an op.
+
+    Attributes:
+        dtype: a tensor's, as torch spells it; ``None`` for what is no tensor, and for no input.
+        sizes: a tensor's sizes.
+        strides: its strides; empty where the trace has none.
+        is_absent: an optional input that was not given.
+        value: what is no tensor: a whole number, a truth value, some of these; ``None`` where it
+            is another, or not told.
+    """
+
+    dtype: str | None = None
+    sizes: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    is_absent: bool = False
+    value: Value = None
+
+    @property
+    def elements(self) -> int:
+        """How many elements it has in memory: what is expanded is there once."""
+        pairs = zip(self.sizes, self.strides or (1,) * len(self.sizes), strict=False)
+        return math.prod(size for size, stride in pairs if stride)
+
+
+def op_inputs(raw: bytes) -> tuple[OpInput, ...] | None:
+    """Return the inputs of an op, ``None`` where their shapes were not recorded.
+
+    Args:
+        raw: the op's event as JSON.
+
+    Source: ``torch/csrc/profiler/util.cpp``, ``inputTypes`` and ``inputSizes``; a list of tensors
+    has its type there and no sizes.
+    """
+    if b'"Input Dims"' not in raw:
+        return None
+    told = event_arguments(raw)
+    sizes, types = told.get(Arg.INPUT_DIMS), told.get(Arg.INPUT_TYPES)
+    if not isinstance(sizes, list) or not isinstance(types, list) or len(sizes) != len(types):
+        return None
+    strides = _as_long(told.get(Arg.INPUT_STRIDES), len(sizes))
+    values = _as_long(told.get(Arg.CONCRETE_INPUTS), len(sizes))
+    return tuple(map(_input, types, sizes, strides, values))
+
+
+def _as_long(told: Any, length: int) -> list[Any]:
+    return told if isinstance(told, list) and len(told) == length else [None] * length
+
+
+def _input(kind: Any, sizes: Any, strides: Any, value: Any) -> OpInput:
+    dtype = _DTYPES.get(kind) if isinstance(kind, str) else None
+    if dtype is None or not _are_whole(sizes):
+        return OpInput(is_absent=kind == "", value=_value(value))
+    fits = _are_whole(strides) and len(strides) == len(sizes)
+    return OpInput(dtype, tuple(sizes), tuple(strides) if fits else ())
+
+
+def _are_whole(values: Any) -> bool:
+    return isinstance(values, list) and all(type(each) is int and each >= 0 for each in values)
+
+
+def _value(text: Any) -> Value:
+    try:
+        told = msgspec.json.decode(text.lower()) if isinstance(text, str) else None
+    except msgspec.DecodeError:
+        return None
+    if isinstance(told, list):
+        return tuple(told) if all(isinstance(each, bool | int) for each in told) else None
+    return told if isinstance(told, bool | int) else None

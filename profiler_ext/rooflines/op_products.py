@@ -1,0 +1,205 @@
+"""Owns the operations of products that eager ops compute, by the shapes of their inputs.
+
+The formulas are those of ``torch/utils/flop_counter.py``, without torch: two operations for each
+factor, causal masks not counted. They differ where torch's count too much: of the gradient of a
+grouped convolution's weight, and of the layout of ``_flash_attention_forward``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from profiler_ext.kineto.op_inputs import OpInput
+
+Sizes = tuple[int, ...]
+Inputs = tuple[OpInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a product computes.
+
+    Attributes:
+        flops: floating-point operations.
+        outputs: the sizes of its results.
+        is_narrowed: its results have another dtype than its factors, which nobody tells.
+    """
+
+    flops: int
+    outputs: tuple[Sizes, ...]
+    is_narrowed: bool = False
+
+
+def product_of(op: str, inputs: Inputs) -> Product | None:
+    """Return what a product computes.
+
+    Args:
+        op: the op without namespace: ``addmm``.
+        inputs: its inputs.
+
+    Returns:
+        ``None`` for another op, and for inputs that do not fit it.
+    """
+    formula = PRODUCTS.get(op)
+    try:
+        return None if formula is None else formula(inputs)
+    except (IndexError, ValueError, TypeError):
+        return None  # another signature than is known, or sizes that make no product
+
+
+def _matrix(a: Sizes, b: Sizes) -> Product:
+    *batch, m, k = a
+    *others, wanted, n = b
+    if k != wanted or batch != others or len(batch) > 1:
+        raise ValueError
+    return Product(2 * math.prod(batch) * m * n * k, ((*batch, m, n),))
+
+
+def _product(inputs: Inputs) -> Product:
+    return _matrix(inputs[0].sizes, inputs[1].sizes)
+
+
+def _added(inputs: Inputs) -> Product:
+    return _matrix(inputs[1].sizes, inputs[2].sizes)
+
+
+def _scaled(inputs: Inputs) -> Product:
+    whole = _product(inputs)
+    return Product(whole.flops, whole.outputs, is_narrowed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    transposed: bool = False
+    extra: Sizes = ()
+    groups: int = 1
+
+    def forward(self, image: Sizes, weight: Sizes) -> Product:
+        if len(image) != len(weight) or len(image) < 3:
+            raise ValueError
+        dimensions = range(len(image) - 2)
+        spatial = tuple(self._size(at, image[2 + at], weight[2 + at]) for at in dimensions)
+        channels = weight[1] * self.groups if self.transposed else weight[0]
+        over = image[2:] if self.transposed else spatial
+        flops = 2 * math.prod(over) * math.prod(weight) * image[0]
+        return Product(flops, ((image[0], channels, *spatial),))
+
+    def _size(self, at: int, size: int, kernel: int) -> int:
+        stride, padding, dilation = (
+            each[at] if len(each) > 1 else each[0]
+            for each in (self.stride, self.padding, self.dilation)
+        )
+        reach = dilation * (kernel - 1)
+        if self.transposed:
+            return (size - 1) * stride - 2 * padding + reach + self.extra[at] + 1
+        return (size + 2 * padding - reach - 1) // stride + 1
+
+
+def _whole(given: OpInput) -> Sizes:
+    if not isinstance(given.value, tuple):
+        raise TypeError
+    return given.value
+
+
+def _convolution(inputs: Inputs) -> Product:
+    stride, padding, dilation = map(_whole, inputs[3:6])
+    transposed, groups = inputs[6].value, inputs[8].value
+    if not isinstance(groups, int):
+        raise TypeError
+    layout = _Convolution(stride, padding, dilation, bool(transposed), _whole(inputs[7]), groups)
+    return layout.forward(inputs[0].sizes, inputs[1].sizes)
+
+
+def _cudnn_convolution(inputs: Inputs) -> Product:
+    padding, stride, dilation = map(_whole, inputs[2:5])
+    layout = _Convolution(stride, padding, dilation)
+    return layout.forward(inputs[0].sizes, inputs[1].sizes)
+
+
+def _depthwise_convolution(inputs: Inputs) -> Product:
+    stride, padding, dilation = map(_whole, inputs[4:7])
+    layout = _Convolution(stride, padding, dilation)
+    return layout.forward(inputs[0].sizes, inputs[1].sizes)
+
+
+def _convolution_backward(inputs: Inputs) -> Product:
+    gradient, image, weight = (given.sizes for given in inputs[:3])
+    of_image, of_weight, of_bias = _whole(inputs[10])
+    over = image if inputs[7].value else gradient
+    once = 2 * math.prod(over[2:]) * math.prod(weight) * gradient[0]
+    results = (image,) * bool(of_image) + (weight,) * bool(of_weight)
+    return Product(once * len(results), (*results, *((gradient[1],),) * bool(of_bias)))
+
+
+def _attention(query: Sizes, key: Sizes, value: Sizes) -> Product:
+    batch, heads, rows, width = query
+    if (batch, width) != (key[0], key[3]) or key[:3] != value[:3] or heads % key[1]:
+        raise ValueError
+    flops = 2 * batch * heads * rows * key[2] * (width + value[3])
+    return Product(flops, ((batch, heads, rows, value[3]),))
+
+
+def _attention_backward(query: Sizes, key: Sizes, value: Sizes) -> Product:
+    _attention(query, key, value)
+    pairs = query[0] * query[1] * query[2] * key[2]
+    return Product(2 * pairs * (3 * query[3] + 2 * value[3]), (query, key, value))
+
+
+def _swapped(sizes: Sizes) -> Sizes:
+    batch, rows, heads, width = sizes
+    return (batch, heads, rows, width)
+
+
+def _heads_first(inputs: Inputs) -> Product:
+    return _attention(*(given.sizes for given in inputs[:3]))
+
+
+def _heads_first_backward(inputs: Inputs) -> Product:
+    return _attention_backward(*(given.sizes for given in inputs[1:4]))
+
+
+def _rows_first(inputs: Inputs) -> Product:
+    if any(given.dtype for given in inputs[4:5]):
+        raise ValueError  # sequences of different lengths, one after the other
+    return _attention(*(_swapped(given.sizes) for given in inputs[:3]))
+
+
+def _rows_first_backward(inputs: Inputs) -> Product:
+    if any(given.dtype for given in inputs[6:7]):
+        raise ValueError
+    return _attention_backward(*(_swapped(given.sizes) for given in inputs[1:4]))
+
+
+PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
+    "mm": _product,
+    "bmm": _product,
+    "addmm": _added,
+    "baddbmm": _added,
+    "addmm_": _added,
+    "baddbmm_": _added,
+    "_scaled_mm": _scaled,
+    "convolution": _convolution,
+    "_convolution": _convolution,
+    "cudnn_convolution": _cudnn_convolution,
+    "_conv_depthwise2d": _depthwise_convolution,
+    "conv_depthwise3d": _depthwise_convolution,
+    "convolution_backward": _convolution_backward,
+    "_scaled_dot_product_flash_attention": _heads_first,
+    "_scaled_dot_product_efficient_attention": _heads_first,
+    "_scaled_dot_product_cudnn_attention": _heads_first,
+    "_cudnn_attention_forward": _heads_first,
+    "_scaled_dot_product_flash_attention_backward": _heads_first_backward,
+    "_scaled_dot_product_efficient_attention_backward": _heads_first_backward,
+    "_scaled_dot_product_cudnn_attention_backward": _heads_first_backward,
+    "_cudnn_attention_backward": _heads_first_backward,
+    "_flash_attention_forward": _rows_first,
+    "_efficient_attention_forward": _rows_first,
+    "_flash_attention_backward": _rows_first_backward,
+    "_efficient_attention_backward": _rows_first_backward,
+}
+"""Ops of the profiler's spelling, without ``aten::``, to what they compute."""
