@@ -23,6 +23,11 @@ def is_device_work(category: str) -> bool:
     return category in names.DEVICE_CATEGORIES
 
 
+def is_copy_on_device(name: str) -> bool:
+    """Tell whether a device event copies or fills memory of one device alone."""
+    return name.startswith(("Memcpy DtoD", "Memset"))
+
+
 def is_op(category: str) -> bool:
     """Tell whether the category is that of operators on the CPU."""
     return category == Category.CPU_OP

@@ -192,11 +192,6 @@ def is_synchronizing_call(name: str) -> bool:
     return _SYNCHRONIZING_CALL.search(name) is not None
 
 
-def is_copy_on_device(name: str) -> bool:
-    """Say whether a device event copies or fills memory of one device alone."""
-    return name.startswith(("Memcpy DtoD", "Memset"))
-
-
 def is_graph_launch(name: str) -> bool:
     """Say whether a runtime call replays a CUDA graph, so that it starts many kernels."""
     return _GRAPH_LAUNCH.fullmatch(name) is not None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.kineto import names
+from profiler_ext.kineto import classify
 from profiler_ext.kineto.op_inputs import op_inputs
 from profiler_ext.records import Analysis, Ints, LaunchKind, MaskedInts, SiteKind
 from profiler_ext.rooflines.calls import Calls, Rows, calls_of
@@ -111,7 +111,7 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
 def _copied(analysis: Analysis) -> Rows:
     """Which launches only copy or fill memory of the device."""
     column = analysis.launches.name
-    inside = np.array([names.is_copy_on_device(text) for text in column.strings], np.bool_)
+    inside = np.array([classify.is_copy_on_device(text) for text in column.strings], np.bool_)
     kinds = analysis.launches.kind.where(LaunchKind.MEMCPY, LaunchKind.MEMSET)
     return kinds & (inside[column.codes] if len(inside) else kinds)
 
