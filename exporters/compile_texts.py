@@ -103,7 +103,7 @@ def name_text(row: Mapping[str, Any], settings: Settings) -> str:
     """
     kind = CompileKind(row["compile_kind"])
     of = f" ({row['compile_id']})" if row["compile_id"] else ""
-    if row["function"] is None:
+    if row["function"] is None or row["file"] is None:
         return f"({kind.words}){of}"
     place = f"{short_path(row['file'], settings)}:{row['line']}"
     what = "" if kind is CompileKind.FRAME else f": {kind.words}"

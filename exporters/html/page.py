@@ -18,6 +18,7 @@ from string import Template
 from typing import Any
 
 from profiler_ext.exporters.display_text import heading
+from profiler_ext.exporters.html.compiles import compiles
 from profiler_ext.exporters.html.data import report_data, wanted_files
 from profiler_ext.exporters.html.findings import findings
 from profiler_ext.exporters.html.summary import ledger, notes, steps
@@ -100,6 +101,7 @@ def html_text(analysis: Analysis, texts: Mapping[str, str] | None = None) -> str
         notes=notes(analysis),
         ledger=ledger(analysis),
         steps=steps(analysis),
+        compiles=compiles(analysis),
         data=data_text(report_data(analysis, texts or {})),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )

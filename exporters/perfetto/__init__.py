@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from profiler_ext.errors import TraceError
+from profiler_ext.exporters.perfetto.compiles import draw_compiles
 from profiler_ext.exporters.perfetto.device import draw_devices
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.host import draw_host, rows_of_threads
@@ -78,6 +79,7 @@ def _draw(writer: PacketWriter, analysis: Analysis, peaks: Mapping[str, Peak]) -
     draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks))
     rows = rows_of_threads(events, flows.host_rows)
     draw_host(writer, tracks, analysis.recording, rows, flows.from_host)
+    draw_compiles(writer, tracks, analysis)
     draw_places(writer, tracks, analysis, _start_ns(events))
     writer.flush()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.arrays import frame, gather, ratio, whole
+from profiler_ext.exporters.tables.arrays import frame, gather, ratio, real, whole
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.records import (
@@ -19,6 +19,7 @@ from profiler_ext.records import (
     CompilePhase,
     Ints,
 )
+from profiler_ext.rooflines.rooflines import MaskedFloats
 
 BESIDE = (CompileKind.RUN_TIME, CompileKind.WORKER)
 """What comes in many small pieces: those of one compile id are one row."""
@@ -120,9 +121,17 @@ def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
     runs = {
         "launches": whole(launches),
         "per_step_ns": ratio(device, steps),
-        "as_steps": ratio(times * steps, device),
+        "as_steps": real(_as_steps(times, device, steps)),
     }
     return frame({**named, **runs})
+
+
+def _as_steps(times: Ints, device: Ints, steps: int) -> MaskedFloats:
+    """How many steps of what was compiled last as long; masked where it ran in none."""
+    told: MaskedFloats = np.ma.masked_array(times.astype(np.float64), device == 0)
+    told *= steps
+    told /= np.where(device == 0, 1, device)
+    return told
 
 
 _PHASES = {f"{phase}_ns": phase for phase in CompilePhase}

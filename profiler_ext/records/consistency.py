@@ -16,6 +16,7 @@ from profiler_ext.records.recording import Settings
 _DEEPEST_CALL = 16
 _DEEPEST_MODULE = 128
 _LARGEST_RANK = 2**31
+_LONGEST_NS = 2**62
 
 
 def inconsistency_of_session(
@@ -77,6 +78,8 @@ def _of_site(site: CallSite) -> Iterator[str]:
 
 
 def _of_compiles(compiles: Sequence[Compilation], graphs: int) -> Iterator[str]:
+    if sum(each.duration_ns for each in compiles) >= _LONGEST_NS:
+        yield "compilations of more time than a clock counts"
     for at, compiled in enumerate(compiles):
         yield from (f"compile {at}: {problem}" for problem in _of_compile(compiled, graphs))
 

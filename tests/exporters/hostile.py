@@ -8,7 +8,22 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import cache
 
-from profiler_ext.records import Analysis, Frame, Place
+from profiler_ext.records import (
+    Analysis,
+    CacheAnswer,
+    CacheLookup,
+    Compilation,
+    CompileCache,
+    CompileFailure,
+    CompileKind,
+    CompilePhase,
+    CompileSpan,
+    CompileTime,
+    Frame,
+    GraphBreak,
+    Place,
+    Recompilation,
+)
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.handmade import launches, shares, trace
 
@@ -72,11 +87,37 @@ def hostile_step() -> Analysis:
             trace=trace(marks, step.recording.trace.devices),
             settings=settings,
             graphs=graphs,
+            compiles=tuple(map(_compiled, HOSTILE.values())),
         ),
         launches=launches(marks, rows),
         places=tuple(_named(place, names) for place in GPU_PLACES),
         shares=shares(rows),
         notes=tuple(HOSTILE.values()),
+    )
+
+
+def _compiled(name: str) -> Compilation:
+    return Compilation(
+        index=0,
+        kind=CompileKind.FRAME,
+        compile_id=name,
+        dynamo_number=None,
+        thread=1,
+        started_ns=10,
+        duration_ns=100,
+        times=(CompileTime(CompilePhase.DYNAMO, 100),),
+        spans=(
+            CompileSpan(name, CompilePhase.DYNAMO, 10, 100, 0),
+            CompileSpan(name, CompilePhase.INDUCTOR, 20, 10, 1),
+        ),
+        function=name,
+        file=name,
+        line=1,
+        recompiles=(Recompilation(name, name, (Frame(name, 1, name, name),)),),
+        breaks=(GraphBreak(name, (Frame(name, 1, name, name),), name),),
+        restarts=(name,),
+        lookups=(CacheLookup(CompileCache.FX_GRAPH, CacheAnswer.BYPASS, name),),
+        failure=CompileFailure(name, name),
     )
 
 

@@ -34,7 +34,7 @@ def is_formula(cell: str) -> bool:
 @pytest.mark.parametrize("form", ["text", "csv", "json", "md"])
 def test_no_report_steers_a_terminal_and_each_keeps_its_lines(form):
     step = hostile_step()
-    for by in ("line", "module", "op", "kernel"):
+    for by in ("line", "module", "op", "kernel", "compile"):
         text = terminal.report(step, by, None, form)
         assert steering(text) == set()
         assert "\nprofiler-ext: all is well" not in text

@@ -1,0 +1,56 @@
+"""Owns what report.html says of compiling: one line, and a row for each compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.compile_table import HEADS, phases_of
+from profiler_ext.exporters.compile_texts import compile_text, detail_texts, name_text
+from profiler_ext.exporters.display_text import records, time_text
+from profiler_ext.printable import printable
+from profiler_ext.records import Analysis, CompilePhase, Settings
+
+_SHOWN = 20
+Row = Mapping[str, Any]
+
+
+def compiles(analysis: Analysis) -> str:
+    """Return what compiling took; nothing where no compilation is known."""
+    told = compile_text([analysis])
+    if told is None:
+        return ""
+    rows = records(tables.compiles(analysis))
+    phases = phases_of(rows)
+    first, rest = rows[:_SHOWN], rows[_SHOWN:]
+    settings = analysis.recording.settings
+    more = _opened(len(rest), _table(rest, phases, settings)) if rest else ""
+    body = f"<p>{_text(told)}</p>{_table(first, phases, settings)}{more}"
+    return f'<section id="compiles"><h2>What torch compiled</h2>{body}</section>\n'
+
+
+def _table(rows: Sequence[Row], phases: Sequence[CompilePhase], settings: Settings) -> str:
+    heads = ("time", *(HEADS[phase] for phase in phases))
+    head = "".join(f'<th class="number">{escape(each)}</th>' for each in heads)
+    body = "".join(_row(row, phases, settings) for row in rows)
+    named = f'<thead><tr>{head}<th class="name">function</th></tr></thead>'
+    return f"<table>{named}<tbody>{body}</tbody></table>"
+
+
+def _row(row: Row, phases: Sequence[CompilePhase], settings: Settings) -> str:
+    spent = (row["compile_ns"], *(row[f"{phase}_ns"] for phase in phases))
+    cells = "".join(f'<td class="number">{time_text(each) if each else ""}</td>' for each in spent)
+    details = "".join(
+        f'<div class="quiet">{_text(each)}</div>' for each in detail_texts(row, settings)
+    )
+    return f"<tr>{cells}<td>{_text(name_text(row, settings))}{details}</td></tr>"
+
+
+def _opened(count: int, body: str) -> str:
+    return f"<details><summary>{count} more</summary>{body}</details>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,76 @@
+"""Owns the lane of compilations: the spans of those that lie within the trace, by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from profiler_ext.exporters.compile_texts import name_text
+from profiler_ext.exporters.perfetto.lanes import Span, span_with
+from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
+from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
+from profiler_ext.exporters.tables.compiles import lookup_text
+from profiler_ext.records import Analysis, Compilation, CompileSpan, Events
+
+COMPILE = "compile"
+_TRACK, _RANK = "compiling", 1
+
+
+def draw_compiles(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> None:
+    """Draw what torch was at in each compilation of the recorded time; none where it did not.
+
+    Args:
+        writer: encodes the slices.
+        tracks: describes the track.
+        analysis: the compilations and the events that they lie among.
+    """
+    start_ns, end_ns = _window(analysis.recording.trace.events)
+    spans = [
+        span
+        for each in analysis.recording.compiles
+        for span in _spans(writer, analysis, each)
+        if start_ns <= span.start_ns and span.end_ns <= end_ns
+    ]
+    if spans:
+        group = profiler_group(tracks, analysis.recording.settings)
+        tracks.draw(_TRACK, group, _RANK, spans, nesting=True)
+
+
+def _window(events: Events) -> tuple[int, int]:
+    """The time that the trace is of; what it has but a part of is left out."""
+    if not len(events):
+        return 0, -1
+    return int(events.start_ns.min()), int(events.end_ns.max())
+
+
+def _spans(writer: PacketWriter, analysis: Analysis, compiled: Compilation) -> Iterator[Span]:
+    settings = analysis.recording.settings
+    row = {
+        "compile_kind": compiled.kind,
+        "compile_id": compiled.compile_id,
+        "function": compiled.function,
+        "file": compiled.file,
+        "line": compiled.line,
+        "resumed": compiled.is_resumed,
+    }
+    name, told = f"compile {name_text(row, settings)}", _told(compiled)
+    for each in compiled.spans:
+        if each.depth:
+            yield _span(writer, f"{each.phase.words}: {each.name}", each, {})
+        else:
+            yield _span(writer, name, each, told)
+
+
+def _span(writer: PacketWriter, name: str, span: CompileSpan, told: Mapping[str, Argument]) -> Span:
+    constant = writer.constant(name, COMPILE, {})
+    arguments = {"compile_phase": span.phase.value, **told}
+    return span_with(span.started_ns, span.started_ns + span.duration_ns, constant, arguments)
+
+
+def _told(compiled: Compilation) -> dict[str, Argument]:
+    found: dict[str, list[str]] = {
+        "recompiled_as": [f"{each.of}: {each.guard}" for each in compiled.recompiles],
+        "graph_breaks": [each.reason for each in compiled.breaks],
+        "caches": [lookup_text(each) for each in compiled.lookups],
+        "failure": [] if compiled.failure is None else [compiled.failure.reason],
+    }
+    return {name: texts for name, texts in found.items() if texts}
