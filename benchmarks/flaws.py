@@ -270,6 +270,108 @@ def unlike_siblings(sizes: Sizes) -> Pair:
     return Pair(made(wide=True), made(wide=False))
 
 
+def synchronisation(sizes: Sizes) -> Pair:
+    """Each block looks at its result for NaN; the last one only is looked at, on the device."""
+    model, x = gpt(sizes, 16, torch.bfloat16)
+
+    def looking() -> torch.Tensor:
+        y = x
+        for block in model.blocks:
+            y = block(y)
+            if bool(y.isnan().any()):
+                raise FloatingPointError("a block made NaN")
+        return y.float().square().mean()
+
+    def summing() -> torch.Tensor:
+        y, found = x, torch.zeros((), dtype=torch.bool, device=sizes.device)
+        for block in model.blocks:
+            y = block(y)
+            found |= y.isnan().any()
+        return y.float().square().mean()
+
+    return Pair(training(model, forward=looking), training(model, forward=summing))
+
+
+class Images(torch.utils.data.Dataset[torch.Tensor]):
+    """Images that take some milliseconds each to make."""
+
+    def __init__(self, side: int) -> None:
+        self.side = side
+
+    def __len__(self) -> int:
+        """As many as anybody asks for."""
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return an image, blurred as an augmentation does."""
+        image = torch.rand(3, self.side, self.side)
+        return functional.avg_pool2d(image, 5, 1, 2)
+
+
+def data_loader(sizes: Sizes) -> Pair:
+    """A loader without workers; the same with eight."""
+    batch, side, workers = (2, 16, 1) if sizes.is_tiny else (16, 224, 8)
+    channels = 8 if sizes.is_tiny else 512
+    model = nn.Sequential(nn.Conv2d(3, channels, 7, 2), nn.ReLU(), nn.Conv2d(channels, 64, 5, 2))
+    model.to(sizes.device, memory_format=torch.channels_last)
+
+    def forward(count: int) -> Callable[[], torch.Tensor]:
+        pinned = sizes.device == "cuda"
+        words = {"prefetch_factor": 4} if count else {}
+        loader = torch.utils.data.DataLoader(
+            Images(side), batch, num_workers=count, pin_memory=pinned, **words
+        )
+        batches = iter(loader)
+
+        def run() -> torch.Tensor:
+            images = next(batches).to(sizes.device, non_blocking=True)
+            return model(images.contiguous(memory_format=torch.channels_last)).square().mean()
+
+        return run
+
+    return Pair(training(model, forward=forward(0)), training(model, forward=forward(workers)))
+
+
+def allocating(sizes: Sizes) -> Pair:
+    """The cache emptied in each step; the same without."""
+    model, x = gpt(sizes, 8, torch.bfloat16)
+    step = training(model, x)
+
+    def emptying() -> None:
+        step()
+        if sizes.device == "cuda":
+            torch.cuda.empty_cache()
+
+    return Pair(emptying, step)
+
+
+class Broken(nn.Module):
+    """Runs a block, with a break of the graph before it."""
+
+    def __init__(self, block: nn.Module, breaks: bool) -> None:
+        super().__init__()
+        self.block, self.breaks = block, breaks
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what the block returns."""
+        if self.breaks:
+            torch._dynamo.graph_break()
+        return self.block(x)
+
+
+def graph_break(sizes: Sizes) -> Pair:
+    """A break of the graph before each of four small blocks; none."""
+    x = torch.randn(8, sizes.tokens // 4, sizes.width, device=sizes.device, dtype=torch.bfloat16)
+
+    def made(breaks: bool) -> Step:
+        blocks = (Broken(Block(sizes.width), breaks) for _ in range(4))
+        model = nn.Sequential(*blocks).to(sizes.device, torch.bfloat16)
+        compiled = torch.compile(model)
+        return training(model, forward=lambda: compiled(x).float().square().mean())
+
+    return Pair(made(breaks=True), made(breaks=False))
+
+
 CASES = (
     Case("launch_bound", "GPT, batch 4, eager; `reduce-overhead`", launch_bound),
     Case("fp32_matmul", "GPT in float32; TF32", fp32_matmul),
@@ -279,5 +381,9 @@ CASES = (
     Case("unasked_copy", "a transposed tensor flattened; not", unasked_copy),
     Case("layout_conversion", "8 convolutions, channels first; last", layout_conversion),
     Case("replay_copy", "CUDA graphs, moving inputs; at one address", replay_copy),
+    Case("synchronisation", "an `if` on a tensor after each block; none", synchronisation),
+    Case("data_loader", "no workers; eight", data_loader),
+    Case("allocating", "`empty_cache()` in each step; none", allocating),
+    Case("graph_break", "a break before each of 4 blocks; none", graph_break),
     Case("unlike_siblings", "one block of 12 in float32; none", unlike_siblings),
 )

@@ -4,17 +4,21 @@ from typing import Final
 
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import (
+    allocating,
     compiling,
+    data_loader,
     dtype_conversion,
     far_from_roofline,
     first_step,
     fp32_matmul,
+    graph_break,
     launch_bound,
     layout_conversion,
     pageable_copy,
     recompilation,
     recompute,
     replay_copy,
+    synchronisation,
     unasked_copy,
     uncached,
     unlike_siblings,
@@ -22,7 +26,11 @@ from profiler_ext.findings.rules import (
 
 RULES: Final[tuple[Rule, ...]] = (
     launch_bound.RULE,
+    synchronisation.RULE,
+    data_loader.RULE,
     pageable_copy.RULE,
+    allocating.RULE,
+    graph_break.RULE,
     fp32_matmul.RULE,
     far_from_roofline.RULE,
     recompute.RULE,

@@ -1,0 +1,64 @@
+"""Owns what rules ask of idle time: how much of a step a cause has, and at which lines."""
+
+from __future__ import annotations
+
+from statistics import median_low
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, where_of
+from profiler_ext.findings.finding import NOWHERE, Where
+from profiler_ext.records import Codes, IdleCause, Ints
+
+
+def pieces_of(facts: Facts, *causes: IdleCause) -> Ints:
+    """Return the rows of the pieces of idle time that have one of these causes.
+
+    Args:
+        facts: what is known of the session.
+        *causes: the causes.
+    """
+    return np.flatnonzero(facts.analysis.idle.cause.where(*causes))
+
+
+def of_usual_step(facts: Facts, rows: Ints) -> int:
+    """Return how long pieces are in the usual step, on one device: the lower median of the steps.
+
+    Args:
+        facts: what is known of the session.
+        rows: rows of pieces of idle time.
+    """
+    idle = facts.analysis.idle
+    devices = len(np.unique(idle.device))
+    step, duration_ns = idle.step[rows], idle.duration_ns[rows]
+    sums = [int(duration_ns[step == each.number].sum()) for each in facts.analysis.steps]
+    return median_low(sums) // max(devices, 1) if sums else 0
+
+
+def spans_in_usual_step(facts: Facts, rows: Ints) -> int:
+    """Return of how many idle spans these are pieces, in the usual step.
+
+    Args:
+        facts: what is known of the session.
+        rows: rows of pieces of idle time.
+    """
+    idle = facts.analysis.idle
+    step, span = idle.step[rows], idle.span[rows]
+    counts = [len(np.unique(span[step == each.number])) for each in facts.analysis.steps]
+    return median_low(counts) if counts else 0
+
+
+def by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Where, Ints]:
+    """Return the pieces by the line that they are due to; ``NOWHERE`` has those without one.
+
+    Args:
+        facts: what is known of the session.
+        rows: rows of pieces of idle time.
+        places: the place of each piece of all: where the CPU was, or that of the cause.
+    """
+    lines: dict[Where, list[int]] = {}
+    for row in rows.tolist():
+        place = facts.analysis.idle.places[int(places[row])]
+        where = NOWHERE if place.line is None else where_of(place)
+        lines.setdefault(where, []).append(row)
+    return {where: np.array(of_line, np.int64) for where, of_line in lines.items()}

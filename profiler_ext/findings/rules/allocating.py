@@ -1,0 +1,53 @@
+"""Owns the rule of steps that take memory from the driver, and give it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of, spans_in_usual_step
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import IdleCause
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, whose memory torch does not keep")
+    rows = pieces_of(facts, IdleCause.ALLOCATING)
+    at_stake_ns = of_usual_step(facts, rows)
+    if not at_stake_ns:
+        return ()
+    lines = by_line(facts, rows, facts.analysis.idle.cause_place)
+    duration_ns = facts.analysis.idle.duration_ns
+    return (
+        Candidate(
+            what="the device waits while memory is taken from the driver, in each step",
+            at_stake_ns=at_stake_ns,
+            sureness=Sureness.ESTIMATED,
+            remedy="leave out torch.cuda.empty_cache(); keep sizes alike, or set "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            where=max(lines, key=lambda where: int(np.sum(duration_ns[lines[where]]))),
+            why=(
+                Figure("idle spans a step", spans_in_usual_step(facts, rows)),
+                Figure("idle meanwhile", at_stake_ns, FigureUnit.NS),
+            ),
+            idle=rows,
+        ),
+    )
+
+
+RULE = Rule(
+    name="allocating",
+    title="Memory that is taken from the driver in each step",
+    means="In each step the CPU was in `cudaMalloc`, `cudaFree` or their like while the device had "
+    "nothing to run.",
+    because="torch keeps the memory that it has taken. It asks the driver again where "
+    "`empty_cache()` gave it back, or where sizes change so that no kept piece fits.",
+    remedy="Do not empty the cache in the loop; pad to few sizes; "
+    "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` lets pieces grow.",
+    stake="The idle time of the usual step in which the CPU allocated or freed memory.",
+    judge=_judge,
+)

@@ -1,0 +1,53 @@
+"""Owns the rule of steps in which the device waits for the next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.kineto import waits
+from profiler_ext.records import IdleCause
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, which loads data itself")
+    rows = pieces_of(facts, IdleCause.DATA_LOADER)
+    if not len(rows):
+        return ()
+    lines = by_line(facts, rows, facts.analysis.idle.cause_place)
+    at_stake_ns = of_usual_step(facts, rows)
+    return (
+        Candidate(
+            what="the device waits while the data loader makes the next batch",
+            at_stake_ns=at_stake_ns,
+            sureness=Sureness.UPPER_BOUND,
+            remedy=_remedy(facts),
+            where=max(lines, key=lambda where: of_usual_step(facts, lines[where])),
+            why=(Figure("idle while it loads", at_stake_ns, FigureUnit.NS),),
+            idle=rows,
+        ),
+    )
+
+
+def _remedy(facts: Facts) -> str:
+    names = facts.analysis.recording.trace.events.name.strings
+    if any(waits.is_data_loader(name) and "_SingleProcess" in name for name in names):
+        return "DataLoader(num_workers=...) of 4 or more, with pin_memory=True and prefetch_factor"
+    return "more workers, a larger prefetch_factor, cheaper transforms, or data that is prepared once"
+
+
+RULE = Rule(
+    name="data_loader",
+    title="The device waits for the data loader",
+    means="The CPU was in a `DataLoader`'s `__next__` while the device had nothing to run.",
+    because="With `num_workers=0` each batch is made in the training loop itself; with workers, "
+    "they make fewer batches than the device takes.",
+    remedy="Workers that load ahead, cheaper transforms, or data that is prepared once and stored.",
+    stake="The idle time of the usual step in which the CPU waited for the next batch. It is an "
+    "upper bound, since workers need cores, and the batch still has to be copied.",
+    judge=_judge,
+)

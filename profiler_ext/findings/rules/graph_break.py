@@ -1,0 +1,158 @@
+"""Owns the rule of breaks in the graphs that Dynamo makes, which keep the device waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median_low
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.kineto import classify, names
+from profiler_ext.records import Compilation, GraphBreak, Ints
+
+_Span = tuple[int, int]
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, where nothing waits for launches")
+    compiles = facts.compiles
+    if isinstance(compiles, Lacking):
+        return compiles
+    resumed = {each.compile_id: each for each in compiles if each.is_resumed and each.compile_id}
+    places: dict[GraphBreak, list[str]] = {}
+    for compile_id, compiled in resumed.items():
+        if (found := _break_of(compiled, compiles)) is not None:
+            places.setdefault(found, []).append(compile_id)
+    calls = [_calls(facts, ids) for ids in places.values()]
+    every = _between_backwards(facts, sum(map(len, calls)))
+    of_call = _idle_ns(facts, every) / max(sum(map(len, calls)), 1)
+    pairs = zip(places, calls, strict=True)
+    return tuple(_candidate(facts, found, own, of_call) for found, own in pairs if own)
+
+
+def _candidate(facts: Facts, found: GraphBreak, calls: Sequence[_Span], of_call: float) -> Candidate:
+    """Return what a break costs: the way to the next graph, in forward and in backward."""
+    steps = facts.analysis.steps
+    of_steps = (
+        [each for each in calls if step.start_ns <= each[0] < step.end_ns] for step in steps
+    )
+    spent = [_idle_ns(facts, own) + int(of_call * len(own)) for own in of_steps]
+    frame = found.stack[-1] if found.stack else None
+    return Candidate(
+        what="a graph breaks here, and the device waits until the next one is called",
+        at_stake_ns=median_low(spent),
+        sureness=Sureness.ESTIMATED,
+        remedy="write it so that Dynamo can go on, or take it out of the model; fullgraph=True "
+        "makes a break an error",
+        where=NOWHERE if frame is None else Where(frame.file, frame.line, frame.code),
+        why=(
+            Figure("breaks a step", len(calls) / len(steps)),
+            Figure("torch's reason", _first_line(found.reason), FigureUnit.TEXT),
+        ),
+        idle=_pieces(facts, calls),
+    )
+
+
+def _break_of(resumed: Compilation, compiles: Sequence[Compilation]) -> GraphBreak | None:
+    """Return the break after which a function goes on: the nearest in its file."""
+    nearest: dict[GraphBreak, int] = {}
+    for found in (each for compiled in compiles for each in compiled.breaks):
+        for frame in found.stack:
+            if frame.file == resumed.file and resumed.line is not None:
+                distance = abs(frame.line - resumed.line)
+                nearest[found] = min(distance, nearest.get(found, distance))
+    return min(nearest, key=lambda each: nearest[each], default=None)
+
+
+def _calls(facts: Facts, compile_ids: Sequence[str]) -> list[_Span]:
+    """Return from the end of a graph before a break to the begin of the one after it."""
+    events = facts.analysis.recording.trace.events
+    ids = [names.compile_id(text) in compile_ids for text in events.name.strings]
+    rows = np.flatnonzero(np.array(ids, np.bool_)[events.name.codes])
+    return list(_gaps(facts, events.start_ns[rows], events.end_ns[rows]))
+
+
+def _gaps(facts: Facts, begins: Ints, ends: Ints) -> Iterator[_Span]:
+    events = facts.analysis.recording.trace.events
+    markers = _markers(facts)
+    starts, over = events.start_ns[markers], events.end_ns[markers]
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        following = np.searchsorted(starts, begin)
+        before = over[:following][over[:following] <= begin]
+        if following < len(starts) and starts[following] < end and len(before):
+            yield int(before.max()), int(starts[following])
+
+
+def _markers(facts: Facts) -> Ints:
+    """Return the rows of the calls of compiled graphs, in order of time."""
+    events = facts.analysis.recording.trace.events
+    flags = np.array([names.is_graph_marker(text) for text in events.name.strings], np.bool_)
+    rows = np.flatnonzero(flags[events.name.codes])
+    return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def _between_backwards(facts: Facts, most: int) -> list[_Span]:
+    """Return the ways from one compiled backward to the next, at most as many as forwards broke."""
+    events, markers = facts.analysis.recording.trace.events, _markers(facts)
+    is_such = [classify.is_compiled_backward(text) for text in events.name.strings]
+    flags = np.array(is_such, np.bool_)
+    backward = np.flatnonzero(flags[events.name.codes])
+    spans: list[_Span] = []
+    ended = None
+    times = zip(events.start_ns[backward].tolist(), events.end_ns[backward].tolist(), strict=True)
+    for begin, end in sorted(times):
+        inside = markers[(events.start_ns[markers] >= begin) & (events.end_ns[markers] <= end)]
+        if len(inside) and ended is not None and _is_one_step(facts, ended, begin):
+            spans.append((ended, int(events.start_ns[inside[0]])))
+        ended = int(events.end_ns[inside[-1]]) if len(inside) else None
+    return spans[:most]
+
+
+def _is_one_step(facts: Facts, first: int, second: int) -> bool:
+    return any(step.start_ns <= first and second < step.end_ns for step in facts.analysis.steps)
+
+
+def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
+    """Return the pieces of idle time of which something lies in spans."""
+    idle = facts.analysis.idle
+    ends = idle.start_ns + idle.duration_ns
+    chosen = np.zeros(len(idle), np.bool_)
+    for begin, end in spans:
+        chosen |= (idle.start_ns < end) & (ends > begin)
+    return np.flatnonzero(chosen)
+
+
+def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> int:
+    """Return how long devices ran nothing within spans."""
+    idle = facts.analysis.idle
+    ends = idle.start_ns + idle.duration_ns
+    lengths = (
+        np.maximum(np.minimum(ends, end) - np.maximum(idle.start_ns, begin), 0).sum()
+        for begin, end in spans
+    )
+    return int(sum(lengths))
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+RULE = Rule(
+    name="graph_break",
+    title="A break in a compiled graph",
+    means="Dynamo could not go on at this line, so the function became two graphs; and from the "
+    "end of the one to the begin of the other the device had nothing to run. The finding has "
+    "torch's reason.",
+    because="What Dynamo cannot trace (a print, a call into C, an `if` on a tensor) runs in Python "
+    "between graphs. Each graph has guards, a wrapper and an autograd node of its own.",
+    remedy="`torch.compile(fullgraph=True)` shows each break as an error with its hints. Move "
+    "logging and checks out of the model, or make an op of what cannot be traced.",
+    stake="The idle time of the usual step from one graph to the next after a break, in the "
+    "forward and, for as many graphs, in the backward. What could be fused across the break is "
+    "not counted.",
+    judge=_judge,
+)
