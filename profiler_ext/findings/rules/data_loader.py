@@ -37,7 +37,9 @@ def _remedy(facts: Facts) -> str:
     names = facts.analysis.recording.trace.events.name.strings
     if any(waits.is_data_loader(name) and "_SingleProcess" in name for name in names):
         return "DataLoader(num_workers=...) of 4 or more, with pin_memory=True and prefetch_factor"
-    return "more workers, a larger prefetch_factor, cheaper transforms, or data that is prepared once"
+    return (
+        "more workers, a larger prefetch_factor, cheaper transforms, or data that is prepared once"
+    )
 
 
 RULE = Rule(

@@ -34,7 +34,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     return tuple(_candidate(facts, found, own, of_call) for found, own in pairs if own)
 
 
-def _candidate(facts: Facts, found: GraphBreak, calls: Sequence[_Span], of_call: float) -> Candidate:
+def _candidate(
+    facts: Facts, found: GraphBreak, calls: Sequence[_Span], of_call: float
+) -> Candidate:
     """Return what a break costs: the way to the next graph, in forward and in backward."""
     steps = facts.analysis.steps
     of_steps = (

@@ -7,8 +7,9 @@ from statistics import median_low
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
+from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import names
 from profiler_ext.records import IdleCause, Ints, Scope
@@ -43,8 +44,8 @@ _REPLAYED = (
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU, which waits for no launch")
-    rows = np.flatnonzero(facts.analysis.idle.cause.where(*_LAUNCHING))
-    at_stake_ns = _of_usual_step(facts, rows)
+    rows = pieces_of(facts, *_LAUNCHING)
+    at_stake_ns = of_usual_step(facts, rows)
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     count = facts.count_in_usual_step(launches)
     if count < _LEAST_LAUNCHES or at_stake_ns < _LEAST_IDLE * facts.step_ns:
@@ -72,14 +73,6 @@ def _candidate(facts: Facts, idle: Ints, at_stake_ns: int, launches: Ints, count
     )
 
 
-def _of_usual_step(facts: Facts, rows: Ints) -> int:
-    idle = facts.analysis.idle
-    devices = len(np.unique(idle.device))
-    step, duration_ns = idle.step[rows], idle.duration_ns[rows]
-    sums = [int(duration_ns[step == each.number].sum()) for each in facts.analysis.steps]
-    return median_low(sums) // max(devices, 1)
-
-
 def _is_replayed(facts: Facts, launches: Ints) -> float:
     """Return which part of the launches CUDA graphs replayed."""
     call, name = facts.pace.call[launches], facts.analysis.recording.trace.events.name
@@ -89,15 +82,11 @@ def _is_replayed(facts: Facts, launches: Ints) -> float:
 
 def _where(facts: Facts, idle: Ints) -> Where:
     """Return the line at which the CPU was for most of that time, if there is one."""
-    pieces, sums = facts.analysis.idle, dict[Where, int]()
-    times = zip(pieces.place[idle].tolist(), pieces.duration_ns[idle].tolist(), strict=True)
-    for at, duration_ns in times:
-        if pieces.places[at].line is not None:
-            place = where_of(pieces.places[at])
-            sums[place] = sums.get(place, 0) + duration_ns
-    total = int(pieces.duration_ns[idle].sum())
-    first = max(sums, key=lambda place: sums[place], default=NOWHERE)
-    return first if sums.get(first, 0) > _LINE_PART * total else NOWHERE
+    duration_ns = facts.analysis.idle.duration_ns
+    lines = by_line(facts, idle, facts.analysis.idle.place)
+    sums = {where: int(duration_ns[rows].sum()) for where, rows in lines.items()}
+    first = max(sums, key=lambda where: sums[where], default=NOWHERE)
+    return first if sums.get(first, 0) > _LINE_PART * sum(sums.values()) else NOWHERE
 
 
 RULE = Rule(

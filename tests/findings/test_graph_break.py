@@ -1,0 +1,89 @@
+"""A break costs the idle time from one graph to the next; one that the device works across none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_ext.findings import Where
+from profiler_ext.findings.rules.graph_break import RULE
+from profiler_ext.records import (
+    Analysis,
+    Compilation,
+    CompileKind,
+    Frame,
+    GraphBreak,
+)
+from tests.findings.stepping import CPU, MS, US, Script, is_silent, judged, only
+from tests.handmade import Mark
+
+BREAK = GraphBreak(
+    "Call to a builtin that Dynamo does not trace\n  Explanation: it prints",
+    (Frame("/m.py", 12, "forward", "print(x.shape)"),),
+)
+
+
+def compiled(compile_id: str, line: int, *, resumed: bool) -> Compilation:
+    return Compilation(
+        index=int(compile_id[0]),
+        kind=CompileKind.FRAME,
+        compile_id=compile_id,
+        dynamo_number=0,
+        thread=1,
+        started_ns=-9_000 * MS,
+        duration_ns=MS,
+        times=(),
+        file="/m.py",
+        line=line,
+        is_resumed=resumed,
+        breaks=() if resumed else (BREAK,),
+    )
+
+
+def steps(kernel_us: int) -> Analysis:
+    """Steps of two graphs, with 300 us of Python between them."""
+    script = Script()
+    for _ in range(3):
+        first = script.now_ns
+        graph(script, kernel_us)
+        script.now_ns += 200 * US
+        second = script.now_ns
+        script.now_ns += 100 * US
+        graph(script, kernel_us)
+        for name, begun in (("0/0", first), ("1/0", second)):
+            spent = script.now_ns - begun
+            region = f"Torch-Compiled Region: {name}"
+            script.marks.append(Mark(region, "user_annotation", CPU, begun, spent))
+        script.end_step()
+    made = script.analysis()
+    compiles = (compiled("0/0", 10, resumed=False), compiled("1/0", 13, resumed=True))
+    return replace(made, recording=replace(made.recording, compiles=compiles))
+
+
+def graph(script: Script, kernel_us: int) -> None:
+    begun = script.now_ns
+    for _ in range(10):
+        script.launch("triton_poi_fused_gelu_0", kernel_us * US, op="triton_poi_fused_gelu_0")
+    spent = script.now_ns - begun
+    script.marks.append(
+        Mark("## Call CompiledFxGraph fabc ##", "user_annotation", CPU, begun, spent)
+    )
+
+
+def test_a_break_costs_the_way_to_the_next_graph() -> None:
+    found = only(RULE, steps(5))
+    assert found.where == Where("/m.py", 12, "print(x.shape)")
+    # The last kernel of the first graph runs 5 us into the way.
+    assert found.at_stake_ns == 300 * US - 5 * US
+    assert [each.value for each in found.why] == [1, "Call to a builtin that Dynamo does not trace"]
+
+
+def test_a_break_that_the_device_works_across_costs_nothing() -> None:
+    assert is_silent(RULE, steps(200))
+
+
+def test_without_compiles_it_cannot_be_judged() -> None:
+    made = steps(5)
+    (unjudged,) = judged(
+        RULE, replace(made, recording=replace(made.recording, compiles=()))
+    ).unjudged
+    assert unjudged.why == "nothing was compiled"

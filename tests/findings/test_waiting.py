@@ -1,0 +1,86 @@
+"""What keeps the device waiting: a line that needs a value, the data loader, the driver."""
+
+from __future__ import annotations
+
+from profiler_ext.findings import NOWHERE
+from profiler_ext.findings.rules import (
+    allocating,
+    data_loader,
+    launch_bound,
+    pageable_copy,
+    synchronisation,
+)
+from profiler_ext.records import Analysis
+from tests.findings.stepping import MS, US, Script, is_silent, only
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def batch(script: Script, kernels: int, kernel_us: int = 100) -> None:
+    for _ in range(kernels):
+        script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", kernel_us * US, op="aten::mm")
+
+
+def waiting(*, waits: bool) -> Analysis:
+    """Steps of two runs of kernels that would queue up, with or without a wait between them."""
+    script = Script()
+    for _ in range(3):
+        batch(script, 20)
+        if waits:
+            script.wait("aten::_local_scalar_dense")
+            script.work("aten::item", 200 * US, "cpu_op")
+        batch(script, 20)
+        script.end_step()
+    return script.analysis()
+
+
+def test_a_wait_costs_what_the_device_then_waits() -> None:
+    found = only(synchronisation.RULE, waiting(waits=True))
+    # Two microseconds of the wait itself, the work after it, and the way to the next launch.
+    assert found.at_stake_ns == 2 * US + 200 * US + 10 * US
+    assert found.where == NOWHERE
+    assert is_silent(launch_bound.RULE, waiting(waits=True))
+
+
+def test_kernels_that_nobody_waits_for_are_none() -> None:
+    assert is_silent(synchronisation.RULE, waiting(waits=False))
+
+
+def loading(load_ms: int) -> Analysis:
+    script = Script()
+    for _ in range(3):
+        script.work(LOADER, load_ms * MS)
+        batch(script, 100)
+        script.end_step()
+    return script.analysis()
+
+
+def test_a_loader_that_is_slower_than_the_device_keeps_it_waiting() -> None:
+    found = only(data_loader.RULE, loading(30))
+    assert 20 * MS <= found.at_stake_ns <= 21 * MS
+    assert found.remedy.startswith("DataLoader(num_workers=...)")
+
+
+def test_a_loader_that_the_device_is_not_through_with_yet_is_none() -> None:
+    assert is_silent(data_loader.RULE, loading(2))
+
+
+def taking(call: str) -> Analysis:
+    script = Script()
+    for _ in range(3):
+        batch(script, 20, 20)
+        script.work(call, 5 * MS, "cuda_runtime")
+        batch(script, 20, 20)
+        script.end_step()
+    return script.analysis()
+
+
+def test_memory_from_the_driver_keeps_the_device_waiting() -> None:
+    found = only(allocating.RULE, taking("cudaMalloc"))
+    assert 4 * MS < found.at_stake_ns <= 5 * MS
+    assert "empty_cache" in found.remedy
+
+
+def test_a_call_that_takes_no_memory_is_none() -> None:
+    assert is_silent(allocating.RULE, taking("cudaEventQuery"))
+    assert is_silent(pageable_copy.RULE, taking("cudaMalloc"))
