@@ -6,7 +6,7 @@ Then both are timed without any profiler, in turn, round by round, in one proces
 
     python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--out DIR]
 
-Prints a table in Markdown, and writes what it measured into DIR as JSON. It ends with 1 where a
+Prints a table in Markdown, and writes the sessions and what it measured into DIR. It ends with 1 where a
 prediction is wrong by more than a factor of two, or a rule speaks of the remedied step.
 """
 
@@ -84,8 +84,9 @@ def tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
 
 def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
     pair = case.make(sizes)
-    flawed, remedied = (_found(step, sizes) for step in (pair.flawed, pair.remedied))
-    _keep(case, flawed, remedied, out)
+    steps = {"flawed": pair.flawed, "remedied": pair.remedied}
+    kept = {name: None if out is None else out / case.rule / name for name in steps}
+    flawed, remedied = (_found(steps[name], sizes, kept[name]) for name in steps)
     own = [each for each in flawed.found if each.rule == case.rule]
     times = [_timed(pair, sizes, at) for at in range(rounds)]
     gains = [before - after for before, after in times]
@@ -102,8 +103,8 @@ def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
     )
 
 
-def _found(step: Step, sizes: Sizes) -> Findings:
-    """Return what the rules say of a step, once it is warm."""
+def _found(step: Step, sizes: Sizes, folder: Path | None) -> Findings:
+    """Return what the rules say of a step, once it is warm; the session is kept in a folder."""
     for _ in range(WARM_UP):
         step()
     schedule = torch.profiler.schedule(wait=0, warmup=2, active=RECORDED)
@@ -112,6 +113,9 @@ def _found(step: Step, sizes: Sizes) -> Findings:
             step()
             prof.step()
     _synchronize(sizes)
+    if folder is not None:
+        prof.session.save(folder)
+        (folder / "findings.json").write_text(findings_json(prof.found))
     return prof.found
 
 
@@ -148,12 +152,6 @@ def _quartiles(gains: list[float]) -> tuple[float, float]:
 def _said(found: Iterable[Finding], besides: str = "") -> str:
     named = (f"{f.rule} {f.at_stake_ns / 1e6:.2f}" for f in found if f.rule != besides)
     return ", ".join(named)
-
-
-def _keep(case: Case, flawed: Findings, remedied: Findings, out: Path | None) -> None:
-    if out is not None:
-        (out / f"{case.rule}.flawed.json").write_text(findings_json(flawed))
-        (out / f"{case.rule}.remedied.json").write_text(findings_json(remedied))
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
