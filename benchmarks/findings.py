@@ -6,8 +6,8 @@ Then both are timed without any profiler, in turn, round by round, in one proces
 
     python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--out DIR]
 
-Prints a table in Markdown, and writes the sessions and what it measured into DIR. It ends with 1 where a
-prediction is wrong by more than a factor of two, or a rule speaks of the remedied step.
+Prints a table in Markdown, and writes the sessions and what it measured into DIR. It ends with 1
+where a prediction is wrong by more than a factor of two, or a rule speaks of the remedied step.
 """
 
 from __future__ import annotations
