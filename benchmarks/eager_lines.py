@@ -1,8 +1,9 @@
-"""What it costs to watch the lines of eager training steps, against torch.profiler alone.
+"""What it costs to watch the lines of eager training steps that torch.profiler records.
 
-Each round records the same number of steps three times, in an order that changes: with
-torch.profiler, with profiler_ext and `lines=False`, with profiler_ext. The wall time of the
-recorded steps is compared within the round, so what else the machine does meets all three.
+Each recording has two blocks of steps, one with its lines watched and one without, in an order
+that is drawn; the first steps of a block are not counted. What a step takes is compared within the
+recording, a second apart, so what else the machine does meets both. Besides the wall time there is
+the processor time of the main thread, which other processes disturb less.
 
     python benchmarks/eager_lines.py [--device cuda] [--model gpt|llama] [--batch 8] [--rounds 12]
 
@@ -16,21 +17,25 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-import profiler_ext
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.profiling.lines import RecordedLines
 
-Profiled = Callable[..., torch.profiler.profile]
+NOT_COUNTED = 2
+"""The first steps of a block: Python looks at all code once when a watch begins."""
 
 
-class Unkept(profiler_ext.profile):
-    """Records, and makes nothing of it: that is not what is measured here."""
+@dataclass(frozen=True)
+class Taken:
+    """What a step took, in milliseconds."""
 
-    def _keep_session(self) -> bool:
-        return False
+    wall: float
+    thread: float
 
 
 class Block(nn.Module):
@@ -111,19 +116,37 @@ def finish() -> None:
         torch.accelerator.synchronize()
 
 
-def recorded_ms(profiled: Profiled, step: Callable[[], None], steps: int) -> tuple[float, float]:
-    """Return the time of a recorded step after the first, and of the first."""
-    taken: list[float] = []
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=steps, repeat=1)
-    with profiled(schedule=schedule) as profiler:
-        for _ in range(steps + 1):
-            finish()
-            begun = time.perf_counter()
-            step()
-            finish()
-            taken.append((time.perf_counter() - begun) * 1e3)
-            profiler.step()
-    return statistics.median(taken[2:]), taken[1]
+def step_taken(step: Callable[[], None]) -> Taken:
+    """Run a step and wait for the device."""
+    finish()
+    begun, of_thread = time.perf_counter(), time.thread_time()
+    step()
+    of_thread = time.thread_time() - of_thread
+    finish()
+    return Taken((time.perf_counter() - begun) * 1e3, of_thread * 1e3)
+
+
+def block(step: Callable[[], None], steps: int, lines: RecordedLines | None) -> list[Taken]:
+    """Return what the steps of a block took."""
+    if lines is not None:
+        lines.prepare()
+        lines.begin()
+    taken = [step_taken(step) for _ in range(NOT_COUNTED + steps)]
+    if lines is not None:
+        lines.end()
+        lines.forget()
+    return taken[NOT_COUNTED:]
+
+
+def recorded(step: Callable[[], None], steps: int) -> tuple[list[Taken], list[Taken]]:
+    """Record both blocks; return what their steps took without lines and with them."""
+    taken: dict[bool, list[Taken]] = {}
+    with torch.profiler.profile() as profiler:
+        for is_watched in random.sample((False, True), 2):
+            lines = RecordedLines(Guard(), is_wanted=True) if is_watched else None
+            taken[is_watched] = block(step, steps, lines)
+    del profiler
+    return taken[False], taken[True]
 
 
 def main() -> None:
@@ -132,31 +155,23 @@ def main() -> None:
     step = step_of(options)
     for _ in range(3):
         step()
-    kinds: dict[str, Profiled] = {
-        "torch.profiler": torch.profiler.profile,
-        "lines=False": lambda **given: Unkept(lines=False, **given),
-        "lines": Unkept,
-    }
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in kinds}
-    for _ in range(options.rounds):
-        for name in random.sample(sorted(kinds), len(kinds)):
-            times[name].append(recorded_ms(kinds[name], step, options.steps))
-    show(options, times)
+    show(options, [recorded(step, options.steps) for _ in range(options.rounds)])
 
 
-def show(options: argparse.Namespace, times: dict[str, list[tuple[float, float]]]) -> None:
-    """Print the times beside torch.profiler's of the same round."""
+def show(options: argparse.Namespace, rounds: list[tuple[list[Taken], list[Taken]]]) -> None:
+    """Print the times with lines beside those without of the same recording."""
     size = f"{options.width}x{options.layers}, batch {options.batch} of {options.length}"
-    print(f"{options.model} {size}, {options.device}")
-    base = times["torch.profiler"]
-    for name, own in times.items():
-        ratios = sorted(each[0] / other[0] for each, other in zip(own, base, strict=True))
-        middle = statistics.median(ratios)
-        spread = f"{ratios[len(ratios) // 4]:.4f} to {ratios[-len(ratios) // 4]:.4f}"
-        first = statistics.median(each[1] for each in own)
+    print(f"{options.model} {size}, {options.device}, {len(rounds)} recordings")
+    for name in ("wall", "thread"):
+        pairs = [[[getattr(t, name) for t in each] for each in pair] for pair in rounds]
+        middles = [[statistics.median(each) for each in pair] for pair in pairs]
+        ratios = sorted(watched / without for without, watched in middles)
+        spread = f"{ratios[len(ratios) // 4]:.4f} to {ratios[-1 - len(ratios) // 4]:.4f}"
+        least = [min(t for pair in pairs for t in pair[at]) for at in (0, 1)]
         print(
-            f"  {name:15} {statistics.median(each[0] for each in own):8.2f} ms a step, "
-            f"{middle:.4f} of torch.profiler's ({spread}); the first recorded {first:.2f} ms"
+            f"  {name:7} {statistics.median(without for without, _ in middles):8.2f} ms a step, "
+            f"with lines {statistics.median(ratios):.4f} of it (middle half {spread}); "
+            f"the fastest steps {least[1] / least[0]:.4f}"
         )
 
 
