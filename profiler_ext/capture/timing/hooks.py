@@ -22,7 +22,7 @@ from profiler_ext.records import (
     GraphBreak,
     GraphInstance,
 )
-from profiler_ext.torch_compat import compile_reports, points, process
+from profiler_ext.torch_compat import compile_reports, points
 from profiler_ext.torch_compat.patches import Hook
 
 _ANSWERS = {
@@ -76,10 +76,8 @@ class CompileHooks:
         self.guard.run("ready", self._log.note_graph, graph.index)
 
     def _begin(self, call: Observed) -> Observation:
-        arguments = call.arguments
-        told = arguments.get("compile_id")
-        compile_id = process.current_compile_id() if told is None else str(told)
-        self._log.begin(arguments["event_name"], arguments["time_ns"], compile_id)
+        told = call.arguments
+        self._log.begin(told["event_name"], told["time_ns"], told.get("compile_id"))
         yield
 
     def _end(self, call: Observed) -> Observation:

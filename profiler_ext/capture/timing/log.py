@@ -21,7 +21,7 @@ from profiler_ext.records import (
     GraphBreak,
     Recompilation,
 )
-from profiler_ext.torch_compat import compile_reports
+from profiler_ext.torch_compat import compile_reports, process
 from profiler_ext.torch_compat.compile_reports import ToldFunction
 
 _MOST_KEPT = 20_000
@@ -110,13 +110,13 @@ class CompileLog:
         """What is not known of compiles."""
         return (*((_LATE,) if self.is_late else ()), *self._gaps)
 
-    def begin(self, name: str, started_ns: int, compile_id: str | None) -> None:
+    def begin(self, name: str, started_ns: int, compile_id: object) -> None:
         """Note that this thread begins a part of a compile.
 
         Args:
             name: torch's name for it.
             started_ns: when, since 1970.
-            compile_id: of which compile it is.
+            compile_id: of which compile it is; ``None`` for the one in force.
         """
         now = self._thread.under_way
         if now is not None:
@@ -128,7 +128,8 @@ class CompileLog:
                 kind = CompileKind.WORKER
             self._compiling += _is_compile(kind)
         span = begun(name, started_ns, None)
-        self._thread.under_way = _UnderWay(kind, compile_id, self._dynamo_number(), [span])
+        told = process.current_compile_id() if compile_id is None else str(compile_id)
+        self._thread.under_way = _UnderWay(kind, told, self._dynamo_number(), [span])
 
     def end(self, name: str, duration_ns: int) -> None:
         """Note that a part of a compile is over.
@@ -138,7 +139,7 @@ class CompileLog:
             duration_ns: how long it took.
         """
         now = self._thread.under_way
-        if now is None or all(span.name != name for span in now.open):
+        if now is None or not _is_open(name, now.open):
             self._gaps[_UNBEGUN] = None
             return
         while (span := now.open.pop()).name != name:
@@ -218,6 +219,10 @@ class CompileLog:
         if now.function is not None:
             self._functions[number] = now.function
         return number
+
+
+def _is_open(name: str, spans: list[Span]) -> bool:
+    return spans[-1].name == name or any(span.name == name for span in spans)
 
 
 def _is_compile(kind: CompileKind) -> bool:

@@ -7,7 +7,6 @@ phase of the span around it.
 from __future__ import annotations
 
 import functools
-from fnmatch import fnmatchcase
 
 from profiler_ext.records import CompileKind, CompilePhase
 from profiler_ext.torch_compat import compile_reports
@@ -82,15 +81,24 @@ _AUTOTUNING = (
 )
 _CUDA_GRAPHS = ("cudagraphify.*", "CUDAGraphNode.*")
 
-_PHASES = (
-    (CompilePhase.DYNAMO, _DYNAMO),
-    (CompilePhase.AOT_AUTOGRAD, _AOT_AUTOGRAD),
-    (CompilePhase.INDUCTOR, _INDUCTOR),
-    (CompilePhase.KERNELS, _KERNELS),
-    (CompilePhase.AUTOTUNING, _AUTOTUNING),
-    (CompilePhase.CUDA_GRAPHS, _CUDA_GRAPHS),
-)
 
+def _told_by(
+    phase: CompilePhase, patterns: tuple[str, ...]
+) -> tuple[CompilePhase, frozenset[str], tuple[str, ...], tuple[str, ...]]:
+    """What names tell a phase: whole ones, begins and ends. Expressions are slow to compile."""
+    begins = tuple(each[:-1] for each in patterns if each.endswith("*"))
+    ends = tuple(each[1:] for each in patterns if each.startswith("*"))
+    return phase, frozenset(each for each in patterns if "*" not in each), begins, ends
+
+
+_PHASES = (
+    _told_by(CompilePhase.DYNAMO, _DYNAMO),
+    _told_by(CompilePhase.AOT_AUTOGRAD, _AOT_AUTOGRAD),
+    _told_by(CompilePhase.INDUCTOR, _INDUCTOR),
+    _told_by(CompilePhase.KERNELS, _KERNELS),
+    _told_by(CompilePhase.AUTOTUNING, _AUTOTUNING),
+    _told_by(CompilePhase.CUDA_GRAPHS, _CUDA_GRAPHS),
+)
 _OUTERMOST = {
     CompileKind.FRAME: CompilePhase.DYNAMO,
     CompileKind.BACKWARD: CompilePhase.AOT_AUTOGRAD,
@@ -110,7 +118,7 @@ def phase_of(name: str) -> CompilePhase | None:
     """Return the phase that a span is in by its name; ``None`` of one that is not listed."""
     if (kind := kind_of(name)) is not CompileKind.RUN_TIME:
         return _OUTERMOST[kind]
-    for phase, patterns in _PHASES:
-        if any(fnmatchcase(name, pattern) for pattern in patterns):
+    for phase, names, begins, ends in _PHASES:
+        if name in names or name.startswith(begins) or name.endswith(ends):
             return phase
     return None

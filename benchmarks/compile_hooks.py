@@ -1,0 +1,176 @@
+"""What noting compiles costs them, and whether its figures are torch's own.
+
+Each round compiles one model twice, each time in a process of its own without caches: with all
+hooks of capture, and with those that note compiles left out; the order changes. CPU time is
+compared. The process with all hooks also takes the time within them, and holds what was noted
+against torch's ``CompilationMetrics``.
+
+    python benchmarks/compile_hooks.py [--device cuda] [--mode reduce-overhead] [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import profiler_ext
+from profiler_ext.capture.timing.hooks import CompileHooks
+from profiler_ext.isolation.guard import Observation, Observed
+from profiler_ext.profiling import switch
+from profiler_ext.records import CompileKind, CompilePhase
+from profiler_ext.torch_compat.patches import Hook
+
+WIDTH, HEADS, LENGTH, BATCH = 256, 4, 128, 4
+
+
+class Block(nn.Module):
+    """A block of a GPT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.LayerNorm(WIDTH)
+        self.attention = nn.Linear(WIDTH, 3 * WIDTH)
+        self.projected = nn.Linear(WIDTH, WIDTH)
+        self.between = nn.LayerNorm(WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attend, then the MLP."""
+        parts = self.attention(self.before(x)).chunk(3, -1)
+        heads = (p.unflatten(-1, (HEADS, -1)).transpose(1, 2) for p in parts)
+        attended = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.projected(attended.transpose(1, 2).flatten(-2))
+        return x + self.down(functional.gelu(self.up(self.between(x))))
+
+
+class Clock:
+    """The time within the hooks that note compiles."""
+
+    def __init__(self) -> None:
+        self.spent_ns = 0
+        self.calls = 0
+
+    def timed(self, hook: Hook) -> Hook:
+        """Return a hook whose time is added up."""
+        point, observe = hook
+        assert callable(observe)
+
+        def observed(call: Observed) -> Observation:
+            watch, began = observe(call), time.perf_counter_ns()
+            next(watch, None)
+            self.spent_ns += time.perf_counter_ns() - began
+            self.calls += 1
+            yield
+            began = time.perf_counter_ns()
+            next(watch, None)
+            self.spent_ns += time.perf_counter_ns() - began
+
+        return point, observed
+
+
+def compile_once(options: argparse.Namespace) -> dict[str, object]:
+    """Compile a model here; return what it took."""
+    clock, whole = Clock(), CompileHooks.observations
+    if options.child == "with":
+        CompileHooks.observations = lambda self: map(clock.timed, whole(self))  # type: ignore[method-assign]
+    else:
+        CompileHooks.observations = lambda self: iter(())  # type: ignore[method-assign]
+    profiler_ext.enable()
+    model = nn.Sequential(*(Block() for _ in range(options.layers))).to(options.device)
+    compiled = torch.compile(model, mode=options.mode)
+    x = torch.randn(BATCH, LENGTH, WIDTH, device=options.device)
+    began = time.process_time(), time.perf_counter()
+    for _ in range(3):
+        compiled(x).sum().backward()
+    told: dict[str, object] = {
+        "cpu_s": time.process_time() - began[0],
+        "wall_s": time.perf_counter() - began[1],
+        "hooks_s": clock.spent_ns / 1e9,
+        "calls": clock.calls,
+    }
+    return told | (compared() if options.child == "with" else {})
+
+
+def compared() -> dict[str, object]:
+    """Hold the phases against torch's figures, in microseconds."""
+    capture = switch.current()
+    assert capture is not None
+    noted = capture.compiles_since(1)
+    metrics = torch._dynamo.utils.get_compilation_metrics()
+    spans = [span for each in noted for span in each.spans]
+
+    def of(*names: str) -> int:
+        return sum(span.duration_ns // 1000 for span in spans if span.name in names)
+
+    def torchs(column: str) -> int:
+        return sum(getattr(each, column) or 0 for each in metrics)
+
+    kinds = {kind.value: sum(each.kind is kind for each in noted) for kind in CompileKind}
+    phases = {
+        phase.value: sum(each.phase_ns(phase) for each in noted) / 1e9 for phase in CompilePhase
+    }
+    return {
+        "kinds": kinds,
+        "phases_s": phases,
+        "ours_us": {
+            "frames": of("entire_frame_compile"),
+            "backwards": of("entire_backward_compile"),
+            "inductor": of("inductor_compile"),
+        },
+        "torchs_us": {
+            "frames": torchs("dynamo_cumulative_compile_time_us"),
+            "backwards": torchs("backward_cumulative_compile_time_us"),
+            "inductor": torchs("inductor_cumulative_compile_time_us"),
+            "triton": torchs("triton_compile_time_us"),
+            "autotuning at run time": torchs("runtime_triton_autotune_time_us"),
+            "CUDA graphs": torchs("runtime_cudagraphify_time_us"),
+        },
+        "gaps": [gap.detail for gap in capture.gaps],
+    }
+
+
+def in_child(options: argparse.Namespace, which: str) -> dict[str, float]:
+    """Compile in a process of its own."""
+    same = ["--device", options.device, "--layers", str(options.layers)]
+    same += ["--mode", options.mode] if options.mode else []
+    command = [sys.executable, __file__, "--child", which, *same]
+    env = {**os.environ, "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+    env |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def main() -> None:
+    """Compile round by round, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--mode")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--child", choices=("with", "without"))
+    options = parser.parse_args()
+    if options.child:
+        print(json.dumps(compile_once(options)))
+        return
+    ratios = []
+    for number in range(options.rounds):
+        order = ("with", "without") if number % 2 else ("without", "with")
+        found = {which: in_child(options, which) for which in order}
+        ratios.append(found["with"]["cpu_s"] / found["without"]["cpu_s"])
+        print(json.dumps(found), flush=True)
+    middle = statistics.median(ratios)
+    print(f"CPU time with hooks over without: {middle:.4f} (median of {sorted(ratios)})")
+
+
+if __name__ == "__main__":
+    main()
