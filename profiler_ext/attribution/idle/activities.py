@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_ext.attribution.idle.tracks import Track
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
@@ -25,18 +24,16 @@ class Activities:
         self._own = nesting.nearest(~flag_rows(events.name, _is_own))
         self._enclosing = take(self._own, nesting.parent, NO_ROW)
 
-    def rows(self, track: Track, start_ns: Ints, end_ns: Ints) -> Ints:
+    def rows(self, opened: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
         """Return the innermost event that covers more than half of each piece, or ``NO_ROW``.
 
         Args:
-            track: what the CPU did.
+            opened: the innermost event in the middle of each piece, or ``NO_ROW``: what covers more
+                than half of it is open then.
             start_ns: when each piece begins.
             end_ns: when it ends.
         """
-        # What covers more than half of a piece is open in its middle.
-        middle = start_ns + (end_ns - start_ns) // 2
-        opened = take(self._own, track.row[track.segments_at(middle)], NO_ROW)
-        return self._wide_enough(opened, start_ns, end_ns)
+        return self._wide_enough(take(self._own, opened, NO_ROW), start_ns, end_ns)
 
     def named(self, rows: Ints) -> Interned:
         """Return the names of events; a step's own range says nothing.

@@ -6,11 +6,11 @@ launch of either waits for what both do. Any other thread that launches goes its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from profiler_ext.attribution.idle.all_tracks import Tracks, side_by_side
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, causes_of, code, engine_events
 from profiler_ext.attribution.idle.tracks import (
     Spans,
@@ -18,7 +18,6 @@ from profiler_ext.attribution.idle.tracks import (
     overlay,
     track,
     with_engine,
-    with_overhead,
 )
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
@@ -57,28 +56,31 @@ class Controls:
         self._number = self._numbers(launching, stepper)
         self.of_launch: Ints = take(self._number, launching, MAIN)
         self._spans = self._all_spans(enqueued)
+        self._of_spans = self._number[events.thread[self._spans.row]]
 
-    def waits(self, control: int) -> Spans:
-        """Return when the threads that lead to a launch waited for a device, in order of start.
-
-        Args:
-            control: the control of the launch.
-        """
-        of_turns = (MAIN, ENGINE) if control <= ENGINE else (control,)
-        number = self._number[self._events.thread[self._spans.row]]
+    def waits(self) -> tuple[Spans, Ints]:
+        """Return when threads waited for a device, and their turns; by these, and in time."""
         is_wait = self._spans.cause == code(IdleCause.SYNCHRONISATION)
-        found = self._spans.of(is_wait & np.isin(number, of_turns))
+        waits = self._spans.of(is_wait)
+        turn = turn_of(self._of_spans[is_wait])
         # A copy is waited for as long as its call lasts, of which the rest is a span.
-        start_ns = self._events.start_ns[found.row]
-        return replace(found, start_ns=start_ns).of(np.argsort(start_ns, kind="stable"))
+        waits = replace(waits, start_ns=self._events.start_ns[waits.row])
+        order = np.lexsort((waits.start_ns, turn))
+        return waits.of(order), turn[order]
 
-    def tracks(self) -> Iterator[tuple[int, Track]]:
-        """Yield each control, and what its threads did."""
+    def tracks(self) -> Tracks:
+        """Return what the threads of each control did."""
         main, engine = self._track(MAIN, _EMPTY), self._track(ENGINE, self._begun_in_main())
-        yield MAIN, self._told(overlay(main, engine))
-        yield ENGINE, self._told(overlay(engine, main))
-        for control in np.unique(self.of_launch[self.of_launch > ENGINE]).tolist():
-            yield control, self._told(self._track(control, _EMPTY))
+        others = self._of_spans > ENGINE
+        found = side_by_side(
+            (overlay(main, engine), overlay(engine, main)),
+            self._spans.of(others),
+            self._of_spans[others],
+        )
+        is_call = flag_rows(self._events.category, classify.is_runtime_call)
+        is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
+        rest = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
+        return replace(found, cause=np.where(found.cause == NOTHING, rest, found.cause))
 
     def _numbers(self, launching: Ints, stepper: int) -> Ints:
         """Return the control of each thread; of one that leads to no launch it is none."""
@@ -108,23 +110,16 @@ class Controls:
         return spans.of(np.lexsort((innermost, spans.start_ns)))
 
     def _begun_in_main(self) -> Ints:
-        of_main = self._number[self._events.thread[self._spans.row]] == MAIN
-        return self._spans.of(of_main).start_ns
+        return self._spans.of(self._of_spans == MAIN).start_ns
 
     def _track(self, control: int, others_start_ns: Ints) -> Track:
-        own = self._number[self._events.thread[self._spans.row]] == control
-        return with_engine(track(self._spans.of(own)), self._of_engine, others_start_ns)
+        own = self._spans.of(self._of_spans == control)
+        return with_engine(track(own), self._of_engine, others_start_ns)
 
-    def _told(self, own: Track) -> Track:
-        """Add what the profiler did; where no event says anything, the CPU was in Python."""
-        events = self._events
-        rows = np.flatnonzero(flag_rows(events.category, classify.is_profilers))
-        rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-        full = with_overhead(own, events.start_ns[rows], events.end_ns[rows])
-        is_call = flag_rows(events.category, classify.is_runtime_call)
-        is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
-        rest = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
-        return replace(full, cause=np.where(full.cause == NOTHING, rest, full.cause))
+
+def turn_of(control: Ints) -> Ints:
+    """Return which controls take turns: waits of one hold up all of these."""
+    return np.where(control == ENGINE, MAIN, control)
 
 
 def _copies_waited_for(events: Events, enqueued: EnqueuedLaunches) -> Ints:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from profiler_ext.attribution.cpu_places import CpuPlaces
 from profiler_ext.attribution.idle.activities import Activities
-from profiler_ext.attribution.idle.after_waits import lost_leads, with_consequences
-from profiler_ext.attribution.idle.controls import Controls
+from profiler_ext.attribution.idle.after_waits import consequences, lost_leads, split
+from profiler_ext.attribution.idle.controls import Controls, turn_of
 from profiler_ext.attribution.idle.cpu_causes import CAUSES, code, is_of
 from profiler_ext.attribution.idle.pieces import Cutter, Pieces
-from profiler_ext.attribution.idle.spans import DeviceIdle, all_idle
-from profiler_ext.attribution.idle.tracks import Track
+from profiler_ext.attribution.idle.spans import IdleSpans, idle_spans
 from profiler_ext.attribution.ledger import BusySpans
-from profiler_ext.attribution.trace.cutting import cut_at
+from profiler_ext.attribution.trace.cutting import Cuts, cut_at
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.attribution.trace.nesting import Nesting
@@ -29,8 +28,6 @@ from profiler_ext.records import (
     Ints,
     Step,
 )
-
-_Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 
 
 def find_idle(
@@ -51,78 +48,70 @@ def find_idle(
         busy: when each device was busy.
         steps: the profiled steps.
     """
-    finder = _Finder(events, nesting, enqueued, places, steps)
-    columns = [each for own in busy for each in finder.of(own)]
-    if not columns:
+    if not steps:
         return NO_IDLE
-    return finder.pieces([np.concatenate(column) for column in zip(*columns, strict=True)])
+    return _Finder(events, nesting, enqueued, places).pieces(busy, steps)
 
 
 class _Finder:
     def __init__(
-        self,
-        events: Events,
-        nesting: Nesting,
-        enqueued: EnqueuedLaunches,
-        places: CpuPlaces,
-        steps: Sequence[Step],
+        self, events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, places: CpuPlaces
     ) -> None:
-        self._places, self._steps = places, steps
+        self._places = places
         self._activities = Activities(events, nesting)
         self._controls = Controls(events, nesting, enqueued, places.thread)
-        ends = np.array([step.end_ns for step in steps], dtype=np.int64)
-        self._cutter = Cutter(events, enqueued, self._controls, ends)
+        self._cutter = Cutter(events, enqueued, self._controls)
         self._enqueue_ns = np.sort(enqueued.enqueue_ns)
-        self._numbers = np.array([step.number for step in steps], dtype=np.int64)
-        self._spans = 0
 
-    def of(self, busy: BusySpans) -> Iterator[_Columns]:
-        """Yield the columns of a device's pieces, for each control of launches."""
-        (idle,) = all_idle([busy], self._steps)
-        for control, track, pieces in self._cutter.pieces(idle):
-            leads = lost_leads(self._controls.waits(control), busy, self._enqueue_ns)
-            yield self._columns(idle, track, *with_consequences(pieces, leads))
-        self._spans += len(idle.step)
-
-    def pieces(self, columns: Sequence[Ints]) -> IdlePieces:
+    def pieces(self, busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdlePieces:
         """Return the pieces of all devices in order of time."""
-        order = np.lexsort((columns[1], columns[3]))
-        step, device, span, start, length, cause, place, of_cause, row = (
-            column[order] for column in columns
-        )
-        return IdlePieces(
-            step=step,
-            device=device,
-            span=span,
-            start_ns=start,
-            duration_ns=length,
-            cause=Interned(cause.astype(np.int32), tuple(each.value for each in CAUSES)),
-            place=place.astype(np.int32),
-            cause_place=of_cause.astype(np.int32),
-            cpu_activity=self._activities.named(row),
-            places=self._places.places,
-        )
+        idle = idle_spans(busy, steps)
+        ends = np.array([step.end_ns for step in steps], dtype=np.int64)
+        pieces = self._cutter.pieces(idle, ends)
+        numbers = np.array([step.number for step in steps], dtype=np.int64)
+        return self._placed(idle, numbers[idle.step], *self._after_waits(pieces, idle, busy))
 
-    def _columns(self, idle: DeviceIdle, track: Track, pieces: Pieces, moments: Ints) -> _Columns:
+    def _after_waits(
+        self, pieces: Pieces, idle: IdleSpans, busy: Sequence[BusySpans]
+    ) -> tuple[Pieces, Ints]:
+        waits, turns = self._controls.waits()
+        taken, blamed_ns = np.zeros((2, len(pieces.span)), dtype=np.int64)
+        device, turn = idle.device[pieces.span], turn_of(self._cutter.controls(idle))[pieces.span]
+        for own in busy if len(turns) else ():
+            rows = slice(*np.searchsorted(device, (own.device, own.device + 1)).tolist())
+            leads = lost_leads(waits, turns, own, self._enqueue_ns)
+            taken[rows], blamed_ns[rows] = consequences(pieces.at(rows), turn[rows], leads)
+        return split(pieces, taken, blamed_ns)
+
+    def _placed(self, idle: IdleSpans, step: Ints, pieces: Pieces, moments: Ints) -> IdlePieces:
         """Cut pieces by where the CPU was."""
         ends = pieces.start_ns + pieces.duration_ns
         cuts = cut_at(self._places.times_ns, pieces.start_ns, ends)
-        place, cause = self._places.codes[cuts.segment], pieces.cause[cuts.span]
+        order = np.lexsort((idle.device[pieces.span[cuts.span]], cuts.start_ns))
+        cuts = Cuts(*(getattr(cuts, name)[order] for name in Cuts.__slots__))
+        place, span = self._places.codes[cuts.segment], pieces.span[cuts.span]
+        cause = pieces.cause[cuts.span]
         is_after = is_of(cause, [IdleCause.AFTER_SYNCHRONISATION])
         of_cause = np.where(is_after, self._places.at(moments)[cuts.span], place)
         cause = np.where(self._is_recorders(cause, place), code(IdleCause.PROFILER), cause)
-        end_ns = cuts.start_ns + cuts.duration_ns
-        return (
-            self._numbers[idle.step[pieces.span[cuts.span]]],
-            np.full(len(cause), idle.device),
-            self._spans + pieces.span[cuts.span],
-            cuts.start_ns,
-            cuts.duration_ns,
-            cause,
-            place,
-            of_cause,
-            self._activities.rows(track, cuts.start_ns, end_ns),
+        return IdlePieces(
+            step=step[span],
+            device=idle.device[span],
+            span=span,
+            start_ns=cuts.start_ns,
+            duration_ns=cuts.duration_ns,
+            cause=Interned(cause.astype(np.int32), tuple(each.value for each in CAUSES)),
+            place=place.astype(np.int32),
+            cause_place=of_cause.astype(np.int32),
+            cpu_activity=self._activity(self._cutter.controls(idle)[span], cuts),
+            places=self._places.places,
         )
+
+    def _activity(self, control: Ints, cuts: Cuts) -> Interned:
+        tracks, ends = self._cutter.tracks, cuts.start_ns + cuts.duration_ns
+        middle = cuts.start_ns + cuts.duration_ns // 2
+        opened = tracks.row[tracks.segments_at(control, middle)]
+        return self._activities.named(self._activities.rows(opened, cuts.start_ns, ends))
 
     def _is_recorders(self, cause: Ints, place: Ints) -> Flags:
         """Flag Python after the watch of lines had ended: the recording itself ends then."""

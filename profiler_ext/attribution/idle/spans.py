@@ -14,12 +14,12 @@ from profiler_ext.records import Ints, Step
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceIdle:
-    """When a device ran nothing within the steps: spans in order of time, none of them empty.
+class IdleSpans:
+    """When devices ran nothing within the steps: by device, in order of time, none of them empty.
 
     Attributes:
-        device: the device.
-        step: index of the step that each span is of.
+        device: the device of each span.
+        step: index of the step that it is of.
         start_ns: start of each.
         end_ns: end of each.
         since_ns: since when the device runs nothing; earlier than the start where a step began.
@@ -27,25 +27,33 @@ class DeviceIdle:
             that is not in it.
     """
 
-    device: int
+    device: Ints
     step: Ints
     start_ns: Ints
     end_ns: Ints
     since_ns: Ints
     ended_by: Ints
 
+    def __len__(self) -> int:
+        """Return the number of spans."""
+        return len(self.start_ns)
 
-def all_idle(busy: Sequence[BusySpans], steps: Sequence[Step]) -> tuple[DeviceIdle, ...]:
-    """Return when each device ran nothing.
+
+def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
+    """Return when devices ran nothing.
 
     Where steps overlap, a moment is of the one that opened last, as what is enqueued then.
 
     Args:
         busy: for each device when it ran anything, in nanoseconds of the trace's clock.
         steps: the profiled steps.
+
+    Returns:
+        The spans of all devices.
     """
     parts = _in_turn(steps)
-    return tuple(_idle(device, parts) for device in busy)
+    columns = zip(*(_idle(device, parts) for device in busy), strict=True)
+    return IdleSpans(*(np.concatenate(column).astype(np.int64) for column in columns))
 
 
 def _in_turn(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
@@ -57,7 +65,7 @@ def _in_turn(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
     return laid_out.times_ns[:-1][kept], laid_out.times_ns[1:][kept], owners[kept]
 
 
-def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> DeviceIdle:
+def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> tuple[Ints, ...]:
     """Return what lies before, between and after a device's launches in each part."""
     begins, ends, owners = parts
     firsts, lasts = device.within(begins, ends)
@@ -71,4 +79,5 @@ def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> DeviceIdle:
     idle = np.flatnonzero(closes > opens)
     launch = np.append(device.launch, NO_ROW)[following[idle]]
     since = np.where(following == 0, opens, stops[following - 1])[idle]
-    return DeviceIdle(device.device, owners[part[idle]], opens[idle], closes[idle], since, launch)
+    owner = owners[part[idle]]
+    return np.full(len(idle), device.device), owner, opens[idle], closes[idle], since, launch

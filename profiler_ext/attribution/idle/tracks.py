@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
-from profiler_ext.attribution.trace.cutting import cut_at
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.records import IdleCause, Ints
@@ -101,31 +100,3 @@ def overlay(first: Track, second: Track) -> Track:
     of_second = np.isin(causes[0], _GIVES_WAY) & (causes[1] != NOTHING)
     rows = np.where(of_second, second.row[at[1]], first.row[at[0]])
     return Track(times, np.where(of_second, causes[1], causes[0]), rows)
-
-
-def with_overhead(own: Track, start_ns: Ints, end_ns: Ints) -> Track:
-    """Name what the profiler did while the CPU went on with nothing else.
-
-    The trace does not say which thread it held up: that of which one segment covers most of it.
-
-    Args:
-        own: what the CPU did.
-        start_ns: when the profiler began each time, in order.
-        end_ns: when it ended.
-
-    Returns:
-        The track; that time is the profiler's.
-    """
-    laid_out = timeline(start_ns, end_ns)
-    owner, ends = laid_out.opened[:-1], laid_out.times_ns[1:]
-    kept = np.flatnonzero((owner != NO_ROW) & (ends > laid_out.times_ns[:-1]))
-    cuts = cut_at(own.times_ns, laid_out.times_ns[:-1][kept], ends[kept])
-    length = (end_ns - start_ns)[owner[kept]]
-    most = 2 * cuts.duration_ns > length[cuts.span]
-    held_up = most & (own.cause[cuts.segment] != code(IdleCause.SYNCHRONISATION))
-    begins, stops = cuts.start_ns[held_up], (cuts.start_ns + cuts.duration_ns)[held_up]
-    times = np.unique(np.concatenate([own.times_ns, begins, stops]))
-    at = np.append(0, own.segments_at(times))
-    inside = np.searchsorted(begins, times, side="right") > np.searchsorted(stops, times, "right")
-    cause = np.where(np.append(False, inside), code(IdleCause.PROFILER), own.cause[at])
-    return Track(times, cause, own.row[at])

@@ -37,8 +37,25 @@ def cut_at(times_ns: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
     Returns:
         The parts; together they are the spans.
     """
-    first = np.searchsorted(times_ns, start_ns, side="right")
-    counts = np.maximum(np.searchsorted(times_ns, end_ns, side="left") - first, 0) + 1
+    first = np.searchsorted(times_ns, start_ns, side="right").astype(np.int64)
+    last = np.searchsorted(times_ns, end_ns, side="left").astype(np.int64)
+    return cut_between(times_ns, (first, last), start_ns, end_ns)
+
+
+def cut_between(times_ns: Ints, within: tuple[Ints, Ints], start_ns: Ints, end_ns: Ints) -> Cuts:
+    """Cut spans where it is known which times lie within them.
+
+    Args:
+        times_ns: the times; those within a span are in order.
+        within: index of the first time within each span, and of the first after them.
+        start_ns: when each span begins.
+        end_ns: when each ends.
+
+    Returns:
+        The parts; together they are the spans.
+    """
+    first, last = within
+    counts = np.maximum(last - first, 0) + 1
     span = np.repeat(np.arange(len(start_ns)), counts)
     segment = np.arange(len(span)) - (np.cumsum(counts) - counts)[span] + first[span]
     is_first = segment == first[span]

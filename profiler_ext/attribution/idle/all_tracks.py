@@ -1,0 +1,113 @@
+"""Owns the tracks of all controls side by side, so that many threads cost no more than many events.
+
+A moment of a control is a key: the control, and how many of the trace's moments came before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.attribution.idle.cpu_causes import NOTHING
+from profiler_ext.attribution.idle.tracks import Spans, Track, track
+from profiler_ext.attribution.trace.cutting import Cuts, cut_between
+from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.records import Ints
+
+_EVER = np.iinfo(np.int64).max // 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tracks:
+    """What each control did in time: the segment before the first change, and from each one on.
+
+    Attributes:
+        moments_ns: when anything changes, in order, none twice.
+        keys: the control and the moment of each change, in order.
+        cause: the number of a cause for each segment, one more than there are changes.
+        row: the innermost event of each, or ``NO_ROW``.
+    """
+
+    moments_ns: Ints
+    keys: Ints
+    cause: Ints
+    row: Ints
+
+    def segments_at(self, control: Ints, times_ns: Ints) -> Ints:
+        """Return the segments of controls at times.
+
+        Args:
+            control: the controls.
+            times_ns: a time for each.
+        """
+        return self._changes(control, np.searchsorted(self.moments_ns, times_ns, side="right"))
+
+    def cut(self, control: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
+        """Cut spans of time where what their controls do changes.
+
+        Args:
+            control: the control of each span.
+            start_ns: when it begins.
+            end_ns: when it ends.
+
+        Returns:
+            The parts; together they are the spans.
+        """
+        before = np.searchsorted(self.moments_ns, end_ns, side="left")
+        within = (self.segments_at(control, start_ns), self._changes(control, before))
+        return cut_between(self._times_ns(), within, start_ns, end_ns)
+
+    def extents(self, control: Ints, segment: Ints) -> tuple[Ints, Ints]:
+        """Return when segments begin and end; what was before or goes on has always been so.
+
+        Args:
+            control: the controls.
+            segment: a segment of each.
+        """
+        times, controls = np.append(self._times_ns(), 0), np.append(self._controls(), NO_ROW)
+        begins = np.where(controls[segment - 1] == control, times[segment - 1], -_EVER)
+        ends = np.where(controls[segment] == control, times[segment], _EVER)
+        return begins, ends
+
+    def _changes(
+        self, control: Ints, moments: Ints | np.ndarray[tuple[int], np.dtype[np.intp]]
+    ) -> Ints:
+        """Return how many changes came before, those of the controls before included."""
+        keys = control * (len(self.moments_ns) + 1) + moments
+        return np.searchsorted(self.keys, keys, side="right").astype(np.int64)
+
+    def _times_ns(self) -> Ints:
+        return np.append(self.moments_ns, 0)[self.keys % (len(self.moments_ns) + 1) - 1]
+
+    def _controls(self) -> Ints:
+        return self.keys // (len(self.moments_ns) + 1)
+
+
+def side_by_side(tracks: Sequence[Track], spans: Spans, control: Ints) -> Tracks:
+    """Put tracks, and those of other controls, beside each other.
+
+    Args:
+        tracks: the tracks of the first controls.
+        spans: what the threads of all other controls did, the outer ones first.
+        control: whose each of these spans is.
+    """
+    times = [*(each.times_ns for each in tracks), spans.start_ns, spans.end_ns]
+    moments = np.unique(np.concatenate(times))
+    of_all = len(moments) + 1
+    shift = control * of_all + 1
+    starts = np.searchsorted(moments, spans.start_ns) + shift
+    ends = np.searchsorted(moments, spans.end_ns) + shift
+    order = np.argsort(starts, kind="stable")
+    rest = track(Spans(starts, ends, spans.row, spans.cause).of(order))
+    own = [
+        np.searchsorted(moments, each.times_ns) + at * of_all + 1 for at, each in enumerate(tracks)
+    ]
+    every = (*tracks, rest)
+    return Tracks(
+        moments,
+        np.concatenate([*own, rest.times_ns]).astype(np.int64),
+        np.concatenate([[NOTHING], *(each.cause[1:] for each in every)]).astype(np.int64),
+        np.concatenate([[NO_ROW], *(each.row[1:] for each in every)]).astype(np.int64),
+    )

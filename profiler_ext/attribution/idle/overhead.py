@@ -1,0 +1,57 @@
+"""Owns the idle time in which the profiler itself held up the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiler_ext.attribution.idle.all_tracks import Tracks
+from profiler_ext.attribution.idle.cpu_causes import code
+from profiler_ext.attribution.trace.cutting import Cuts, cut_at
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.timelines import timeline
+from profiler_ext.kineto import classify
+from profiler_ext.records import Events, IdleCause, Ints
+
+
+class Overhead:
+    """Tells when the profiler worked while a thread went on with nothing else.
+
+    The trace does not say which thread it held up: that of which one segment covers most of it.
+    """
+
+    def __init__(self, events: Events) -> None:
+        """Lay out what the profiler did.
+
+        Args:
+            events: the trace's events.
+        """
+        rows = np.flatnonzero(flag_rows(events.category, classify.is_profilers))
+        rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
+        self._start_ns, self._end_ns = events.start_ns[rows], events.end_ns[rows]
+        laid_out = timeline(self._start_ns, self._end_ns)
+        lasts = np.append(np.diff(laid_out.times_ns) > 0, True)[: len(laid_out.times_ns)]
+        self._times_ns = laid_out.times_ns[lasts]
+        self._owner = np.append(np.array([NO_ROW], dtype=np.int64), laid_out.opened[lasts])
+
+    def name(self, tracks: Tracks, control: Ints, cuts: Cuts) -> tuple[Cuts, Ints]:
+        """Cut parts of spans where the profiler began or ended, and name their causes.
+
+        Args:
+            tracks: what each control did.
+            control: the control of each part.
+            cuts: the parts, each in one segment of it.
+
+        Returns:
+            The parts, and the number of each one's cause.
+        """
+        finer = cut_at(self._times_ns, cuts.start_ns, cuts.start_ns + cuts.duration_ns)
+        segment, owner = cuts.segment[finer.span], self._owner[finer.segment]
+        begins, ends = tracks.extents(control[finer.span], segment)
+        starts, stops = np.append(self._start_ns, 0)[owner], np.append(self._end_ns, 0)[owner]
+        common = np.minimum(ends, stops) - np.maximum(begins, starts)
+        cause = tracks.cause[segment]
+        held_up = (owner != NO_ROW) & (2 * common > stops - starts)
+        held_up &= cause != code(IdleCause.SYNCHRONISATION)
+        named = np.where(held_up, code(IdleCause.PROFILER), cause)
+        span = cuts.span[finer.span]
+        return Cuts(span, segment, finer.start_ns, finer.duration_ns), named
