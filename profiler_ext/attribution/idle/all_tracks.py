@@ -92,6 +92,9 @@ def side_by_side(tracks: Sequence[Track], spans: Spans, control: Ints) -> Tracks
         tracks: the tracks of the first controls.
         spans: what the threads of all other controls did, the outer ones first.
         control: whose each of these spans is.
+
+    Returns:
+        All of them.
     """
     times = [*(each.times_ns for each in tracks), spans.start_ns, spans.end_ns]
     moments = np.unique(np.concatenate(times))
