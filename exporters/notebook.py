@@ -29,6 +29,7 @@ from profiler_ext.exporters.findings_texts import (
     why_text,
 )
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
+from profiler_ext.exporters.roofline_texts import roofline_text, savings_text, utilisation_texts
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.findings import Finding, find
 from profiler_ext.printable import printable
@@ -96,7 +97,8 @@ def _ledger(analysis: Analysis) -> str:
     for words, duration_ns in cause_parts(tables.idle_by_cause(analysis)):
         lines.append((*_time(duration_ns, wall), f"&emsp;{_text(words)}"))
     lines.append((*_time(wall, wall), "total"))
-    said = (*led_texts([analysis]), *idle_texts(analysis, _SHOWN_IDLE))
+    near = utilisation_texts([analysis])
+    said = (*led_texts([analysis]), *near, *idle_texts(analysis, _SHOWN_IDLE))
     below = "".join(f"<p>{_text(text)}</p>" for text in said)
     heads = ("time", "part", "wall time of the steps")
     return _table(heads, (_RIGHT, _RIGHT, _LEFT), lines) + below
@@ -108,8 +110,9 @@ def _top_lines(analysis: Analysis) -> str:
         return ""
     phases = [phase for phase in Phase if any(row[phase] for row in rows)]
     total = sum(row["duration_ns"] for row in rows)
-    heads = ("time", "part", "", *map(short_phase, phases), "line", "code")
-    styles = (_RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in phases), _CODE, _CODE)
+    near = ("roofline", "could save")
+    heads = ("time", "part", "", *map(short_phase, phases), *near, "line", "code")
+    styles = (_RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *near)), _CODE, _CODE)
     lines = [_line(analysis, row, phases, rows[0]["duration_ns"], total) for row in rows[:_TOP]]
     more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
     return _table(heads, styles, lines) + more
@@ -120,7 +123,9 @@ def _line(
 ) -> tuple[str, ...]:
     names = labels(BY["line"], row, analysis.recording.settings)
     times = (time_text(row[phase]) if row[phase] else "" for phase in phases)
-    return (*_time(row["duration_ns"], total), _bar(row, most), *times, *map(_text, names))
+    near = (roofline_text(row), savings_text(row))
+    numbers = (*_time(row["duration_ns"], total), _bar(row, most), *times, *near)
+    return (*numbers, *map(_text, names))
 
 
 def _bar(row: Mapping[str, Any], most_ns: int) -> str:

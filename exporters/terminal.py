@@ -26,6 +26,7 @@ from profiler_ext.exporters.display_text import (
     table_text,
 )
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
+from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.table_kinds import TableKind, table_by
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal_findings import print_first
@@ -152,7 +153,8 @@ def _print_ledger(analysis: Analysis, console: Console) -> None:
     if not rows:
         return
     causes = cause_parts(tables.idle_by_cause(analysis))
-    print_coverage(rows, causes, led_texts([analysis]), console)
+    said = (*led_texts([analysis]), *utilisation_texts([analysis]))
+    print_coverage(rows, causes, said, console)
     _print_steps(analysis, console)
     for text in idle_texts(analysis, _SHOWN_IDLE):
         say(console, text)

@@ -18,6 +18,7 @@ from profiler_ext.exporters.display_text import (
     records,
 )
 from profiler_ext.exporters.idle_texts import cause_parts
+from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal import print_coverage, print_top
@@ -81,7 +82,8 @@ def print_ranks_report(
     say(console, heading_of_ranks(ranks.analyses), "bold")
     print_first(ranks.found, ranks.analyses[0].recording.settings, console)
     causes = cause_parts(ranks.idle_by_cause())
-    print_coverage(records(ranks.coverage()), causes, led_texts(ranks.analyses), console)
+    said = (*led_texts(ranks.analyses), *utilisation_texts(ranks.analyses))
+    print_coverage(records(ranks.coverage()), causes, said, console)
     if (compiled := compile_text(ranks.analyses)) is not None:
         console.print(Text(compiled))
     for analysis in ranks.analyses:

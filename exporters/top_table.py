@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,25 +19,30 @@ from profiler_ext.exporters.display_text import (
     short_phase,
     time_text,
 )
+from profiler_ext.exporters.roofline_texts import roofline_text, savings_text
 from profiler_ext.exporters.table_kinds import TableKind
 from profiler_ext.printable import printable
 from profiler_ext.records import Phase, Scope, Settings
 
 SCOPE_STYLES = {Scope.COMPILED: "cyan", Scope.EAGER: "green", Scope.IDLE: "bright_black"}
 _NARROW, _WIDE, _TWO_NAMES = 72, 130, 44
+_ROOM_FOR_ROOFLINES, _ROOM_FOR_SAVINGS = 96, 116
 TIME, PART, BETWEEN = 7, 6, 2
+_ROOFLINE = 11
 ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 Row = Mapping[str, Any]
 Frame = tables.DataFrame
 PhaseColumns = Mapping[str, tuple[Phase, ...]]
+Rooflines = Mapping[str, Callable[[Row], str]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """What there is room for: cells of the bar, columns of phases, widths of the names."""
+    """What there is room for: cells of the bar, phases, rooflines, widths of the names."""
 
     bar: int
     phases: PhaseColumns
+    rooflines: Rooflines
     names: tuple[int, ...]
 
 
@@ -56,25 +61,38 @@ def top_table(
     rows, total = records(shown), int(whole["duration_ns"].sum())
     names = [labels(kind, row, settings) for row in rows]
     phases = _phase_columns(kind, records(whole), console.width)
-    layout = _layout(names, phases, console)
+    rooflines = _roofline_columns(records(whole), console.width)
+    layout = _layout(names, phases, rooflines, console)
     table = _empty_top_table(kind, layout)
     for row, texts in zip(rows, names, strict=True):
         bar = _row_bar(kind, row, rows[0]["duration_ns"], layout, console)
         numbers = (*time_and_part(row["duration_ns"], total), *bar, *_phase_times(row, phases))
-        table.add_row(*numbers, *_cells(kind, texts, layout.names))
+        near = (Text(text_of(row)) for text_of in rooflines.values())
+        table.add_row(*numbers, *near, *_cells(kind, texts, layout.names))
     if len(whole) > len(shown):
         left = total - sum(row["duration_ns"] for row in rows)
-        blanks = ("",) * (bool(layout.bar) + len(phases))
+        blanks = ("",) * (bool(layout.bar) + len(phases) + len(rooflines))
         name = Text(f"({len(whole) - len(shown)} more)")
         table.add_row(*time_and_part(left, total), *blanks, name, style="dim")
     return table
 
 
-def _layout(names: list[tuple[str, ...]], phases: PhaseColumns, console: Console) -> _Layout:
+def _layout(
+    names: list[tuple[str, ...]], phases: PhaseColumns, rooflines: Rooflines, console: Console
+) -> _Layout:
     bar = bar_width(console) if console.width >= _NARROW else 0
     numbers = [TIME, PART, *([bar] if bar else []), *map(_phase_width, phases)]
+    numbers += [_ROOFLINE] * len(rooflines)
     room = max(console.width - sum(numbers) - BETWEEN * len(numbers), 1)
-    return _Layout(bar, phases, _name_widths(names, room))
+    return _Layout(bar, phases, rooflines, _name_widths(names, room))
+
+
+def _roofline_columns(rows: list[dict[str, Any]], width: int) -> Rooflines:
+    """Return heading to what a row says: how near it is to its roofline, what it could save."""
+    if width < _ROOM_FOR_ROOFLINES or not any(row.get("bound") for row in rows):
+        return {}
+    columns: Rooflines = {"roofline": roofline_text}
+    return columns if width < _ROOM_FOR_SAVINGS else {**columns, "could save": savings_text}
 
 
 def _empty_top_table(kind: TableKind, layout: _Layout) -> Table:
@@ -85,6 +103,8 @@ def _empty_top_table(kind: TableKind, layout: _Layout) -> Table:
     for name, members in layout.phases.items():
         style = PHASE_STYLES[members[0]] if len(members) == 1 else ""
         table.add_column(Text(name, style=style), justify="right", width=_phase_width(name))
+    for name in layout.rooflines:
+        table.add_column(name, justify="right", width=_ROOFLINE)
     for name, width in zip(kind.headings, layout.names, strict=False):
         table.add_column(name, width=width, **ONE_LINE)
     return table

@@ -16,6 +16,7 @@ from profiler_ext.exporters.display_text import (
     time_text,
 )
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
+from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Step
 
@@ -42,7 +43,8 @@ def ledger(analysis: Analysis) -> str:
     lines += "".join(_cause_row(words, duration_ns, wall) for words, duration_ns in causes)
     total = f"<tr>{_time_cells(wall, wall)}<td></td><td>total</td></tr>"
     idle = "".join(f"<p>{_text(text)}</p>" for text in idle_texts(analysis, _SHOWN_IDLE))
-    summary = f"<p>{' '.join(led_texts([analysis]))}</p>"
+    said = (*led_texts([analysis]), *utilisation_texts([analysis]))
+    summary = f"<p>{_text(' '.join(said))}</p>"
     table = f"<table>{_LEDGER_HEAD}<tbody>{lines}</tbody><tfoot>{total}</tfoot></table>"
     return _section("ledger", "Ledger", f'{table}{summary}<div class="quiet">{idle}</div>')
 

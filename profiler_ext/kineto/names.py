@@ -92,7 +92,6 @@ _STEP = re.compile(r"ProfilerStep#(\d{1,18})", re.ASCII)
 _OPTIMIZER_STEP = re.compile(r"Optimizer\.step#(.+)\.step")
 _ZERO_GRAD = re.compile(r"Optimizer\.zero_grad#(.+)\.zero_grad")
 _LAUNCH_CALL = re.compile(r"_*(cu|cuda|hip|mt|ur|xpu)\w*(Launch|Memcpy|Memset)\w*")
-_SYNCHRONIZING_CALL = re.compile(r"(Synchronize|Memcpy(?!\w*Async)|Free|EventQuery)")
 _GRAPH_LAUNCH = re.compile(r"(cuda|cu|hip)GraphLaunch\w*")
 _GRAPH_RECORDING = re.compile(r"CUDAGraphNode\.record\b.*")
 _COMMUNICATION = re.compile(
@@ -185,11 +184,6 @@ def optimizer_zero_grad(name: str) -> str | None:
 def is_launch_call(name: str) -> bool:
     """Say whether a runtime or driver call may start work on a device."""
     return _LAUNCH_CALL.fullmatch(name) is not None
-
-
-def is_synchronizing_call(name: str) -> bool:
-    """Say whether the CPU may wait in a runtime call for what the device runs."""
-    return _SYNCHRONIZING_CALL.search(name) is not None
 
 
 def is_graph_launch(name: str) -> bool:

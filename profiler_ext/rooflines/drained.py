@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from profiler_ext.kineto import classify, names
+from profiler_ext.kineto import classify, waits
 from profiler_ext.records import Analysis, Events, Interned, Ints
 from profiler_ext.rooflines.calls import Rows
 
@@ -55,10 +55,9 @@ def _enqueued(analysis: Analysis) -> Ints:
 
 
 def _awaited(events: Events, end_ns: Ints) -> Rows:
-    """Whether a call that may wait for the device spans the end of each launch."""
-    waits = _flags(events.category, classify.is_runtime_call)
-    waits &= _flags(events.name, names.is_synchronizing_call)
-    rows = np.flatnonzero(waits)
+    """Whether a call that waits for the device spans the end of each launch."""
+    is_call = _flags(events.category, classify.is_runtime_call)
+    rows = np.flatnonzero(is_call & _flags(events.name, waits.is_device_wait))
     if not len(rows):
         return np.zeros(len(end_ns), np.bool_)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]

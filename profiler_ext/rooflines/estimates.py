@@ -18,6 +18,7 @@ from profiler_ext.records import Analysis, Ints, LaunchKind, MaskedInts, SiteKin
 from profiler_ext.rooflines.calls import Calls, Rows, calls_of
 from profiler_ext.rooflines.op_work import work_of_op
 from profiler_ext.rooflines.units import Units, units_of
+from profiler_ext.rooflines.words import UnitEvidence
 from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, work_of_site
 
 _MOST = 2**60
@@ -63,13 +64,16 @@ def estimate(analysis: Analysis) -> Estimates:
     moved = _numbers([work.bytes for work in works])[of_launch]
     copied = _copied(analysis) & (of_launch == 0)
     moved[copied] = _copied_bytes(analysis, copied)
+    units = units_of(launches, calls, works, of_launch)
+    is_product = _flags([work.is_product for work in works])[of_launch]
     return Estimates(
         calls=calls,
         bytes=moved,
         flops=_numbers([work.flops for work in works])[of_launch],
-        is_product=_flags([work.is_product for work in works])[of_launch],
+        # What a kernel's name tells of is a product, though its call site may not be known.
+        is_product=is_product | units.evidence.where(UnitEvidence.KERNEL_NAME),
         is_whole=_flags([work.is_whole for work in works])[of_launch] | copied,
-        units=units_of(launches, calls, works, of_launch),
+        units=units,
     )
 
 

@@ -2,10 +2,11 @@
 
 A call that moves ``B`` bytes and does ``F`` operations takes at least
 ``max(B / bandwidth, F / peak of its unit)``: its roofline. The peaks are the maker's, which no
-kernel reaches; a good one comes to ``REACHABLE`` of them, and none is over in less than
+kernel reaches: a good one comes to ``REACHABLE`` of them, and none is over in less than
 ``LATENCY_NS``. So a call could be done in ``max(LATENCY_NS, roofline / REACHABLE)``, and what it
-took beyond that is ``could_save_ns``: nothing where the roofline is not known, and nothing where
-the device had nothing to run afterwards, since the step would be no shorter.
+took beyond that is ``could_save_ns``. It is nothing where a launch is short, up to ``SHORT`` such
+latencies, with little to do: another kernel would hardly be faster. It is nothing too where the
+device had nothing to run afterwards, since the step would be no shorter.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 MOST_OF_PEAK = 2
 REACHABLE = 0.8
 LATENCY_NS = 5_000
+SHORT = 4
 _BOUNDS = ("", *Bound)
 
 
@@ -97,11 +99,9 @@ def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Roofline
     fractions = [_per(rate, peak) for rate, peak in zip(rates, best, strict=True)]
     refused = np.logical_or(*(np.ma.filled(f > MOST_OF_PEAK, False) for f in fractions))
     whole = _roofline(found, fractions, took_ns, refused)
-    could_take_ns = _could_take(found, whole)
-    saved = np.ma.maximum(took_ns - could_take_ns, 0)
-    is_drained = drained(analysis)
-    could_save = found.calls.share(saved, duration_ns)
-    could_save[is_drained & ~np.ma.getmaskarray(whole)] = 0
+    is_short, is_drained = _is_short(found, whole, took_ns), drained(analysis)
+    could_save = found.calls.share(_saved(found, whole, took_ns), duration_ns)
+    could_save[(is_short | is_drained) & ~np.ma.getmaskarray(whole)] = 0
     return Rooflines(
         bytes=_without(found.calls.share(found.bytes, duration_ns), refused),
         flops=_without(found.calls.share(found.flops, duration_ns), refused),
@@ -114,7 +114,7 @@ def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Roofline
         bandwidth_fraction=_without(fractions[0], refused),
         arithmetic_fraction=_without(fractions[1], refused),
         roofline_ns=found.calls.share(whole, duration_ns),
-        bound=_bound(whole, fractions, could_take_ns, is_drained),
+        bound=_bound(whole, fractions, is_short, is_drained),
         could_save_ns=could_save,
         refused=refused,
     )
@@ -132,22 +132,29 @@ def _roofline(
     return np.ma.MaskedArray(whole, unknown | (whole == 0))
 
 
-def _could_take(found: Estimates, roofline_ns: MaskedInts) -> MaskedInts:
-    launches = found.calls.total(np.ones(len(roofline_ns), np.int64))
+def _saved(found: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> MaskedInts:
     reachable = np.ceil(roofline_ns.data / REACHABLE).astype(np.int64)
-    least = np.maximum(launches * LATENCY_NS, reachable)
-    return np.ma.MaskedArray(least, np.ma.getmaskarray(roofline_ns))
+    could_take_ns = np.maximum(_latency_ns(found), reachable)
+    saved = np.maximum(took_ns - could_take_ns, 0)
+    return np.ma.MaskedArray(saved, np.ma.getmaskarray(roofline_ns))
+
+
+def _is_short(found: Estimates, roofline_ns: MaskedInts, took_ns: Ints) -> Rows:
+    """Whether the fixed cost of its launches is most of what each call could take, and took."""
+    latency_ns = _latency_ns(found)
+    is_short: Rows = (roofline_ns.data < REACHABLE * latency_ns) & (took_ns < SHORT * latency_ns)
+    return is_short
+
+
+def _latency_ns(found: Estimates) -> Ints:
+    return LATENCY_NS * found.calls.total(np.ones(len(found.bytes), np.int64))
 
 
 def _bound(
-    roofline_ns: MaskedInts,
-    fractions: list[MaskedFloats],
-    could_take_ns: MaskedInts,
-    is_drained: Rows,
+    roofline_ns: MaskedInts, fractions: list[MaskedFloats], is_short: Rows, is_drained: Rows
 ) -> Interned:
     memory, arithmetic = (fraction.filled(0) for fraction in fractions)
     code = np.where(arithmetic > memory, _code(Bound.COMPUTE), _code(Bound.MEMORY))
-    is_short = roofline_ns.data / REACHABLE < could_take_ns.data - 1
     code = np.where(is_short, _code(Bound.LATENCY), code)
     code = np.where(is_drained, _code(Bound.LAUNCH), code)
     code = np.where(np.ma.getmaskarray(roofline_ns), 0, code)

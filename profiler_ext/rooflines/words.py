@@ -75,7 +75,7 @@ class Bound(Term, page="words.md", title="bound", columns=("launches.bound", "by
     LATENCY = (
         "latency",
         "latency",
-        "has so little to move and to compute that the fixed cost of a kernel is more",
+        "is short, with so little to move and to compute that a kernel's fixed cost is most of it",
         "fewer kernels that do more each: fusion, a larger batch",
     )
     LAUNCH = (

@@ -1,0 +1,83 @@
+"""Owns how rooflines read for a person: what bounds a row, how near it is, the MFU of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from profiler_ext.exporters.display_text import percent_text, time_text
+from profiler_ext.records import Analysis
+from profiler_ext.rooflines.utilisation import Utilisation, utilisation
+from profiler_ext.rooflines.words import Bound
+
+_LEAST_COUNTED = 0.9
+_ALL = 0.9995
+
+
+def roofline_text(row: Mapping[str, Any]) -> str:
+    """Return how near a row is to what bounds it: ``62% memory``, ``41% bf16``, ``launch``.
+
+    Args:
+        row: of a table with the columns of rooflines; absent values are ``None``.
+    """
+    bound = row.get("bound")
+    if not bound or bound in (Bound.LATENCY, Bound.LAUNCH):
+        return bound or ""
+    by = row["unit"].removesuffix("_tensor") if bound == Bound.COMPUTE and row["unit"] else bound
+    return f"{100 * (row['est_peak_fraction'] or 0):.0f}% {by}"
+
+
+def savings_text(row: Mapping[str, Any]) -> str:
+    """Return what a row could save by the roofline model; nothing where that is nothing.
+
+    Args:
+        row: of a table with the columns of rooflines; absent values are ``None``.
+    """
+    saved = row.get("could_save_ns")
+    return time_text(saved) if saved else ""
+
+
+def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """Return the model FLOPs utilisation of each rank's steps, where it is known.
+
+    Args:
+        analyses: one for each rank.
+    """
+    found = [(a.recording.settings.rank, len(a.steps), utilisation(a)) for a in analyses]
+    known = [(rank, steps, each) for rank, steps, each in found if each is not None]
+    named = len(analyses) > 1
+    return tuple(
+        _text(each, steps, f"rank {rank}: " if named else "") for rank, steps, each in known
+    )
+
+
+def _text(found: Utilisation, steps: int, of_rank: str) -> str:
+    if found.counted_fraction < _LEAST_COUNTED:
+        told = percent_text(found.counted_fraction, 1)
+        return (
+            f"{of_rank}MFU is not known: products of {told} of their time have sizes; `--shapes` "
+            "records those of eager ops."
+        )
+    units = ", ".join(_units(found))
+    known = "" if found.known_fraction > _ALL else f"; the unit of {_known(found)} is known"
+    amount = _amount(found.flops / steps)
+    return f"{of_rank}MFU {percent_text(found.mfu, 1)}: {amount} a step, {units}{known}."
+
+
+def _known(found: Utilisation) -> str:
+    return percent_text(found.known_fraction, 1)
+
+
+def _units(found: Utilisation) -> list[str]:
+    """Say which units did the operations, and of several, how much."""
+    whole = sum(flops for _, flops in found.by_unit)
+    if len(found.by_unit) == 1:
+        return [found.by_unit[0][0]]
+    return [f"{unit} {percent_text(flops, whole)}" for unit, flops in found.by_unit]
+
+
+def _amount(flops: float) -> str:
+    for size, unit in ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
+        if flops >= size:
+            return f"{flops / size:.3g} {unit}"
+    return f"{flops:.0f} FLOP"
