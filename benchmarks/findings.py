@@ -16,17 +16,20 @@ import argparse
 import gc
 import json
 import statistics
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import profiler_ext
 from benchmarks.flaws import CASES, LARGE, TINY, Case, Pair, Sizes, Step
+from benchmarks.flaws_once import ONCE, OnceCase
 from profiler_ext.exporters.findings_json import findings_json
 from profiler_ext.findings import Finding, Findings
 
@@ -66,11 +69,14 @@ class Outcome:
         return is_near and not self.on_remedied and not self.failure
 
 
-def tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
+def tried(case: Case | OnceCase, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
     """Return what a case came to; a failure of it is part of that."""
     begun = time.perf_counter()
     try:
-        outcome = _tried(case, sizes, rounds, out)
+        if isinstance(case, OnceCase):
+            outcome = _tried_once(case, sizes)
+        else:
+            outcome = _tried(case, sizes, rounds, out)
     except Exception as error:
         traceback.print_exc()
         outcome = Outcome(case.rule, case.words, failure=f"{type(error).__name__}: {error}"[:200])
@@ -101,6 +107,44 @@ def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
         others=_said(flawed.found, case.rule),
         on_remedied=_said([each for each in remedied.found if each.rule == case.rule]),
     )
+
+
+def _tried_once(case: OnceCase, sizes: Sizes) -> Outcome:
+    """Run both in processes of their own, as what is compiled in one is known to the other."""
+    flawed, remedied = (_in_process(case, name, sizes) for name in ("flawed", "remedied"))
+    own = [each for each in flawed["found"] if each["rule"] == case.rule]
+    others = [each for each in flawed["found"] if each["rule"] != case.rule]
+    left = [each for each in remedied["found"] if each["rule"] == case.rule]
+    return Outcome(
+        case.rule,
+        case.words,
+        predicted_ms=sum(each["ms"] for each in own) if own else None,
+        flawed_ms=flawed["took_ms"],
+        remedied_ms=remedied["took_ms"],
+        gain_ms=flawed["took_ms"] - remedied["took_ms"],
+        others=", ".join(f"{each['rule']} {each['ms']:.2f}" for each in others),
+        on_remedied=", ".join(f"{each['rule']} {each['ms']:.2f}" for each in left),
+    )
+
+
+def _in_process(case: OnceCase, name: str, sizes: Sizes) -> dict[str, Any]:
+    words = [sys.executable, "-m", "benchmarks.findings", "--once", f"{case.rule}:{name}"]
+    done = subprocess.run(
+        words + ["--tiny"] * sizes.is_tiny, capture_output=True, text=True, check=False, timeout=120
+    )
+    if done.returncode:
+        raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+    told: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return told
+
+
+def _tell_once(asked: str, sizes: Sizes) -> None:
+    """Run one side of a case whose flaw costs time once, and print what came of it."""
+    rule, _, name = asked.partition(":")
+    case = next(each for each in ONCE if each.rule == rule)
+    found, took_ms = (case.flawed if name == "flawed" else case.remedied)(sizes)
+    told = [{"rule": each.rule, "ms": each.at_stake_ns / 1e6} for each in found.found]
+    print(json.dumps({"found": told, "took_ms": took_ms}))
 
 
 def _found(step: Step, sizes: Sizes, folder: Path | None) -> Findings:
@@ -166,13 +210,16 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     if outcome.failure:
         return (outcome.rule, outcome.words, "", "", "", "", f"failed: {outcome.failure}")
     predicted = "nothing" if outcome.predicted_ms is None else f"{outcome.predicted_ms:.2f}"
-    low, high = outcome.gain_quartiles_ms or (0.0, 0.0)
+    spread = ""
+    if outcome.gain_quartiles_ms is not None:
+        low, high = outcome.gain_quartiles_ms
+        spread = f" ({low:.2f} to {high:.2f})"
     return (
         outcome.rule,
         outcome.words,
         f"{outcome.flawed_ms:.2f} to {outcome.remedied_ms:.2f}",
         predicted,
-        f"{outcome.gain_ms:.2f} ({low:.2f} to {high:.2f})",
+        f"{outcome.gain_ms:.2f}{spread}",
         "" if outcome.ratio is None else f"{outcome.ratio:.2f}",
         f"says {outcome.on_remedied}" if outcome.on_remedied else "silent",
     )
@@ -185,12 +232,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="*", metavar="RULE")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--once", help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = TINY if options.tiny else LARGE
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     profiler_ext.enable()
-    chosen = [case for case in CASES if not options.only or case.rule in options.only]
+    if options.once is not None:
+        _tell_once(options.once, sizes)
+        return 0
+    chosen = [case for case in (*CASES, *ONCE) if not options.only or case.rule in options.only]
     outcomes = [tried(case, sizes, options.rounds, options.out) for case in chosen]
     print(table(outcomes))
     for outcome in outcomes:

@@ -114,7 +114,7 @@ def gpt(sizes: Sizes, batch: int, dtype: torch.dtype, **words: Any) -> tuple[GPT
 
 def launch_bound(sizes: Sizes) -> Pair:
     """A small batch, eager; the same with CUDA graphs."""
-    model, x = gpt(sizes, 4, torch.bfloat16)
+    model, x = gpt(sizes, 12, torch.bfloat16)
     compiled = torch.compile(model, mode="reduce-overhead")
     return Pair(training(model, x), training(model, x, forward=compiled))
 
@@ -157,7 +157,7 @@ def pageable_copy(sizes: Sizes) -> Pair:
 
 def recompute(sizes: Sizes) -> Pair:
     """Each block in a checkpoint; the same without."""
-    model, x = gpt(sizes, 32, torch.bfloat16, checkpointed=True)
+    model, x = gpt(sizes, 64, torch.bfloat16, checkpointed=True)
     plain, _ = gpt(sizes, 1, torch.bfloat16)
     return Pair(training(model, x), training(plain, x))
 
@@ -171,7 +171,8 @@ def dtype_conversion(sizes: Sizes) -> Pair:
         return nn.Sequential(*layers).to(sizes.device, dtype)
 
     wide, narrow = made(torch.float32), made(torch.bfloat16)
-    x = torch.randn(sizes.tokens, width, device=sizes.device, dtype=torch.bfloat16)
+    rows = 8 * sizes.tokens
+    x = torch.randn(rows, width, device=sizes.device, dtype=torch.bfloat16)
 
     def under_autocast() -> None:
         with torch.autocast(sizes.device, torch.bfloat16):
@@ -186,28 +187,18 @@ def dtype_conversion(sizes: Sizes) -> Pair:
     return Pair(under_autocast, without)
 
 
-class Mixing(nn.Module):
-    """Weighs the features of each channel, as a head over a transposed tensor does."""
+def far_from_roofline(sizes: Sizes) -> Pair:
+    """Products of 4097 by 4097 in bfloat16; the same padded to 4104."""
+    rows, odd, even = (64, 33, 40) if sizes.is_tiny else (8192, 4097, 4104)
 
-    def __init__(self, sizes: Sizes, flat: bool) -> None:
-        super().__init__()
-        channels = 2 * sizes.width
-        self.weight = nn.Parameter(torch.ones(channels, 4 * sizes.tokens))
-        self.flat = flat
+    def made(width: int) -> Step:
+        layers = (nn.Linear(width, width, bias=False) for _ in range(4))
+        model = nn.Sequential(*layers).to(sizes.device, torch.bfloat16)
+        x = torch.randn(rows, width, device=sizes.device, dtype=torch.bfloat16)
+        compiled = torch.compile(model, options={"shape_padding": False})
+        return training(model, forward=lambda: compiled(x).float().square().mean())
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the weighed sum."""
-        rows = x.transpose(1, 2)
-        if self.flat:
-            return (rows.flatten(1) * self.weight.flatten()).sum()
-        return (rows * self.weight).sum()
-
-
-def unasked_copy(sizes: Sizes) -> Pair:
-    """A transposed tensor that is flattened; the same with the weight in its shape."""
-    x = torch.randn(32, 4 * sizes.tokens, 2 * sizes.width, device=sizes.device)
-    flat, shaped = (Mixing(sizes, flat).to(sizes.device) for flat in (True, False))
-    return Pair(training(flat, x), training(shaped, x))
+    return Pair(made(odd), made(even))
 
 
 def layout_conversion(sizes: Sizes) -> Pair:
@@ -230,8 +221,8 @@ def layout_conversion(sizes: Sizes) -> Pair:
 
 def replay_copy(sizes: Sizes) -> Pair:
     """Batches that lie elsewhere each time, under CUDA graphs; one that stays where it is."""
-    rows = 64 if sizes.is_tiny else 1 << 18
-    model = nn.Sequential(nn.Linear(256, 8), nn.ReLU(), nn.Linear(8, 1)).to(sizes.device)
+    rows = 64 if sizes.is_tiny else 1 << 20
+    model = nn.Sequential(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1)).to(sizes.device)
     compiled = torch.compile(model, mode="reduce-overhead")
     stays = torch.randn(rows, 256, device=sizes.device)
     torch._dynamo.mark_static_address(stays)
@@ -259,7 +250,7 @@ def unlike_siblings(sizes: Sizes) -> Pair:
     """One of the blocks in float32; the same with all in bfloat16."""
 
     def made(wide: bool) -> Step:
-        model, x = gpt(sizes, 16, torch.bfloat16)
+        model, x = gpt(sizes, 64, torch.bfloat16)
         block = model.blocks[5 % sizes.layers]
         if wide:
             block.float()
@@ -271,8 +262,8 @@ def unlike_siblings(sizes: Sizes) -> Pair:
 
 
 def synchronisation(sizes: Sizes) -> Pair:
-    """Each block looks at its result for NaN; the last one only is looked at, on the device."""
-    model, x = gpt(sizes, 16, torch.bfloat16)
+    """Each block looks at its result for NaN; the device notes it, and nobody looks."""
+    model, x = gpt(sizes, 48, torch.bfloat16)
 
     def looking() -> torch.Tensor:
         y = x
@@ -334,7 +325,7 @@ def data_loader(sizes: Sizes) -> Pair:
 
 def allocating(sizes: Sizes) -> Pair:
     """The cache emptied in each step; the same without."""
-    model, x = gpt(sizes, 8, torch.bfloat16)
+    model, x = gpt(sizes, 32, torch.bfloat16)
     step = training(model, x)
 
     def emptying() -> None:
@@ -373,12 +364,12 @@ def graph_break(sizes: Sizes) -> Pair:
 
 
 CASES = (
-    Case("launch_bound", "GPT, batch 4, eager; `reduce-overhead`", launch_bound),
+    Case("launch_bound", "GPT, 12 x 512 tokens, eager; `reduce-overhead`", launch_bound),
     Case("fp32_matmul", "GPT in float32; TF32", fp32_matmul),
     Case("pageable_copy", "128 images, pageable; pinned", pageable_copy),
     Case("recompute", "GPT, each block in a checkpoint; none", recompute),
     Case("dtype_conversion", "8 layers of 4096, autocast; bfloat16", dtype_conversion),
-    Case("unasked_copy", "a transposed tensor flattened; not", unasked_copy),
+    Case("far_from_roofline", "bf16 products of odd sizes; padded", far_from_roofline),
     Case("layout_conversion", "8 convolutions, channels first; last", layout_conversion),
     Case("replay_copy", "CUDA graphs, moving inputs; at one address", replay_copy),
     Case("synchronisation", "an `if` on a tensor after each block; none", synchronisation),

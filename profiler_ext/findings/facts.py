@@ -119,6 +119,30 @@ class Facts:
         duration: Ints = np.where(self.pace.sets[launches], self.launches.duration_ns[launches], 0)
         return duration
 
+    def removed_ns(self, launches: Ints, *, with_python: bool = False) -> Ints:
+        """Return by how much each launch would shorten its step if it were not there.
+
+        Where the step waits for the device that is its time, elsewhere what it costs the CPU;
+        within a CUDA graph it costs the CPU nothing.
+
+        Args:
+            launches: rows of launches.
+            with_python: what led to the op that launched it would go too, not the op alone.
+        """
+        cost_ns = np.where(self.pace.replayed, 0, self.pace.cost_ns)
+        if not with_python:
+            cost_ns = np.minimum(cost_ns, self._op_ns)
+        duration_ns = self.launches.duration_ns
+        removed: Ints = np.where(self.pace.sets, duration_ns, cost_ns)[launches]
+        return removed
+
+    @property
+    def _op_ns(self) -> Ints:
+        """How long the innermost op that launched each launch took; 0 where none is known."""
+        op = self.launches.op_event
+        duration = self.analysis.recording.trace.events.duration_ns[op.filled(0)]
+        return np.where(np.ma.getmaskarray(op), 0, duration)
+
     def longest(self, launches: Ints) -> int:
         """Return the row of the launch at whose place such launches took longest in all.
 

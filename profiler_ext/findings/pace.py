@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.kineto import classify, waits
+from profiler_ext.kineto import classify, names, waits
 from profiler_ext.records import Analysis, Interned, Ints
 
 NO_ROW = -1
@@ -33,12 +33,17 @@ class Pace:
         call: row of the runtime call that launched it, ``NO_ROW`` where it is not known.
         sets: a shorter launch would make the step shorter.
         waited_ns: how long its device ran nothing before it.
+        cost_ns: how long the CPU took for it: since it had enqueued the launch before, and not
+            longer than the device then waited for it and ran it.
+        replayed: a CUDA graph launched it, together with others.
     """
 
     enqueued_ns: Ints
     call: Ints
     sets: Rows
     waited_ns: Ints
+    cost_ns: Ints
+    replayed: Rows
 
 
 def find_pace(analysis: Analysis) -> Pace:
@@ -63,7 +68,8 @@ def find_pace(analysis: Analysis) -> Pace:
             enqueued_ns[rows],
             (events.start_ns[waits], events.end_ns[waits]),
         )
-    return Pace(enqueued_ns, call, sets, waited_ns)
+    cost_ns = np.minimum(_since_the_last(enqueued_ns), waited_ns + launches.duration_ns)
+    return Pace(enqueued_ns, call, sets, waited_ns, cost_ns, _replayed(analysis, call))
 
 
 def is_wait(name: Interned) -> Rows:
@@ -97,6 +103,23 @@ def _waited(start_ns: Ints, duration_ns: Ints) -> Ints:
     ends = np.maximum.accumulate(start_ns + duration_ns)
     waited: Ints = np.maximum(start_ns - np.append(start_ns[:1], ends[:-1]), 0)
     return waited
+
+
+def _since_the_last(enqueued_ns: Ints) -> Ints:
+    """Return how long after the launch before it each launch was enqueued; 0 for the first."""
+    order = np.argsort(enqueued_ns, kind="stable")
+    since = np.zeros(len(enqueued_ns), np.int64)
+    since[order[1:]] = np.diff(enqueued_ns[order])
+    return since
+
+
+def _replayed(analysis: Analysis, call: Ints) -> Rows:
+    name = analysis.recording.trace.events.name
+    flags = np.array([names.is_graph_launch(text) for text in name.strings], np.bool_)
+    replayed = np.zeros(len(call), np.bool_)
+    known = call != NO_ROW
+    replayed[known] = flags[name.codes[call[known]]]
+    return replayed
 
 
 def _sets_pace(

@@ -19,7 +19,6 @@ from profiler_ext.findings.rules import (
     recompute,
     replay_copy,
     synchronisation,
-    unasked_copy,
     uncached,
     unlike_siblings,
 )
@@ -35,7 +34,6 @@ RULES: Final[tuple[Rule, ...]] = (
     far_from_roofline.RULE,
     recompute.RULE,
     dtype_conversion.RULE,
-    unasked_copy.RULE,
     layout_conversion.RULE,
     replay_copy.RULE,
     unlike_siblings.RULE,

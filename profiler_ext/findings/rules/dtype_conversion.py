@@ -39,7 +39,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     duration = facts.launches.duration_ns[launches]
     return Candidate(
         what="launches only convert a dtype, at lines that ask for no conversion",
-        at_stake_ns=facts.of_usual_step(launches, facts.paced_ns(launches)),
+        at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches)),
         sureness=Sureness.UPPER_BOUND,
         remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
         "instead of autocast in every forward, batches converted where they are made",
@@ -62,7 +62,7 @@ RULE = Rule(
     remedy="Keep parameters in the dtype that is computed in (`model.to(torch.bfloat16)`, with an "
     "optimizer that keeps the state that it needs in float32). Under autocast several "
     "micro-batches in one `autocast` block share the converted parameters.",
-    stake="The time of these launches where they set the pace. It is an upper bound: with autocast "
-    "the precision that the conversions serve goes with them.",
+    stake="The time of these launches, where the CPU is behind what it takes to launch them. It "
+    "is an upper bound: with autocast the precision that the conversions serve goes with them.",
     judge=_judge,
 )

@@ -11,7 +11,6 @@ from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.kineto import names
 from profiler_ext.records import IdleCause, Ints, Scope
 
 _LEAST_IDLE = 0.1
@@ -56,7 +55,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 def _candidate(facts: Facts, idle: Ints, at_stake_ns: int, launches: Ints, count: int) -> Candidate:
     durations = facts.launches.duration_ns[launches]
     compiled = facts.launches.scope.where(Scope.COMPILED)[launches]
-    replayed = _is_replayed(facts, launches)
+    replayed = float(facts.pace.replayed[launches].mean())
     return Candidate(
         what="the device waits while the CPU launches",
         at_stake_ns=at_stake_ns,
@@ -71,13 +70,6 @@ def _candidate(facts: Facts, idle: Ints, at_stake_ns: int, launches: Ints, count
         ),
         idle=idle,
     )
-
-
-def _is_replayed(facts: Facts, launches: Ints) -> float:
-    """Return which part of the launches CUDA graphs replayed."""
-    call, name = facts.pace.call[launches], facts.analysis.recording.trace.events.name
-    codes = [code for code, text in enumerate(name.strings) if names.is_graph_launch(text)]
-    return float(np.isin(name.codes[call[call >= 0]], codes).sum() / len(launches))
 
 
 def _where(facts: Facts, idle: Ints) -> Where:

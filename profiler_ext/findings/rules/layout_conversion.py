@@ -31,7 +31,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     duration = facts.launches.duration_ns[launches]
     return Candidate(
         what="convolutions change the layout of their operands and back",
-        at_stake_ns=facts.of_usual_step(launches, facts.paced_ns(launches)),
+        at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches)),
         sureness=Sureness.ESTIMATED,
         remedy="model.to(memory_format=torch.channels_last), and the same for the images",
         where=where_of(facts.place(longest), facts.launches.name[longest]),
@@ -51,7 +51,7 @@ RULE = Rule(
     "cuDNN rearranges the operands before a convolution and its result afterwards.",
     remedy="`model.to(memory_format=torch.channels_last)` and "
     "`images.to(memory_format=torch.channels_last)`: then nothing is to be rearranged.",
-    stake="The time of those kernels where they set the pace. Other kernels may get quicker or "
-    "slower with the layout, which is not counted.",
+    stake="The time of those kernels, where the CPU is behind what it takes to launch them. Other "
+    "kernels may get quicker or slower with the layout, which is not counted.",
     judge=_judge,
 )

@@ -30,7 +30,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     return (
         Candidate(
             what="the backward runs forwards once more, as checkpoints ask",
-            at_stake_ns=facts.of_usual_step(again, facts.paced_ns(again)),
+            at_stake_ns=facts.of_usual_step(again, facts.removed_ns(again, with_python=True)),
             sureness=Sureness.ESTIMATED,
             remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "
             "let a selective policy keep the products: create_selective_checkpoint_contexts",
@@ -59,7 +59,8 @@ RULE = Rule(
     "meant.",
     remedy="Where memory is left, checkpoint fewer layers. A selective policy keeps the results of "
     "matrix products and recomputes the rest: most of the memory for little of the time.",
-    stake="The time of the recomputed launches that set the pace: what no checkpoint at all would "
-    "save. The memory that it would take is not in the trace, so whether it fits is yours to say.",
+    stake="The time of the recomputed launches, where the CPU is behind what it takes to launch "
+    "them: what no checkpoint at all would save. The memory that it would take is not in the "
+    "trace, so whether it fits is yours to say.",
     judge=_judge,
 )

@@ -28,7 +28,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     seeds = launches[facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]]
     return Candidate(
         what="inputs are copied to where CUDA graphs expect them",
-        at_stake_ns=facts.of_usual_step(launches, facts.paced_ns(launches)),
+        at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches)),
         sureness=Sureness.UPPER_BOUND,
         remedy="write a batch into tensors that stay where they are (batch.copy_()), and mark them "
         "with mark_static_address of torch's Dynamo; hand smaller values from graph to graph",
@@ -50,7 +50,8 @@ RULE = Rule(
     because="A CUDA graph reads and writes fixed addresses. Parameters stay where they are; "
     "batches and what eager code hands over do not.",
     remedy="Keep inputs at one address, or hand over less: indices instead of what they lead to.",
-    stake="The time of these copies and seeds where they set the pace. It is an upper bound, since "
+    stake="The time of these copies and seeds, where the CPU is behind what it takes to launch "
+    "them. It is an upper bound, since "
     "a batch has to come from somewhere.",
     judge=_judge,
 )

@@ -1,0 +1,191 @@
+"""Owns the cases of the trial whose flaw costs time once: compiles, first steps, caches.
+
+Each runs by itself, from nothing compiled on, and tells what the rules say of it and what it took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch._inductor.utils import fresh_inductor_cache
+from torch.utils.checkpoint import checkpoint
+
+import profiler_ext
+from benchmarks.flaws import GPT, Block, Sizes, Step, inputs, training
+from profiler_ext.findings import Findings
+
+Told = tuple[Findings, float]
+"""What the rules say, and the milliseconds that the remedy is about."""
+
+
+@dataclass(frozen=True)
+class OnceCase:
+    """A case whose flaw costs time once.
+
+    Attributes:
+        rule: the rule that should find it.
+        words: the flaw and the remedy.
+        flawed: runs with the flaw.
+        remedied: runs without it.
+    """
+
+    rule: str
+    words: str
+    flawed: Callable[[Sizes], Told]
+    remedied: Callable[[Sizes], Told]
+
+
+@contextmanager
+def from_nothing() -> Iterator[None]:
+    """Nothing is compiled yet, and nothing cached."""
+    torch._dynamo.reset()
+    with fresh_inductor_cache():
+        yield
+    torch._dynamo.reset()
+
+
+def mean_step(step: Callable[[int], None], steps: int, *, warm_up: bool = True) -> Told:
+    """Return what the rules say of recorded steps, and their mean time by a clock."""
+    first = int(warm_up)
+    schedule = torch.profiler.schedule(wait=0, warmup=first, active=steps)
+    took = []
+    with profiler_ext.profile(schedule=schedule) as prof:
+        for at in range(first + steps):
+            begun = time.perf_counter()
+            step(at)
+            synchronize()
+            took.append(time.perf_counter() - begun)
+            prof.step()
+    return prof.found, 1e3 * sum(took[first:]) / steps
+
+
+def synchronize() -> None:
+    """Wait for the device, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def small(sizes: Sizes, *, dynamic: bool | None = None) -> tuple[nn.Module, Callable[[int], Step]]:
+    """Return a compiled block, and what makes a step of it for a batch."""
+    block = Block(sizes.width).to(sizes.device)
+    compiled = torch.compile(block, dynamic=dynamic)
+
+    def of(batch: int) -> Step:
+        x = inputs(sizes, batch, torch.float32)
+        return training(block, forward=lambda: compiled(x).square().mean())
+
+    return block, of
+
+
+def compile_within(sizes: Sizes) -> Told:
+    """The batch is smaller from the third step on."""
+    with from_nothing():
+        _, of = small(sizes, dynamic=False)
+        large, less = of(8), of(4)
+        large()
+        return mean_step(lambda at: (large if at < 3 else less)(), 5)
+
+
+def compiled_before(sizes: Sizes) -> Told:
+    """The same, recorded when both are compiled."""
+    with from_nothing():
+        _, of = small(sizes, dynamic=False)
+        large, less = of(8), of(4)
+        large()
+        less()
+        return mean_step(lambda at: (large if at < 3 else less)(), 5)
+
+
+def first_steps(sizes: Sizes) -> Told:
+    """Steps from the first on that allocates, as nobody skips any."""
+    step = eager(sizes)
+    return mean_step(lambda _: step(), 6, warm_up=False)
+
+
+def later_steps(sizes: Sizes) -> Told:
+    """The same, some steps later."""
+    step = eager(sizes)
+    for _ in range(5):
+        step()
+    return mean_step(lambda _: step(), 6)
+
+
+def eager(sizes: Sizes) -> Step:
+    """Return a step of a GPT that has not run yet, on memory that is not taken yet."""
+    model = GPT(sizes).to(sizes.device, torch.bfloat16)
+    if sizes.device == "cuda":
+        torch.cuda.empty_cache()
+    return training(model, inputs(sizes, 32, torch.bfloat16))
+
+
+def batches(sizes: Sizes, *, dynamic: bool) -> Told:
+    """Batches of four sizes, from nothing compiled on."""
+    with from_nothing():
+        _, of = small(sizes, dynamic=dynamic)
+        begun = time.perf_counter()
+        for batch in (8, 6, 4, 2):
+            of(batch)()
+        synchronize()
+        took = time.perf_counter() - begun
+        step = of(2)
+        return mean_step(lambda _: step(), 3)[0], 1e3 * took
+
+
+class Dropping(nn.Module):
+    """Blocks in checkpoints, with a dropout in each."""
+
+    def __init__(self, sizes: Sizes, keeps_state: bool) -> None:
+        super().__init__()
+        blocks = (nn.Sequential(Block(sizes.width), nn.Dropout(0.1)) for _ in range(2))
+        self.blocks = nn.ModuleList(blocks)
+        self.keeps_state = keeps_state
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=self.keeps_state)
+        return x.square().mean()
+
+
+def second_process(sizes: Sizes, *, keeps_state: bool) -> Told:
+    """What a compile takes when another process has been there before."""
+    with from_nothing():
+        model = Dropping(sizes, keeps_state).to(sizes.device)
+        x = inputs(sizes, 4, torch.float32)
+        training(model, forward=lambda: torch.compile(model)(x))()
+        torch._dynamo.reset()
+        compiled = torch.compile(model)
+        step = training(model, forward=lambda: compiled(x))
+        begun = time.perf_counter()
+        step()
+        synchronize()
+        took = time.perf_counter() - begun
+        return mean_step(lambda _: step(), 3)[0], 1e3 * took
+
+
+ONCE = (
+    OnceCase("first_step", "recorded from the first step on; later", first_steps, later_steps),
+    OnceCase(
+        "compiling",
+        "a new size in a recorded step; compiled before",
+        compile_within,
+        compiled_before,
+    ),
+    OnceCase(
+        "recompilation",
+        "four sizes, `dynamic=False`; `dynamic=True`",
+        lambda sizes: batches(sizes, dynamic=False),
+        lambda sizes: batches(sizes, dynamic=True),
+    ),
+    OnceCase(
+        "uncached",
+        "checkpoints that keep the random state; not",
+        lambda sizes: second_process(sizes, keeps_state=True),
+        lambda sizes: second_process(sizes, keeps_state=False),
+    ),
+)
