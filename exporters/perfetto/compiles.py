@@ -8,7 +8,7 @@ from profiler_ext.exporters.compile_texts import name_text
 from profiler_ext.exporters.perfetto.lanes import Span, span_with
 from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
-from profiler_ext.exporters.tables.compiles import lookup_text
+from profiler_ext.exporters.tables.compiles import lookups_text
 from profiler_ext.records import Analysis, Compilation, CompileSpan, Events
 
 COMPILE = "compile"
@@ -70,7 +70,7 @@ def _told(compiled: Compilation) -> dict[str, Argument]:
     found: dict[str, list[str]] = {
         "recompiled_as": [f"{each.of}: {each.guard}" for each in compiled.recompiles],
         "graph_breaks": [each.reason for each in compiled.breaks],
-        "caches": [lookup_text(each) for each in compiled.lookups],
+        "caches": [each] if (each := lookups_text(compiled.lookups)) else [],
         "failure": [] if compiled.failure is None else [compiled.failure.reason],
     }
     return {name: texts for name, texts in found.items() if texts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -169,15 +170,25 @@ def _told(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
         "break_file": place and place.file,
         "break_line": place and place.line,
         "failure": first.failure and first.failure.reason,
-        "cache_detail": "; ".join(map(lookup_text, first.lookups)) or None,
+        "cache_detail": lookups_text(first.lookups),
         "graphs": len(first.graphs),
     }
 
 
-def lookup_text(lookup: CacheLookup) -> str:
-    """Return what a cache answered, in words."""
-    why = f" ({lookup.reason})" if lookup.reason else ""
-    return f"{lookup.cache.words}: {lookup.answer.words}{why}"
+def lookups_text(lookups: Sequence[CacheLookup]) -> str | None:
+    """Return what caches answered, in words; equal answers once, with their number.
+
+    Args:
+        lookups: what they answered, in order; ``None`` comes of none.
+    """
+    answers = Counter((each.cache, each.answer, each.reason) for each in lookups)
+    found = (
+        f"{cache.words}: {answer.words}"
+        + (f" ({reason})" if reason else "")
+        + (f", {number} times" if number > 1 else "")
+        for (cache, answer, reason), number in answers.items()
+    )
+    return "; ".join(found) or None
 
 
 def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[Ints, Ints]:

@@ -25,6 +25,11 @@ class CompileKind(Term, page="words.md", title="compile", columns=("compiles.com
         "a backward, when first run",
         "is of a backward graph, which torch leaves until it first runs",
     )
+    COMPILED_AUTOGRAD = (
+        "compiled_autograd",
+        "compiled autograd's trace",
+        "is of compiled autograd, which traces a whole backward before Dynamo has it",
+    )
     RUN_TIME = (
         "run_time",
         "at first calls",
@@ -32,7 +37,7 @@ class CompileKind(Term, page="words.md", title="compile", columns=("compiles.com
     )
     WORKER = (
         "worker",
-        "beside a compile",
+        "in threads beside a compile",
         "is of another thread, while one compiled: it adds nothing to the time that compiles took",
     )
 

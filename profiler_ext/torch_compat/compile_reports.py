@@ -16,8 +16,13 @@ def is_frame(span: str) -> bool:
 
 
 def is_backward(span: str) -> bool:
-    """Tell whether a span is that of a backward's compile, or of compiled autograd's trace."""
-    return span in (compile_names.BACKWARD_SPAN.text, compile_names.AUTOGRAD_SPAN.text)
+    """Tell whether a span is that of the compile of a backward that first runs."""
+    return bool(span == compile_names.BACKWARD_SPAN.text)
+
+
+def is_autograd(span: str) -> bool:
+    """Tell whether compiled autograd traces a backward in a span."""
+    return bool(span == compile_names.AUTOGRAD_SPAN.text)
 
 
 def is_graph(span: str) -> bool:

@@ -73,7 +73,7 @@ def test_what_is_outermost_tells_what_torch_is_at() -> None:
         CompileKind.FRAME,
         CompileKind.FRAME,
         CompileKind.BACKWARD,
-        CompileKind.BACKWARD,
+        CompileKind.COMPILED_AUTOGRAD,
         CompileKind.RUN_TIME,
     ]
 

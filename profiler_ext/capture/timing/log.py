@@ -226,7 +226,7 @@ def _is_open(name: str, spans: list[Span]) -> bool:
 
 
 def _is_compile(kind: CompileKind) -> bool:
-    return kind in (CompileKind.FRAME, CompileKind.BACKWARD)
+    return kind not in (CompileKind.RUN_TIME, CompileKind.WORKER)
 
 
 def _compilation(

@@ -102,6 +102,7 @@ _PHASES = (
 _OUTERMOST = {
     CompileKind.FRAME: CompilePhase.DYNAMO,
     CompileKind.BACKWARD: CompilePhase.AOT_AUTOGRAD,
+    CompileKind.COMPILED_AUTOGRAD: CompilePhase.AOT_AUTOGRAD,
 }
 
 
@@ -109,8 +110,10 @@ def kind_of(outermost: str) -> CompileKind:
     """Return what torch is at, by the name of the outermost span."""
     if compile_reports.is_frame(outermost):
         return CompileKind.FRAME
-    is_backward = compile_reports.is_backward(outermost)
-    return CompileKind.BACKWARD if is_backward else CompileKind.RUN_TIME
+    if compile_reports.is_backward(outermost):
+        return CompileKind.BACKWARD
+    is_autograd = compile_reports.is_autograd(outermost)
+    return CompileKind.COMPILED_AUTOGRAD if is_autograd else CompileKind.RUN_TIME
 
 
 @functools.lru_cache(maxsize=4096)
