@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -69,7 +70,8 @@ def findings_json(findings: Findings) -> str:
         findings=[_entry(each) for each in findings.found],
         unjudged=list(findings.unjudged),
     )
-    return msgspec.json.encode(document).decode() + "\n"
+    # In ASCII no name steers a terminal.
+    return json.dumps(msgspec.to_builtins(document)) + "\n"
 
 
 def json_schema() -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from profiler_ext.exporters.findings_json import json_schema
 from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.table_kinds import TABLES, TableKind
@@ -150,9 +152,9 @@ _FINDINGS = """# Findings: what to do first
 
 Rules judge a session, and what they find is the first that the reports show, what has most at stake
 first: `profiler-ext report --findings` prints all of it, `session.found` has the records and
-`session.findings()` the table. `--format json` is the same for programs, with the schema that
-`json_schema()` of `exporters/findings_json.py` states; `--fail-above 5%` ends with 4 where a
-finding has more than that part of a step at stake.
+`session.findings()` the table. `--format json` is the same for programs, with a schema that has a
+number ([findings.schema.json](findings.schema.json)); `--fail-above 5%` ends with 4 where a finding
+has more than that part of a step at stake.
 
 - **A step** is the usual one: the lower median of the recorded steps, as a first one is often
   unlike the others.
@@ -201,6 +203,7 @@ def pages() -> dict[str, str]:
         "words.md": _page(_WORDS, *map(_vocabulary, words)),
         "formats.md": _page(_FORMATS, *map(_format, FORMATS), _texts()),
         "findings.md": _page(_FINDINGS.format(least=LEAST_FRACTION), *map(_rule, RULES)),
+        "findings.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         "torch.md": _page(_TORCH, _flags(), _told_by_data()),
         "tables.md": _page(_TABLES, *map(_table, TABLES), _columns()),
         **maps(),

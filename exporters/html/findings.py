@@ -37,14 +37,19 @@ def findings(analysis: Analysis) -> str:
 def _item(finding: Finding, settings: Settings) -> str:
     time, part = stake_texts(finding)
     head = f"<b>{time}</b> <b>{part}</b> {_text(finding.what)}"
-    links = " · ".join(_links(finding.where, settings))
+    links = " · ".join(place_links(finding.where, settings))
     place = f"<p>{links}</p>" if links else ""
     why = f'<p class="quiet">{_text(why_text(finding))}</p>'
     return f"<li><p>{head}</p>{place}{why}<p>Try: {_text(finding.remedy)}</p></li>"
 
 
-def _links(where: Where, settings: Settings) -> list[str]:
-    """Return the parts of a place, each as a link to where the page shows it."""
+def place_links(where: Where, settings: Settings) -> list[str]:
+    """Return the parts of a place, each as a link to where the page shows it.
+
+    Args:
+        where: the place.
+        settings: has the roots, to shorten paths.
+    """
     line = None if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
     parts = [
         _link(kind, name)

@@ -136,6 +136,24 @@ class Facts:
         removed: Ints = np.where(self.pace.sets, duration_ns, cost_ns)[launches]
         return removed
 
+    def idle_before(self, launches: Ints) -> Ints:
+        """Return the rows of the pieces of idle time that ended with one of these launches.
+
+        Args:
+            launches: rows of launches.
+        """
+        idle, ended = self.analysis.idle, self._span_ends
+        chosen = np.isin(ended, self.launches.start_ns[launches])
+        return np.flatnonzero(chosen[idle.span]) if len(ended) else np.empty(0, np.int64)
+
+    @cached_property
+    def _span_ends(self) -> Ints:
+        """When each idle span ended."""
+        idle = self.analysis.idle
+        ends = np.zeros(int(idle.span.max(initial=-1)) + 1, np.int64)
+        np.maximum.at(ends, idle.span, idle.start_ns + idle.duration_ns)
+        return ends
+
     @property
     def _op_ns(self) -> Ints:
         """How long the innermost op that launched each launch took; 0 where none is known."""

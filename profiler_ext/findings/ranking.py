@@ -109,9 +109,14 @@ def _sharing(candidate: Candidate, larger: list[_Said], facts: Facts) -> tuple[s
 
 
 def _counted(candidate: Candidate, facts: Facts) -> dict[tuple[str, int], int]:
-    """Return the pieces of the trace's time that a candidate counts, each with its length."""
+    """Return the pieces of the trace's time that a candidate counts, each with its length.
+
+    Where the device waited for the CPU, a launch that goes saves of that wait, not of its own time.
+    """
     idle_ns, duration_ns = facts.analysis.idle.duration_ns, facts.launches.duration_ns
-    idle = {("idle", at): int(idle_ns[at]) for at in candidate.idle.tolist()}
+    waited = facts.idle_before(candidate.launches[~facts.pace.sets[candidate.launches]])
+    rows = {*candidate.idle.tolist(), *waited.tolist()}
+    idle = {("idle", at): int(idle_ns[at]) for at in rows}
     busy = {("launch", at): int(duration_ns[at]) for at in candidate.launches.tolist()}
     return idle | busy
 

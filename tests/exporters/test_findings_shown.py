@@ -1,0 +1,186 @@
+"""Findings stand first wherever a session is shown; no name in them does harm."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from profiler_ext import cli
+from profiler_ext.exporters import findings_texts as texts
+from profiler_ext.exporters import notebook, tables
+from profiler_ext.exporters.findings_json import (
+    SCHEMA_VERSION,
+    Document,
+    findings_json,
+    json_schema,
+)
+from profiler_ext.exporters.html import html_text
+from profiler_ext.exporters.html.findings import place_links
+from profiler_ext.exporters.terminal_findings import print_all, print_first
+from profiler_ext.findings import (
+    Figure,
+    FigureUnit,
+    Finding,
+    Findings,
+    Stake,
+    Sureness,
+    Unjudged,
+    Where,
+)
+from profiler_ext.records import Settings
+from profiler_ext.sessions.session import Session
+from tests.analyses import gpu_step
+from tests.exporters.hostile import HOSTILE, steering
+
+FINDING = Finding(
+    rule="fp32_matmul",
+    what="matrix products run in fp32 without tensor cores",
+    where=Where("/home/ann/gpt/model.py", 12, "h = self.up(x)", "mlp.up", "sgemm", "0/0"),
+    at_stake_ns=4_000_000,
+    of_ns=10_000_000,
+    stake=Stake.STEP,
+    sureness=Sureness.ESTIMATED,
+    why=(Figure("they take", 5_000_000, FigureUnit.NS), Figure("products a step", 1_200)),
+    remedy="TF32",
+    shared_with=("launch_bound",),
+)
+SETTINGS = Settings(user_roots=("/home/ann/gpt",))
+TOLD = Findings((FINDING,), (Unjudged("first_step", "there is one step"),), 7, 10_000_000)
+
+
+def shown(told: Findings, width: int, everything: bool = False) -> str:
+    file = io.StringIO()
+    show = print_all if everything else print_first
+    show(told, SETTINGS, Console(file=file, width=width))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def test_a_finding_says_what_where_why_and_what_to_try() -> None:
+    assert (
+        shown(TOLD, 80, everything=True)
+        == """\
+What to do first, of a step of 10.0 ms
+4.00 ms   40.0%  matrix products run in fp32 without tensor cores
+                 model.py:12 · mlp.up · sgemm · compile 0/0 · h = self.up(x)
+                 an estimate · they take: 5.00 ms · products a step: 1,200 ·
+                 counted in launch_bound too: do not add
+                 try: TF32
+not judged: first_step: there is one step"""
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_no_line_of_it_is_wider_than_the_terminal(width: int) -> None:
+    assert max(map(len, shown(TOLD, width, everything=True).splitlines())) <= width
+
+
+def test_five_are_shown_and_the_rest_is_counted() -> None:
+    many = replace(TOLD, found=(FINDING,) * 7)
+    text = shown(many, 100)
+    assert text.count("try: TF32") == 5
+    assert "and 2 more: profiler-ext report --findings" in text
+    assert shown(many, 100, everything=True).count("try: TF32") == 7
+
+
+def test_without_a_finding_it_says_so() -> None:
+    assert texts.findings_title(replace(TOLD, found=())) == (
+        "Nothing to do first: no rule found 1% of a step at stake (7 rules were judged, 1 could "
+        "not be)"
+    )
+    assert texts.findings_title(Findings()) == (
+        "What to do first cannot be told: no rule could be judged"
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "text"),
+    [
+        (Figure("", 2_500_000, FigureUnit.NS), "2.50 ms"),
+        (Figure("", 16_000_000, FigureUnit.BYTES), "16 MB"),
+        (Figure("", 12, FigureUnit.BYTES), "12 bytes"),
+        (Figure("", 0.256, FigureUnit.FRACTION), "25.6%"),
+        (Figure("", 4, FigureUnit.TIMES), "4x"),
+        (Figure("", "a\n  b", FigureUnit.TEXT), "a b"),
+    ],
+)
+def test_a_figure_has_its_unit(figure: Figure, text: str) -> None:
+    assert texts.figure_text(figure) == text
+
+
+def test_what_is_of_no_step_has_no_part_of_one() -> None:
+    once = replace(FINDING, stake=Stake.PROCESS)
+    assert texts.stake_texts(once) == ("4.00 ms", "once")
+    assert texts.stake_texts(replace(once, stake=Stake.WINDOW)) == ("4.00 ms", "window")
+
+
+def test_the_json_is_of_its_schema_and_has_the_figures() -> None:
+    document = json.loads(findings_json(TOLD))
+    assert document["schema_version"] == SCHEMA_VERSION
+    (entry,) = document["findings"]
+    assert entry["fraction"] == 0.4
+    assert entry["page"] == "findings.md#fp32_matmul"
+    assert entry["why"][0] == {"name": "they take", "value": 5_000_000, "unit": "ns"}
+    assert entry["where"]["line"] == 12
+    assert document["unjudged"] == [{"rule": "first_step", "why": "there is one step", "rank": 0}]
+    named = json_schema()["$defs"][Document.__name__]
+    assert set(document) == set(named["properties"]) == set(named["required"])
+
+
+def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
+    hostile = tuple(
+        replace(
+            FINDING,
+            what=name,
+            remedy=name,
+            where=Where(name, 1, name, name, name, name),
+            why=(Figure(name, name, FigureUnit.TEXT),),
+        )
+        for name in HOSTILE.values()
+    )
+    told = replace(TOLD, found=hostile, unjudged=(Unjudged("x", "".join(HOSTILE.values())),))
+    for text in (shown(told, 100), shown(told, 100, everything=True), findings_json(told)):
+        assert steering(text) == set()
+
+
+def test_a_page_and_a_notebook_begin_with_it() -> None:
+    for page in (html_text(gpu_step()), notebook.session_html(gpu_step())):
+        first, ledger = page.index("What to do first, of a step"), page.index("wall time of the")
+        assert first < ledger
+
+
+def test_a_page_leads_from_a_finding_to_its_line_module_and_kernel() -> None:
+    line, module, kernel, *_ = place_links(FINDING.where, SETTINGS)
+    assert line == '<a href="#line=model.py%3A12">model.py:12</a>'
+    assert module == '<a href="#module=mlp.up">mlp.up</a>'
+    assert kernel == '<a href="#kernel=sgemm">sgemm</a>'
+
+
+def test_the_table_has_the_same_rows_as_the_records() -> None:
+    session = Session(gpu_step().recording)
+    table = tables.findings(session.analysis)
+    assert table["rule"].tolist() == [each.rule for each in session.found.found]
+    assert table["at_stake_ns"].tolist() == [each.at_stake_ns for each in session.found.found]
+    assert json.loads(table["why"][0])[0]["name"] == session.found.found[0].why[0].name
+
+
+@pytest.mark.parametrize(("limit", "code"), [("50%", 4), ("99", 0)])
+def test_the_exit_code_says_whether_more_is_at_stake(
+    limit: str, code: int, tmp_path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Session(gpu_step().recording).save(tmp_path)
+    command = ["report", str(folder), "--findings", "--fail-above", limit]
+    assert cli.main(command) == code
+    assert capsys.readouterr().out.startswith("What to do first, of a step of 1.00 ms\n")
+
+
+@pytest.mark.parametrize("limit", ["a", "-1%", "101", "nan"])
+def test_a_limit_that_is_no_part_is_refused(
+    limit: str, tmp_path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["report", str(tmp_path), f"--fail-above={limit}"])
+    assert "is no part of a step; give one as 5%" in capsys.readouterr().err
