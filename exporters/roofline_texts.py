@@ -8,7 +8,7 @@ from typing import Any
 from profiler_ext.exporters.display_text import percent_text, time_text
 from profiler_ext.records import Analysis
 from profiler_ext.rooflines.utilisation import Utilisation, utilisation
-from profiler_ext.rooflines.words import Bound
+from profiler_ext.rooflines.words import Bound, Unit
 
 _LEAST_COUNTED = 0.9
 _ALL = 0.9995
@@ -37,6 +37,38 @@ def savings_text(row: Mapping[str, Any]) -> str:
     return time_text(saved) if saved else ""
 
 
+def work_text(row: Mapping[str, Any]) -> str:
+    """Return what a row moves and computes, how fast, and how fast it could.
+
+    Args:
+        row: of a table with the columns of rooflines; absent values are ``None``.
+
+    Returns:
+        A sentence without its end; nothing where nothing is known.
+    """
+    parts = []
+    if row["est_bytes"] is not None:
+        rate = _rate(row["est_gb_per_s"], "GB/s")
+        parts.append(f"moves {_amount(row['est_bytes'], 'B')}{rate}")
+    if row["est_flops"]:
+        rate = _rate(row["est_tflop_per_s"], "TFLOP/s")
+        parts.append(f"does {_amount(row['est_flops'], 'FLOP')}{_unit(row)}{rate}{_best(row)}")
+    return " and ".join(parts)
+
+
+def _unit(row: Mapping[str, Any]) -> str:
+    return f" in {Unit(row['unit']).words}" if row["unit"] else ""
+
+
+def _rate(rate: float | None, unit: str) -> str:
+    return "" if rate is None else f" at {_figure(rate)} {unit}"
+
+
+def _best(row: Mapping[str, Any]) -> str:
+    best = row["est_attainable_tflop_per_s"]
+    return "" if best is None else f", of {_figure(best)} attainable"
+
+
 def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     """Return the model FLOPs utilisation of each rank's steps, where it is known.
 
@@ -60,7 +92,7 @@ def _text(found: Utilisation, steps: int, of_rank: str) -> str:
         )
     units = ", ".join(_units(found))
     known = "" if found.known_fraction > _ALL else f"; the unit of {_known(found)} is known"
-    amount = _amount(found.flops / steps)
+    amount = _amount(found.flops / steps, "FLOP")
     return f"{of_rank}MFU {percent_text(found.mfu, 1)}: {amount} a step, {units}{known}."
 
 
@@ -76,8 +108,12 @@ def _units(found: Utilisation) -> list[str]:
     return [f"{unit} {percent_text(flops, whole)}" for unit, flops in found.by_unit]
 
 
-def _amount(flops: float) -> str:
-    for size, unit in ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP")):
-        if flops >= size:
-            return f"{flops / size:.3g} {unit}"
-    return f"{flops:.0f} FLOP"
+def _amount(amount: float, unit: str) -> str:
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if amount >= size:
+            return f"{amount / size:.3g} {prefix}{unit}"
+    return f"{amount:.0f} {unit}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -103,6 +103,12 @@ TABLES = (
         is_written=True,
     ),
     TableKind(
+        name="utilisation",
+        words="the model FLOPs utilisation (MFU) of each step",
+        maker="tables.utilisation:utilisation",
+        keys=("rank", "step"),
+    ),
+    TableKind(
         name="by_line",
         words="device time by source line",
         maker="tables.sums:by_line",

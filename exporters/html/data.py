@@ -11,6 +11,7 @@ from typing import Any
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import gap_text, records, short_path
 from profiler_ext.exporters.generated_code import kernel_sources
+from profiler_ext.exporters.html.near import near
 from profiler_ext.exporters.html.sites import Site, sites
 from profiler_ext.exporters.sources import SourceFile, is_users_own, recorded_lines, source_files
 from profiler_ext.printable import printable, printable_lines
@@ -29,6 +30,10 @@ class Pool:
     def code(self, value: Hashable) -> int:
         """Return the number of a value; of ``None``, ``ABSENT``."""
         return ABSENT if value is None else self._codes.setdefault(value, len(self._codes))
+
+    def codes(self) -> Mapping[Any, int]:
+        """Return the number of each value."""
+        return self._codes
 
     def values(self) -> list[Any]:
         """Return the values by their number."""
@@ -58,7 +63,10 @@ def report_data(analysis: Analysis, texts: Mapping[str, str]) -> dict[str, Any]:
     paths = {file.path: number for number, file in enumerate(files)}
     places = [_place(place, pools, paths) for place in analysis.places]
     rows = [_site(site, pools) for site in sites(analysis)]
+    of_lines = {(files[file].path, n): at for (file, n), at in pools["lines"].codes().items()}
+    of_modules = {(path,): at for (path, _), at in pools["modules"].codes().items()}
     return {
+        "near": near(analysis, of_lines, of_modules, pools["kernels"].codes()),
         "steps": len(analysis.steps),
         "phases": [phase.value for phase in Phase],
         "files": [_file(file, analysis) for file in files],

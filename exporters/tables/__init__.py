@@ -36,6 +36,7 @@ from profiler_ext.exporters.tables.sums import (
     by_op,
     by_phase,
 )
+from profiler_ext.exporters.tables.utilisation import utilisation
 
 __all__ = [
     "DataFrame",
@@ -69,6 +70,7 @@ __all__ = [
     "read_parquet",
     "seq_table",
     "seq_text",
+    "utilisation",
     "write_csv",
     "write_parquet",
 ]

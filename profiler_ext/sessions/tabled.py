@@ -150,6 +150,14 @@ class Tabled(ABC):
         """
         return self.table("compiles", **filters)
 
+    def utilisation(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return the model FLOPs utilisation (MFU) of each step, where it is known.
+
+        Args:
+            **filters: the step or rank; it has no filter by phase or scope.
+        """
+        return self.table("utilisation", **filters)
+
     def coverage(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return how much time is attributed, idle, or a gap; it has no filter by phase.
 

@@ -31,7 +31,7 @@ BOUNDS = ["bound", "roofline_ns", "could_save_ns"]
 ROOFLINES = [*ESTIMATES, "unit", *BOUNDS]
 OF_LAUNCHES = [*ESTIMATES, "unit", "unit_evidence", *BOUNDS]
 EVERY_TABLE = [*SUMMING, tables.launches, tables.attribution, tables.graphs, tables.coverage]
-EVERY_TABLE += [tables.compiles]
+EVERY_TABLE += [tables.compiles, tables.utilisation]
 ONE_STEP = (Step(3, 0, 1_000_000),)
 
 

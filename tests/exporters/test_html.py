@@ -18,6 +18,7 @@ from profiler_ext.exporters.html.page import data_text
 from profiler_ext.exporters.html.sites import Site, sites
 from profiler_ext.records import Analysis, LedgerLine, Place, Recording, Step
 from tests.analyses import GPU_IDLE, GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
+from tests.exporters.estimated import estimated
 from tests.handmade import idle, launches, shares, trace
 
 EVIL = "\"'></script><!--<script><img onerror=alert(1) src=x>"
@@ -222,6 +223,22 @@ def test_data_names_each_thing_once():
     assert data["files"][1]["numbers"] == [40]
     assert data["files"][0]["lines"] == model.removesuffix("\n").split("\n")
     assert [graph["kernels"] for graph in data["graphs"]] == [{"cpp_fused_gelu_0": "int main"}]
+
+
+def test_lines_modules_and_kernels_have_their_rooflines_by_number():
+    analysis = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
+    data = report_data(analysis, {})
+    work = (
+        "moves 50 MB at 1,000 GB/s and does 10 GFLOP in bf16 on tensor cores at 200 TFLOP/s, of "
+        "960 attainable"
+    )
+    near = {name: {row[0]: row[1:] for row in rows} for name, rows in data["near"].items()}
+    kernels = {name: at for at, (name, _) in enumerate(data["kernels"])}
+    addmm = ["21% memory", 20.8, 36_978, work]
+    assert near["kernels"][kernels["extern_kernels.addmm"]] == addmm
+    assert near["modules"][data["modules"].index(("mlp.up", "Linear"))] == addmm
+    for rows in near.values():
+        assert sum(row[2] for row in rows.values()) == 36_978
 
 
 def test_the_page_is_written_as_it_is(tmp_path):

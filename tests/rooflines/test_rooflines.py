@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from profiler_ext.exporters import tables
 from profiler_ext.records import Analysis, Device
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import LATENCY_NS, Rooflines, rooflines
@@ -144,3 +145,26 @@ def test_without_a_peak_or_a_product_nothing_is_said_of_utilisation() -> None:
     numbers: Numbers = {(0, 0): ("20000000", "2000000000")}
     assert utilisation(estimated(numbers, queued()), {}) is None
     assert utilisation(estimated({(0, 1): ("20000000", "2000")}, queued()), PEAKS) is None
+
+
+def test_each_step_has_its_utilisation_in_a_table() -> None:
+    numbers: Numbers = {(0, 0): ("20000000", "2000000000"), (1, 1): ("20000000", "3000000000")}
+    table = tables.utilisation(estimated(numbers, queued()), peaks=PEAKS)
+    assert table.to_dict("records") == [
+        {
+            "rank": 0,
+            "step": 3,
+            "wall_ns": 1_000_000,
+            "est_flops": 5_000_000_000,
+            "unit": "bf16_tensor",
+            "mfu": pytest.approx(0.05),
+            "known_fraction": 1.0,
+            "counted_fraction": 1.0,
+        }
+    ]
+
+
+def test_a_step_whose_utilisation_is_not_known_has_its_number_alone() -> None:
+    table = tables.utilisation(gpu_step())
+    assert table[["rank", "step"]].to_numpy().tolist() == [[0, 3]]
+    assert table.drop(columns=["rank", "step"]).isna().all(axis=None)

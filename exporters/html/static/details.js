@@ -77,7 +77,8 @@ function kernelDetail(kernel) {
   const codes = generatedCodes(kernel, chosen);
   const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : null;
   const self = element("p", {}, link("kernel", kernel.name, "link to this kernel"));
-  return element("div", {}, fused, beside, self);
+  const work = kernel.near?.work ? element("p", { class: "quiet" }, `Over all launches it ${kernel.near.work}.`) : null;
+  return element("div", {}, work, fused, beside, self);
 }
 
 function fusedRow(row) {

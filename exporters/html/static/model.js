@@ -7,7 +7,7 @@ const ABSENT = -1;
 const PHASES = report.phases;
 
 function sum() {
-  return { total: 0, eager: 0, phases: PHASES.map(() => 0), sites: new Map(), launches: 0, whole: 0, through: 0 };
+  return { total: 0, eager: 0, phases: PHASES.map(() => 0), sites: new Map(), launches: 0, whole: 0, through: 0, near: null };
 }
 
 const lines = report.lines.map(([file, number], at) => ({
@@ -24,6 +24,9 @@ const modules = report.modules.map(([path, type]) => ({
 }));
 const kernels = report.kernels.map(([name, kind]) => ({ ...sum(), name, kind }));
 const graphs = report.graphs.map((graph, at) => ({ ...sum(), ...graph, at }));
+for (const [name, rows] of Object.entries({ lines, modules, kernels })) {
+  for (const [at, text, part, saves, work] of report.near[name]) rows[at].near = { text, part, saves, work };
+}
 const unplaced = new Map(); // reason to its sum: what has no line
 
 const places = report.places.map(([line, module, op, phase, gap, stack, node]) => ({

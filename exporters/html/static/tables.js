@@ -3,6 +3,14 @@
 
 const SPENT = PHASES.map((name, phase) => phase).filter(phase => kernels.some(each => each.phases[phase]));
 
+const COULD_SAVE = {
+  title: "could save",
+  type: "number",
+  value: row => row.near?.saves ?? 0,
+  show: row => (row.near ? [row.near.saves ? timeText(row.near.saves) : "",
+    element("div", { class: "quiet", title: row.near.work }, row.near.text)] : ""),
+};
+
 function sumColumns(rows) {
   const most = Math.max(1, ...rows.map(row => row.total));
   return [
@@ -21,6 +29,7 @@ function sumColumns(rows) {
       value: row => row.eager,
       show: row => (row.eager ? timeText(row.eager) : ""),
     }] : []),
+    ...(rows.some(row => row.near?.text) ? [COULD_SAVE] : []),
     { title: "launches", type: "number", value: row => row.launches, show: row => row.launches.toLocaleString("en") },
   ];
 }

@@ -1,0 +1,48 @@
+"""Owns what the page says of rooflines: of each line, module and kernel, by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.display_text import records
+from profiler_ext.exporters.roofline_texts import roofline_text, work_text
+from profiler_ext.records import Analysis
+
+Codes = Mapping[Any, int]
+
+
+def near(analysis: Analysis, lines: Codes, modules: Codes, kernels: Codes) -> dict[str, Any]:
+    """Return how near each is to its roofline, and what it could save.
+
+    Args:
+        analysis: what attribution found.
+        lines: the number of each source line, by path and line.
+        modules: the number of each module, by path.
+        kernels: the number of each kernel, by name and kind.
+
+    Returns:
+        For lines, modules and kernels pairs of its number and a list: how near in words, the part
+        of the peak in percent, nanoseconds that it could save, what it moves and computes.
+    """
+    return {
+        "lines": _rows(tables.by_line(analysis), ("file", "line"), lines),
+        "modules": _rows(tables.by_module(analysis), ("module",), modules),
+        "kernels": _rows(tables.by_kernel(analysis), ("kernel", "kind"), kernels),
+    }
+
+
+def _rows(table: tables.DataFrame, keys: tuple[str, ...], codes: Codes) -> list[list[Any]]:
+    return list(_known(records(table), keys, codes))
+
+
+def _known(
+    rows: Iterable[Mapping[str, Any]], keys: tuple[str, ...], codes: Codes
+) -> Iterable[list[Any]]:
+    for row in rows:
+        code = codes.get(tuple(row[key] for key in keys))
+        text = work_text(row)
+        if code is not None and (row["bound"] or text):
+            part = round(100 * (row["est_peak_fraction"] or 0), 1)
+            yield [code, roofline_text(row), part, row["could_save_ns"] or 0, text]

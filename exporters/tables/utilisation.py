@@ -1,0 +1,61 @@
+"""Owns the table of model FLOPs utilisation: one row for each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Unpack
+
+import numpy as np
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+
+from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE, Dtype, frame, gather, repeated
+from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.records import Analysis
+from profiler_ext.rooflines.peaks import PEAKS, Peak
+from profiler_ext.rooflines.utilisation import Utilisation
+from profiler_ext.rooflines.utilisation import utilisation as utilisation_of
+
+_COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
+    "wall_ns": (WHOLE, lambda found: found.wall_ns),
+    "est_flops": (WHOLE, lambda found: found.flops),
+    "unit": (TEXT, lambda found: found.by_unit[0][0]),
+    "mfu": (REAL, lambda found: found.mfu),
+    "known_fraction": (REAL, lambda found: found.known_fraction),
+    "counted_fraction": (REAL, lambda found: found.counted_fraction),
+}
+
+
+def utilisation(
+    analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
+) -> pd.DataFrame:
+    """Return the model FLOPs utilisation (MFU) of each step; it has no filter by phase or scope.
+
+    Args:
+        analysis: what attribution found.
+        peaks: what devices can do at best, by the words of their names.
+        **filters: the step or rank.
+
+    Returns:
+        ``rank``, ``step``, the wall time over all devices, the operations of the model, the unit
+        that did most of them, ``mfu``, and which parts of it are known; a step of which it is not
+        known has its number alone.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+    selection = Selection(**filters)
+    steps = [each for each in analysis.steps if selection.step in (None, each.number)]
+    if selection.has_rank_of(analysis):
+        selection.require_step(analysis)
+    chosen = [each.number for each in steps] if selection.has_rank_of(analysis) else []
+    found = [utilisation_of(analysis, peaks, step) for step in chosen]
+    every = np.arange(len(chosen))
+    columns: dict[str, ExtensionArray] = {
+        "rank": repeated(analysis.recording.settings.rank, len(chosen), WHOLE),
+        "step": gather(chosen, every, WHOLE),
+    }
+    for name, (dtype, told) in _COLUMNS.items():
+        values = [None if each is None else told(each) for each in found]
+        columns[name] = gather(values, every, dtype)
+    return frame(columns)

@@ -1,0 +1,96 @@
+"""How near a row is to its roofline reads in a few words, and so does the MFU of the steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from profiler_ext.exporters.roofline_texts import (
+    roofline_text,
+    savings_text,
+    utilisation_texts,
+    work_text,
+)
+from profiler_ext.exporters.terminal import report
+from profiler_ext.records import Analysis
+from tests.analyses import gpu_step
+from tests.exporters.estimated import estimated
+
+NOTHING: dict[str, Any] = dict.fromkeys(
+    (
+        *("bound", "unit", "est_bytes", "est_flops", "est_gb_per_s", "est_tflop_per_s"),
+        *("est_attainable_tflop_per_s", "est_peak_fraction", "could_save_ns"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ({"bound": "memory", "est_peak_fraction": 0.621}, "62% memory"),
+        ({"bound": "compute", "est_peak_fraction": 0.4, "unit": "bf16_tensor"}, "40% bf16"),
+        ({"bound": "compute", "est_peak_fraction": 0.4, "unit": "fp32"}, "40% fp32"),
+        ({"bound": "latency", "est_peak_fraction": 0.4}, "latency"),
+        ({"bound": "launch", "est_peak_fraction": 0.4}, "launch"),
+        ({"unit": "fp32"}, ""),
+    ],
+)
+def test_a_row_says_how_near_it_is_to_what_bounds_it(told: dict[str, Any], text: str) -> None:
+    assert roofline_text(NOTHING | told) == text
+
+
+def test_savings_of_nothing_are_not_said() -> None:
+    assert savings_text(NOTHING | {"could_save_ns": 1_234_000}) == "1.23 ms"
+    assert [savings_text(NOTHING | {"could_save_ns": each}) for each in (0, None)] == ["", ""]
+
+
+def test_what_is_not_known_of_the_work_is_not_said() -> None:
+    assert work_text(NOTHING) == ""
+    assert work_text(NOTHING | {"est_bytes": 512}) == "moves 512 B"
+    moved = {"est_bytes": 2_500_000_000, "est_gb_per_s": 3210.0}
+    assert work_text(NOTHING | moved) == "moves 2.5 GB at 3,210 GB/s"
+
+
+def test_utilisation_names_its_units_and_what_is_not_known() -> None:
+    one = estimated({(0, 0): ("50000000", "10000000000"), (1, 1): ("50000000", "30000000000")})
+    assert utilisation_texts([one]) == ("MFU 4.0%: 40 GFLOP a step, bf16_tensor.",)
+    unknown = replace(one, launches=_renamed(one, "nvjet_tst_128x64", "nobody_knows"))
+    text = "MFU 1.0%: 40 GFLOP a step, bf16_tensor; the unit of 25.0% is known."
+    assert utilisation_texts([unknown]) == (text,)
+
+
+def test_products_without_sizes_make_it_unknown() -> None:
+    one = estimated({(0, 0): ("50000000", "10000000000")})
+    told = (
+        "MFU is not known: products of 55.6% of their time have sizes; `--shapes` records those "
+        "of eager ops."
+    )
+    assert utilisation_texts([one]) == (told,)
+
+
+def test_where_nothing_is_known_nothing_is_said() -> None:
+    assert utilisation_texts([gpu_step()]) == ()
+
+
+def test_of_several_ranks_each_is_named() -> None:
+    one = estimated({(0, 0): ("50000000", "10000000000"), (1, 1): ("50000000", "30000000000")})
+    second = replace(one.recording, settings=replace(one.recording.settings, rank=1))
+    texts = utilisation_texts([one, replace(one, recording=second)])
+    assert [text.partition(":")[0] for text in texts] == ["rank 0", "rank 1"]
+
+
+@pytest.mark.parametrize(("width", "headings"), [(90, 0), (100, 1), (120, 2)])
+def test_the_terminal_shows_rooflines_where_there_is_room(width: int, headings: int) -> None:
+    one = estimated({(0, 0): ("50000000", "10000000000")})
+    text = report(one, by="kernel", width=width)
+    assert sum(heading in text for heading in ("roofline", "could save")) == headings
+    assert ("21% memory" in text, "37.0 us" in text) == (headings > 0, headings > 1)
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def _renamed(analysis: Analysis, old: str, new: str) -> Any:
+    column = analysis.launches.name
+    strings = tuple(new if text.startswith(old) else text for text in column.strings)
+    return replace(analysis.launches, name=replace(column, strings=strings))
