@@ -12,9 +12,9 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from types import FrameType
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from profiler_ext.isolation.own_modules import own_modules
@@ -28,23 +28,14 @@ class Interrupted(BaseException):
     """A second Ctrl-C ends what is under way."""
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
+def undisturbed() -> AbstractContextManager[None]:
     """Work of ours: signals wait, and the program's settings are not in force.
 
     Within another such moment only the outer one counts. What of it fails is not set aside, and
     the work is done all the same.
     """
-    if vars(_thread).get("moment") is not None:
-        yield
-        return
-    moment = _Moment()
-    try:
-        moment.begin()
-        with suppress(Interrupted):
-            yield
-    finally:
-        moment.end()
+    is_within = vars(_thread).get("moment") is not None
+    return nullcontext() if is_within else _Moment()
 
 
 @contextmanager
@@ -65,12 +56,24 @@ class _Moment:
     """What is set aside of the program's, and the signals that wait.
 
     Each piece that is set aside has put what gives it back onto one stack first; nothing on that
-    stack is code of ours that could fail.
+    stack is code of ours that could fail. No generator makes it: a tracer would see it begin, and
+    not go on.
     """
 
     def __init__(self) -> None:
         self._back = ExitStack()
         self._came: tuple[int, ...] = ()
+
+    def __enter__(self) -> None:
+        try:
+            self.begin()
+        except BaseException:
+            self.end()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        self.end()
+        return kind is not None and issubclass(kind, Interrupted)
 
     def begin(self) -> None:
         """Set the program's own aside; only the main thread can hold signals back."""
@@ -112,22 +115,33 @@ class _Moment:
 _thread = threading.local()
 
 
-def _no_tracers(back: ExitStack) -> None:
-    """Take tracers of Python's away.
+def _no_tracer(back: ExitStack) -> None:
+    """Let a tracer of Python's hear nothing of our work.
 
-    One that is not callable is C's own, as torch's for ``with_stack``; it cannot be given back,
-    and costs our work only time. One that torch sets meanwhile stays.
+    It hears the end of each frame that it saw begin: coverage and debuggers count on that. One of
+    C's own (coverage's, torch's for ``with_stack``) stays: given back from Python, it would not
+    hear of the frames that are open, and costs our work only time. One that torch sets meanwhile
+    stays too, and so does a profiler, which no frame could keep.
     """
-    for now, set_to in ((sys.gettrace, sys.settrace), (sys.getprofile, sys.setprofile)):
-        tracer = now()
-        if callable(tracer):
-            back.callback(_given_back, now, set_to, tracer)
-            set_to(None)
+    tracer = sys.gettrace()
+    if _is_python(tracer):
+        back.callback(_given_back, tracer)
+        sys.settrace(_hears_nothing)
 
 
-def _given_back(now: Callable[[], Any], set_to: Callable[[Any], None], tracer: Any) -> None:
-    if now() is None:
-        set_to(tracer)
+def _is_python(tracer: Any) -> bool:
+    """Tell whether a tracer is written in Python: a function, a method, a class that is called."""
+    functions = (FunctionType, MethodType)
+    return isinstance(tracer, functions) or isinstance(type(tracer).__call__, FunctionType)
+
+
+def _hears_nothing(_: FrameType, __: str, ___: Any) -> None:
+    """Trace no frame that begins."""
+
+
+def _given_back(tracer: Any) -> None:
+    if sys.gettrace() in (None, _hears_nothing):
+        sys.settrace(tracer)
 
 
 def _deep_stack(back: ExitStack) -> None:
@@ -164,4 +178,4 @@ def _depth() -> int:
     return depth
 
 
-_SETTINGS = (_no_tracers, _deep_stack, _no_errors, _own_modules)
+_SETTINGS = (_no_tracer, _deep_stack, _no_errors, _own_modules)

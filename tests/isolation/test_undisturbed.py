@@ -79,25 +79,56 @@ def test_a_low_recursion_limit_is_the_program_s_own() -> None:
         sys.setrecursionlimit(limit)
 
 
-def test_tracers_are_set_aside_and_given_back() -> None:
-    called: list[str] = []
+def ours() -> None:
+    pass
+
+
+def test_a_tracer_hears_nothing_of_our_work_and_the_end_of_all_that_it_saw_begin() -> None:
+    heard: list[tuple[str, str]] = []
 
     def tracer(frame, event, argument):
-        called.append(frame.f_code.co_name)
+        heard.append((frame.f_code.co_name, event))
+        return tracer
 
-    def ours() -> None:
-        pass
-
-    before = sys.getprofile()
-    sys.setprofile(tracer)
-    try:
+    def theirs() -> None:
         with undisturbed():
             ours()
+        ours()
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        theirs()
+        kept = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    assert kept is tracer
+    assert heard.count(("ours", "call")) == 1
+    begun, ended = ([name for name, told in heard if told == event] for event in ("call", "return"))
+    assert sorted(begun) == sorted(ended)
+
+
+def test_a_profiler_hears_of_every_frame_its_end() -> None:
+    heard: list[tuple[int, str]] = []
+
+    def profiler(frame, event, argument):
+        heard.append((id(frame), event))
+
+    def theirs() -> None:
+        with undisturbed():
+            ours()
+
+    before = sys.getprofile()
+    sys.setprofile(profiler)
+    try:
+        theirs()
         kept = sys.getprofile()
     finally:
         sys.setprofile(before)
-    assert kept is tracer
-    assert "ours" not in called
+    assert kept is profiler
+    assert len([1 for _, event in heard if event == "call"]) == len(
+        [1 for _, event in heard if event == "return"]
+    )
 
 
 def test_a_warning_of_ours_is_no_error_where_warnings_are() -> None:
