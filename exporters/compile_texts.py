@@ -24,20 +24,35 @@ _MOST_LETTERS = 240
 _RUNS_LIKE = 10  # below so many steps a compile has paid its time many times over
 
 
-def compile_text(analyses: Sequence[Analysis]) -> str | None:
-    """Return one line that says what compiling took, and what stands out; ``None`` without any.
+def compile_text_of_ranks(analyses: Sequence[Analysis]) -> str | None:
+    """Return the line of the rank that compiled for longest: ranks compile side by side.
 
     Args:
         analyses: one for each rank.
     """
-    told = [(a, each) for a in analyses for each in rows(a) if each.is_waited_for]
-    if not told:
+    longest = max(analyses, key=lambda each: sum(map(_waited_ns, rows(each))))
+    told = compile_text(longest)
+    rank = longest.recording.settings.rank
+    return None if told is None else f"rank {rank}, which compiled for longest: {told}"
+
+
+def _waited_ns(compiled: Compiled) -> int:
+    return compiled.duration_ns if compiled.is_waited_for else 0
+
+
+def compile_text(analysis: Analysis) -> str | None:
+    """Return one line that says what compiling took, and what stands out; ``None`` without any.
+
+    Args:
+        analysis: has the compilations, and the steps.
+    """
+    compiled = [each for each in rows(analysis) if each.is_waited_for]
+    if not compiled:
         return None
-    compiled = [each for _, each in told]
     records = [record for each in compiled for record in each.every]
     graphs = sum(len(record.graphs) for record in records)
     total = sum(each.duration_ns for each in compiled)
-    inside = sum(profiled_ns(analysis, each) for analysis, each in told)
+    inside = sum(profiled_ns(analysis, each) for each in compiled)
     parts = [
         f"compiling took {time_text(total)} for {counted(graphs, 'graph')} ({_phases(compiled)})",
         f"{time_text(inside)} of it in profiled steps" if inside else "",

@@ -80,7 +80,7 @@ def print_report(
     else:
         say(console, "No step was profiled, so there is nothing to sum.")
     _print_ledger(analysis, console)
-    if (compiled := compile_text([analysis])) is not None:
+    if (compiled := compile_text(analysis)) is not None:
         console.print(Text(compiled))
     if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
         say(console, bypassed, "yellow")

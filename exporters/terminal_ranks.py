@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.compile_texts import compile_text
+from profiler_ext.exporters.compile_texts import compile_text_of_ranks
 from profiler_ext.exporters.console import print_notes, say
 from profiler_ext.exporters.display_text import (
     bypass_text,
@@ -84,7 +84,7 @@ def print_ranks_report(
     causes = cause_parts(ranks.idle_by_cause())
     said = (*led_texts(ranks.analyses), *utilisation_texts(ranks.analyses))
     print_coverage(records(ranks.coverage()), causes, said, console)
-    if (compiled := compile_text(ranks.analyses)) is not None:
+    if (compiled := compile_text_of_ranks(ranks.analyses)) is not None:
         console.print(Text(compiled))
     for analysis in ranks.analyses:
         if (bypassed := bypass_text(analysis.recording.graphs)) is not None:

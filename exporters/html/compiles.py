@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 def compiles(analysis: Analysis) -> str:
     """Return what compiling took; nothing where no compilation is known."""
-    told = compile_text([analysis])
+    told = compile_text(analysis)
     if told is None:
         return ""
     rows = records(tables.compiles(analysis))

@@ -78,6 +78,19 @@ def test_a_backward_is_of_the_function_of_its_forward() -> None:
     assert (backward.function, backward.line) == ("f", 25)
 
 
+def test_what_is_left_for_the_first_calls_is_of_the_function_too() -> None:
+    numbers = Numbers()
+    log = CompileLog(numbers)
+    compile_frame(log, numbers)
+    for compile_id in "0/0", "9/9":
+        log.begin("CachingAutotuner.benchmark_all_configs", 3000, compile_id)
+        log.end("CachingAutotuner.benchmark_all_configs", 10)
+    tuned, unknown = log.compiles_since(BASE)[1:]
+    assert (tuned.kind, tuned.function, tuned.dynamo_number) == (CompileKind.RUN_TIME, "f", None)
+    assert tuned.times == (CompileTime(CompilePhase.AUTOTUNING, 10),)
+    assert unknown.function is None
+
+
 def test_a_compile_that_makes_no_graph_has_no_number_of_an_older_one() -> None:
     numbers = Numbers()
     log = CompileLog(numbers)
@@ -132,7 +145,7 @@ def test_parts_that_did_not_end_end_with_the_one_around_them() -> None:
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda log: log.end("dynamo", 5), "was under way when capture was switched on"),
+        (lambda log: log.end("dynamo", 5), "a compile whose begin was not seen"),
         (lambda log: log.compiles_since(0), "does not tell its time zero"),
         (lambda log: setattr(log, "is_late", True), "compiled before capture was switched on"),
     ],

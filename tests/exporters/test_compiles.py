@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.compile_texts import compile_text, detail_texts, name_text
+from profiler_ext.exporters.compile_texts import (
+    compile_text,
+    compile_text_of_ranks,
+    detail_texts,
+    name_text,
+)
 from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.terminal import report
 from profiler_ext.records import (
@@ -152,12 +157,21 @@ def test_what_lies_in_the_profiled_steps_is_counted() -> None:
 
 
 def test_one_line_says_what_compiling_took_and_what_stands_out() -> None:
-    assert compile_text([analysis()]) == (
+    assert compile_text(analysis()) == (
         "compiling took 4.00 s for 1 graph (Triton, C++ 3.00 s, Dynamo 1.00 s, autotuning 70 ns), "
         "170 ns of it in profiled steps: 1 recompilation, 1 graph break, 1 failed compile; "
         "AOTAutograd's cache: 1 bypass; FX graph cache: 1 miss"
     )
-    assert compile_text([gpu_step()]) is None
+    assert compile_text(gpu_step()) is None
+
+
+def test_of_several_ranks_the_one_that_compiled_for_longest_is_told() -> None:
+    first, second = gpu_step(), analysis()
+    settings = replace(second.recording.settings, rank=1)
+    second = replace(second, recording=replace(second.recording, settings=settings))
+    told = compile_text_of_ranks([first, second])
+    assert told == f"rank 1, which compiled for longest: {compile_text(second)}"
+    assert compile_text_of_ranks([first, first]) is None
 
 
 def test_the_rows_say_why_in_words_that_steer_no_terminal() -> None:

@@ -40,7 +40,7 @@ _FULL = Gap(
 )
 _UNBEGUN = Gap(
     GapReason.COMPILES_INCOMPLETE,
-    "a compile that was under way when capture was switched on is not known",
+    "a compile whose begin was not seen, as capture was switched on later, or failed, is not known",
 )
 
 _UNTIED = Gap(
@@ -92,6 +92,7 @@ class CompileLog:
         self._over: list[Compilation] = []
         self._gaps: dict[Gap, None] = {}
         self._functions: dict[int, ToldFunction] = {}
+        self._latest: dict[str | None, ToldFunction] = {}
 
     def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
         """Return those that are over, in the order in which they ended, on a trace's clock.
@@ -209,15 +210,18 @@ class CompileLog:
             self._over.append(_compilation(next(self._numbers), now, outermost, number))
 
     def _number(self, now: _UnderWay) -> int | None:
-        """The number of a compile's Dynamo graph; a backward is of the function of its forward."""
+        """The number of a compile's Dynamo graph; what follows a forward is of its function."""
         number = self._dynamo_number()
+        if now.kind is CompileKind.RUN_TIME:
+            now.function = self._latest.get(now.compile_id)
+            return None
         if now.kind is CompileKind.BACKWARD:
             now.function = now.function or self._functions.get(-1 if number is None else number)
             return number
         if number is None or number == now.number_before:
             return None
         if now.function is not None:
-            self._functions[number] = now.function
+            self._functions[number] = self._latest[now.compile_id] = now.function
         return number
 
 
