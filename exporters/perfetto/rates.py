@@ -35,7 +35,12 @@ class Rates:
         self._flops = estimated.flops.filled(0)
         self._bounds = estimated.bound
         self._numbers = _lists(
-            {"roofline_ns": estimated.roofline_ns, "could_save_ns": estimated.could_save_ns}
+            {
+                "est_bytes": estimated.bytes,
+                "est_flops": estimated.flops,
+                "roofline_ns": estimated.roofline_ns,
+                "could_save_ns": estimated.could_save_ns,
+            }
         )
         self._rates = _lists({GB_PER_S: estimated.gb_per_s, TFLOP_PER_S: estimated.tflop_per_s})
         self._percents = _lists(

@@ -19,10 +19,11 @@ from profiler_ext.rooflines.calls import Calls, Rows, calls_of
 from profiler_ext.rooflines.op_work import work_of_op
 from profiler_ext.rooflines.units import Units, units_of
 from profiler_ext.rooflines.words import UnitEvidence
-from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, work_of_site
+from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, nodes_of, work_of_site
 
 _MOST = 2**60
 """What a file says of more bytes or operations than this is not true."""
+_LOOKED_AT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,11 @@ def _works(analysis: Analysis) -> tuple[list[Work], Ints, Rows]:
     pairs = np.column_stack((launches.graph.data[known], launches.call_site.data[known]))
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     works, is_library = [NOTHING_KNOWN], [False]
+    nodes = {graph: nodes_of(graphs[graph]) for graph in np.unique(pairs[:, 0]).tolist()}
     for graph, ordinal in distinct.tolist():
         sites = graphs[graph].call_sites
         site = sites[ordinal] if ordinal < len(sites) else None
-        works.append(NOTHING_KNOWN if site is None else work_of_site(graphs[graph], site))
+        works.append(NOTHING_KNOWN if site is None else work_of_site(site, nodes[graph]))
         is_library.append(site is not None and site.kind is SiteKind.EXTERN)
     of_launch = np.zeros(len(known), np.int64)
     of_launch[known] = inverse.ravel() + 1
@@ -102,8 +104,11 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
     ops, inverse = np.unique(op_event.data[rows], return_inverse=True)
     numbers: dict[Work, int] = {NOTHING_KNOWN: 0}
     of_op = np.zeros(len(ops), np.int64)
-    for at, op in enumerate(ops.tolist()):
-        inputs = op_inputs(trace.raw[int(trace.events.position[op])])
+    positions = trace.events.position[ops].tolist()
+    # Shapes are recorded of all ops or of none, and to read each of a million takes seconds.
+    has_shapes = any(op_inputs(trace.raw[position]) for position in positions[:_LOOKED_AT])
+    for at, (op, position) in enumerate(zip(ops.tolist(), positions, strict=True)):
+        inputs = op_inputs(trace.raw[position]) if has_shapes else None
         work = work_of_op(trace.events.name[op], inputs)
         if work not in numbers:
             numbers[work] = len(works)

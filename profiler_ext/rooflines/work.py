@@ -7,6 +7,7 @@ passes its memory several times, so no roofline can be drawn for it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from profiler_ext.records import CallSite, FxNode, GraphInstance, SiteKind
@@ -82,14 +83,18 @@ def unit_of_operands(dtype: str | None) -> Unit | None:
     return _TENSOR_DTYPES.get(dtype or "")
 
 
-def work_of_site(graph: GraphInstance, site: CallSite) -> Work:
+def nodes_of(graph: GraphInstance) -> Mapping[str, FxNode]:
+    """Return the nodes of a graph by name; none where nothing is known of it."""
+    return {} if graph.provenance is None else {n.name: n for n in graph.provenance.nodes}
+
+
+def work_of_site(site: CallSite, known: Mapping[str, FxNode]) -> Work:
     """Return what a call site does.
 
     Args:
-        graph: the graph that it stands in.
         site: the call site.
+        known: the nodes of its graph by name.
     """
-    known = {} if graph.provenance is None else {n.name: n for n in graph.provenance.nodes}
     nodes = [known[name] for name in site.nodes if name in known]
     products = [node for node in nodes if is_product(_op(node))]
     moved, flops = _number(site.bytes_moved), _number(site.flops)
@@ -116,12 +121,12 @@ def _op(node: FxNode) -> str:
     return parts[1] if len(parts) > 1 else parts[0]
 
 
-def _operand_unit(products: list[FxNode], known: dict[str, FxNode]) -> Unit | None:
+def _operand_unit(products: list[FxNode], known: Mapping[str, FxNode]) -> Unit | None:
     units = {unit_of_operands(_operand_dtype(node, known)) for node in products}
     return units.pop() if len(units) == 1 else None
 
 
-def _operand_dtype(node: FxNode, known: dict[str, FxNode]) -> str | None:
+def _operand_dtype(node: FxNode, known: Mapping[str, FxNode]) -> str | None:
     """Return the dtype of a product's factors: that of its result, but where it is scaled."""
     if _op(node).startswith("_scaled_mm") or node.target.endswith(".dtype"):
         read = (known[name].outputs for name in node.inputs if name in known)

@@ -22,6 +22,8 @@ def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:
         "est_tflop_per_s": 200.0,
         "est_percent_of_peak_bandwidth": 20.8,
         "est_percent_of_peak_arithmetic": 20.2,
+        "est_bytes": 50_000_000,
+        "est_flops": 10_000_000_000,
         "roofline_ns": 10_417,
         "could_save_ns": 36_978,
         "bound": "memory",
@@ -46,7 +48,11 @@ def test_estimate_far_beyond_the_peak_is_refused_and_said() -> None:
 
 def test_device_without_a_known_peak_keeps_its_rates() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", None)}), peaks={})
-    assert rates.arguments(ADDMM) == {"est_gb_per_s": 10_000_000.0, "unit": "bf16_tensor"}
+    assert rates.arguments(ADDMM) == {
+        "est_gb_per_s": 10_000_000.0,
+        "est_bytes": 500_000_000_000,
+        "unit": "bf16_tensor",
+    }
 
 
 def test_launch_on_the_cpu_is_not_measured_against_a_gpu() -> None:
@@ -56,7 +62,7 @@ def test_launch_on_the_cpu_is_not_measured_against_a_gpu() -> None:
     on_gpu_host = dataclasses.replace(cpu.recording.trace, devices=devices)
     recording = dataclasses.replace(analysis.recording, trace=on_gpu_host)
     rates = Rates(dataclasses.replace(cpu, recording=recording))
-    assert rates.arguments(0) == {"est_gb_per_s": 500.0}
+    assert rates.arguments(0) == {"est_gb_per_s": 500.0, "est_bytes": 50_000_000}
 
 
 def test_counter_adds_overlapping_launches_and_names_the_peak(tmp_path: Path) -> None:
