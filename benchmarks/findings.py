@@ -103,9 +103,9 @@ def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
         flawed_ms=statistics.median(before for before, _ in times),
         remedied_ms=statistics.median(after for _, after in times),
         gain_ms=statistics.median(gains),
-        gain_quartiles_ms=_quartiles(gains),
-        others=_said(flawed.found, case.rule),
-        on_remedied=_said([each for each in remedied.found if each.rule == case.rule]),
+        gain_quartiles_ms=quartiles(gains),
+        others=said(flawed.found, case.rule),
+        on_remedied=said([each for each in remedied.found if each.rule == case.rule]),
     )
 
 
@@ -186,14 +186,16 @@ def _synchronize(sizes: Sizes) -> None:
         torch.cuda.synchronize()
 
 
-def _quartiles(gains: list[float]) -> tuple[float, float]:
+def quartiles(gains: list[float]) -> tuple[float, float]:
+    """Return the first and the third quartile."""
     if len(gains) < 2:
         return gains[0], gains[0]
     first, _, third = statistics.quantiles(gains, n=4)
     return first, third
 
 
-def _said(found: Iterable[Finding], besides: str = "") -> str:
+def said(found: Iterable[Finding], besides: str = "") -> str:
+    """Return the findings of all rules but one, each with its milliseconds."""
     named = (f"{f.rule} {f.at_stake_ns / 1e6:.2f}" for f in found if f.rule != besides)
     return ", ".join(named)
 

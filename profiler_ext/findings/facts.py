@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.findings.finding import Where
-from profiler_ext.findings.pace import Pace, find_pace
+from profiler_ext.findings.pace import RECORDING_SLOWS, Pace, find_pace, is_wait
 from profiler_ext.records import Analysis, Compilation, Ints, Launches, Place
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
@@ -46,6 +46,18 @@ class Facts:
         """Wall time of the usual step: the lower median, as a first step may be unlike others."""
         walls = [step.wall_ns for step in self.analysis.steps]
         return median_low(walls) if walls else 0
+
+    @cached_property
+    def cpu_ns(self) -> int:
+        """How long the CPU works in the usual step: its wall time without waits for a device."""
+        events = self.analysis.recording.trace.events
+        rows = np.flatnonzero(is_wait(events.name))
+        begins, ends = events.start_ns[rows], events.end_ns[rows]
+        worked = [
+            step.wall_ns - int(_overlap(begins, ends, step.start_ns, step.end_ns).sum())
+            for step in self.analysis.steps
+        ]
+        return max(median_low(worked), 0) if worked else 0
 
     @cached_property
     def on_device(self) -> bool:
@@ -133,6 +145,7 @@ class Facts:
         if not with_python:
             cost_ns = np.minimum(cost_ns, self._op_ns)
         duration_ns = self.launches.duration_ns
+        cost_ns = (cost_ns / RECORDING_SLOWS).astype(np.int64)
         removed: Ints = np.where(self.pace.sets, duration_ns, cost_ns)[launches]
         return removed
 
@@ -197,6 +210,11 @@ class Facts:
         if graph is np.ma.masked:
             return None
         return self.analysis.recording.graphs[int(graph)].compile_id
+
+
+def _overlap(begins: Ints, ends: Ints, begin: int, end: int) -> Ints:
+    overlap: Ints = np.maximum(np.minimum(ends, end) - np.maximum(begins, begin), 0)
+    return overlap
 
 
 def where_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Where:

@@ -9,6 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
+from profiler_ext.findings.pace import unrecorded
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Compilation, GraphBreak, Ints
@@ -42,7 +43,7 @@ def _candidate(
     of_steps = (
         [each for each in calls if step.start_ns <= each[0] < step.end_ns] for step in steps
     )
-    spent = [_idle_ns(facts, own) + int(of_call * len(own)) for own in of_steps]
+    spent = [unrecorded(_idle_ns(facts, own) + int(of_call * len(own))) for own in of_steps]
     frame = found.stack[-1] if found.stack else None
     return Candidate(
         what="a graph breaks here, and the device waits until the next one is called",
@@ -154,7 +155,7 @@ RULE = Rule(
     remedy="`torch.compile(fullgraph=True)` shows each break as an error with its hints. Move "
     "logging and checks out of the model, or make an op of what cannot be traced.",
     stake="The idle time of the usual step from one graph to the next after a break, in the "
-    "forward and, for as many graphs, in the backward. What could be fused across the break is "
-    "not counted.",
+    "forward and, for as many graphs, in the backward, less what recording adds to it. What could "
+    "be fused across the break is not counted.",
     judge=_judge,
 )

@@ -1,0 +1,157 @@
+"""Tries the rules of findings that are about several ranks; see ``benchmarks/findings.py``.
+
+    torchrun --nproc_per_node 2 -m benchmarks.findings_ranks [--tiny] [--rounds 7] --out DIR
+
+Each rank records its own session; rank 0 merges them, asks the rules and prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import profiler_ext
+from benchmarks.findings import BLOCK_S, MOST_STEPS, Outcome, Pair, quartiles, said, table
+from benchmarks.flaws import GPT, LARGE, TINY, Sizes, Step, inputs, training
+from profiler_ext.exporters.findings_json import findings_json
+from profiler_ext.findings import Findings
+
+_LATE_S = 0.01
+Make = Callable[[Sizes], Pair]
+
+
+def one_bucket(sizes: Sizes) -> Pair:
+    """All gradients in one bucket, so that nothing is reduced beside the backward; in many."""
+    return Pair(data_parallel(sizes, bucket_mb=10_000), data_parallel(sizes, bucket_mb=25))
+
+
+def late_rank(sizes: Sizes) -> Pair:
+    """Rank 1 does something else for ten milliseconds in each step; it does not."""
+    step = data_parallel(sizes, bucket_mb=25)
+
+    def late() -> None:
+        if dist.get_rank() == 1:
+            if sizes.device == "cuda":
+                torch.cuda.synchronize()
+            time.sleep(_LATE_S)
+        step()
+
+    return Pair(late, step)
+
+
+CASES: tuple[tuple[str, str, Make], ...] = (
+    ("exposed_communication", "DDP, one bucket; 25 MB each", one_bucket),
+    ("late_rank", "rank 1 sleeps 10 ms a step; not", late_rank),
+)
+
+
+def data_parallel(sizes: Sizes, bucket_mb: int) -> Step:
+    """Return a step of a GPT under DDP, whose first bucket is as large as the others."""
+    model = GPT(sizes).to(sizes.device, torch.bfloat16)
+    ranked = DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
+    return training(ranked, inputs(sizes, 8, torch.bfloat16))
+
+
+def tried(case: tuple[str, str, Make], sizes: Sizes, rounds: int, out: Path) -> Outcome | None:
+    """Return on rank 0 what a case came to."""
+    rule, words, make = case
+    pair = make(sizes)
+    told = [
+        _found(step, sizes, out / rule / name)
+        for name, step in (("flawed", pair.flawed), ("remedied", pair.remedied))
+    ]
+    times = [[_timed(step, sizes) for step in (pair.flawed, pair.remedied)] for _ in range(rounds)]
+    if dist.get_rank() != 0:
+        return None
+    flawed, remedied = told
+    assert flawed is not None and remedied is not None
+    own = [each for each in flawed.found if each.rule == rule]
+    gains = [before - after for before, after in times]
+    return Outcome(
+        rule,
+        words,
+        predicted_ms=sum(each.at_stake_ns for each in own) / 1e6 if own else None,
+        flawed_ms=statistics.median(before for before, _ in times),
+        remedied_ms=statistics.median(after for _, after in times),
+        gain_ms=statistics.median(gains),
+        gain_quartiles_ms=quartiles(gains),
+        others=said(flawed.found, rule),
+        on_remedied=said([each for each in remedied.found if each.rule == rule]),
+    )
+
+
+def _found(step: Step, sizes: Sizes, folder: Path) -> Findings | None:
+    for _ in range(5):
+        step()
+    schedule = torch.profiler.schedule(wait=0, warmup=2, active=5)
+    with profiler_ext.profile(schedule=schedule) as prof:
+        for _ in range(7):
+            step()
+            prof.step()
+    _synchronize(sizes)
+    prof.session.save(folder / f"rank_{dist.get_rank()}")
+    dist.barrier()
+    if dist.get_rank() != 0:
+        return None
+    found = profiler_ext.load(folder).found
+    (folder / "findings.json").write_text(findings_json(found))
+    return found
+
+
+def _timed(step: Step, sizes: Sizes) -> float:
+    """Return milliseconds a step; all ranks make as many."""
+    step()
+    _synchronize(sizes)
+    dist.barrier()
+    begun = time.perf_counter()
+    step()
+    _synchronize(sizes)
+    took = torch.tensor([time.perf_counter() - begun])
+    count = torch.tensor([min(MOST_STEPS, max(3, int(BLOCK_S / float(took))))], device=sizes.device)
+    dist.broadcast(count, 0)
+    dist.barrier()
+    begun = time.perf_counter()
+    for _ in range(int(count)):
+        step()
+    _synchronize(sizes)
+    return 1e3 * (time.perf_counter() - begun) / int(count)
+
+
+def _synchronize(sizes: Sizes) -> None:
+    if sizes.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> int:
+    """Try the cases on this rank."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    sizes = TINY if options.tiny else LARGE
+    if sizes.device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("gloo" if options.tiny else "nccl")
+    profiler_ext.enable()
+    outcomes = [tried(case, sizes, options.rounds, options.out) for case in CASES]
+    dist.destroy_process_group()
+    told = [outcome for outcome in outcomes if outcome is not None]
+    if told:
+        print(table(told))
+        for outcome in told:
+            print(f"{outcome.rule}: also said: {outcome.others or 'nothing'}")
+    return 0 if all(outcome.holds for outcome in told) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
