@@ -1,8 +1,9 @@
 """Owns the operations of products that eager ops compute, by the shapes of their inputs.
 
 The formulas are those of ``torch/utils/flop_counter.py``, without torch: two operations for each
-factor, causal masks not counted. They differ where torch's count too much: of the gradient of a
-grouped convolution's weight, and of the layout of ``_flash_attention_forward``.
+factor. They differ where torch's count too much: of the gradient of a grouped convolution's
+weight, of causal attention, where a row sees no later one, and of the layout of
+``_flash_attention_forward``.
 """
 
 from __future__ import annotations
@@ -136,43 +137,56 @@ def _convolution_backward(inputs: Inputs) -> Product:
     return Product(once * len(results), (*results, *((gradient[1],),) * bool(of_bias)))
 
 
-def _attention(query: Sizes, key: Sizes, value: Sizes) -> Product:
-    batch, heads, rows, width = query
-    if (batch, width) != (key[0], key[3]) or key[:3] != value[:3] or heads % key[1]:
-        raise ValueError
-    flops = 2 * batch * heads * rows * key[2] * (width + value[3])
-    return Product(flops, ((batch, heads, rows, value[3]),))
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Where an op has the query, and what says that a row sees no later one.
+
+    Attributes:
+        query: the argument; key and value follow.
+        causal: the argument that says so.
+        rows_first: rows stand before heads in the sizes.
+        lengths: the argument that gives sequences of different lengths, where there is one.
+    """
+
+    query: int
+    causal: int
+    rows_first: bool = False
+    lengths: int | None = None
+
+    def forward(self, inputs: Inputs) -> Product:
+        query, key, value = self._sizes(inputs)
+        batch, heads, rows, width = query
+        pairs = self._pairs(inputs, query, key, value)
+        outputs = ((batch, heads, rows, value[3]),)
+        return Product(2 * pairs * (width + value[3]), outputs)
+
+    def backward(self, inputs: Inputs) -> Product:
+        query, key, value = self._sizes(inputs)
+        pairs = self._pairs(inputs, query, key, value)
+        return Product(2 * pairs * (3 * query[3] + 2 * value[3]), (query, key, value))
+
+    def _sizes(self, inputs: Inputs) -> list[Sizes]:
+        if self.lengths is not None and inputs[self.lengths].dtype is not None:
+            raise ValueError
+        given = (each.sizes for each in inputs[self.query : self.query + 3])
+        return [_heads_first(sizes) if self.rows_first else sizes for sizes in given]
+
+    def _pairs(self, inputs: Inputs, query: Sizes, key: Sizes, value: Sizes) -> int:
+        """Return how many products of a row and a column it makes."""
+        batch, heads, rows, width = query
+        if (batch, width) != (key[0], key[3]) or key[:3] != value[:3] or heads % key[1]:
+            raise ValueError
+        if self._is_causal(inputs) and rows == key[2]:
+            return batch * heads * rows * (rows + 1) // 2
+        return batch * heads * rows * key[2]
+
+    def _is_causal(self, inputs: Inputs) -> bool:
+        return len(inputs) > self.causal and bool(inputs[self.causal].value)
 
 
-def _attention_backward(query: Sizes, key: Sizes, value: Sizes) -> Product:
-    _attention(query, key, value)
-    pairs = query[0] * query[1] * query[2] * key[2]
-    return Product(2 * pairs * (3 * query[3] + 2 * value[3]), (query, key, value))
-
-
-def _swapped(sizes: Sizes) -> Sizes:
+def _heads_first(sizes: Sizes) -> Sizes:
     batch, rows, heads, width = sizes
     return (batch, heads, rows, width)
-
-
-def _heads_first(inputs: Inputs) -> Product:
-    return _attention(*(given.sizes for given in inputs[:3]))
-
-
-def _heads_first_backward(inputs: Inputs) -> Product:
-    return _attention_backward(*(given.sizes for given in inputs[1:4]))
-
-
-def _rows_first(inputs: Inputs) -> Product:
-    if any(given.dtype for given in inputs[4:5]):
-        raise ValueError  # sequences of different lengths, one after the other
-    return _attention(*(_swapped(given.sizes) for given in inputs[:3]))
-
-
-def _rows_first_backward(inputs: Inputs) -> Product:
-    if any(given.dtype for given in inputs[6:7]):
-        raise ValueError
-    return _attention_backward(*(_swapped(given.sizes) for given in inputs[1:4]))
 
 
 PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
@@ -189,17 +203,17 @@ PRODUCTS: Mapping[str, Callable[[Inputs], Product]] = {
     "_conv_depthwise2d": _depthwise_convolution,
     "conv_depthwise3d": _depthwise_convolution,
     "convolution_backward": _convolution_backward,
-    "_scaled_dot_product_flash_attention": _heads_first,
-    "_scaled_dot_product_efficient_attention": _heads_first,
-    "_scaled_dot_product_cudnn_attention": _heads_first,
-    "_cudnn_attention_forward": _heads_first,
-    "_scaled_dot_product_flash_attention_backward": _heads_first_backward,
-    "_scaled_dot_product_efficient_attention_backward": _heads_first_backward,
-    "_scaled_dot_product_cudnn_attention_backward": _heads_first_backward,
-    "_cudnn_attention_backward": _heads_first_backward,
-    "_flash_attention_forward": _rows_first,
-    "_efficient_attention_forward": _rows_first,
-    "_flash_attention_backward": _rows_first_backward,
-    "_efficient_attention_backward": _rows_first_backward,
+    "_scaled_dot_product_flash_attention": _Attention(0, 4).forward,
+    "_scaled_dot_product_efficient_attention": _Attention(0, 6).forward,
+    "_scaled_dot_product_cudnn_attention": _Attention(0, 6).forward,
+    "_cudnn_attention_forward": _Attention(0, 10, lengths=4).forward,
+    "_flash_attention_forward": _Attention(0, 8, rows_first=True, lengths=3).forward,
+    "_efficient_attention_forward": _Attention(0, 9, rows_first=True, lengths=4).forward,
+    "_scaled_dot_product_flash_attention_backward": _Attention(1, 11).backward,
+    "_scaled_dot_product_efficient_attention_backward": _Attention(1, 11).backward,
+    "_scaled_dot_product_cudnn_attention_backward": _Attention(1, 14).backward,
+    "_cudnn_attention_backward": _Attention(1, 14, lengths=9).backward,
+    "_flash_attention_backward": _Attention(1, 11, rows_first=True, lengths=6).backward,
+    "_efficient_attention_backward": _Attention(1, 14, rows_first=True, lengths=6).backward,
 }
 """Ops of the profiler's spelling, without ``aten::``, to what they compute."""

@@ -9,6 +9,16 @@ import torch.fx
 
 from profiler_ext.torch_compat.names import fx_names
 
+# Which argument of an attention says that it is causal.
+_CAUSAL = {
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_cudnn_attention": 6,
+    "_scaled_dot_product_flash_attention_backward": 11,
+    "_scaled_dot_product_efficient_attention_backward": 11,
+    "_scaled_dot_product_cudnn_attention_backward": 14,
+}
+
 
 def formula_of(node: torch.fx.Node) -> Callable[..., Any] | None:
     """Return what counts a node's operations, ``None`` where torch has no formula for it.
@@ -21,3 +31,16 @@ def formula_of(node: torch.fx.Node) -> Callable[..., Any] | None:
         return None
     formula: Callable[..., Any] | None = fx_names.FLOP_REGISTRY.get().get(packet)
     return formula
+
+
+def is_causal(node: torch.fx.Node) -> bool:
+    """Tell whether a node is an attention in which a row sees no later one.
+
+    Torch's formula counts those too: ``sdpa_flop_count`` of ``torch/utils/flop_counter.py``.
+    """
+    name = str(getattr(node.target, "__name__", "")).partition(".")[0]
+    at = _CAUSAL.get(name)
+    if at is None:
+        return False
+    told = node.args[at] if len(node.args) > at else node.kwargs.get("is_causal")
+    return told is True

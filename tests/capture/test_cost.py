@@ -112,3 +112,30 @@ def test_both_gradients_of_a_convolution_cost_twice_its_forward_in_groups_too(
     only.meta["val"] = (image.meta["val"], None, None)
     once = 2 * 9 * (2 * 9 * 9) * channels * (channels // groups)
     assert [cost.operations(node) for node in (forward, both, only)] == [once, 2 * once, once]
+
+
+@pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn"])
+def test_a_causal_attention_costs_what_its_rows_see(backend: str) -> None:
+    graph = Graph()
+    q, k, v = (graph.given(name, 2, 3, 16, 8) for name in "qkv")
+    packet = getattr(aten, f"_scaled_dot_product_{backend}_attention")
+    optional = [None, False] if backend != "flash" else []
+    whole, causal = (
+        graph.call(packet.default, [q, k, v, *optional, 0.0, each], (2, 3, 16, 8))
+        for each in (False, True)
+    )
+    every = 2 * (2 * 3 * 16 * 16) * (8 + 8)
+    assert cost.operations(whole) == every
+    assert cost.operations(causal) == every * 17 // 32
+
+
+@pytest.mark.parametrize(("backend", "at"), [("flash", 11), ("efficient", 11), ("cudnn", 14)])
+def test_so_do_its_gradients(backend: str, at: int) -> None:
+    graph = Graph()
+    given = [graph.given(name, 2, 3, 16, 8) for name in "gqkv"]
+    packet = getattr(aten, f"_scaled_dot_product_{backend}_attention_backward")
+    arguments = [*given, *[None] * (at - 4)]
+    whole, causal = (
+        graph.call(packet.default, [*arguments, each], (2, 3, 16, 8)) for each in (False, True)
+    )
+    assert cost.operations(causal) == cost.operations(whole) * 17 // 32

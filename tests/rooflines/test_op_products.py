@@ -157,6 +157,37 @@ def test_attention_with_rows_before_heads_is_the_same_attention(backend: str, se
 
 
 @pytest.mark.parametrize(
+    ("op", "causal"),
+    [
+        ("_scaled_dot_product_flash_attention", 4),
+        ("_scaled_dot_product_efficient_attention", 6),
+        ("_scaled_dot_product_cudnn_attention", 6),
+        ("_scaled_dot_product_flash_attention_backward", 11),
+        ("_scaled_dot_product_efficient_attention_backward", 11),
+        ("_scaled_dot_product_cudnn_attention_backward", 14),
+        ("_flash_attention_forward", 8),
+        ("_flash_attention_backward", 11),
+        ("_efficient_attention_forward", 9),
+        ("_efficient_attention_backward", 14),
+        ("_cudnn_attention_forward", 10),
+        ("_cudnn_attention_backward", 14),
+    ],
+)
+def test_in_causal_attention_a_row_sees_no_later_one(op: str, causal: int) -> None:
+    names = [each.name for each in getattr(aten, op).default._schema.arguments]
+    assert names[causal] in ("is_causal", "custom_mask_type")
+    heads_of = OpInput("float32", (2, 7, 7, 8))  # as many rows as heads: both layouts are one
+    first = 1 if "backward" in op else 0
+    rest = [OpInput(is_absent=True)] * (causal - first - 3)
+    inputs = (*[heads_of] * (first + 3), *rest)
+    whole = product_of(op, (*inputs, OpInput(value=False)))
+    half = product_of(op, (*inputs, OpInput(value=True)))
+    assert whole is not None
+    assert half is not None
+    assert half.flops * 7 * 7 == whole.flops * (7 * 8 // 2)
+
+
+@pytest.mark.parametrize(
     ("op", "sizes"),
     [
         ("mm", [(2, 3), (4, 5)]),
@@ -164,7 +195,7 @@ def test_attention_with_rows_before_heads_is_the_same_attention(backend: str, se
         ("mm", [(2, 3), ()]),
         ("bmm", [(2, 3, 4), (3, 4, 5)]),
         ("convolution", [(1, 2, 3), (1, 2, 3)]),
-        ("_flash_attention_forward", [(5, 2, 4), (5, 2, 4), (5, 2, 4), (3,), (3,)]),
+        ("_flash_attention_forward", [(1, 5, 2, 4), (1, 5, 2, 4), (1, 5, 2, 4), (3,), (3,)]),
         ("_scaled_dot_product_flash_attention", [(1, 3, 4, 5), (1, 2, 4, 5), (1, 2, 4, 5)]),
         ("sort", [(2, 3)]),
     ],
