@@ -56,9 +56,10 @@ def by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Where, Ints]:
         rows: rows of pieces of idle time.
         places: the place of each piece of all: where the CPU was, or that of the cause.
     """
-    lines: dict[Where, list[int]] = {}
-    for row in rows.tolist():
-        place = facts.analysis.idle.places[int(places[row])]
+    lines: dict[Where, list[Ints]] = {}
+    own = places[rows]
+    for at in np.unique(own).tolist():
+        place = facts.analysis.idle.places[at]
         where = NOWHERE if place.line is None else where_of(place)
-        lines.setdefault(where, []).append(row)
-    return {where: np.array(of_line, np.int64) for where, of_line in lines.items()}
+        lines.setdefault(where, []).append(rows[own == at])
+    return {where: np.sort(np.concatenate(of_line)) for where, of_line in lines.items()}

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import (
     Figure,
@@ -17,7 +19,7 @@ from profiler_ext.findings.finding import (
     Where,
 )
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Analysis
+from profiler_ext.records import Analysis, Ints
 
 LEAST_FRACTION: Final = 0.01
 LEAST_NS: Final = {Stake.STEP: 20_000, Stake.WINDOW: 1_000_000, Stake.PROCESS: 1_000_000_000}
@@ -97,32 +99,32 @@ def _ranked(said: list[_Said], facts: Facts, rank: int) -> tuple[Finding, ...]:
 
 def _sharing(candidate: Candidate, larger: list[_Said], facts: Facts) -> tuple[str, ...]:
     """Return the rules of larger findings that count most of the time of this one."""
-    own = _counted(candidate, facts)
-    total = sum(own.values())
-    return tuple(
-        dict.fromkeys(
-            rule.name
-            for rule, other in larger
-            if total and _common(own, _counted(other, facts)) > _MOST_SHARED * total
-        )
+    idle, launches = _counted(candidate, facts)
+    total = _time(idle, launches, facts)
+    shared = (
+        rule.name
+        for rule, other in larger
+        if total and _common(idle, launches, _counted(other, facts), facts) > _MOST_SHARED * total
     )
+    return tuple(dict.fromkeys(shared))
 
 
-def _counted(candidate: Candidate, facts: Facts) -> dict[tuple[str, int], int]:
-    """Return the pieces of the trace's time that a candidate counts, each with its length.
+def _counted(candidate: Candidate, facts: Facts) -> tuple[Ints, Ints]:
+    """Return the pieces of idle time and the launches that a candidate counts.
 
     Where the device waited for the CPU, a launch that goes saves of that wait, not of its own time.
     """
-    idle_ns, duration_ns = facts.analysis.idle.duration_ns, facts.launches.duration_ns
     waited = facts.idle_before(candidate.launches[~facts.pace.sets[candidate.launches]])
-    rows = {*candidate.idle.tolist(), *waited.tolist()}
-    idle = {("idle", at): int(idle_ns[at]) for at in rows}
-    busy = {("launch", at): int(duration_ns[at]) for at in candidate.launches.tolist()}
-    return idle | busy
+    return np.union1d(candidate.idle, waited), np.unique(candidate.launches)
 
 
-def _common(own: dict[tuple[str, int], int], other: dict[tuple[str, int], int]) -> int:
-    return sum(duration for piece, duration in own.items() if piece in other)
+def _common(idle: Ints, launches: Ints, other: tuple[Ints, Ints], facts: Facts) -> int:
+    return _time(np.intersect1d(idle, other[0]), np.intersect1d(launches, other[1]), facts)
+
+
+def _time(idle: Ints, launches: Ints, facts: Facts) -> int:
+    idle_ns, busy_ns = facts.analysis.idle.duration_ns, facts.launches.duration_ns
+    return int(idle_ns[idle].sum() + busy_ns[launches].sum())
 
 
 def _whole(candidate: Candidate, facts: Facts) -> int:
