@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from profiler_ext.errors import UsageError
@@ -114,6 +114,11 @@ def cause_text(cause: str) -> str:
     return IdleCause(cause).words if cause in tuple(IdleCause) else cause
 
 
+def late_text(row: Mapping[str, Any]) -> str:
+    """Return what the device of a rank did that came last: why it idled, or that it worked."""
+    return "running" if row["cause"] is None else cause_text(row["cause"])
+
+
 def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple[str, ...]:
     """Return what a row of a summing table is called, one text for each of its headings.
 
@@ -138,6 +143,8 @@ def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
         return f"{short_path(row['file'], settings)}:{row['line']}"
     if column == "cause":
         return cause_text(row["cause"])
+    if column == "rank":
+        return f"rank {row['rank']}: {late_text(row)}"
     return "(the model itself)" if column == "module" and not row[column] else str(row[column])
 
 
@@ -167,7 +174,20 @@ def led_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     ]
     if (linked := tables.fraction_linked(analyses)) is not None:
         texts.append(f"{100 * linked:.1f}% of compiled backward time is led to its forward op.")
-    return tuple(texts)
+    return (*texts, *_communication_texts(analyses))
+
+
+def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
+    """Yield a line that says how much of the steps' communication is exposed, if there is any."""
+    sums = dict.fromkeys(("duration_ns", "exposed_ns", "waiting_ns"), 0)
+    for row in (row for analysis in analyses for row in records(tables.communication(analysis))):
+        for name in sums:
+            sums[name] += row[name] or 0
+    total, exposed, waiting = sums.values()
+    if total:
+        waits = f"; {time_text(waiting)} waiting for the last rank" if waiting else ""
+        parts = f"{time_text(exposed)} exposed, {time_text(total - exposed)} overlapped{waits}"
+        yield f"communication {time_text(total)}: {parts}"
 
 
 def ledger_label(row: Mapping[str, Any]) -> str:
@@ -177,7 +197,7 @@ def ledger_label(row: Mapping[str, Any]) -> str:
         return text
     is_reason = row["level"] == Level.OP and row["category"] != LedgerCategory.OP
     led = "ops only: " if is_reason else ""
-    return f"{row['scope']}: {led}{text}"
+    return f"{Scope(row['scope']).words}: {led}{text}"
 
 
 def heading(analysis: Analysis) -> str:

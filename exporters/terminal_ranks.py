@@ -19,6 +19,7 @@ from profiler_ext.exporters.display_text import (
 )
 from profiler_ext.exporters.idle_texts import cause_parts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
+from profiler_ext.exporters.skew_texts import skew_texts
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal import print_coverage, print_top
@@ -83,7 +84,7 @@ def print_ranks_report(
     print_first(ranks.found, ranks.analyses[0].recording.settings, console)
     causes = cause_parts(ranks.idle_by_cause())
     said = (*led_texts(ranks.analyses), *utilisation_texts(ranks.analyses))
-    print_coverage(records(ranks.coverage()), causes, said, console)
+    print_coverage(records(ranks.coverage()), causes, (*said, *skew_texts(ranks.analyses)), console)
     if (compiled := compile_text_of_ranks(ranks.analyses)) is not None:
         console.print(Text(compiled))
     for analysis in ranks.analyses:

@@ -24,7 +24,12 @@ from profiler_ext.exporters.table_kinds import TableKind
 from profiler_ext.printable import printable
 from profiler_ext.records import Phase, Scope, Settings
 
-SCOPE_STYLES = {Scope.COMPILED: "cyan", Scope.EAGER: "green", Scope.IDLE: "bright_black"}
+SCOPE_STYLES = {
+    Scope.COMPILED: "cyan",
+    Scope.EAGER: "green",
+    Scope.COMMUNICATION: "yellow",
+    Scope.IDLE: "bright_black",
+}
 _NARROW, _WIDE, _TWO_NAMES = 72, 130, 44
 _ROOM_FOR_ROOFLINES, _ROOM_FOR_SAVINGS = 96, 116
 TIME, PART, BETWEEN = 7, 6, 2

@@ -10,6 +10,7 @@ from profiler_ext.exporters.tables.accounts import (
     graph_phase,
     graphs,
 )
+from profiler_ext.exporters.tables.communication import communication, skew
 from profiler_ext.exporters.tables.compiles import compiles
 from profiler_ext.exporters.tables.files import (
     csv_text,
@@ -50,6 +51,7 @@ __all__ = [
     "by_module",
     "by_op",
     "by_phase",
+    "communication",
     "compiles",
     "coverage",
     "csv_text",
@@ -70,6 +72,7 @@ __all__ = [
     "read_parquet",
     "seq_table",
     "seq_text",
+    "skew",
     "utilisation",
     "write_csv",
     "write_parquet",

@@ -53,6 +53,8 @@ def of_ranks(
         return _joined([_on_clock(*pair, base_ns) for pair in zip(tables, chosen, strict=True)])
     if name == "graphs":
         return _joined([_with_rank(*pair) for pair in zip(tables, chosen, strict=True)])
+    if name == "skew":
+        return _longest_first(_joined(tables), kind.keys)
     if not kind.is_sum:
         return _joined(tables)
     sums = _summed(_joined(tables), list(kind.keys), chosen, selection)

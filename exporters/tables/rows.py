@@ -22,8 +22,7 @@ from profiler_ext.exporters.tables.arrays import (
 )
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.kineto.collectives import collective_of, only_group
-from profiler_ext.records import Analysis, Codes, GraphInstance, LaunchKind
+from profiler_ext.records import Analysis, Codes, GraphInstance
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 _PLACE_COLUMNS = (
@@ -147,15 +146,10 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
 
 def _process_groups(analysis: Analysis) -> ExtensionArray:
     """Return the group of each launch that communicates; the only one where one is there."""
-    kinds = analysis.launches.kind
-    only = only_group(analysis.recording.trace)
-    codes = np.full(len(kinds), -1, np.int64)
-    groups: list[str | None] = []
-    for launch in np.flatnonzero(kinds.where(LaunchKind.COMMUNICATION)).tolist():
-        told = collective_of(analysis, launch)
-        codes[launch] = len(groups)
-        groups.append(told.group if told else only)
-    return gather(groups, codes, TEXT)
+    found = analysis.communication
+    codes = np.full(len(analysis.launches), -1, np.int64)
+    codes[found.launch] = found.process_group.codes
+    return gather([group or None for group in found.process_group.strings], codes, TEXT)
 
 
 def _site_paths(analysis: Analysis) -> ExtensionArray:

@@ -10,6 +10,7 @@ from profiler_ext.attribution.alignment.replays import without_doubts
 from profiler_ext.attribution.alignment.verification import StreamOrder
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.calls.graph_calls import find_calls
+from profiler_ext.attribution.communication import find_communication
 from profiler_ext.attribution.cpu_places import CpuPlaces
 from profiler_ext.attribution.idle.idle_time import find_idle
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
@@ -71,6 +72,7 @@ def attribute(recording: Recording) -> Analysis:
         launches=launches,
         places=places.places,
         shares=table.shares(launches.duration_ns),
+        communication=find_communication(recording.trace, launches, busy),
         idle=find_idle(events, nesting, enqueued, cpu_places, busy, steps),
         ledger=keep_ledger(launches, corrected, busy, steps),
         notes=notes_on(recording, launches),

@@ -66,29 +66,53 @@ def _most_shared(ends: Sequence[Ends], moments: Ends, done: set[int]) -> int | N
 
 def collective_ends(analysis: Analysis) -> dict[Hashable, int]:
     """Return when each collective ended on this rank's wall clock, by what is the same on all."""
+    launches, base_ns = analysis.launches, analysis.recording.trace.base_ns
+    ends = launches.start_ns + launches.duration_ns + base_ns
+    found = left_together(analysis).items()
+    return {each: int(ends[shared.launches].max()) for each, shared in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A collective that no rank can leave before every rank has come, on one rank.
+
+    Attributes:
+        launches: rows of its launches.
+        ranks: how many ranks its group has; ``None`` where that is not told.
+    """
+
+    launches: list[int]
+    ranks: int | None
+
+
+def left_together(analysis: Analysis) -> dict[Hashable, Shared]:
+    """Return the collectives of a rank that are left together, by what is the same on all ranks.
+
+    Args:
+        analysis: what attribution found on that rank.
+    """
     trace, launches = analysis.recording.trace, analysis.launches
-    ends: dict[Hashable, int] = {}
-    unnumbered = defaultdict[tuple[str, int], list[tuple[Hashable, int]]](list)
+    found: dict[Hashable, Shared] = {}
+    unnumbered = defaultdict[tuple[str, int], list[tuple[Hashable, Shared]]](list)
     for launch in np.flatnonzero(launches.kind.where(LaunchKind.COMMUNICATION)).tolist():
-        collective = collective_of(analysis, launch)
+        collective = collective_of(trace, launches, launch)
         if collective is None or not collective.is_left_together:
             continue
-        end = int(launches.start_ns[launch] + launches.duration_ns[launch]) + trace.base_ns
         if collective.sequence is not None:
-            ends[collective] = max(end, ends.get(collective, end))
+            found.setdefault(collective, Shared([], collective.ranks)).launches.append(launch)
         elif (step := launches.step[launch]) is not np.ma.masked:
-            unnumbered[collective.group, int(step)].append(
-                ((collective.name, collective.elements), end)
-            )
-    return ends | _ends_by_place(unnumbered)
+            what = (collective.name, collective.elements)
+            own = Shared([launch], collective.ranks)
+            unnumbered[collective.group, int(step)].append((what, own))
+    return found | _by_place(unnumbered)
 
 
-def _ends_by_place(
-    unnumbered: Mapping[tuple[str, int], Sequence[tuple[Hashable, int]]],
-) -> dict[Hashable, int]:
+def _by_place(
+    unnumbered: Mapping[tuple[str, int], Sequence[tuple[Hashable, Shared]]],
+) -> dict[Hashable, Shared]:
     """Name collectives by their place among those of a group in a step, and by all of these."""
     return {
-        (*of, tuple(what for what, _ in each), place): end
+        (*of, tuple(what for what, _ in each), place): own
         for of, each in unnumbered.items()
-        for place, (_, end) in enumerate(each)
+        for place, (_, own) in enumerate(each)
     }

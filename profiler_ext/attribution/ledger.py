@@ -2,7 +2,8 @@
 
 A step's wall time is the CPU's span of it. A device works behind the CPU, so what counts is
 what the device did within that span, whichever step enqueued it. Where launches overlap, the
-overlapped time counts once, for the launch that started first.
+overlapped time counts once: for what computes or copies rather than for a collective, so that what
+is left of collectives is exposed communication; and else for the launch that started first.
 """
 
 from __future__ import annotations
@@ -12,8 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profiler_ext.attribution.trace.gaps_between import gaps_between
 from profiler_ext.attribution.trace.lookups import Flags
-from profiler_ext.records import Ints, Launches, LedgerCategory, LedgerLine, Level, Scope, Step
+from profiler_ext.records import (
+    Ints,
+    Launches,
+    LaunchKind,
+    LedgerCategory,
+    LedgerLine,
+    Level,
+    Scope,
+    Step,
+)
 
 _Category = tuple[str, str, str | None]
 """Scope, category and level of busy or idle time."""
@@ -21,7 +32,9 @@ _Category = tuple[str, str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class BusySpans:
-    """When one device was busy: one span for each launch, without overlaps, in order.
+    """When one device was busy: spans without overlaps, in order.
+
+    A launch has one; a collective one for each part in which nothing else ran.
 
     Attributes:
         device: the device.
@@ -34,19 +47,6 @@ class BusySpans:
     launch: Ints
     start_ns: Ints
     end_ns: Ints
-
-    def within(self, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """Find the spans of which something lies between two times.
-
-        Args:
-            begins: the earlier time of each pair.
-            ends: the later one.
-
-        Returns:
-            For each pair the first of them, and what follows the last.
-        """
-        firsts = np.searchsorted(self.end_ns, begins, side="right")
-        return firsts, np.maximum(firsts, np.searchsorted(self.start_ns, ends, side="left"))
 
 
 def busy_spans(launches: Launches) -> tuple[BusySpans, ...]:
@@ -85,11 +85,23 @@ def keep_ledger(
 
 
 def _busy(launches: Launches, device: int) -> BusySpans:
-    rows = np.flatnonzero(launches.device == device)
+    own = launches.device == device
+    collective = launches.kind.where(LaunchKind.COMMUNICATION)
+    work, start, end = _in_turn(launches, np.flatnonzero(own & ~collective))
+    rows, begins, ends = _in_turn(launches, np.flatnonzero(own & collective))
+    exposed = gaps_between(start, end, begins, ends)
+    rows = np.append(work, rows[exposed.window])
+    start, end = np.append(start, exposed.start_ns), np.append(end, exposed.end_ns)
+    order = np.lexsort((end, start))
+    return BusySpans(device, rows[order], start[order], end[order])
+
+
+def _in_turn(launches: Launches, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return launches with what of each no earlier one of them covers."""
     start, end = launches.start_ns[rows], launches.start_ns[rows] + launches.duration_ns[rows]
     covered = np.maximum.accumulate(np.concatenate([start[:1], end]))[:-1]
     start = np.maximum(start, covered)
-    return BusySpans(device, rows, start, np.maximum(start, end))
+    return rows, start, np.maximum(start, end)
 
 
 def _accounts(
@@ -137,11 +149,16 @@ def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
 
 def _category(launches: Launches, corrected: Flags, launch: int) -> _Category:
     level, gap = launches.level[launch], launches.gap[launch]
-    scope = launches.scope[launch]
+    is_collective = launches.kind[launch] == LaunchKind.COMMUNICATION
+    scope = Scope.COMMUNICATION if is_collective else launches.scope[launch]
     if level == Level.NONE:
         return scope, gap, level
     if level == Level.OP:
         # A graph's op has no line by its nature; an eager one has one wherever lines are watched.
-        return scope, gap if gap and scope == Scope.EAGER else LedgerCategory.OP, level
+        return (
+            scope,
+            gap if gap and launches.scope[launch] == Scope.EAGER else LedgerCategory.OP,
+            level,
+        )
     category = LedgerCategory.PHASE_CORRECTED if corrected[launch] else LedgerCategory.LINE
     return scope, category, level

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import msgspec
@@ -9,9 +10,10 @@ import numpy as np
 
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg
-from profiler_ext.records import Analysis, Trace
+from profiler_ext.records import Launches, Trace
 
 _INFO_KEY = "distributedInfo"
+_KERNEL = re.compile(r"(?:nccl|rccl|oneccl)(?:Dev)?Kernel_([A-Za-z]+)")
 _LEAVE_TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 
 
@@ -24,12 +26,14 @@ class Collective:
         sequence: its number in that group, the same on every rank.
         name: ``allreduce``; what it does.
         elements: how many elements it takes from this rank; ``None`` where that is not told.
+        ranks: how many ranks the group has; ``None`` where that is not told.
     """
 
     group: str
     sequence: int | None
     name: str
     elements: int | None = field(default=None, compare=False)
+    ranks: int | None = field(default=None, compare=False)
 
     @property
     def is_left_together(self) -> bool:
@@ -61,7 +65,15 @@ def collective(raw: bytes) -> Collective | None:
     number = sequence if isinstance(sequence, int) else None
     elements = arguments.get(Arg.COLLECTIVE_ELEMENTS)
     taken = elements if isinstance(elements, int) else None
-    return Collective(group, number, str(arguments.get(Arg.COLLECTIVE, "")), taken)
+    size = arguments.get(Arg.GROUP_SIZE)
+    ranks = size if isinstance(size, int) else None
+    return Collective(group, number, str(arguments.get(Arg.COLLECTIVE, "")), taken, ranks)
+
+
+def kernel_collective(name: str) -> str:
+    """Return what the name of a kernel says that it does: ``allreduce``; ``""`` where nothing."""
+    match = _KERNEL.match(name)
+    return match[1].lower() if match else ""
 
 
 def only_group(trace: Trace) -> str | None:
@@ -76,16 +88,16 @@ def only_group(trace: Trace) -> str | None:
     return groups[0].pg_name or None if len(groups) == 1 else None
 
 
-def collective_of(analysis: Analysis, launch: int) -> Collective | None:
+def collective_of(trace: Trace, launches: Launches, launch: int) -> Collective | None:
     """Return the collective of a launch, as its event or the op that launched it tells.
 
     The op knows the number in the group, which the kernel's event leaves out.
 
     Args:
-        analysis: an analysis.
-        launch: index of one of its launches.
+        trace: the trace.
+        launches: its launches.
+        launch: index of one of these.
     """
-    trace, launches = analysis.recording.trace, analysis.launches
     rows = [launches.op_event[launch], launches.event[launch]]
     known = [int(row) for row in rows if row is not np.ma.masked]
     told = (collective(trace.raw[int(trace.events.position[row])]) for row in known)

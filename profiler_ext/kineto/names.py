@@ -75,6 +75,7 @@ class Arg(StrEnum):
     COLLECTIVE = "Collective name"
     COLLECTIVE_SEQUENCE = "Seq"
     COLLECTIVE_ELEMENTS = "In msg nelems"
+    GROUP_SIZE = "Group size"
 
 
 COMPILED_FORWARD = "CompiledFunction"

@@ -8,6 +8,12 @@ from profiler_ext.records.analysis import (
     Shares,
     Step,
 )
+from profiler_ext.records.communication import (
+    NO_COMMUNICATION,
+    NO_LATENESS,
+    Communication,
+    Lateness,
+)
 from profiler_ext.records.compiles import (
     CacheAnswer,
     CacheLookup,
@@ -77,7 +83,9 @@ from profiler_ext.records.writers import WRITER_KEY, told_by_another
 __all__ = [
     "DEEPEST_POSITION",
     "NOTHING",
+    "NO_COMMUNICATION",
     "NO_IDLE",
+    "NO_LATENESS",
     "SCHEMA_VERSION",
     "WRITER_KEY",
     "Analysis",
@@ -87,6 +95,7 @@ __all__ = [
     "CallSite",
     "ClockMark",
     "Codes",
+    "Communication",
     "Compilation",
     "CompileCache",
     "CompileFailure",
@@ -109,6 +118,7 @@ __all__ = [
     "IdlePieces",
     "Interned",
     "Ints",
+    "Lateness",
     "LaunchKind",
     "Launches",
     "LedgerCategory",

@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler_ext.records.communication import (
+    NO_COMMUNICATION,
+    NO_LATENESS,
+    Communication,
+    Lateness,
+)
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts
 from profiler_ext.records.idle import NO_IDLE, IdlePieces
 from profiler_ext.records.places import Place
@@ -138,6 +144,9 @@ class Analysis:
         places: what shares point at.
         shares: launch to place.
         idle: all time in which devices ran nothing, in pieces of one cause and place each.
+        communication: the launches that communicate; how much of each was exposed, and, where
+            several ranks are merged, how long it waited for the last rank.
+        lateness: where several ranks are merged, what the device did while others waited for it.
         ledger: wall time of each step and device, by category.
         notes: sentences for a person: what was corrected, what is missing and the remedy.
         library_kernels: pairs of graph, and of call site and its device events' names, for the
@@ -150,6 +159,8 @@ class Analysis:
     places: tuple[Place, ...]
     shares: Shares
     idle: IdlePieces = NO_IDLE
+    communication: Communication = NO_COMMUNICATION
+    lateness: Lateness = NO_LATENESS
     ledger: tuple[LedgerLine, ...] = ()
     notes: tuple[str, ...] = ()
     library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()

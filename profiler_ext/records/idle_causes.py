@@ -13,7 +13,7 @@ class IdleCause(
     Term,
     page="idle.md",
     title="idle cause",
-    columns=("idle_by_cause.cause", "idle_by_line.cause"),
+    columns=("idle_by_cause.cause", "idle_by_line.cause", "skew.cause"),
 ):
     """Why a device ran nothing in a piece of time."""
 
@@ -103,6 +103,13 @@ class IdleCause(
         "the profiler itself",
         "passed while the profiler worked: CUPTI took memory for its records, or a recording ended",
         "leave it out of what you count: without a profiler it is not there",
+    )
+    OUTSIDE_STEPS = (
+        "outside_steps",
+        "outside of its steps",
+        "passed outside of the steps that its rank recorded, while others waited for it already; "
+        "only `skew()` counts such time",
+        "let all ranks begin to record at once, after a barrier",
     )
     NO_LAUNCH_CALL = (
         "no_launch_call",

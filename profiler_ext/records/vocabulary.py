@@ -75,8 +75,21 @@ class Level(Term, page="words.md", title="level", columns=("launches.level", "co
 class Scope(Term, page="words.md", title="scope", columns=("launches.scope", "coverage.scope")):
     """Which part of a step's wall time a row of the ledger is of."""
 
-    COMPILED = ("compiled", "compiled", "is when the device ran what compiled graphs launched")
-    EAGER = ("eager", "eager", "is when the device ran what was launched outside of them")
+    COMPILED = (
+        "compiled",
+        "compiled",
+        "is when the device ran what compiled graphs launched, collectives left out",
+    )
+    EAGER = (
+        "eager",
+        "eager",
+        "is when the device ran what was launched outside of them, collectives left out",
+    )
+    COMMUNICATION = (
+        "communication",
+        "exposed communication",
+        "is when the device ran collectives, and nothing else at the same time",
+    )
     IDLE = ("idle", "device idle", "is when the device ran nothing")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution.clocks import Clock, set_clocks
+from profiler_ext.attribution.skew import with_skew
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by
@@ -66,7 +67,7 @@ class MergedSession(Tabled):
     def analyses(self) -> tuple[Analysis, ...]:
         """What attribution found on each rank, on aligned clocks."""
         pairs = zip(self.sessions, self.clocks, strict=True)
-        return tuple(_shifted(session.analysis, clock.shift_ns) for session, clock in pairs)
+        return with_skew([_shifted(session.analysis, clock.shift_ns) for session, clock in pairs])
 
     @cached_property
     def found(self) -> Findings:

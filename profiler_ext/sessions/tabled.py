@@ -126,6 +126,22 @@ class Tabled(ABC):
         """
         return self.table("idle_by_line", **filters)
 
+    def communication(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return device time of collectives: exposed, overlapped, waiting for the last rank.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
+        return self.table("communication", **filters)
+
+    def skew(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return which rank came last to collectives, and what it did while others waited.
+
+        Args:
+            **filters: the step, rank, phase or scope of the collectives.
+        """
+        return self.table("skew", **filters)
+
     def idle_by_cause(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return the time in which devices ran nothing, by its cause and the line of that.
 

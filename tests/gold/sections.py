@@ -60,6 +60,7 @@ def merged_text(merged: MergedSession) -> str:
         "notes": merged.notes,
         **_sums(merged),
         "by_line": lines(merged.by_line()),
+        "skew": lines(merged.skew()),
         "by_module": lines(merged.by_module()),
         "by_kernel": lines(merged.by_kernel()),
     }
@@ -100,10 +101,11 @@ def _facts(analysis: Analysis) -> list[str]:
 def _sums(session: Tabled) -> dict[str, list[str]]:
     found = {
         "coverage": session.coverage(),
+        "communication": session.communication(),
         "by_link": session.by_link(),
         "by_phase": session.by_phase(),
     }
-    return {name: lines(table) for name, table in found.items()}
+    return {name: lines(table) for name, table in found.items() if len(table)}
 
 
 def _ledger(analysis: Analysis) -> list[str]:

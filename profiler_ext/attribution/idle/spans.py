@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.ledger import BusySpans
+from profiler_ext.attribution.trace.gaps_between import gaps_between
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.records import Ints, Step
@@ -68,16 +69,9 @@ def _in_turn(steps: Sequence[Step]) -> tuple[Ints, Ints, Ints]:
 def _idle(device: BusySpans, parts: tuple[Ints, Ints, Ints]) -> tuple[Ints, ...]:
     """Return what lies before, between and after a device's launches in each part."""
     begins, ends, owners = parts
-    firsts, lasts = device.within(begins, ends)
-    count = lasts - firsts + 1
-    part = np.repeat(np.arange(len(begins)), count)
-    following = np.arange(len(part)) - np.repeat(np.cumsum(count) - count - firsts, count)
-    starts, stops = np.append(device.start_ns, 0), np.append(device.end_ns, 0)
-    is_first, is_last = following == firsts[part], following == lasts[part]
-    opens = np.where(is_first, begins[part], stops[following - 1])
-    closes = np.where(is_last, ends[part], starts[following])
-    idle = np.flatnonzero(closes > opens)
-    launch = np.append(device.launch, NO_ROW)[following[idle]]
-    since = np.where(following == 0, opens, stops[following - 1])[idle]
-    owner = owners[part[idle]]
-    return np.full(len(idle), device.device), owner, opens[idle], closes[idle], since, launch
+    idle = gaps_between(device.start_ns, device.end_ns, begins, ends)
+    launch = np.append(device.launch, NO_ROW)[idle.following]
+    before = np.append(device.end_ns, 0)[idle.following - 1]
+    since = np.where(idle.following == 0, idle.start_ns, before)
+    every = np.full(len(launch), device.device)
+    return every, owners[idle.window], idle.start_ns, idle.end_ns, since, launch

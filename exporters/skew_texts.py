@@ -1,0 +1,56 @@
+"""Owns how it reads for a person that ranks wait for one that comes last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.display_text import (
+    late_text,
+    percent_text,
+    records,
+    short_path,
+    time_text,
+)
+from profiler_ext.printable import printable
+from profiler_ext.records import Analysis, Settings
+
+
+def skew_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
+    """Yield a line for each rank for which others waited, and what it did most then.
+
+    Args:
+        analyses: one for each rank, merged.
+    """
+    for analysis in analyses:
+        rows = records(tables.skew(analysis))
+        if rows:
+            settings = analysis.recording.settings
+            waited = time_text(sum(row["duration_ns"] for row in rows))
+            yield printable(
+                f"rank {settings.rank} came last {_times(analysis)} times, others waited "
+                f"{waited}: {_doing(rows, settings)}"
+            )
+
+
+def _times(analysis: Analysis) -> str:
+    """Return to how many of the collectives in steps a rank came last."""
+    found = analysis.communication
+    in_steps = ~np.ma.getmaskarray(analysis.launches.step)[found.launch]
+    late_ns = found.late_ns[in_steps]
+    return f"{int((late_ns.filled(0) > 0).sum())} of {int(late_ns.count())}"
+
+
+def _doing(rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """Return what a late rank did for most of the time for which others waited."""
+    sums: dict[str, int] = {}
+    for row in rows:
+        known = row["file"] is not None
+        where = f" at {short_path(row['file'], settings)}:{row['line']}" if known else ""
+        text = f"{late_text(row)}{where}"
+        sums[text] = sums.get(text, 0) + row["duration_ns"]
+    text = max(sums, key=lambda each: sums[each])
+    return f"{text} ({percent_text(sums[text], sum(sums.values()))})"

@@ -1,0 +1,131 @@
+"""Owns the tables of communication: exposed, overlapped and waiting, and which rank came last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+
+from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, frame, gather, ratio, repeated, whole
+from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.records import Analysis, Codes, Interned, Ints, Place
+
+_LINE = ("file", "line", "function", "code", "gap")
+_CALLED = ("collective", "process_group")
+
+
+def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+    """Return device time of collectives, by collective, process group and line, largest first.
+
+    Args:
+        analysis: what attribution found.
+        **filters: the step, rank, phase or scope to sum over.
+
+    Returns:
+        ``exposed_ns`` (the device ran nothing else meanwhile) and ``overlapped_ns``, which add up
+        to ``duration_ns``; where several ranks are merged ``waiting_ns`` (until the last rank of
+        the group came) and ``transfer_ns``, which add up to it too, else these are absent.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    selection = Selection(**filters)
+    found, launches = analysis.communication, analysis.launches
+    chosen = selection.profiled(analysis)[found.launch]
+    if selection.phase is not None:
+        chosen &= launches.phase.where(selection.phase)[found.launch]
+    rows = np.flatnonzero(chosen)
+    duration = launches.duration_ns[found.launch[rows]]
+    exposed, waiting = found.exposed_ns[rows], found.waiting_ns[rows]
+    columns = {
+        "collective": _told(found.collective, rows),
+        "process_group": _told(found.process_group, rows),
+        **_lines(analysis.places, _main_places(analysis)[found.launch[rows]]),
+        "launches": whole(rows),
+        "duration_ns": whole(duration),
+        "exposed_ns": whole(exposed),
+        "overlapped_ns": whole(duration - exposed),
+        "waiting_ns": whole(waiting),
+        "transfer_ns": whole(duration - waiting),
+    }
+    return _summed(columns, (*_CALLED, *_LINE), selection.count_steps(analysis))
+
+
+def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
+    """Return what a rank did while others already waited for it in a collective, largest first.
+
+    Args:
+        analysis: what attribution found of one of several ranks that are merged; of a rank alone
+            the table is empty.
+        **filters: the step, rank, phase or scope of the collectives.
+
+    Returns:
+        The rank that came last, the collective, ``cause`` (why its device ran nothing then; absent
+        while it ran something else), the line of that, ``launches`` (to how many collectives it
+        came last so), and ``duration_ns``, how long the first of the others had waited in all.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    selection = Selection(**filters)
+    late, found, launches = analysis.lateness, analysis.communication, analysis.launches
+    chosen = selection.profiled(analysis)[late.launch]
+    if selection.phase is not None:
+        chosen &= launches.phase.where(selection.phase)[late.launch]
+    rows = np.flatnonzero(chosen)
+    own = np.searchsorted(found.launch, late.launch[rows])
+    columns = {
+        "rank": repeated(analysis.recording.settings.rank, len(rows), WHOLE),
+        "collective": _told(found.collective, own),
+        "process_group": _told(found.process_group, own),
+        "cause": _told(late.cause, rows),
+        **_lines(late.places, late.place[rows]),
+        "launches": whole(late.launch[rows]),
+        "duration_ns": whole(late.duration_ns[rows]),
+    }
+    keys = ("rank", *_CALLED, "cause", *_LINE)
+    return _summed(columns, keys, selection.count_steps(analysis)).drop(columns="fraction")
+
+
+def _told(column: Interned, rows: Ints) -> ExtensionArray:
+    return gather([text or None for text in column.strings], column.codes[rows], TEXT)
+
+
+def _lines(places: Sequence[Place], rows: Ints | Codes) -> dict[str, ExtensionArray]:
+    return {
+        name: gather([_of_line(place, name) for place in places], rows, COLUMNS[name].dtype)
+        for name in _LINE
+    }
+
+
+def _of_line(place: Place, name: str) -> Any:
+    return None if name == "gap" and place.line is not None else getattr(place, name)
+
+
+def _main_places(analysis: Analysis) -> Ints:
+    """Return the place of the largest share of each launch."""
+    shares = analysis.shares
+    order = np.lexsort((-shares.duration_ns, shares.launch))
+    firsts = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches)))
+    return shares.place[order][firsts].astype(np.int64)
+
+
+def _summed(columns: dict[str, ExtensionArray], keys: Sequence[str], steps: int) -> pd.DataFrame:
+    """Sum the rows that are alike; ``launches`` are counted, each once."""
+    groups = frame(columns).groupby(list(keys), dropna=False, sort=False)
+    # What is not known of any row is not known of the sum.
+    sums = groups.sum(min_count=1)
+    sums["launches"] = groups["launches"].nunique().astype(WHOLE)
+    sums = sums.reset_index()
+    time: Ints = sums["duration_ns"].to_numpy(np.int64)
+    sums["fraction"] = ratio(time, int(time.sum()))
+    sums["steps"] = repeated(steps, len(sums), WHOLE)
+    sums["per_step_ns"] = ratio(time, steps)
+    by = ["duration_ns", *keys]
+    ascending = [name != "duration_ns" for name in by]
+    named = {name: sums[name].array for name in sums.columns}
+    return frame(named).sort_values(by, ascending=ascending, ignore_index=True)

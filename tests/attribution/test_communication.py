@@ -1,0 +1,248 @@
+"""Communication is exposed where nothing else runs, and waits until the last rank has come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler_ext.attribution import attribute
+from profiler_ext.attribution.skew import with_skew
+from profiler_ext.records import Analysis, IdleCause, Interned, Recording, Scope, Settings, Thread
+from tests.attribution.reading import assert_conserves
+from tests.handmade import Mark, trace
+
+MAIN, AUTOGRAD, WORKER = Thread(100, 100), Thread(100, 101), Thread(100, 102)
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
+
+
+def step(start_ns: int, end_ns: int) -> Mark:
+    return Mark("ProfilerStep#1", "user_annotation", MAIN, start_ns, end_ns - start_ns)
+
+
+def ran(name: str, start_ns: int, end_ns: int, number: int, stream: int = 7) -> list[Mark]:
+    """Return a kernel on the first device, and the call that launched it at the very beginning."""
+    called = {"correlation": number, "External id": number}
+    on_device = called | {"device": 0, "stream": stream}
+    return [
+        Mark("cudaLaunchKernel", "cuda_runtime", MAIN, number, 1, called),
+        Mark(name, "kernel", Thread(0, stream), start_ns, end_ns - start_ns, on_device),
+    ]
+
+
+def collective(
+    start_ns: int, end_ns: int, number: int, ranks: int | None = 2, name: str = "allreduce"
+) -> list[Mark]:
+    """Return a collective with the op that tells of it."""
+    told = {"Process Group Name": "dp", "Seq": number, "Collective name": name}
+    size = {} if ranks is None else {"Group size": ranks}
+    args = {"External id": number} | told | size
+    op = Mark("record_param_comms", "cpu_op", MAIN, number, 1, args)
+    return [op, *ran(ALL_REDUCE, start_ns, end_ns, number, 20)]
+
+
+def analysed(*marks: Mark, rank: int = 0) -> Analysis:
+    told = Settings(rank=rank, world_size=2)
+    analysis = attribute(Recording(trace(marks), settings=told))
+    assert_conserves(analysis)
+    return analysis
+
+
+def ledger(analysis: Analysis) -> dict[str, int]:
+    return {line.scope: line.duration_ns for line in analysis.ledger}
+
+
+def told(analysis: Analysis) -> list[tuple[str, str, int]]:
+    found = analysis.communication
+    return [
+        (found.collective[row], found.process_group[row], int(found.exposed_ns[row]))
+        for row in range(len(found))
+    ]
+
+
+def test_a_collective_that_began_first_hides_no_work() -> None:
+    marks = [*collective(100, 500, 1), *ran("gemm", 200, 300, 2), *ran("gemm", 450, 600, 3)]
+    analysis = analysed(step(0, 1000), *marks)
+    assert ledger(analysis) == {"communication": 250, "eager": 250, "idle": 500}
+    assert told(analysis) == [("allreduce", "dp", 250)]
+
+
+def test_a_collective_that_work_covers_whole_is_overlapped() -> None:
+    analysis = analysed(step(0, 1000), *ran("gemm", 100, 600, 1), *collective(200, 500, 2))
+    assert ledger(analysis) == {"eager": 500, "idle": 500}
+    assert told(analysis) == [("allreduce", "dp", 0)]
+
+
+def test_two_collectives_at_once_are_exposed_once() -> None:
+    analysis = analysed(step(0, 1000), *collective(100, 500, 1), *collective(300, 700, 2))
+    assert ledger(analysis) == {"communication": 600, "idle": 400}
+    assert told(analysis) == [("allreduce", "dp", 400), ("allreduce", "dp", 200)]
+
+
+def test_work_without_length_within_a_collective_takes_nothing_of_it() -> None:
+    analysis = analysed(step(0, 1000), *collective(100, 500, 1), *ran("gemm", 300, 300, 2))
+    assert ledger(analysis)["communication"] == 400
+
+
+def test_a_kernel_alone_tells_its_collective_by_its_name() -> None:
+    analysis = analysed(step(0, 1000), *ran(ALL_REDUCE, 100, 200, 1))
+    assert told(analysis) == [("allreduce", "", 100)]
+
+
+# Ranks
+
+
+def two(first: list[Mark], second: list[Mark], until_ns: int = 1000) -> tuple[Analysis, Analysis]:
+    one = analysed(step(0, until_ns), *first)
+    other = analysed(step(0, until_ns), *second, rank=1)
+    told = with_skew([one, other])
+    return told[0], told[1]
+
+
+def waiting(analysis: Analysis) -> list[tuple[int | None, int | None]]:
+    found = analysis.communication
+    columns = found.waiting_ns.tolist(), found.late_ns.tolist()
+    return list(zip(*columns, strict=True))
+
+
+def late(analysis: Analysis) -> list[tuple[int, str, int]]:
+    found = analysis.lateness
+    return [
+        (int(found.launch[row]), found.cause[row], int(found.duration_ns[row]))
+        for row in range(len(found))
+    ]
+
+
+def test_a_rank_waits_from_its_own_start_to_the_last_rank_s() -> None:
+    first, second = two(collective(100, 510, 1), collective(400, 510, 1))
+    assert waiting(first) == [(300, 0)]
+    assert waiting(second) == [(0, 300)]
+    assert late(first) == []
+
+
+def test_what_the_last_rank_did_meanwhile_is_told_in_pieces() -> None:
+    busy = ran("gemm", 150, 350, 2)
+    _, second = two(collective(100, 510, 1), [*busy, *collective(400, 510, 1)])
+    (launch,) = second.communication.launch.tolist()
+    assert late(second) == [
+        (launch, "launch_latency", 50),
+        (launch, "", 200),
+        (launch, "between_launches", 50),
+    ]
+
+
+def test_a_collective_that_no_other_rank_has_is_waited_for_by_nobody() -> None:
+    first, second = two(collective(100, 510, 1), collective(400, 510, 3))
+    assert waiting(first) == waiting(second) == [(None, None)]
+
+
+def test_a_rank_whose_step_has_not_begun_is_outside_of_its_steps() -> None:
+    one = analysed(step(0, 1000), *collective(100, 510, 1))
+    other = analysed(step(350, 1000), *collective(400, 510, 1), rank=1)
+    _, second = with_skew([one, other])
+    assert late(second) == [(0, "outside_steps", 250), (0, "between_launches", 50)]
+
+
+def test_ranks_are_compared_on_the_wall_clock() -> None:
+    one = analysed(step(0, 1000), *collective(100, 510, 1))
+    other = analysed(step(0, 1000), *collective(400, 510, 1), rank=1)
+    moved = replace(other.recording.trace, base_ns=other.recording.trace.base_ns - 1000)
+    other = replace(other, recording=replace(other.recording, trace=moved))
+    first, second = with_skew([one, other])
+    assert (waiting(first), waiting(second)) == ([(0, 700)], [(110, 0)])
+
+
+def test_where_a_rank_of_the_group_is_missing_nothing_is_known() -> None:
+    first, second = two(collective(100, 510, 1, ranks=4), collective(400, 510, 1, ranks=4))
+    assert waiting(first) == waiting(second) == [(None, None)]
+
+
+def test_where_the_group_s_size_is_not_told_it_is_all_ranks() -> None:
+    first, _ = two(collective(100, 510, 1, ranks=None), collective(400, 510, 1, ranks=None))
+    assert waiting(first) == [(300, 0)]
+
+
+def test_what_may_begin_before_the_others_came_waits_for_nobody() -> None:
+    names = [collective(start, 510, 1, name="broadcast") for start in (100, 400)]
+    first, second = two(*names)
+    assert waiting(first) == waiting(second) == [(None, None)]
+
+
+# Whatever a trace holds, nothing is lost
+
+
+def spans(most: int) -> st.SearchStrategy[tuple[int, int]]:
+    pairs = st.tuples(st.integers(0, most), st.integers(0, most))
+    return pairs.map(lambda pair: (min(pair), max(pair)))
+
+
+def mark_of(category: str, names: list[str]) -> st.SearchStrategy[Mark]:
+    threads = st.sampled_from([MAIN, AUTOGRAD, WORKER])
+    return st.builds(
+        lambda name, thread, span: Mark(name, category, thread, span[0], span[1] - span[0]),
+        st.sampled_from(names),
+        threads,
+        spans(1000),
+    )
+
+
+CPU = st.one_of(
+    mark_of(
+        "cpu_op",
+        [
+            *("aten::mm", "aten::item", "MmBackward0", "gloo:all_reduce"),
+            *("autograd::engine::evaluate_function: MmBackward0", "x (dynamo_timed)"),
+        ],
+    ),
+    mark_of(
+        "user_annotation", ["enumerate(DataLoader)#x.__next__", "## Call CompiledFxGraph f ##"]
+    ),
+    mark_of("cuda_runtime", ["cudaStreamSynchronize", "cudaMalloc", "cudaEventQuery"]),
+    mark_of("overhead", ["Activity Buffer Request"]),
+)
+
+
+@st.composite
+def launched(draw: st.DrawFn) -> list[list[Mark]]:
+    found = []
+    for number in range(1, draw(st.integers(1, 6)) + 1):
+        name = draw(st.sampled_from(["gemm", ALL_REDUCE]))
+        category = (
+            "kernel" if name == ALL_REDUCE else draw(st.sampled_from(["kernel", "gpu_memcpy"]))
+        )
+        device, stream = draw(st.integers(0, 1)), draw(st.sampled_from([7, 20]))
+        (start, end), (begun, over) = draw(spans(1200)), draw(spans(1000))
+        told = {"correlation": number}
+        on_device = told | {"device": device, "stream": stream}
+        thread = draw(st.sampled_from([MAIN, AUTOGRAD, WORKER]))
+        call = Mark("cudaMemcpyAsync", "cuda_runtime", thread, begun, over - begun, told)
+        kernel = Mark(name, category, Thread(device, stream), start, end - start, on_device)
+        found.append([kernel, *([call] if draw(st.booleans()) else [])])
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(CPU, max_size=12), launched(), st.integers(1, 900))
+def test_idle_time_and_communication_add_up_in_any_trace(
+    cpu: list[Mark], device: list[list[Mark]], middle: int
+) -> None:
+    steps = [
+        Mark("ProfilerStep#1", "user_annotation", MAIN, 0, middle),
+        Mark("ProfilerStep#2", "user_annotation", MAIN, middle, 1300 - middle),
+    ]
+    analysis = analysed(*steps, *cpu, *(mark for marks in device for mark in marks))
+    found, launches = analysis.communication, analysis.launches
+    duration = launches.duration_ns[found.launch]
+    assert ((found.exposed_ns >= 0) & (found.exposed_ns <= duration)).all()
+    last = int((launches.start_ns + launches.duration_ns).max())
+    if len(analysis.steps) == 2 and last <= 1300:
+        in_ledger = sum(
+            line.duration_ns for line in analysis.ledger if line.scope == Scope.COMMUNICATION
+        )
+        assert in_ledger == int(found.exposed_ns.sum())
+    assert set(causes(analysis.idle.cause)) <= set(IdleCause)
+
+
+def causes(column: Interned) -> list[str]:
+    return [column[row] for row in range(len(column))]
