@@ -74,6 +74,7 @@ class TableKind:
         return table
 
 
+_LINE = ("file", "line", "function", "code", "gap")
 TABLES = (
     TableKind(
         name="launches",
@@ -212,7 +213,7 @@ TABLES = (
         name="communication",
         words="collectives: exposed, overlapped, and waiting for the last rank",
         maker="tables.communication:communication",
-        keys=("collective", "process_group", "file", "line", "function", "code", "gap"),
+        keys=("collective", "process_group", *_LINE),
         is_sum=True,
         is_written=True,
         by="communication",
@@ -225,17 +226,7 @@ TABLES = (
         name="skew",
         words="which rank came last to collectives, and what it did while others waited",
         maker="tables.communication:skew",
-        keys=(
-            "rank",
-            "collective",
-            "process_group",
-            "cause",
-            "file",
-            "line",
-            "function",
-            "code",
-            "gap",
-        ),
+        keys=("rank", "collective", "process_group", "cause", *_LINE),
         by="skew",
         title="Late ranks",
         shown=(("rank", "late rank"), ("file", "line")),
