@@ -55,7 +55,9 @@ def compile_table(
     for row in rows:
         spent = (row["compile_ns"], *(row[f"{phase}_ns"] for phase in phases))
         times = [time_text(each) if each else "" for each in spent]
-        parts.append(Text(_line(times, widths, printable(name_text(row, settings)))))
+        rank = f"rank {row['rank']}: " if len({each["rank"] for each in rows}) > 1 else ""
+        name = printable(f"{rank}{name_text(row, settings)}")
+        parts.append(Text(_line(times, widths, name)))
         texts = (Text(each, style="dim") for each in detail_texts(row, settings))
         parts.extend(Padding(text, (0, 0, 0, TIME + BETWEEN)) for text in texts)
     if left:

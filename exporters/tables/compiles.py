@@ -84,13 +84,20 @@ class Compiled:
 
 
 def rows(analysis: Analysis) -> list[Compiled]:
-    """Return the rows of the table, longest first; what ran beside a compile comes last."""
+    """Return the rows of the table, in the order of time."""
     found: dict[object, list[Compilation]] = {}
     for each in sorted(analysis.recording.compiles, key=lambda each: each.started_ns):
         key = (each.kind, each.compile_id) if each.kind in BESIDE else each.index
         found.setdefault(key, []).append(each)
-    told = [Compiled(every[0], tuple(every)) for every in found.values()]
-    return sorted(told, key=lambda each: (not each.is_waited_for, -each.duration_ns))
+    return [Compiled(every[0], tuple(every)) for every in found.values()]
+
+
+def longest_first(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the longest compilation first; what ran beside one comes last."""
+    is_beside = (table["compile_kind"] == CompileKind.WORKER).to_numpy(bool)
+    order = np.lexsort((-table["compile_ns"].to_numpy(np.int64), is_beside))
+    ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
+    return ordered
 
 
 def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None) -> int:
@@ -124,7 +131,7 @@ def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
         "per_step_ns": ratio(device, steps),
         "as_steps": real(_as_steps(times, device, steps)),
     }
-    return frame({**named, **runs})
+    return longest_first(frame({**named, **runs}))
 
 
 def _as_steps(times: Ints, device: Ints, steps: int) -> MaskedFloats:

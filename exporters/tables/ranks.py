@@ -11,6 +11,7 @@ import pandas as pd
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.table_kinds import table_called
 from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, ratio, repeated
+from profiler_ext.exporters.tables.compiles import longest_first
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level, Scope
 
@@ -34,7 +35,7 @@ def of_ranks(
 
     Args:
         analyses: one for each rank.
-        base_ns: the moment at which the clock of ``launches`` is zero.
+        base_ns: the moment at which the clock of ``launches`` and ``compiles`` is zero.
         name: the table's name: ``launches``, ``by_line``, ...
         *arguments: what that function takes besides filters.
         **filters: the step, rank, phase or scope.
@@ -49,8 +50,9 @@ def of_ranks(
     kind, selection = table_called(name), Selection(**filters)
     chosen = _chosen(analyses, selection)
     tables = [kind.make(analysis, *arguments, **filters) for analysis in chosen]
-    if name == "launches":
-        return _joined([_on_clock(*pair, base_ns) for pair in zip(tables, chosen, strict=True)])
+    if name in ("launches", "compiles"):
+        each = [_on_clock(*pair, base_ns) for pair in zip(tables, chosen, strict=True)]
+        return longest_first(_joined(each)) if name == "compiles" else _joined(each)
     if name == "graphs":
         return _joined([_with_rank(*pair) for pair in zip(tables, chosen, strict=True)])
     if name == "skew":

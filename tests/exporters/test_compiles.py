@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.compile_table import compile_table
 from profiler_ext.exporters.compile_texts import (
     compile_text,
     compile_text_of_ranks,
     detail_texts,
     name_text,
 )
+from profiler_ext.exporters.console import text_console
 from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.terminal import report
 from profiler_ext.records import (
@@ -172,6 +175,26 @@ def test_of_several_ranks_the_one_that_compiled_for_longest_is_told() -> None:
     told = compile_text_of_ranks([first, second])
     assert told == f"rank 1, which compiled for longest: {compile_text(second)}"
     assert compile_text_of_ranks([first, first]) is None
+
+
+def test_rows_of_several_ranks_are_told_apart_and_stand_longest_first() -> None:
+    first, second = analysis(), analysis()
+    settings = replace(second.recording.settings, rank=1)
+    longer = replace(FORWARD, duration_ns=5_000_000_000, times=())
+    recording = replace(second.recording, settings=settings, compiles=(longer,))
+    second = replace(second, recording=recording)
+    table = tables.of_ranks([first, second], 0, "compiles")
+    assert list(zip(table["rank"], table["compilation"], strict=True)) == [
+        (1, 0),
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (0, 4),
+    ]
+    console = text_console(file := StringIO(), 80)
+    console.print(compile_table(settings, table.head(2), console, 3))
+    named = [line for line in file.getvalue().splitlines() if "(0/0)" in line]
+    assert [line.partition("rank")[2].split(":")[0] for line in named] == [" 1", " 0"]
 
 
 def test_the_rows_say_why_in_words_that_steer_no_terminal() -> None:
