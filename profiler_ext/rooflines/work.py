@@ -40,6 +40,13 @@ _PRODUCTS = frozenset(
     }
 )
 _GENERATED = (SiteKind.TRITON, SiteKind.CPP)
+# What adds to places that its indices name waits for whoever adds to the same one.
+_SCATTERS = frozenset(
+    {
+        *("index_put", "index_put_", "_unsafe_index_put", "index_add", "index_reduce"),
+        *("scatter", "scatter_add", "scatter_reduce", "embedding_dense_backward"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,8 @@ def work_of_site(site: CallSite, known: Mapping[str, FxNode]) -> Work:
         if "_poi_" not in site.kernel and _MATRIX & {_op(node) for node in products}:
             return Work(moved)  # a product within a loop, whose operations capture does not count
         # Of a product there is the bias here, or an input's copy in another layout.
-        return Work(moved, flops, False, True, _generated_unit(nodes), UnitEvidence.GENERATED)
+        is_whole = not _SCATTERS & {_op(node) for node in nodes}
+        return Work(moved, flops, False, is_whole, _generated_unit(nodes), UnitEvidence.GENERATED)
     if products and site.kind is not SiteKind.USER_TRITON:
         unit = _operand_unit(products, known)
         evidence = None if unit is None else UnitEvidence.OPERANDS

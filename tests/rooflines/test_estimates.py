@@ -19,7 +19,7 @@ from tests.exporters.tabled import ESTIMATES, OF_LAUNCHES
 from tests.gpu_events import AUTOGRAD, host
 from tests.handmade import Mark, Row, launches, shares, trace
 
-ADDMM, GELU, MM, AFTER_MM, EAGER, MEMSET = 1, 2, 4, 5, 6, 7
+ADDMM, GELU, BACKWARD, MM, AFTER_MM, EAGER, MEMSET = 1, 2, 3, 4, 5, 6, 7
 MM_SITE = (1, 1)
 
 
@@ -164,3 +164,17 @@ def test_a_fill_on_the_device_moves_the_bytes_that_the_trace_tells():
     marks[30] = replace(marks[30], args={**marks[30].args, "bytes": 2_000})
     analysis = _with_row(MEMSET, GPU_ROWS[MEMSET], tuple(marks))
     assert _told(analysis, MEMSET)[0] == 2_000
+
+
+@pytest.mark.parametrize(("target", "known"), [("mul.Tensor", True), ("index_put.default", False)])
+def test_a_kernel_that_adds_to_places_by_index_has_no_roofline(target: str, known: bool):
+    analysis = estimated({(1, 0): ("20000", "10")})
+    graph = analysis.recording.graphs[1]
+    assert graph.provenance is not None
+    first, *others = graph.provenance.nodes
+    nodes = (replace(first, target=f"aten.{target}"), *others)
+    changed = replace(graph, provenance=replace(graph.provenance, nodes=nodes))
+    graphs = (analysis.recording.graphs[0], changed)
+    found = rooflines(replace(analysis, recording=replace(analysis.recording, graphs=graphs)))
+    told = (found.bytes[BACKWARD], found.roofline_ns[BACKWARD] is not np.ma.masked)
+    assert told == (20_000, known)
