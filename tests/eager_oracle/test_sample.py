@@ -38,7 +38,7 @@ def test_each_launch_of_a_program_has_the_line_that_its_shapes_tell(
     assert score.is_perfect, (score.wrong, score.failed)
 
 
-@pytest.mark.parametrize("seed", [3, 4, 10])
+@pytest.mark.parametrize("seed", [3, 6, 7])
 def test_without_a_line_its_launches_are_gone_and_no_others(seed: int, tmp_path: Path) -> None:
     removal = remove(seed, tmp_path, "cpu")
     assert removal is not None
