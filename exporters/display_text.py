@@ -187,7 +187,7 @@ def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
     if total:
         waits = f"; {time_text(waiting)} waiting for the last rank" if waiting else ""
         parts = f"{time_text(exposed)} exposed, {time_text(total - exposed)} overlapped{waits}"
-        yield f"communication {time_text(total)}: {parts}"
+        yield f"Communication {time_text(total)}: {parts}."
 
 
 def ledger_label(row: Mapping[str, Any]) -> str:

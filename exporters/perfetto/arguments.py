@@ -13,6 +13,7 @@ from profiler_ext.exporters.launch_places import (
     node_text,
     parts_of_launches,
 )
+from profiler_ext.exporters.perfetto.communication import CommunicationArguments
 from profiler_ext.exporters.perfetto.device_events import DeviceEvents
 from profiler_ext.exporters.perfetto.packets import Argument
 from profiler_ext.exporters.perfetto.rates import Rates
@@ -36,6 +37,7 @@ class LaunchArguments:
         self._parts = parts_of_launches(analysis)
         self._rates = rates
         self._device_events = DeviceEvents(analysis)
+        self._communication = CommunicationArguments(analysis)
         self._read(analysis.launches)
         settings = analysis.recording.settings
         self._rank = settings.rank if settings.world_size > 1 else None
@@ -81,6 +83,7 @@ class LaunchArguments:
                 "shares_ns": self._shares(row),
                 **self._rates.arguments(row),
                 **self._device_events.arguments(row),
+                **self._communication.arguments(row),
                 "step": self._step[row],
                 "rank": self._rank,
                 "correlation": self._correlation[row],

@@ -168,3 +168,15 @@ from time_by!((
   from launch_share
 ))
 order by duration_ns desc;
+
+-- Why devices ran nothing, by cause and line; the pieces of a step and device add up to its idle time.
+create or replace perfetto view idle_by_cause as
+select
+  extract_arg(arg_set_id, 'debug.cause') as cause,
+  extract_arg(arg_set_id, 'debug.source_paths[0]') as line,
+  count() as pieces,
+  sum(dur) as duration_ns
+from slice
+where category = 'idle'
+group by 1, 2
+order by duration_ns desc;
