@@ -1,0 +1,71 @@
+"""Owns the rule of a rank that the others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import IdleCause, Ints
+
+_RAN = "running what it computes"
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    communication = facts.analysis.communication
+    if not len(communication):
+        return Lacking("no rank communicates in this session")
+    if np.ma.getmaskarray(communication.late_ns).all():
+        return Lacking("the sessions of all ranks together tell it: merge them")
+    late = facts.analysis.lateness
+    rows = np.flatnonzero(~late.cause.where(IdleCause.OUTSIDE_STEPS))
+    launches, late_ns = late.launch[rows], late.duration_ns[rows]
+    at_stake_ns = min(facts.of_usual_step(launches, late_ns), facts.step_ns)
+    where, doing = _most(facts, rows)
+    return (
+        Candidate(
+            what=f"the other ranks wait for rank {facts.analysis.recording.settings.rank}",
+            at_stake_ns=at_stake_ns,
+            sureness=Sureness.ESTIMATED,
+            remedy="look at what this rank does meanwhile that the others do not: more work, a "
+            "slower loader, logging or checks on one rank alone; share it, or do it on all",
+            where=where,
+            why=(
+                Figure("they wait in collectives a step", at_stake_ns, FigureUnit.NS),
+                Figure("collectives that it was the last in", len(np.unique(launches))),
+                Figure("meanwhile mostly", doing, FigureUnit.TEXT),
+            ),
+        ),
+    )
+
+
+def _most(facts: Facts, rows: Ints) -> tuple[Where, str]:
+    """Return where this rank was for most of the time that others waited, and what it did."""
+    late = facts.analysis.lateness
+    sums: dict[tuple[Where, str], int] = {}
+    for row in rows.tolist():
+        place = late.places[int(late.place[row])]
+        cause = late.cause[row]
+        where = NOWHERE if place.line is None else where_of(place)
+        doing = IdleCause(cause).words if cause else _RAN
+        sums[where, doing] = sums.get((where, doing), 0) + int(late.duration_ns[row])
+    return max(sums, key=lambda each: sums[each], default=(NOWHERE, _RAN))
+
+
+RULE = Rule(
+    name="late_rank",
+    title="A rank that the others wait for",
+    means="In collectives that no rank can leave before all have come, this rank came last, and "
+    "the others waited for it.",
+    because="Ranks that have different work (longer sequences, more experts, logging on rank 0, a "
+    "slower loader or a slower device) come to a collective at different times.",
+    remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
+    "alone does in each step.",
+    stake="How long, in the usual step, the first rank had waited in a collective when this one "
+    "began it, without what lies outside of its steps. It is an estimate: a rank that is late "
+    "twice may have been late for one reason.",
+    judge=_judge,
+)

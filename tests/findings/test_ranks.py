@@ -1,0 +1,86 @@
+"""Communication that nothing hides, and a rank that the others wait for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_ext.findings import Where
+from profiler_ext.findings.rules import exposed_communication, late_rank
+from profiler_ext.records import Analysis, Communication, Lateness, Place
+from tests.findings.stepping import MS, US, Script, is_silent, judged, only
+from tests.handmade import interned, ints, masked
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def step(exposed_us: int, waiting_us: int | None, late_us: int | None) -> Analysis:
+    """A step of a kernel and an all-reduce of a millisecond, of which this is known."""
+    script = Script()
+    script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", 5 * MS, op="aten::mm")
+    script.launch(NCCL, MS, op="c10d::allreduce_")
+    script.wait()
+    script.end_step()
+    made = script.analysis()
+    waiting = None if waiting_us is None else waiting_us * US
+    late = None if late_us is None else late_us * US
+    communication = Communication(
+        launch=ints([1]),
+        collective=interned(["allreduce"]),
+        process_group=interned(["0"]),
+        exposed_ns=ints([exposed_us * US]),
+        waiting_ns=masked([waiting]),
+        late_ns=masked([late]),
+    )
+    return replace(made, communication=communication)
+
+
+def test_what_is_exposed_is_at_stake_but_for_the_wait_for_another_rank() -> None:
+    found = only(exposed_communication.RULE, step(800, 300, 0))
+    assert found.at_stake_ns == 500 * US
+    assert [each.value for each in found.why] == [1, MS, 800 * US, 300 * US]
+
+
+def test_of_one_rank_alone_the_wait_is_not_known() -> None:
+    found = only(exposed_communication.RULE, step(800, None, None))
+    assert found.at_stake_ns == 800 * US
+    assert found.why[-1].value == "one rank alone does not tell"
+
+
+def test_communication_beside_which_something_runs_is_none() -> None:
+    assert is_silent(exposed_communication.RULE, step(0, 0, 0))
+
+
+def late(*rows: tuple[str, int, int]) -> Analysis:
+    """The step, with what this rank did while the others waited: cause, line, microseconds."""
+    spent = sum(took for _, _, took in rows)
+    lateness = Lateness(
+        launch=ints([1] * len(rows)),
+        cause=interned([cause for cause, _, _ in rows]),
+        place=np.arange(len(rows), dtype=np.int32),
+        duration_ns=ints([took * US for _, _, took in rows]),
+        places=tuple(Place(file="/train.py", line=line, code="x") for _, line, _ in rows),
+    )
+    return replace(step(0, 0, spent), lateness=lateness)
+
+
+def test_a_rank_that_comes_last_is_told_with_what_it_did() -> None:
+    found = only(late_rank.RULE, late(("python", 12, 600), ("", 30, 100)))
+    assert found.at_stake_ns == 700 * US
+    assert found.where == Where("/train.py", 12, "x")
+    assert found.what == "the other ranks wait for rank 0"
+    assert [each.value for each in found.why] == [700 * US, 1, "Python between ops"]
+
+
+def test_what_a_rank_does_outside_of_its_steps_is_none() -> None:
+    assert is_silent(late_rank.RULE, late(("outside_steps", 12, 600)))
+
+
+def test_a_rank_that_is_never_last_is_none() -> None:
+    assert is_silent(late_rank.RULE, step(800, 300, 0))
+
+
+def test_of_one_rank_alone_nobody_knows_who_was_late() -> None:
+    (unjudged,) = judged(late_rank.RULE, step(800, None, None)).unjudged
+    assert unjudged.why == "the sessions of all ranks together tell it: merge them"
