@@ -244,8 +244,12 @@ def main() -> int:
         _tell_once(options.once, sizes)
         return 0
     chosen = [case for case in (*CASES, *ONCE) if not options.only or case.rule in options.only]
-    outcomes = [tried(case, sizes, options.rounds, options.out) for case in chosen]
-    print(table(outcomes))
+    print(table(()), end="", flush=True)
+    outcomes = []
+    for case in chosen:
+        outcomes.append(tried(case, sizes, options.rounds, options.out))
+        print(table(outcomes[-1:]).splitlines()[-1], flush=True)
+    print("")
     for outcome in outcomes:
         print(f"{outcome.rule}: also said: {outcome.others or 'nothing'}")
     if options.out is not None:

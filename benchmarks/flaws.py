@@ -114,7 +114,7 @@ def gpt(sizes: Sizes, batch: int, dtype: torch.dtype, **words: Any) -> tuple[GPT
 
 def launch_bound(sizes: Sizes) -> Pair:
     """A small batch, eager; the same with CUDA graphs."""
-    model, x = gpt(sizes, 12, torch.bfloat16)
+    model, x = gpt(sizes, 8, torch.bfloat16)
     compiled = torch.compile(model, mode="reduce-overhead")
     return Pair(training(model, x), training(model, x, forward=compiled))
 
@@ -222,22 +222,22 @@ def layout_conversion(sizes: Sizes) -> Pair:
 def replay_copy(sizes: Sizes) -> Pair:
     """Batches that lie elsewhere each time, under CUDA graphs; one that stays where it is."""
     rows = 64 if sizes.is_tiny else 1 << 20
-    model = nn.Sequential(nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 1)).to(sizes.device)
-    compiled = torch.compile(model, mode="reduce-overhead")
-    stays = torch.randn(rows, 256, device=sizes.device)
+    stays = torch.randn(rows, 256, device=sizes.device, dtype=torch.bfloat16)
     torch._dynamo.mark_static_address(stays)
-    others = [torch.randn(rows, 256, device=sizes.device) for _ in range(3)]
-    turn = iter_for_ever(others)
+    others = iter_for_ever([torch.randn_like(stays) for _ in range(3)])
 
-    def flawed() -> torch.Tensor:
-        torch.compiler.cudagraph_mark_step_begin()
-        return compiled(next(turn)).mean()
+    def made(following: Callable[[], torch.Tensor]) -> Step:
+        layers = (nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
+        model = nn.Sequential(*layers).to(sizes.device, torch.bfloat16)
+        compiled = torch.compile(model, mode="reduce-overhead")
 
-    def remedied() -> torch.Tensor:
-        torch.compiler.cudagraph_mark_step_begin()
-        return compiled(stays).mean()
+        def forward() -> torch.Tensor:
+            torch.compiler.cudagraph_mark_step_begin()
+            return compiled(following()).float().mean()
 
-    return Pair(training(model, forward=flawed), training(model, forward=remedied))
+        return training(model, forward=forward)
+
+    return Pair(made(lambda: next(others)), made(lambda: stays))
 
 
 def iter_for_ever(values: list[torch.Tensor]) -> Iterator[torch.Tensor]:
@@ -364,7 +364,7 @@ def graph_break(sizes: Sizes) -> Pair:
 
 
 CASES = (
-    Case("launch_bound", "GPT, 12 x 512 tokens, eager; `reduce-overhead`", launch_bound),
+    Case("launch_bound", "GPT, 8 x 512 tokens, eager; `reduce-overhead`", launch_bound),
     Case("fp32_matmul", "GPT in float32; TF32", fp32_matmul),
     Case("pageable_copy", "128 images, pageable; pinned", pageable_copy),
     Case("recompute", "GPT, each block in a checkpoint; none", recompute),

@@ -134,6 +134,8 @@ def time_before(start: Ints, end: Ints, times: Ints) -> Ints:
     Returns:
         As many as there are times.
     """
+    if not len(start):
+        return np.zeros(len(times), np.int64)
     begun = np.searchsorted(start, times)
     lengths = np.concatenate([[0], np.cumsum(end - start)])
     last = np.maximum(begun - 1, 0)

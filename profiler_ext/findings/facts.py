@@ -43,9 +43,20 @@ class Facts:
 
     @cached_property
     def step_ns(self) -> int:
-        """Wall time of the usual step: the lower median, as a first step may be unlike others."""
+        """Time of the usual step: the lower median, as a first step may be unlike others.
+
+        It is the CPU's span of a step, or what a device ran for it where that is longer: where the
+        CPU runs ahead, its first steps are short, and the device is at them for longer.
+        """
         walls = [step.wall_ns for step in self.analysis.steps]
-        return median_low(walls) if walls else 0
+        return max(median_low(walls), self._busy_ns) if walls else 0
+
+    @property
+    def _busy_ns(self) -> int:
+        """How long the busiest device ran what the usual step enqueued."""
+        devices = np.unique(self.launches.device).tolist()
+        rows = (np.flatnonzero(self.launches.device == device) for device in devices)
+        return max((self.of_usual_step(own, self.pace.busy_ns[own]) for own in rows), default=0)
 
     @cached_property
     def cpu_ns(self) -> int:

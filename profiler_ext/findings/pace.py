@@ -39,6 +39,7 @@ class Pace:
         call: row of the runtime call that launched it, ``NO_ROW`` where it is not known.
         sets: a shorter launch would make the step shorter.
         waited_ns: how long its device ran nothing before it.
+        busy_ns: how long the device was busy with it and with nothing that began before it.
         cost_ns: how long the CPU took for it: since it had enqueued the launch before, and not
             longer than the device then waited for it and ran it.
         replayed: a CUDA graph launched it, together with others.
@@ -48,6 +49,7 @@ class Pace:
     call: Ints
     sets: Rows
     waited_ns: Ints
+    busy_ns: Ints
     cost_ns: Ints
     replayed: Rows
 
@@ -65,9 +67,11 @@ def find_pace(analysis: Analysis) -> Pace:
     enqueued_ns[known] = events.end_ns[call[known]]
     waits = np.flatnonzero(is_wait(events.name))
     sets, waited_ns = np.zeros(len(launches), np.bool_), np.zeros(len(launches), np.int64)
+    busy_ns = np.zeros(len(launches), np.int64)
     for device in np.unique(launches.device).tolist():
         rows = np.flatnonzero(launches.device == device)
         waited_ns[rows] = _waited(launches.start_ns[rows], launches.duration_ns[rows])
+        busy_ns[rows] = _busy(launches.start_ns[rows], launches.duration_ns[rows])
         sets[rows] = _sets_pace(
             launches.start_ns[rows],
             launches.duration_ns[rows],
@@ -75,7 +79,7 @@ def find_pace(analysis: Analysis) -> Pace:
             (events.start_ns[waits], events.end_ns[waits]),
         )
     cost_ns = np.minimum(_since_the_last(enqueued_ns), waited_ns + launches.duration_ns)
-    return Pace(enqueued_ns, call, sets, waited_ns, cost_ns, _replayed(analysis, call))
+    return Pace(enqueued_ns, call, sets, waited_ns, busy_ns, cost_ns, _replayed(analysis, call))
 
 
 def unrecorded(cpu_ns: int) -> int:
@@ -114,6 +118,14 @@ def _waited(start_ns: Ints, duration_ns: Ints) -> Ints:
     ends = np.maximum.accumulate(start_ns + duration_ns)
     waited: Ints = np.maximum(start_ns - np.append(start_ns[:1], ends[:-1]), 0)
     return waited
+
+
+def _busy(start_ns: Ints, duration_ns: Ints) -> Ints:
+    """Return how long each launch ran when none before it did any more."""
+    ends = np.maximum.accumulate(start_ns + duration_ns)
+    covered = np.append(start_ns[:1], ends[:-1])
+    busy: Ints = np.maximum(start_ns + duration_ns - np.maximum(start_ns, covered), 0)
+    return busy
 
 
 def _since_the_last(enqueued_ns: Ints) -> Ints:

@@ -16,22 +16,33 @@ from profiler_ext.records import Ints, Place
 _CONVERTS = re.compile(
     r"aten::(_to_copy|to|_autocast_to_\w+)|(aten|prims)\.(_to_copy|convert_element_type)\..*"
 )
+# Of torch's copying kernels those that load one dtype and store another.
+_CONVERSION = re.compile(
+    r"b?float16_copy_kernel|unrolled_elementwise_kernel<at::native::direct_copy_kernel"
+)
 _ASKS = re.compile(r"\.(to|float|half|bfloat16|double|type|type_as|int|long|bool)\(|dtype=")
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU, whose kernels do more than one thing")
-    is_copy = facts.named(classify.is_memory_work)
-    launches = np.flatnonzero(facts.in_steps(facts.wholly(_is_unasked) & ~is_copy))
+    converts = facts.wholly(_converts) & ~facts.named(classify.is_memory_work)
+    converts |= facts.named(_is_conversion)
+    launches = np.flatnonzero(facts.in_steps(converts & facts.wholly(_is_unasked)))
     return (_candidate(facts, launches),) if len(launches) else ()
 
 
+def _converts(place: Place) -> bool:
+    return place.aten_op is not None and _CONVERTS.fullmatch(place.aten_op) is not None
+
+
+def _is_conversion(name: str) -> bool:
+    return _CONVERSION.search(name) is not None
+
+
 def _is_unasked(place: Place) -> bool:
-    """Tell whether a place converts at a line whose text is known and asks for no conversion."""
-    if place.aten_op is None or place.code is None:
-        return False
-    return _CONVERTS.fullmatch(place.aten_op) is not None and not _ASKS.search(place.code)
+    """Tell whether a place is at a line whose text is known and asks for no conversion."""
+    return place.code is not None and not _ASKS.search(place.code)
 
 
 def _candidate(facts: Facts, launches: Ints) -> Candidate:

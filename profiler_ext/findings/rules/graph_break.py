@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median_low
 
 import numpy as np
@@ -74,44 +74,57 @@ def _break_of(resumed: Compilation, compiles: Sequence[Compilation]) -> GraphBre
 def _calls(facts: Facts, compile_ids: Sequence[str]) -> list[_Span]:
     """Return from the end of a graph before a break to the begin of the one after it."""
     events = facts.analysis.recording.trace.events
-    ids = [names.compile_id(text) in compile_ids for text in events.name.strings]
-    rows = np.flatnonzero(np.array(ids, np.bool_)[events.name.codes])
-    return list(_gaps(facts, events.start_ns[rows], events.end_ns[rows]))
+    ids = [names.compile_id(text) for text in events.name.strings]
+    frames = np.flatnonzero(np.array([each is not None for each in ids])[events.name.codes])
+    own = [row for row in frames.tolist() if ids[int(events.name.codes[row])] in compile_ids]
+    return list(_gaps(facts, np.array(own, np.int64), frames))
 
 
-def _gaps(facts: Facts, begins: Ints, ends: Ints) -> Iterator[_Span]:
+def _gaps(facts: Facts, resumed: Ints, frames: Ints) -> Iterator[_Span]:
+    """Yield the ways to the first graph in frames that go on, from within the frame around each."""
+    events, calls = facts.analysis.recording.trace.events, _forwards(facts)
+    starts, over = events.start_ns[calls], events.end_ns[calls]
+    for row in resumed.tolist():
+        begin, end = int(events.start_ns[row]), int(events.end_ns[row])
+        around = frames[(events.start_ns[frames] < begin) & (events.end_ns[frames] >= end)]
+        following = int(np.searchsorted(starts, begin))
+        if following == len(starts) or starts[following] >= end:
+            continue
+        outer = int(events.start_ns[around].min()) if len(around) else begin
+        left = over[:following][(over[:following] <= begin) & (over[:following] >= outer)]
+        if len(left):  # else it is the way to the first graph, which is there without a break
+            yield int(left.max()), int(starts[following])
+
+
+def _forwards(facts: Facts) -> Ints:
+    """Return the rows of the calls of compiled graphs that are no backward, in order of time.
+
+    What a call does before its first kernel grows with its inputs, of which one graph in the place
+    of two has as many: a break costs what lies between the calls.
+    """
+    compiled = _named(facts, classify.is_compiled_forward)
+    return compiled if len(compiled) else _named(facts, names.is_graph_marker)
+
+
+def _named(facts: Facts, is_such: Callable[[str], bool]) -> Ints:
     events = facts.analysis.recording.trace.events
-    markers = _markers(facts)
-    starts, over = events.start_ns[markers], events.end_ns[markers]
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        following = np.searchsorted(starts, begin)
-        before = over[:following][over[:following] <= begin]
-        if following < len(starts) and starts[following] < end and len(before):
-            yield int(before.max()), int(starts[following])
-
-
-def _markers(facts: Facts) -> Ints:
-    """Return the rows of the calls of compiled graphs, in order of time."""
-    events = facts.analysis.recording.trace.events
-    flags = np.array([names.is_graph_marker(text) for text in events.name.strings], np.bool_)
+    flags = np.array([is_such(text) for text in events.name.strings], np.bool_)
     rows = np.flatnonzero(flags[events.name.codes])
     return rows[np.argsort(events.start_ns[rows], kind="stable")]
 
 
 def _between_backwards(facts: Facts, most: int) -> list[_Span]:
     """Return the ways from one compiled backward to the next, at most as many as forwards broke."""
-    events, markers = facts.analysis.recording.trace.events, _markers(facts)
-    is_such = [classify.is_compiled_backward(text) for text in events.name.strings]
-    flags = np.array(is_such, np.bool_)
-    backward = np.flatnonzero(flags[events.name.codes])
-    spans: list[_Span] = []
-    ended = None
-    times = zip(events.start_ns[backward].tolist(), events.end_ns[backward].tolist(), strict=True)
-    for begin, end in sorted(times):
-        inside = markers[(events.start_ns[markers] >= begin) & (events.end_ns[markers] <= end)]
-        if len(inside) and ended is not None and _is_one_step(facts, ended, begin):
-            spans.append((ended, int(events.start_ns[inside[0]])))
-        ended = int(events.end_ns[inside[-1]]) if len(inside) else None
+    events, rows = (
+        facts.analysis.recording.trace.events,
+        _named(facts, classify.is_compiled_backward),
+    )
+    starts, ends = events.start_ns[rows].tolist(), events.end_ns[rows].tolist()
+    spans = [
+        (ended, begun)
+        for ended, begun in zip(ends, starts[1:], strict=False)
+        if begun > ended and _is_one_step(facts, ended, begun)
+    ]
     return spans[:most]
 
 

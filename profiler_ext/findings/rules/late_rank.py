@@ -21,7 +21,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if np.ma.getmaskarray(communication.late_ns).all():
         return Lacking("the sessions of all ranks together tell it: merge them")
     late = facts.analysis.lateness
-    rows = np.flatnonzero(~late.cause.where(IdleCause.OUTSIDE_STEPS))
+    rows = np.flatnonzero(~late.cause.where(IdleCause.OUTSIDE_STEPS, IdleCause.PROFILER))
     launches, late_ns = late.launch[rows], late.duration_ns[rows]
     at_stake_ns = min(facts.of_usual_step(launches, late_ns), facts.step_ns)
     where, doing = _most(facts, rows)

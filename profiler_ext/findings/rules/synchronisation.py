@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of, spans_in_usual_step
+from profiler_ext.findings.pace import unrecorded
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
 
@@ -20,7 +21,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 
 
 def _candidate(facts: Facts, where: Where, rows: Ints) -> Candidate:
-    at_stake_ns = of_usual_step(facts, rows)
+    is_after = facts.analysis.idle.cause.where(IdleCause.AFTER_SYNCHRONISATION)[rows]
+    waiting_ns = of_usual_step(facts, rows[~is_after])
+    at_stake_ns = waiting_ns + unrecorded(of_usual_step(facts, rows[is_after]))
     there = "at lines that are not known" if where == NOWHERE else "at this line"
     return Candidate(
         what=f"the CPU waits for the device {there}, and then the device for the CPU",
@@ -31,7 +34,7 @@ def _candidate(facts: Facts, where: Where, rows: Ints) -> Candidate:
         where=where,
         why=(
             Figure("idle spans a step", spans_in_usual_step(facts, rows)),
-            Figure("idle because of it", at_stake_ns, FigureUnit.NS),
+            Figure("idle because of it", of_usual_step(facts, rows), FigureUnit.NS),
         ),
         idle=rows,
     )
@@ -48,6 +51,7 @@ RULE = Rule(
     remedy="Keep values on the device, add them up there, and read them every hundredth step; let "
     "masks take the place of `nonzero`; copy with `non_blocking=True` into pinned memory.",
     stake="The idle time of the usual step that is due to waits at this line: while the call had "
-    "not yet returned, and afterwards up to as long as the device was busy during the wait.",
+    "not yet returned, and afterwards up to as long as the device was busy during the wait, less "
+    "what recording adds to it.",
     judge=_judge,
 )
