@@ -19,11 +19,14 @@ def roofline_text(row: Mapping[str, Any]) -> str:
 
     Args:
         row: of a table with the columns of rooflines; absent values are ``None``.
+
+    Returns:
+        The text; without a roofline the unit alone (``fp32``), where that is known.
     """
-    bound = row.get("bound")
+    bound, unit = row.get("bound"), (row.get("unit") or "").removesuffix("_tensor")
     if not bound or bound in (Bound.LATENCY, Bound.LAUNCH):
-        return bound or ""
-    by = row["unit"].removesuffix("_tensor") if bound == Bound.COMPUTE and row["unit"] else bound
+        return bound or unit
+    by = unit if bound == Bound.COMPUTE and unit else bound
     return f"{100 * (row['est_peak_fraction'] or 0):.0f}% {by}"
 
 

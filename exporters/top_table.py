@@ -96,8 +96,10 @@ def _roofline_columns(rows: list[dict[str, Any]], width: int) -> Rooflines:
     """Return heading to what a row says: how near it is to its roofline, what it could save."""
     if width < _ROOM_FOR_ROOFLINES or not any(row.get("bound") for row in rows):
         return {}
-    columns: Rooflines = {"roofline": roofline_text}
-    return columns if width < _ROOM_FOR_SAVINGS else {**columns, "could save": savings_text}
+    shown = {"roofline": roofline_text}
+    if width >= _ROOM_FOR_SAVINGS:
+        shown["could save"] = savings_text
+    return {name: text_of for name, text_of in shown.items() if any(map(text_of, rows))}
 
 
 def _empty_top_table(kind: TableKind, layout: _Layout) -> Table:

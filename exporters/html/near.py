@@ -42,7 +42,7 @@ def _known(
 ) -> Iterable[list[Any]]:
     for row in rows:
         code = codes.get(tuple(row[key] for key in keys))
-        text = work_text(row)
-        if code is not None and (row["bound"] or text):
+        how_near, work = roofline_text(row), work_text(row)
+        if code is not None and (how_near or work):
             part = round(100 * (row["est_peak_fraction"] or 0), 1)
-            yield [code, roofline_text(row), part, row["could_save_ns"] or 0, text]
+            yield [code, how_near, part, row["could_save_ns"] or 0, work]

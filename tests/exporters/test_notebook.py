@@ -38,7 +38,7 @@ def test_the_top_lines_have_their_time_by_phase():
         *("roofline", "could save", "line", "code"),
     )
     assert first == (
-        *("100 us", "42.6%", "", "50.0 us", "50.0 us", "", "", "", "", ""),
+        *("100 us", "42.6%", "", "50.0 us", "50.0 us", "", "", "", "bf16", ""),
         *("model.py:12", "h = self.up(x)"),
     )
 

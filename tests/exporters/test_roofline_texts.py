@@ -34,7 +34,8 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         ({"bound": "compute", "est_peak_fraction": 0.4, "unit": "fp32"}, "40% fp32"),
         ({"bound": "latency", "est_peak_fraction": 0.4}, "latency"),
         ({"bound": "launch", "est_peak_fraction": 0.4}, "launch"),
-        ({"unit": "fp32"}, ""),
+        ({"unit": "fp32"}, "fp32"),
+        ({}, ""),
     ],
 )
 def test_a_row_says_how_near_it_is_to_what_bounds_it(told: dict[str, Any], text: str) -> None:
