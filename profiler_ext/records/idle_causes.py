@@ -75,8 +75,9 @@ class IdleCause(
     OTHER_RANK = (
         "other_rank",
         "waiting for another rank",
-        "passed while the CPU was in a collective of the CPU's own (gloo, MPI, UCC); a rank that "
-        "waits in NCCL's kernels is busy, and `communication` tells how long",
+        "passed while the CPU waited for a collective of the CPU's own (gloo, MPI, UCC): it did "
+        "nothing from the call until a moment after its end; a rank that waits in NCCL's kernels "
+        "is busy, and `communication()` tells how long",
         "leave out the barrier, or share the work more evenly",
     )
     LAUNCH_LATENCY = (

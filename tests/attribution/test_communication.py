@@ -90,6 +90,13 @@ def test_a_kernel_alone_tells_its_collective_by_its_name() -> None:
     assert told(analysis) == [("allreduce", "", 100)]
 
 
+def test_a_device_that_ran_nothing_but_a_collective_without_length_is_idle() -> None:
+    wait = Mark("cudaStreamSynchronize", "cuda_runtime", MAIN, 300, 10)
+    analysis = analysed(step(0, 1000), wait, *collective(100, 100, 1))
+    assert ledger(analysis) == {"idle": 1000}
+    assert told(analysis) == [("allreduce", "dp", 0)]
+
+
 # Ranks
 
 

@@ -191,6 +191,28 @@ def test_what_the_profiler_does_beside_a_busy_thread_is_not_what_holds_it_up() -
     assert "profiler" not in {cause for cause, _, _ in causes(*marks)}
 
 
+def test_until_a_collective_of_the_cpu_is_over_it_waits_for_another_rank() -> None:
+    marks = (
+        *(STEP, op("c10d::barrier", 0, 20), annotation("gloo:barrier", 50, 300, OTHER)),
+        *(op("aten::mm", 310, 400), launch(1, 350, 360), ran(1, 360, 1000)),
+    )
+    assert causes(*marks) == [
+        ("launching", 0, 20),
+        ("other_rank", 20, 300),
+        ("python", 300, 310),
+        ("launching", 310, 360),
+    ]
+
+
+def test_beside_a_collective_that_nothing_waits_for_the_cpu_works() -> None:
+    barrier = (op("c10d::allreduce_", 0, 20), annotation("gloo:all_reduce", 50, 300, OTHER))
+    works = (STEP, *barrier, op("aten::mul", 40, 60), launch(1, 350, 360), ran(1, 360, 1000))
+    assert "other_rank" not in {cause for cause, _, _ in causes(*works)}
+    later = Mark("ProfilerStep#1", "user_annotation", MAIN, 0, 9_000_000)
+    sleeps = (later, *barrier, launch(1, 2_000_000, 2_000_010), ran(1, 2_000_010, 9_000_000))
+    assert "other_rank" not in {cause for cause, _, _ in causes(*sleeps)}
+
+
 def test_a_launch_without_a_call_is_unknown() -> None:
     marks = (STEP, op("aten::mm", 0, 400), ran(1, 410, 1000))
     assert causes(*marks) == [("no_launch_call", 0, 410)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from profiler_ext.attribution.idle.all_tracks import Tracks, side_by_side
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, causes_of, code, engine_events
+from profiler_ext.attribution.idle.host_collectives import with_host_collectives
 from profiler_ext.attribution.idle.tracks import (
     Spans,
     Track,
@@ -71,6 +72,7 @@ class Controls:
     def tracks(self) -> Tracks:
         """Return what the threads of each control did."""
         main, engine = self._track(MAIN, _EMPTY), self._track(ENGINE, self._begun_in_main())
+        main = with_host_collectives(main, self._events, self._nesting)
         others = self._of_spans > ENGINE
         found = side_by_side(
             (overlay(main, engine), overlay(engine, main)),

@@ -1,0 +1,58 @@
+"""Owns the time in which a thread waited for a collective that the CPU does itself.
+
+Gloo works in threads of its own, and the thread that waits for it has no event meanwhile. It waits
+if it does nothing from the call on, and goes on within a moment of the collective's end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
+from profiler_ext.attribution.idle.tracks import Track
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.nesting import Nesting
+from profiler_ext.kineto import names, waits
+from profiler_ext.records import Events, IdleCause, Ints
+
+_MOMENT_NS = 1_000_000
+_IN_PYTHON = (NOTHING, code(IdleCause.PYTHON))
+
+
+def with_host_collectives(own: Track, events: Events, nesting: Nesting) -> Track:
+    """Name the time in which a thread waited for such a collective.
+
+    Args:
+        own: what the thread did.
+        events: the trace's events.
+        nesting: which of them stands in which.
+
+    Returns:
+        The track; that time is one in which it waits for another rank.
+    """
+    is_range = nesting.depth != NO_ROW
+    rows = np.flatnonzero(is_range & flag_rows(events.name, waits.is_host_collective))
+    rows = rows[np.argsort(events.end_ns[rows], kind="stable")]
+    if not len(rows) or len(own.times_ns) < 2:
+        return own
+    calls = flag_rows(events.name, names.is_communication)
+    begins, ends = own.times_ns[:-1], own.times_ns[1:]
+    last = np.searchsorted(events.end_ns[rows], ends, side="right") - 1
+    over = np.where(last >= 0, events.end_ns[rows][last], begins)
+    waited = np.isin(own.cause[1:-1], _IN_PYTHON) & np.append(calls, False)[own.row[:-2]]
+    waited &= (over > begins) & (ends - over <= _MOMENT_NS)
+    return _split(own, np.flatnonzero(waited), over[waited], rows[last[waited]])
+
+
+def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:
+    """Put a segment before each of those that follow some changes, until its collective is over."""
+    segment, cause, row = at + 1, own.cause.copy(), own.row.copy()
+    rest = (own.cause[segment], own.row[segment])
+    cause[segment], row[segment] = code(IdleCause.OTHER_RANK), rows
+    inside = over_ns < own.times_ns[segment]
+    after = segment[inside] + 1
+    return Track(
+        np.insert(own.times_ns, segment[inside], over_ns[inside]),
+        np.insert(cause, after, rest[0][inside]),
+        np.insert(row, after, rest[1][inside]),
+    )
