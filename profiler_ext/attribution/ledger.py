@@ -135,11 +135,7 @@ def time_before(start: Ints, end: Ints, times: Ints) -> Ints:
         As many as there are times.
     """
     if not len(start):
-<<<<<<< HEAD
-        return np.zeros(len(times), np.int64)
-=======
         return np.zeros(len(times), dtype=np.int64)
->>>>>>> 29cd633 (Waiting for gloo is waiting for another rank; a device with nothing but an empty collective is idle)
     begun = np.searchsorted(start, times)
     lengths = np.concatenate([[0], np.cumsum(end - start)])
     last = np.maximum(begun - 1, 0)
