@@ -145,26 +145,36 @@ def compare(options: argparse.Namespace) -> None:
     """Profile and measure each model, while there is time, and write the tables."""
     until = time.monotonic() + options.seconds
     metrics = [] if options.dry else known_metrics()
-    rows: list[Row] = []
     if not options.dry:
         run(["--part", "units"], options, 60)
-        compile_all(options, options.seconds / 2)
+        compile_all(options, options.seconds / 3)
     for at, name in enumerate(options.models):
         left = (until - time.monotonic()) / (len(options.models) - at)
         if left < 15:
             print(f"{name}: no time left")
             continue
         began = time.monotonic()
-        if not run(["--part", "profile", "--models", name], options, left + 30):
-            continue
-        kernels = json.loads((options.out / f"{name}.estimates.json").read_text())
-        wanted = most_expensive(kernels, options.kernels)
-        if not options.dry:
+        if run(["--part", "profile", "--models", name], options, left + 30) and not options.dry:
+            wanted = most_expensive(estimates_of(name, options), options.kernels)
             budget = max(20.0, left + 30 - (time.monotonic() - began))
             counted(name, wanted, metrics, options, budget)
-        rows += joined(name, kernels, wanted, options)
-        write_table(rows, options)
+        write_table(all_rows(options), options)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def estimates_of(name: str, options: argparse.Namespace) -> list[Row]:
+    """Return what we say of each kernel of a model; nothing where it was not profiled."""
+    path = options.out / f"{name}.estimates.json"
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def all_rows(options: argparse.Namespace) -> list[Row]:
+    """Return the rows of all models measured so far: ncu may write its log a moment later."""
+    rows: list[Row] = []
+    for name in options.models:
+        kernels = estimates_of(name, options)
+        rows += joined(name, kernels, most_expensive(kernels, options.kernels), options)
+    return rows
 
 
 def compile_all(options: argparse.Namespace, seconds: float) -> None:
