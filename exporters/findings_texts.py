@@ -24,6 +24,7 @@ _SURE = {
     Sureness.UPPER_BOUND: "at most",
 }
 _PART = {Stake.WINDOW: "window", Stake.PROCESS: "once"}
+_MOST_LETTERS = 64
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 
 
@@ -56,18 +57,25 @@ def where_text(where: Where, settings: Settings) -> str:
     parts = (
         line,
         where.module,
-        where.kernel,
+        where.kernel and _short(where.kernel),
         f"compile {where.graph}" if where.graph else None,
         where.code.strip() if where.code else None,
     )
     return printable(" · ".join(filter(None, parts)))
 
 
+def _short(kernel: str) -> str:
+    """Return a kernel's name without its parameters, and without its end where it is long."""
+    name = kernel.partition("(")[0] or kernel
+    is_long = len(name) > _MOST_LETTERS
+    return f"{name[: _MOST_LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}" if is_long else name
+
+
 def why_text(finding: Finding) -> str:
-    """Return the figures that a finding rests on, how sure it is, and what it shares."""
+    """Return the rule, how sure it is, the figures that it rests on, and what it shares."""
     figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
     shared = [f"counted in {name} too: do not add" for name in finding.shared_with]
-    return printable(" · ".join([_SURE[finding.sureness], *figures, *shared]))
+    return printable(" · ".join([finding.rule, _SURE[finding.sureness], *figures, *shared]))
 
 
 def figure_text(figure: Figure) -> str:

@@ -66,8 +66,8 @@ def test_a_finding_says_what_where_why_and_what_to_try() -> None:
 What to do first, of a step of 10.0 ms
 4.00 ms   40.0%  matrix products run in fp32 without tensor cores
                  model.py:12 · mlp.up · sgemm · compile 0/0 · h = self.up(x)
-                 an estimate · they take: 5.00 ms · products a step: 1,200 ·
-                 counted in launch_bound too: do not add
+                 fp32_matmul · an estimate · they take: 5.00 ms · products a
+                 step: 1,200 · counted in launch_bound too: do not add
                  try: TF32
 not judged: first_step: there is one step"""
     )

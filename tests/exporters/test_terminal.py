@@ -40,9 +40,9 @@ FIRST = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
 What to do first, of a step of 1.00 ms
  415 us   60.2%  the device waits while the CPU launches
-                 at most · launches a step: 9 · idle in the recorded
-                 step: 725 us · median launch: 20.0 us · compiled: 55.6%
-                 · replayed by CUDA graphs: 0.0%
+                 launch_bound · at most · launches a step: 9 · idle in
+                 the recorded step: 725 us · median launch: 20.0 us ·
+                 compiled: 55.6% · replayed by CUDA graphs: 0.0%
                  try: replay the compiled graphs as CUDA graphs:
                  torch.compile(model, mode='reduce-overhead'); or a
                  larger batch

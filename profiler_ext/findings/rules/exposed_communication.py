@@ -22,6 +22,8 @@ _ALONE = (
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, where nothing can be hidden")
     if not len(facts.analysis.communication):
         return Lacking("no rank communicates in this session")
     return tuple(_of_collectives(facts))
