@@ -43,7 +43,11 @@ select
   extract_arg(slice.arg_set_id, 'debug.compile_id') as compile_id,
   extract_arg(slice.arg_set_id, 'debug.call_site') as call_site,
   extract_arg(slice.arg_set_id, 'debug.est_gb_per_s') as est_gb_per_s,
-  extract_arg(slice.arg_set_id, 'debug.est_tflop_per_s') as est_tflop_per_s
+  extract_arg(slice.arg_set_id, 'debug.est_tflop_per_s') as est_tflop_per_s,
+  extract_arg(slice.arg_set_id, 'debug.unit') as unit,
+  extract_arg(slice.arg_set_id, 'debug.bound') as bound,
+  extract_arg(slice.arg_set_id, 'debug.roofline_ns') as roofline_ns,
+  extract_arg(slice.arg_set_id, 'debug.could_save_ns') as could_save_ns
 from slice
 join track on track.id = slice.track_id
 where

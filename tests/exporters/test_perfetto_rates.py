@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.exporters.perfetto import export_perfetto
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.perfetto import export_perfetto, queries
 from profiler_ext.exporters.perfetto.rates import Rates
 from tests import analyses
 from tests.exporters.estimated import estimated
@@ -82,3 +83,16 @@ def test_counter_adds_overlapping_launches_and_names_the_peak(tmp_path: Path) ->
         ("est. GB/s (peak 4800)", "GB/s", 340_000, 200.0),
         ("est. GB/s (peak 4800)", "GB/s", 370_000, 0.0),
     ]
+
+
+def test_a_query_has_the_roofline_of_each_launch(tmp_path: Path) -> None:
+    path = tmp_path / "trace.pftrace"
+    analysis = estimated({(0, 0): ("50000000", "10000000000"), (1, 1): ("8000000", "30")})
+    export_perfetto(analysis, path)
+    names = ("unit", "bound", "roofline_ns", "could_save_ns")
+    with reading(path) as reader:
+        reader.rows(queries())
+        drawn = reader.rows(f"select {', '.join(names)} from launch where bound is not null")
+    table = tables.launches(analysis)
+    rows = table[table["bound"].notna()][list(names)].astype(object).to_numpy().tolist()
+    assert sorted(map(tuple, drawn)) == sorted(map(tuple, rows))
