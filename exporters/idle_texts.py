@@ -28,15 +28,19 @@ def idle_texts(analysis: Analysis, most: int) -> list[str]:
 
     Args:
         analysis: what attribution found.
-        most: so many lines at most.
+        most: so many lines at most, besides one that says how much is left.
     """
     named = ActivityNames(analysis.recording.graphs)
     sums: dict[str, int] = {}
     for (cause, place, did), duration_ns in _distinct(analysis.idle):
         text = f"{cause_text(cause)}{_where(place, did, analysis.recording.settings, named)}"
         sums[text] = sums.get(text, 0) + duration_ns
-    largest = sorted(sums.items(), key=lambda each: -each[1])[:most]
-    return [printable(f"idle {time_text(duration_ns)}: {text}") for text, duration_ns in largest]
+    largest = sorted(sums.items(), key=lambda each: -each[1])
+    shown = [f"{time_text(duration_ns)}: {text}" for text, duration_ns in largest[:most]]
+    if rest := largest[most:]:
+        left_ns = sum(duration_ns for _, duration_ns in rest)
+        shown.append(f"{time_text(left_ns)}: {len(rest)} more causes and lines")
+    return [printable(f"idle {text}") for text in shown]
 
 
 def cause_parts(table: tables.DataFrame) -> list[tuple[str, int]]:

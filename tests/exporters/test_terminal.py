@@ -35,6 +35,7 @@ REPORT = """\
 idle 240 us: end of the step, the CPU in Python outside of any op
 idle 147 us: launch latency, the CPU in Optimizer.step#AdamW.step
 idle 93.5 us: launching, the CPU in aten::_fused_adamw_
+idle 295 us: 12 more causes and lines
 """
 FIRST = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
