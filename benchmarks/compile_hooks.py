@@ -136,7 +136,7 @@ def compared() -> dict[str, object]:
             "autotuning at run time": torchs("runtime_triton_autotune_time_us"),
             "CUDA graphs": torchs("runtime_cudagraphify_time_us"),
         },
-        "gaps": [gap.detail for gap in capture.gaps],
+        "gaps": [gap.detail for gap in capture.all_gaps],
     }
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from profiler_ext.attribution.verdicts.eager_line import WHY_NONE
-from profiler_ext.records import Gap
+from profiler_ext.records import Gap, GapReason
 from profiler_ext.sessions.session import Session
 
 needs_lines = pytest.mark.skipif(
@@ -14,5 +14,9 @@ needs_lines = pytest.mark.skipif(
 
 
 def other_gaps(session: Session) -> list[Gap]:
-    """Return a recording's gaps, but for why it has no lines: the Python that runs decides that."""
-    return [gap for gap in session.recording.gaps if gap.reason not in WHY_NONE]
+    """Return a recording's gaps, but for what the process of the tests decides.
+
+    That is the Python that runs, and what other tests compiled before in it.
+    """
+    unasked = (*WHY_NONE, GapReason.COMPILES_INCOMPLETE)
+    return [gap for gap in session.recording.gaps if gap.reason not in unasked]

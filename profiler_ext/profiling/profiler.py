@@ -223,7 +223,7 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
         trace = read_trace(raw)
         compiles = capture.compiles_since(trace.base_ns) if capture else ()
-        failed = (*map(failure_gap, self._outset.failures), *(capture.gaps if capture else ()))
+        failed = (*map(failure_gap, self._outset.failures), *(capture.all_gaps if capture else ()))
         recording = Recording(
             trace=trace,
             graphs=capture.graphs if capture else (),

@@ -88,8 +88,8 @@ def test_a_failure_of_theirs_is_a_gap_and_takes_nothing_from_a_graph(
     captured = enabled(strict=False)
     train_once()
     assert all(graph.is_known for graph in captured.graphs)
-    reasons = {gap.reason for gap in captured.gaps}
-    told = [gap.detail for gap in captured.gaps]
+    reasons = {gap.reason for gap in captured.all_gaps}
+    told = [gap.detail for gap in captured.all_gaps]
     assert reasons == {GapReason.COMPILES_INCOMPLETE}
     assert any("RuntimeError" in each for each in told)
 
@@ -107,7 +107,7 @@ def test_without_a_place_of_theirs_capture_begins_and_says_what_is_lost(
     assert lacking.problems() == ()
     captured = enabled()
     train_once()
-    compiles, gaps = captured.compiles_since(1), captured.gaps
+    compiles, gaps = captured.compiles_since(1), captured.all_gaps
     lost = f"{gone}; lost is where Dynamo broke a graph, and why"
     assert gaps[0] == Gap(GapReason.PRIVATE_NAME, lost)
     assert [each.kind for each in compiles if each.kind in DIRECT] == [*DIRECT]

@@ -78,6 +78,7 @@ def row(name, case, session) -> dict[str, object]:
     """Return one row of the table: what was attributed, and what is missing."""
     from profiler_ext.attribution.verdicts.eager_line import WHY_NONE
     from profiler_ext.exporters import tables
+    from profiler_ext.records import GapReason
 
     launches, parts = session.launches(), session.attribution()
     led = tables.fraction_at(session.analysis, "line", case.scope)
@@ -85,7 +86,8 @@ def row(name, case, session) -> dict[str, object]:
     codes = set(parts.code.dropna())
     missing = [text for text in case.lines if not any(text in code for code in codes)]
     missing += [phase for phase in case.phases if not phases.get(phase, 0)]
-    missing += [g.detail for g in session.recording.gaps if g.reason not in WHY_NONE]
+    unasked = (*WHY_NONE, GapReason.COMPILES_INCOMPLETE)
+    missing += [g.detail for g in session.recording.gaps if g.reason not in unasked]
     missing += broken(facts_of(name), session)
     gaps = parts[parts.gap.notna()].groupby("gap").duration_ns.agg(["count", "sum"])
     return {

@@ -100,6 +100,11 @@ class Capture:
         """The graph instances of this process; of those where a hook failed nothing is told."""
         return without_failed(self._registry.graphs, self.guard.failures, self._registry)
 
+    @property
+    def all_gaps(self) -> tuple[Gap, ...]:
+        """What the hooks could not see of graphs, and of compiles."""
+        return (*self.gaps, *self._timing.gaps)
+
     def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
         """Return what compiling took in this process, on the clock of a trace."""
         guard, since = self._timing.guard, self._log.compiles_since
@@ -111,9 +116,9 @@ class Capture:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What the hooks could not see."""
+        """What the hooks could not see of graphs."""
         failed = map(failure_gap, self.guard.failures)
-        gaps = (*self._lacking, *failed, *self._timing.gaps)
+        gaps = (*self._lacking, *failed)
         return (*gaps, OUT) if self.guard.is_out else gaps
 
     def learn(self, analysis: Analysis) -> None:

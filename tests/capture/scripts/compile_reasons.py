@@ -110,7 +110,7 @@ print(
                 if each.recompiles
             ],
             "failures": [(each.function, each.failure.type) for each in told if each.failure],
-            "gaps": [gap.detail for gap in capture.gaps],
+            "gaps": [gap.detail for gap in capture.all_gaps],
         }
     )
 )
