@@ -425,6 +425,61 @@ def units(options: argparse.Namespace) -> None:
     lines.append(f"| copy of 1 GiB | `{kernel[:60]}` | {2 * 2**30 / took_us / 1e3:.0f} GB/s | |")
     (options.out / "units.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines), flush=True)
+    eager(options)
+
+
+def eager(options: argparse.Namespace) -> None:
+    """Write what is told of an eager step by its shapes, and compare with torch's own counter."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    import profiler_ext
+
+    step = _eager_step(device_of(options))
+    step()
+    with FlopCounterMode(display=False) as counter:
+        step()
+    schedule = torch.profiler.schedule(wait=0, warmup=2, active=1, repeat=1)
+    with profiler_ext.profile(schedule=schedule, record_shapes=True) as recording:
+        for _ in range(3):
+            step()
+            recording.step()
+    recording.session.save(options.out / "eager.session")
+    rows = list(estimated(recording.session.analysis))
+    calls = {row["call"]: row for row in rows if row["flops"] is not None}
+    total = sum(row["flops"] for row in calls.values())
+    lines = [
+        f"operations of products: {total} told by shapes, {counter.get_total_flops()} by torch"
+    ]
+    lines += ["", "| kernel | unit | by | bound | MB | MFLOP |", "| --- |" + " --- |" * 5]
+    for row in rows:
+        cells = [f"`{row['name'][:90]}`", row["unit"], row["unit_evidence"], row["bound"]]
+        cells += [_scaled(row["bytes"], 1e6), _scaled(row["flops"], 1e6)]
+        lines.append("| " + " | ".join(cells) + " |")
+    (options.out / "eager.md").write_text("\n".join(lines) + "\n")
+    print(lines[0], flush=True)
+
+
+def _eager_step(device: str) -> Step:
+    """A step of convolutions, products and attention in bf16, forward and backward, not compiled."""
+    nn, functional = torch.nn, torch.nn.functional
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(8, 64, 3, padding=1), nn.Conv2d(64, 256, 3, stride=2))
+    model = nn.Sequential(layers[0], nn.GELU(), layers[1], nn.Flatten(2)).to(device, torch.bfloat16)
+    wide, narrow = (nn.Linear(256, 768), nn.Linear(256, 10))
+    heads = nn.ModuleList((wide, narrow)).to(device, torch.bfloat16)
+    images = torch.randn(16, 8, 32, 32, device=device, dtype=torch.bfloat16)
+
+    def step() -> None:
+        x = model(images).transpose(1, 2)
+        qkv = heads[0](x).view(16, -1, 3, 4, 64).permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(*qkv)
+        y = y.transpose(1, 2).reshape(16, -1, 256)
+        y = torch.baddbmm(y, y @ y.transpose(1, 2), y)
+        functional.cross_entropy(
+            heads[1](y.mean(1)).float(), torch.zeros(16, device=device).long()
+        ).backward()
+
+    return step
 
 
 def _products() -> Iterator[tuple[str, Any, float]]:
