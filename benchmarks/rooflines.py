@@ -460,7 +460,7 @@ def eager(options: argparse.Namespace) -> None:
 
 
 def _eager_step(device: str) -> Step:
-    """A step in bf16 that is not compiled: convolutions, products, attention, and their backward."""
+    """A step in bf16 that is not compiled: convolutions, products, attention, backward."""
     nn, functional = torch.nn, torch.nn.functional
     torch.manual_seed(0)
     layers = (nn.Conv2d(8, 64, 3, padding=1), nn.Conv2d(64, 256, 3, stride=2))
