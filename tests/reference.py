@@ -166,7 +166,8 @@ has more than that part of a step at stake.
   for the device. Where the CPU is behind with its launches, the device's wait gets longer and
   nothing else, so such time is at stake for no rule about kernels.
 - Findings that count the same time **say so** (`shared_with`): their times are not to be added.
-- Below {least:.0%} of a step, and below 20 us, **nothing is said**; what a rule lacks is said where
+- Below {least:.0%} of a step and below 20 us, and below a tenth of a second of what each process
+  spends once, **nothing is said**; what a rule lacks is said where
   a rule could not be judged. A session without a finding says that it has none."""
 
 _TORCH = """# What differs between torch versions

@@ -22,7 +22,7 @@ from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Analysis, Ints
 
 LEAST_FRACTION: Final = 0.01
-LEAST_NS: Final = {Stake.STEP: 20_000, Stake.WINDOW: 1_000_000, Stake.PROCESS: 1_000_000_000}
+LEAST_NS: Final = {Stake.STEP: 20_000, Stake.WINDOW: 1_000_000, Stake.PROCESS: 100_000_000}
 """Below this part, and this time, nothing is said: steps differ by as much from each other."""
 _MOST_SHARED = 0.5
 _Said = tuple[Rule, Candidate]

@@ -19,6 +19,8 @@ __all__ = ["run"]
 
 FILES = {
     "attribution.csv",
+    "communication.csv",
+    "compiles.csv",
     "coverage.csv",
     "findings.csv",
     "graphs.csv",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import profiler_ext
 from profiler_ext.findings import Finding, Findings
+from profiler_ext.sessions.merging import merge
 from tests.attribution.recordings import FIXTURES
 from tests.cases.neutral import FOLDER, SUFFIX
 
@@ -19,8 +20,14 @@ def every() -> dict[str, Callable[[], str]]:
     """Return for each recorded session, by name, what makes its text."""
     paths = {path.name.removesuffix(SUFFIX): path for path in sorted(FOLDER.glob(f"*{SUFFIX}"))}
     paths |= {f"plain {name}": FIXTURES / f"{name}.pt.trace.json.gz" for name in PLAIN}
+    compiles = sorted((FIXTURES / "compiles").glob(f"*{SUFFIX}"))
+    paths |= {f"compiles {path.name.removesuffix(SUFFIX)}": path for path in compiles}
     paths["mlp"] = FIXTURES / f"mlp{SUFFIX}"
-    return {name: partial(_text, path) for name, path in paths.items()}
+    ranked = sorted({name.partition(".")[0] for name in paths if ".rank_" in name})
+    return {
+        **{name: partial(_text, path) for name, path in paths.items()},
+        **{f"{name}.merged": partial(_text_of_ranks, name) for name in ranked},
+    }
 
 
 def sections() -> dict[str, str]:
@@ -30,7 +37,15 @@ def sections() -> dict[str, str]:
 
 
 def _text(path: Path) -> str:
-    told = profiler_ext.load(path).found
+    return _lines(profiler_ext.load(path).found)
+
+
+def _text_of_ranks(name: str) -> str:
+    paths = sorted(FOLDER.glob(f"{name}.rank_*{SUFFIX}"))
+    return _lines(merge([profiler_ext.load(path) for path in paths]).found)
+
+
+def _lines(told: Findings) -> str:
     return "".join(f"{line}\n" for line in (*map(_line, told.found), _unjudged(told)))
 
 
@@ -43,5 +58,5 @@ def _line(finding: Finding) -> str:
 
 
 def _unjudged(told: Findings) -> str:
-    names = ", ".join(each.rule for each in told.unjudged)
+    names = ", ".join(dict.fromkeys(each.rule for each in told.unjudged))
     return f"not judged: {names or 'none'}"
