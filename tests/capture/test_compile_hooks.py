@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -126,3 +127,31 @@ def test_a_function_that_dynamo_gives_up_is_told_with_its_failure() -> None:
     failed = next(each for each in compiles if each.failure)
     assert (failed.function, failed.failure and failed.failure.type) == ("given_up", "Unsupported")
     assert (len(failed.breaks), failed.graphs, failed.dynamo_number) == (1, (), None)
+
+
+def breaks(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    return x + 1
+
+
+def fails(graph: object, inputs: object) -> None:
+    raise ValueError("no backend")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"fullgraph": True, "backend": "eager"}, torch._dynamo.exc.Unsupported),
+        ({"backend": fails}, torch._dynamo.exc.BackendCompilerFailed),
+    ],
+)
+def test_an_error_of_torchs_is_the_programs_and_is_told(
+    options: dict[str, Any], error: type[Exception]
+) -> None:
+    captured = enabled()
+    with pytest.raises(error):
+        torch.compile(breaks, **options)(torch.ones(2))
+    failed = captured.compiles_since(1)[-1].failure
+    assert failed is not None
+    assert failed.type == error.__name__
+    assert captured.all_gaps == ()
