@@ -58,7 +58,7 @@ def data_parallel(sizes: Sizes, bucket_mb: int) -> Step:
     """Return a step of a GPT under DDP, whose first bucket is as large as the others."""
     model = GPT(sizes).to(sizes.device, torch.bfloat16)
     ranked = DistributedDataParallel(model, bucket_cap_mb=bucket_mb)
-    return training(ranked, inputs(sizes, 8, torch.bfloat16))
+    return training(ranked, inputs(sizes, 48, torch.bfloat16))
 
 
 def tried(case: tuple[str, str, Make], sizes: Sizes, rounds: int, out: Path) -> Outcome | None:

@@ -46,6 +46,7 @@ def _candidate(facts: Facts, name: str, rows: Ints) -> Candidate:
     exposed_ns = _within_steps(facts, launches, communication.exposed_ns[rows])
     waiting = communication.waiting_ns[rows]
     alone_ns = np.maximum(exposed_ns - waiting.filled(0), 0)
+    alone_ns[~facts.pace.sets[launches]] = 0
     duration_ns = facts.launches.duration_ns[launches]
     longest = int(launches[int(exposed_ns.argmax())])
     is_known = not np.ma.getmaskarray(waiting).all()
@@ -96,7 +97,8 @@ RULE = Rule(
     remedy="Smaller buckets begin earlier; FSDP prefetches the next layer; gradient accumulation "
     "under `no_sync()` and a larger batch communicate less often.",
     stake="The exposed time of the collectives in the usual step, without the time in which they "
-    "waited for the last rank, which is known where the ranks are merged. It is an upper bound: "
+    "waited for the last rank, which is known where the ranks are merged, as far as they set the "
+    "pace. It is an upper bound: "
     "kernels beside a collective get slower.",
     judge=_judge,
 )
