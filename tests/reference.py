@@ -92,13 +92,14 @@ for. What nothing ended, as the recording did, is told by the thread that makes 
 **What is cause and what is consequence: synchronisation.** A call such as `.item()` waits until
 the device has nothing left to run. Then the device idles while the CPU enqueues anew, and what
 the CPU does in that time is launching, or Python; but it would have been done long before, had
-the CPU not waited. So that idle time is the wait's consequence, with limits: as long in all as
-the device was busy during the wait, since that much further ahead the CPU would have been; and
-until the next wait, which would have held it up anyway. In a step that is bound by the device all
-that follows an `.item()` is its consequence; in one that is bound by launches, where the device
-was as good as done when the CPU began to wait, next to nothing is. Such time is *after a
-synchronisation*, and its line is that of the call that waited. Time in a data loader, a compiler
-or an allocation keeps its name, and counts for the limit.
+the CPU not waited. So that idle time is the wait's consequence, with a limit: as long in all as
+the device was busy during the waits so far, since that much further ahead the CPU would have
+been; and what a wait cost is used up in the order in which it was lost. In a step that is bound
+by the device all that follows an `.item()` is its consequence; in one that is bound by launches,
+where the device was as good as done when the CPU began to wait, next to nothing is. Such time is
+*after a synchronisation*, and its line is that of the call that waited. Time in a data loader, a
+compiler or an allocation keeps its name, and counts for the limit. Calls that free memory of a
+device wait for it too.
 
 **What it does not say.** That a cause is gone saves its time only if nothing else holds the step
 up. A wait for another rank inside a NCCL kernel is busy time: see `communication()`. The

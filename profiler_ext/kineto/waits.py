@@ -11,6 +11,7 @@ _ALLOCATION = re.compile(
     r"_*(cu|cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister"
     r"|Mem(Alloc|Free|Create|Map|Unmap|Release|Address|SetAccess|HostAlloc))\w*"
 )
+_FREE = re.compile(r"_*(cu|cuda|hip)(Mem)?Free\w*")
 _DATA_LOADER = re.compile(r"enumerate\(Data(Loader|Pipe)\)#.+")
 _HOST_COLLECTIVE = re.compile(r"(gloo|mpi|ucc):.+")
 _PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> Pageable)\)")
@@ -19,6 +20,11 @@ _PAGEABLE = re.compile(r"Memcpy (?P<way>HtoD|DtoH) \((?:Pageable -> \w+|\w+ -> P
 def is_device_wait(name: str) -> bool:
     """Say whether the CPU waits in a runtime or driver call until a device is done."""
     return _DEVICE_WAIT.fullmatch(name) is not None
+
+
+def is_free(name: str) -> bool:
+    """Say whether a call frees memory of a device, for which it waits until the device is done."""
+    return _FREE.fullmatch(name) is not None
 
 
 def is_data_loader(name: str) -> bool:

@@ -49,9 +49,8 @@ class IdleCause(
     AFTER_SYNCHRONISATION = (
         "after_synchronisation",
         "after a synchronisation",
-        "passed while the CPU did what it could have done while it waited for the device: a call "
-        "had waited for at least as long, since then nothing else did, and the device had run out "
-        "of work; its line is that of the call that waited",
+        "passed while the CPU did what it could have done while it waited for the device, which "
+        "was busy for at least as long meanwhile; its line is that of the call that waited",
         "leave out the call that waited, or ask for its value later",
     )
     AUTOGRAD = (

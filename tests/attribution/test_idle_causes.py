@@ -274,7 +274,7 @@ def test_a_wait_for_a_device_that_is_done_has_no_consequence() -> None:
     ]
 
 
-def test_a_lead_lasts_over_several_launches_until_the_next_wait() -> None:
+def test_a_lead_lasts_over_several_launches_and_waits_until_it_is_used_up() -> None:
     marks = (
         *(STEP, launch(1, 0, 10), ran(1, 10, 400), call("cudaStreamSynchronize", 100, 400)),
         *(launch(2, 440, 450), ran(2, 450, 500), launch(3, 540, 550), ran(3, 550, 600)),
@@ -286,9 +286,21 @@ def test_a_lead_lasts_over_several_launches_until_the_next_wait() -> None:
         ("after_synchronisation", 440, 450),
         ("after_synchronisation", 500, 540),
         ("after_synchronisation", 540, 550),
-        ("after_synchronisation", 600, 610),
-        ("python", 610, 640),
-        ("launching", 640, 650),
+        ("after_synchronisation", 600, 640),
+        ("after_synchronisation", 640, 650),
+    ]
+
+
+def test_a_call_that_frees_memory_waits_for_the_device_too() -> None:
+    marks = (
+        *(STEP, launch(1, 0, 10), ran(1, 10, 400), call("cudaFree", 100, 420)),
+        *(launch(2, 500, 510), ran(2, 510, 1000)),
+    )
+    assert causes(*marks) == [
+        ("launching", 0, 10),
+        ("allocating", 400, 420),
+        ("after_synchronisation", 420, 500),
+        ("after_synchronisation", 500, 510),
     ]
 
 

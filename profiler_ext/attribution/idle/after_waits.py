@@ -1,15 +1,13 @@
 """Owns what follows a wait for the device: idle time that would not be there without it.
 
 A thread that waits for a device loses its lead. When the wait is over the device has nothing left
-to run, and idles until the thread has enqueued anew. Had the call not waited, the thread would have
-been ahead by as long as the device was busy in the meantime. So idle time that follows, up to that
-long in all and until the next wait, is the wait's consequence; what lies beyond that would be there
-without it. Waits between which nothing was enqueued are one.
+to run, and idles until the thread has enqueued anew. Had the call not waited, the thread would be
+ahead by as long as the device was busy in the meantime. So idle time that follows is the waits'
+consequence, as long in all as the device was busy during them; what lies beyond that would be
+there without them. What a wait cost is used up in the order in which it was lost.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +15,6 @@ from profiler_ext.attribution.idle.cpu_causes import code, is_of
 from profiler_ext.attribution.idle.pieces import Pieces, joined
 from profiler_ext.attribution.idle.tracks import Spans
 from profiler_ext.attribution.ledger import BusySpans, time_before
-from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.records import IdleCause, Ints
 
 # What the CPU did on its way to the launch, and what has a cause of its own but takes time too.
@@ -36,83 +33,31 @@ _NOT_OF_CPU = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LostLead:
-    """Waits for a device, those between which nothing was enqueued as one; by turn, and in order.
-
-    Attributes:
-        turn: which threads waited.
-        begin_ns: when each began.
-        lost_ns: how long the device was busy meanwhile.
-        blamed_ns: when the call began that waited for most of it.
-    """
-
-    turn: Ints
-    begin_ns: Ints
-    lost_ns: Ints
-    blamed_ns: Ints
-
-    def before(self, turn: Ints, times_ns: Ints) -> Ints:
-        """Return the last wait of threads before a time, or ``NO_ROW``.
-
-        Args:
-            turn: the threads.
-            times_ns: a time for each.
-        """
-        moments = np.unique(self.begin_ns)
-        of_all = len(moments) + 1
-        keys = self.turn * of_all + np.searchsorted(moments, self.begin_ns, side="right")
-        wanted = turn * of_all + np.searchsorted(moments, times_ns, side="right")
-        last = np.searchsorted(keys, wanted, side="right") - 1
-        return np.where(np.append(self.turn, NO_ROW)[last] == turn, last, NO_ROW)
-
-
-def lost_leads(waits: Spans, turn: Ints, busy: BusySpans, enqueue_ns: Ints) -> LostLead:
-    """Return by how much each wait set back the threads that waited.
-
-    Args:
-        waits: when threads waited for a device, by turn, and in order of start.
-        turn: which threads take turns with those of each.
-        busy: when the device ran anything.
-        enqueue_ns: when launches were enqueued, in order.
-
-    Returns:
-        The waits; there is at least one.
-    """
-    spans = (busy.start_ns, busy.end_ns)
-    each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
-    before = np.searchsorted(enqueue_ns, waits.start_ns, side="left")
-    after = np.searchsorted(enqueue_ns, waits.end_ns, side="left")
-    begins = (before[1:] > after[:-1]) | (turn[1:] != turn[:-1])
-    firsts = np.flatnonzero(np.append(True, begins))
-    group = np.cumsum(np.append(True, begins)) - 1
-    order = np.lexsort((-each_ns, group))
-    blamed = order[np.searchsorted(group[order], np.arange(len(firsts)))]
-    lost_ns = np.add.reduceat(each_ns, firsts)
-    return LostLead(turn[firsts], waits.start_ns[firsts], lost_ns, waits.start_ns[blamed])
-
-
-def consequences(pieces: Pieces, turn: Ints, leads: LostLead) -> tuple[Ints, Ints]:
+def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, Ints]:
     """Return how much of each piece, from its beginning on, is the consequence of a wait.
 
     Args:
-        pieces: pieces of one device's idle spans, in order of time.
-        turn: which threads ended the span of each.
-        leads: the waits.
+        pieces: pieces of one device's idle spans, in order of time, all ended by the same threads.
+        waits: when these threads waited for a device, in order of start; at least one.
+        busy: when the device ran anything.
 
     Returns:
         That time; and when the call began that is to blame.
     """
-    of = leads.before(turn, pieces.start_ns)
-    counts = (of != NO_ROW) & ~is_of(pieces.cause, _NOT_OF_CPU)
-    lengths = np.where(counts, pieces.duration_ns, 0)
-    order = np.argsort(of, kind="stable")
-    before = np.cumsum(lengths[order]) - lengths[order]
-    used = np.empty(len(of), dtype=np.int64)
-    used[order] = before - before[np.searchsorted(of[order], of[order], side="left")]
-    left = np.append(leads.lost_ns, 0)[of] - used
-    taken = np.where(is_of(pieces.cause, _CONSEQUENCES), np.clip(left, 0, lengths), 0)
-    return taken, np.append(leads.blamed_ns, 0)[of]
+    spans = (busy.start_ns, busy.end_ns)
+    each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
+    lost = np.cumsum(each_ns)
+    begun = np.searchsorted(waits.start_ns, pieces.start_ns, side="right")
+    counts = ~is_of(pieces.cause, _NOT_OF_CPU)
+    lengths = np.cumsum(np.where(counts, pieces.duration_ns, 0))
+    # A lead that is used up cannot fall below nothing: what was lost so far bounds what is used.
+    left = np.append(0, lost)[begun] - lengths
+    used = lengths + np.minimum(np.minimum.accumulate(left), 0)
+    before = np.append(0, used)[: len(used)]
+    is_named = is_of(pieces.cause, _CONSEQUENCES)
+    blamed = np.searchsorted(lost, before, side="right")
+    moments = np.append(waits.start_ns, 0)[np.minimum(blamed, len(lost) - 1)]
+    return np.where(is_named, used - before, 0), moments
 
 
 def split(pieces: Pieces, taken: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:

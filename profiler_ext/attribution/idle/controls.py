@@ -61,13 +61,15 @@ class Controls:
 
     def waits(self) -> tuple[Spans, Ints]:
         """Return when threads waited for a device, and their turns; by these, and in time."""
+        frees = flag_rows(self._events.name, waits.is_free)[self._spans.row]
         is_wait = self._spans.cause == code(IdleCause.SYNCHRONISATION)
-        waits = self._spans.of(is_wait)
+        is_wait |= frees & (self._spans.cause == code(IdleCause.ALLOCATING))
+        found = self._spans.of(is_wait)
         turn = turn_of(self._of_spans[is_wait])
         # A copy is waited for as long as its call lasts, of which the rest is a span.
-        waits = replace(waits, start_ns=self._events.start_ns[waits.row])
-        order = np.lexsort((waits.start_ns, turn))
-        return waits.of(order), turn[order]
+        found = replace(found, start_ns=self._events.start_ns[found.row])
+        order = np.lexsort((found.start_ns, turn))
+        return found.of(order), turn[order]
 
     def tracks(self) -> Tracks:
         """Return what the threads of each control did."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.attribution.cpu_places import CpuPlaces
 from profiler_ext.attribution.idle.activities import Activities
-from profiler_ext.attribution.idle.after_waits import consequences, lost_leads, split
+from profiler_ext.attribution.idle.after_waits import consequences, split
 from profiler_ext.attribution.idle.controls import Controls, turn_of
 from profiler_ext.attribution.idle.cpu_causes import CAUSES, code, is_of
 from profiler_ext.attribution.idle.pieces import Cutter, Pieces
@@ -61,7 +61,6 @@ class _Finder:
         self._activities = Activities(events, nesting)
         self._controls = Controls(events, nesting, enqueued, places.thread)
         self._cutter = Cutter(events, enqueued, self._controls)
-        self._enqueue_ns = np.sort(enqueued.enqueue_ns)
 
     def pieces(self, busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdlePieces:
         """Return the pieces of all devices in order of time."""
@@ -78,9 +77,11 @@ class _Finder:
         taken, blamed_ns = np.zeros((2, len(pieces.span)), dtype=np.int64)
         device, turn = idle.device[pieces.span], turn_of(self._cutter.controls(idle))[pieces.span]
         for own in busy if len(turns) else ():
-            rows = slice(*np.searchsorted(device, (own.device, own.device + 1)).tolist())
-            leads = lost_leads(waits, turns, own, self._enqueue_ns)
-            taken[rows], blamed_ns[rows] = consequences(pieces.at(rows), turn[rows], leads)
+            rows = np.arange(*np.searchsorted(device, (own.device, own.device + 1)).tolist())
+            for each in np.intersect1d(turn[rows], turns).tolist():
+                of_turn, found = rows[turn[rows] == each], waits.of(turns == each)
+                parts = consequences(pieces.at(of_turn), found, own)
+                taken[of_turn], blamed_ns[of_turn] = parts
         return split(pieces, taken, blamed_ns)
 
     def _placed(self, idle: IdleSpans, step: Ints, pieces: Pieces, moments: Ints) -> IdlePieces:
