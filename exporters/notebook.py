@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.display_text import (
     heading,
     labels,
@@ -56,13 +57,14 @@ def session_html(analysis: Analysis) -> str:
         analysis: what attribution found.
 
     Returns:
-        What to do first, the ledger, and the lines that took most device time.
+        What to do first, the ledger, what compiling took, and the lines that took most device time.
     """
     notes = "".join(f"<p>{_text(f'note: {note}')}</p>" for note in analysis.notes)
     title = f"<p><b>{_text(heading(analysis))}</b></p>"
-    return (
-        f"<div>{title}{_findings(analysis)}{_ledger(analysis)}{_top_lines(analysis)}{notes}</div>"
-    )
+    told = compile_text(analysis)
+    compiled = f"<p>{_text(told)}</p>" if told is not None else ""
+    parts = (title, _findings(analysis), _ledger(analysis), compiled, _top_lines(analysis), notes)
+    return f"<div>{''.join(parts)}</div>"
 
 
 def _findings(analysis: Analysis) -> str:

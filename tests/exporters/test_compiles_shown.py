@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
+from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.html import html_text
+from profiler_ext.exporters.notebook import session_html
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.records import Analysis, Compilation, CompilePhase, CompileSpan
 from tests.analyses import gpu_step
@@ -60,6 +63,11 @@ def test_the_page_has_a_row_for_each_compilation_and_its_texts_are_escaped() -> 
     assert "again, as 0/0 failed: n == 1" in section
     assert "&lt;script&gt;alert(1)" in section and "<script>" not in section
     assert '<section id="compiles">' not in html_text(of())
+
+
+def test_a_notebook_says_what_compiling_took() -> None:
+    assert f"<p>{escape(compile_text(of(FORWARD)) or '')}</p>" in session_html(of(FORWARD))
+    assert "compiling took" not in session_html(of())
 
 
 def test_the_page_shows_the_longest_and_the_rest_can_be_opened() -> None:
