@@ -22,6 +22,8 @@ def every() -> dict[str, Callable[[], str]]:
     paths |= {f"plain {name}": FIXTURES / f"{name}.pt.trace.json.gz" for name in PLAIN}
     compiles = sorted((FIXTURES / "compiles").glob(f"*{SUFFIX}"))
     paths |= {f"compiles {path.name.removesuffix(SUFFIX)}": path for path in compiles}
+    flaws = sorted((FIXTURES / "findings").glob(f"*{SUFFIX}"))
+    paths |= {f"findings {path.name.removesuffix(SUFFIX)}": path for path in flaws}
     paths["mlp"] = FIXTURES / f"mlp{SUFFIX}"
     ranked = sorted({name.partition(".")[0] for name in paths if ".rank_" in name})
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -15,6 +16,8 @@ from profiler_ext.rooflines.words import Bound
 _MOST_SAVED = 0.5
 """A kernel that could not be twice as fast is near enough: the makers' peaks are not reached."""
 _SHOWN = 3
+# Attention over short sequences and convolutions of few channels are far from it by their nature.
+_JUDGED = re.compile(r"^triton_(?!tem_)|\b(?:add|b|badd)?b?mm\b|triton_tem_\w*mm")
 _REMEDY = {
     Bound.MEMORY: "look at how it reads: strides, gathers, a reduction over the outer dimension; "
     "another layout of the tensor, or max-autotune",
@@ -37,6 +40,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 def _of_kernels(facts: Facts, chosen: Ints, saved_ns: Ints) -> Iterator[Candidate]:
     kernel = _kernels(facts)
     for code in np.unique(kernel.codes[chosen]).tolist():
+        if not _JUDGED.search(kernel.strings[code]):
+            continue
         launches = chosen[kernel.codes[chosen] == code]
         spent_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
         stake_ns = facts.of_usual_step(launches, saved_ns[launches])
@@ -77,8 +82,9 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
 RULE = Rule(
     name="far_from_roofline",
     title="A kernel far from its roofline",
-    means="A kernel that sets the pace takes more than twice as long as it would at four fifths of "
-    "the device's bandwidth, or of the peak of the unit that it computes with.",
+    means="A generated kernel or a matrix product that sets the pace takes more than twice as "
+    "long as it would at four fifths of the device's bandwidth, or of the peak of the unit that "
+    "it computes with.",
     because="It reads in an order that memory serves badly, has too few blocks for the device, or "
     "was chosen for other sizes.",
     remedy="Another layout, larger sizes or sizes that are multiples of 64, max-autotune; of a "

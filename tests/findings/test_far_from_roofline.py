@@ -1,0 +1,67 @@
+"""A kernel that takes far longer than its bytes and operations need is told; a good one is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.rule import Candidate
+from profiler_ext.findings.rules.far_from_roofline import RULE
+from tests.findings.stepping import US, Script, judged
+from tests.handmade import interned, masked
+
+
+def candidates(kernel: str, roofline_us: int, bound: str = "compute") -> list[Candidate]:
+    """What the rule would say of two launches of 100 us, with this much at their roofline."""
+    script = Script()
+    for _ in range(2):
+        script.launch(kernel, 100 * US, op="aten::mm")
+    script.wait()
+    script.end_step()
+    facts = Facts(script.analysis())
+    could_take = roofline_us * US * 10 // 8
+    told = replace(
+        facts.rooflines,
+        roofline_ns=masked([roofline_us * US] * 2),
+        could_save_ns=masked([100 * US - could_take] * 2),
+        bound=interned([bound] * 2),
+    )
+    facts.__dict__["rooflines"] = told
+    said = RULE.judge(facts)
+    assert not isinstance(said, Lacking)
+    return list(said)
+
+
+def test_a_product_at_an_eighth_of_the_peak_could_save_most_of_its_time() -> None:
+    (found,) = candidates("extern_kernels.mm", 12)
+    assert found.at_stake_ns == 2 * 85 * US
+    assert found.what == "a kernel takes 8.3 times as long as its roofline"
+    assert [each.value for each in found.why] == [2, 200 * US, 24 * US, "arithmetic"]
+    assert "multiples of 64" in found.remedy
+
+
+def test_a_generated_kernel_that_reads_badly_is_told_by_its_bytes() -> None:
+    (found,) = candidates("triton_poi_fused_gather_0", 20, "memory")
+    assert "how it reads" in found.remedy
+
+
+def test_a_product_at_half_of_the_peak_is_none() -> None:
+    assert candidates("extern_kernels.mm", 50) == []
+
+
+def test_attention_convolutions_and_what_is_too_short_are_not_judged() -> None:
+    for kernel in ("torch.ops.aten._scaled_dot_product_cudnn_attention.default", "conv2d_c1_k1"):
+        assert candidates(kernel, 12) == []
+    assert candidates("extern_kernels.mm", 2, "latency") == []
+
+
+def test_without_rooflines_it_cannot_be_judged() -> None:
+    script = Script()
+    script.launch("extern_kernels.mm", 100 * US, op="aten::mm")
+    script.wait()
+    script.end_step()
+    (unjudged,) = judged(RULE, script.analysis()).unjudged
+    assert unjudged.why.startswith("no launch has a roofline")
+    assert np.ma.getmaskarray(Facts(script.analysis()).rooflines.could_save_ns).all()
