@@ -11,6 +11,9 @@ from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness,
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
 
+_LEAST = 0.03
+"""Ranks that do the same come to collectives at different times too, now this one first, now "
+"that."""
 _RAN = "running what it computes"
 
 
@@ -24,6 +27,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     rows = np.flatnonzero(~late.cause.where(IdleCause.OUTSIDE_STEPS, IdleCause.PROFILER))
     launches, late_ns = late.launch[rows], late.duration_ns[rows]
     at_stake_ns = min(facts.of_usual_step(launches, late_ns), facts.step_ns)
+    if at_stake_ns < _LEAST * facts.step_ns:
+        return ()
     where, doing = _most(facts, rows)
     return (
         Candidate(
@@ -65,7 +70,7 @@ RULE = Rule(
     remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
     "alone does in each step.",
     stake="How long, in the usual step, the first rank had waited in a collective when this one "
-    "began it, without what lies outside of its steps. It is an estimate: a rank that is late "
-    "twice may have been late for one reason.",
+    "began it, without what lies outside of its steps; from 3% on it is said. It is an estimate: "
+    "a rank that is late twice may have been late for one reason.",
     judge=_judge,
 )
