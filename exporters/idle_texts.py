@@ -14,6 +14,7 @@ from profiler_ext.exporters.display_text import (
     short_path,
     time_text,
 )
+from profiler_ext.exporters.tables.arrays import numbered
 from profiler_ext.kineto.names import graph_key
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, GraphInstance, IdlePieces, Place, Settings
@@ -96,11 +97,13 @@ class ActivityNames:
 
 def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None], int]]:
     """Yield each cause with its place and what the CPU did, and how long that was."""
-    columns = np.stack([idle.cause.codes, idle.cause_place, idle.cpu_activity.codes], axis=1)
-    found, group = np.unique(columns, axis=0, return_inverse=True)
-    sums = np.zeros(len(found), dtype=np.int64)
-    np.add.at(sums, group.reshape(-1), idle.duration_ns)
-    for (cause, place, did), duration_ns in zip(found.tolist(), sums.tolist(), strict=True):
+    columns = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
+    group = numbered(columns)
+    firsts = np.unique(group, return_index=True)[1]
+    sums = np.zeros(len(firsts), dtype=np.int64)
+    np.add.at(sums, group, idle.duration_ns)
+    found = zip(*(column[firsts].tolist() for column in columns), sums.tolist(), strict=True)
+    for cause, place, did, duration_ns in found:
         said = (idle.cause.strings[cause], idle.places[place], idle.cpu_activity.strings[did])
         yield (said[0], said[1], said[2] or None), duration_ns
 

@@ -8,7 +8,15 @@ from operator import attrgetter
 import numpy as np
 import pandas as pd
 
-from profiler_ext.exporters.tables.arrays import WHOLE, frame, gather, ratio, repeated, whole
+from profiler_ext.exporters.tables.arrays import (
+    WHOLE,
+    frame,
+    gather,
+    numbered,
+    ratio,
+    repeated,
+    whole,
+)
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.records import Analysis, Codes, Interned, Ints
@@ -108,10 +116,8 @@ class _Sums:
         places = [known.setdefault(key(place), len(known)) for place in self._idle.places]
         columns = [np.array(places, dtype=np.int64)[self._place[self._rows]]]
         columns += [self._codes(name)[self._rows] for name in own]
-        _, firsts, group = np.unique(
-            np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True
-        )
-        return self._rows[firsts], group.reshape(-1)
+        _, firsts, group = np.unique(numbered(columns), return_index=True, return_inverse=True)
+        return self._rows[firsts], group
 
     def _codes(self, name: str) -> Ints:
         if name == "device":
@@ -120,8 +126,9 @@ class _Sums:
         return column.codes.astype(np.int64)
 
     def _spans(self, group: Ints, count: int) -> Ints:
-        pairs = np.unique(np.stack([group, self._idle.span[self._rows]], axis=1), axis=0)
-        return np.bincount(pairs[:, 0], minlength=count).astype(np.int64)
+        pairs = numbered([group, self._idle.span[self._rows]])
+        firsts = np.unique(pairs, return_index=True)[1]
+        return np.bincount(group[firsts], minlength=count).astype(np.int64)
 
     def _column(self, name: str, rows: Ints) -> pd.api.extensions.ExtensionArray:
         idle, dtype = self._idle, COLUMNS[name].dtype
