@@ -103,7 +103,8 @@ class Capture:
     @property
     def all_gaps(self) -> tuple[Gap, ...]:
         """What the hooks could not see of graphs, and of compiles."""
-        return (*self.gaps, *self._timing.gaps)
+        of_compiles = self._timing.guard.run("gaps of compiles", self._timing.gaps)
+        return (*self.gaps, *(of_compiles or ()))
 
     def compiles_since(self, base_ns: int) -> tuple[Compilation, ...]:
         """Return what compiling took in this process, on the clock of a trace."""

@@ -50,9 +50,8 @@ class CompileHooks:
         self.guard = guard
         self._log = log
 
-    @property
     def gaps(self) -> tuple[Gap, ...]:
-        """What is not known of compiles."""
+        """Return what is not known of compiles."""
         failed = (
             Gap(GapReason.COMPILES_INCOMPLETE, f"a hook failed, {each.hook}: {each.detail}")
             for each in self.guard.failures
