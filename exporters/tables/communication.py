@@ -56,7 +56,7 @@ def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFram
 
 
 def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return what a rank did while others already waited for it in a collective, largest first.
+    """Return what a rank did while others only waited for it in a collective, largest first.
 
     Args:
         analysis: what attribution found of one of several ranks that are merged; of a rank alone
@@ -66,7 +66,8 @@ def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
     Returns:
         The rank that came last, the collective, ``cause`` (why its device ran nothing then; absent
         while it ran something else), the line of that, ``launches`` (to how many collectives it
-        came last so), and ``duration_ns``, how long the first of the others had waited in all.
+        came last so), and ``duration_ns``, how long another rank had nothing to run but to wait:
+        of the others the one that waited longest so.
 
     Raises:
         UsageError: There is no such step or phase.

@@ -2,7 +2,8 @@
 
 Every rank stays in an all-reduce from its own start until all have come and the data is there. So
 from a rank's own start to the last rank's it waits, and what follows is the transfer. That holds on
-clocks laid over each other, and where all ranks of the group are known.
+clocks laid over each other, and where all ranks of the group are known. A rank that computes while
+it waits loses nothing, so the last one is late by the exposed part of the longest such wait.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from profiler_ext.attribution.trace.cutting import cut_at
 from profiler_ext.attribution.trace.lookups import intern
 from profiler_ext.records import (
     Analysis,
-    Communication,
     IdleCause,
     Ints,
     Lateness,
@@ -44,8 +44,12 @@ def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
         for each, shared in left_together(analysis).items():
             known[each].append((rank, shared))
     whole = [of_all for of_all in known.values() if _is_whole(of_all, len(analyses))]
-    meetings = [_meeting(of_all, analyses) for of_all in whole]
+    exposed = [_exposed(analysis) for analysis in analyses]
+    meetings = [_meeting(of_all, analyses, exposed) for of_all in whole]
     return tuple(_told(analysis, rank, meetings) for rank, analysis in enumerate(analyses))
+
+
+_Windows = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +58,15 @@ class _Meeting:
 
     Attributes:
         launches: of each rank, by its index, its launches.
-        first_ns: when the first rank began, on the wall clock.
-        last_ns: when the last one did.
+        last_ns: when the last rank began, on the wall clock.
         last: the index of that rank.
+        windows: when another rank had nothing to run but to wait, the one that waited longest so.
     """
 
     launches: Mapping[int, list[int]]
-    first_ns: int
     last_ns: int
     last: int
+    windows: _Windows
 
 
 def _is_whole(of_all: Sequence[tuple[int, Shared]], count: int) -> bool:
@@ -71,15 +75,42 @@ def _is_whole(of_all: Sequence[tuple[int, Shared]], count: int) -> bool:
     return len(of_all) > 1 and len(of_all) == (count if ranks is None else ranks)
 
 
-def _meeting(of_all: Sequence[tuple[int, Shared]], analyses: Sequence[Analysis]) -> _Meeting:
+def _meeting(
+    of_all: Sequence[tuple[int, Shared]],
+    analyses: Sequence[Analysis],
+    exposed: Sequence[Mapping[int, _Windows]],
+) -> _Meeting:
+    launches = {rank: shared.launches for rank, shared in of_all}
     starts = {
-        rank: min(int(analyses[rank].launches.start_ns[at]) for at in shared.launches)
+        rank: min(int(analyses[rank].launches.start_ns[at]) for at in own)
         + analyses[rank].recording.trace.base_ns
-        for rank, shared in of_all
+        for rank, own in launches.items()
     }
     last = max(starts, key=lambda rank: starts[rank])
-    launches = {rank: shared.launches for rank, shared in of_all}
-    return _Meeting(launches, min(starts.values()), starts[last], last)
+    waited = [
+        _until(starts[last], [part for at in own for part in exposed[rank].get(at, ())])
+        for rank, own in launches.items()
+        if rank != last
+    ]
+    longest = max(waited, key=lambda windows: sum(end - start for start, end in windows))
+    return _Meeting(launches, starts[last], last, longest)
+
+
+def _until(time_ns: int, windows: _Windows) -> _Windows:
+    return [(start, min(end, time_ns)) for start, end in windows if start < time_ns]
+
+
+def _exposed(analysis: Analysis) -> Mapping[int, _Windows]:
+    """Return when a device ran each collective and nothing else, on the wall clock."""
+    base_ns = analysis.recording.trace.base_ns
+    collectives = set(analysis.communication.launch.tolist())
+    found = defaultdict[int, _Windows](list)
+    for own in busy_spans(analysis.launches):
+        columns = (own.launch, own.start_ns + base_ns, own.end_ns + base_ns)
+        for launch, start, end in zip(*(each.tolist() for each in columns), strict=True):
+            if launch in collectives and end > start:
+                found[launch].append((start, end))
+    return found
 
 
 def _told(analysis: Analysis, rank: int, meetings: Sequence[_Meeting]) -> Analysis:
@@ -87,6 +118,7 @@ def _told(analysis: Analysis, rank: int, meetings: Sequence[_Meeting]) -> Analys
     base_ns = analysis.recording.trace.base_ns
     waiting, late = _masked(len(found)), _masked(len(found))
     row = {launch: at for at, launch in enumerate(found.launch.tolist())}
+    windows: list[tuple[int, int, int]] = []
     for meeting in meetings:
         for launch in meeting.launches.get(rank, ()):
             wait_ns = meeting.last_ns - base_ns - int(launches.start_ns[launch])
@@ -94,30 +126,26 @@ def _told(analysis: Analysis, rank: int, meetings: Sequence[_Meeting]) -> Analys
             late[row[launch]] = 0
         if meeting.last == rank:
             first = min(meeting.launches[rank], key=lambda at: int(launches.start_ns[at]))
-            late[row[first]] = meeting.last_ns - meeting.first_ns
+            late[row[first]] = sum(end - start for start, end in meeting.windows)
+            windows += [(first, start - base_ns, end - base_ns) for start, end in meeting.windows]
     told = replace(found, waiting_ns=waiting, late_ns=late)
-    return replace(analysis, communication=told, lateness=_lateness(analysis, told))
+    return replace(analysis, communication=told, lateness=_lateness(analysis, windows))
 
 
 def _masked(count: int) -> MaskedInts:
     return np.ma.MaskedArray(np.zeros(count, dtype=np.int64), mask=np.ones(count, dtype=np.bool_))
 
 
-def _lateness(analysis: Analysis, told: Communication) -> Lateness:
-    """Return what a rank's device did while others waited for it."""
-    late_ns = told.late_ns.filled(0)
-    late = np.flatnonzero(late_ns)
-    launch = told.launch[late]
-    until = analysis.launches.start_ns[launch]
+def _lateness(analysis: Analysis, windows: Sequence[tuple[int, int, int]]) -> Lateness:
+    """Return what a rank's device did while another had nothing to run but to wait for it."""
+    launch, start_ns, end_ns = np.array(windows, dtype=np.int64).reshape(-1, 3).T
     device = analysis.launches.device[launch]
-    parts = [_of_device(analysis, own) for own in np.unique(device).tolist()]
-    places = (*analysis.places, *analysis.idle.places, Place())
     # The last two are meant by their number from the end.
     words = (*analysis.idle.cause.strings, IdleCause.OUTSIDE_STEPS.value, "")
     columns: list[list[Ints]] = [[], [], [], []]
-    for own, doing in zip(np.unique(device).tolist(), parts, strict=True):
-        rows = np.flatnonzero(device == own)
-        cuts = cut_at(doing.times_ns, (until - late_ns[late])[rows], until[rows])
+    for own in np.unique(device).tolist():
+        rows, doing = np.flatnonzero(device == own), _of_device(analysis, own)
+        cuts = cut_at(doing.times_ns, start_ns[rows], end_ns[rows])
         found = (launch[rows][cuts.span], *(column[cuts.segment] for column in doing.columns))
         for column, values in zip(columns, (*found, cuts.duration_ns), strict=True):
             column.append(values)
@@ -127,7 +155,7 @@ def _lateness(analysis: Analysis, told: Communication) -> Lateness:
         cause=intern([words[at] for at in cause.tolist()]),
         place=place.astype(np.int32),
         duration_ns=duration_ns,
-        places=places,
+        places=(*analysis.places, *analysis.idle.places, Place()),
     )
 
 

@@ -27,8 +27,9 @@ class Communication:
             what the ledger has of it, but for what lies outside of the steps.
         waiting_ns: how long it waited for the last rank of its group, at most its duration; masked
             where not all ranks of the group are known, or the collective may begin without them.
-        late_ns: how long the first rank of the group had waited when this one, the last, began; 0
-            where another was the last, masked as ``waiting_ns``.
+        late_ns: how long another rank of the group had nothing to run but to wait when this one,
+            the last, had not begun: of the one that waited longest so; 0 where another was the
+            last, masked as ``waiting_ns``.
     """
 
     launch: Ints
@@ -45,7 +46,7 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """What the device did while another rank already waited for it in a collective.
+    """What the device did while another rank had nothing to run but to wait for it in a collective.
 
     The rows of a launch add up to its ``late_ns``.
 

@@ -139,6 +139,13 @@ def test_what_the_last_rank_did_meanwhile_is_told_in_pieces() -> None:
     ]
 
 
+def test_a_rank_that_computes_while_it_waits_loses_nothing() -> None:
+    first = [*collective(100, 510, 1), *ran("gemm", 150, 250, 2)]
+    one, other = two(first, collective(400, 510, 1))
+    assert (waiting(one), waiting(other)) == ([(300, 0)], [(0, 200)])
+    assert sum(duration_ns for _, _, duration_ns in late(other)) == 200
+
+
 def test_a_collective_that_no_other_rank_has_is_waited_for_by_nobody() -> None:
     first, second = two(collective(100, 510, 1), collective(400, 510, 3))
     assert waiting(first) == waiting(second) == [(None, None)]
@@ -157,7 +164,7 @@ def test_ranks_are_compared_on_the_wall_clock() -> None:
     moved = replace(other.recording.trace, base_ns=other.recording.trace.base_ns - 1000)
     other = replace(other, recording=replace(other.recording, trace=moved))
     first, second = with_skew([one, other])
-    assert (waiting(first), waiting(second)) == ([(0, 700)], [(110, 0)])
+    assert (waiting(first), waiting(second)) == ([(0, 110)], [(110, 0)])
 
 
 def test_where_a_rank_of_the_group_is_missing_nothing_is_known() -> None:
