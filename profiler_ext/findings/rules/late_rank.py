@@ -70,8 +70,7 @@ RULE = Rule(
     remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
     "alone does in each step.",
     stake="How long, in the usual step, another rank had nothing to run but to wait in a "
-    "collective until this one began it, without what lies outside of its steps; from 3% on it is said. It is "
-    "an estimate: "
-    "a rank that is late twice may have been late for one reason.",
+    "collective until this one began it, without what lies outside of its steps; from 3% on it is "
+    "said. It is an estimate: a rank that is late twice may have been late for one reason.",
     judge=_judge,
 )
