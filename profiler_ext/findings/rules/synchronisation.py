@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median_low
+
+import numpy as np
 
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of, spans_in_usual_step
-from profiler_ext.findings.pace import unrecorded
+from profiler_ext.findings.pace import RECORDING_SLOWS
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
 
@@ -23,7 +26,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 def _candidate(facts: Facts, where: Where, rows: Ints) -> Candidate:
     is_after = facts.analysis.idle.cause.where(IdleCause.AFTER_SYNCHRONISATION)[rows]
     waiting_ns = of_usual_step(facts, rows[~is_after])
-    at_stake_ns = waiting_ns + unrecorded(of_usual_step(facts, rows[is_after]))
+    at_stake_ns = waiting_ns + _unrecorded(facts, rows)
     there = "at lines that are not known" if where == NOWHERE else "at this line"
     return Candidate(
         what=f"the CPU waits for the device {there}, and then the device for the CPU",
@@ -40,6 +43,31 @@ def _candidate(facts: Facts, where: Where, rows: Ints) -> Candidate:
     )
 
 
+def _unrecorded(facts: Facts, rows: Ints) -> int:
+    """Return how long the device would idle after these waits in a usual step without a recording.
+
+    From a wait on until the last piece after it the device idles for as long as the CPU takes,
+    less what the device runs meanwhile; only the CPU is quicker without a recording.
+    """
+    idle = facts.analysis.idle
+    rows = rows[np.lexsort((idle.start_ns[rows], idle.device[rows], idle.step[rows]))]
+    is_after = idle.cause.where(IdleCause.AFTER_SYNCHRONISATION)[rows]
+    others = [idle.step[rows], idle.device[rows]]
+    begins = np.any([np.diff(each, prepend=each[:1]) != 0 for each in others], axis=0)
+    stretch = np.cumsum(begins | ~is_after)[is_after]
+    after = rows[is_after]
+    firsts = np.flatnonzero(np.append(True, np.diff(stretch) != 0)[: len(after)])
+    lasts = np.append(firsts[1:], len(after))[: len(firsts)] - 1
+    if not len(firsts):
+        return 0
+    took = (idle.start_ns + idle.duration_ns)[after[lasts]] - idle.start_ns[after[firsts]]
+    spent = np.add.reduceat(idle.duration_ns[after], firsts)
+    left = np.maximum(spent - (took - took / RECORDING_SLOWS), 0)
+    step, devices = idle.step[after[firsts]], len(np.unique(idle.device))
+    sums = [int(left[step == each.number].sum()) for each in facts.analysis.steps]
+    return median_low(sums) // devices
+
+
 RULE = Rule(
     name="synchronisation",
     title="A line at which the CPU waits for the device",
@@ -51,7 +79,7 @@ RULE = Rule(
     remedy="Keep values on the device, add them up there, and read them every hundredth step; let "
     "masks take the place of `nonzero`; copy with `non_blocking=True` into pinned memory.",
     stake="The idle time of the usual step that is due to waits at this line: while the call had "
-    "not yet returned, and afterwards up to as long as the device was busy during the wait, less "
-    "what recording adds to it.",
+    "not yet returned, and afterwards up to as long as the device was busy during the waits, less "
+    "what recording adds to it: the CPU is quicker without, what the device runs meanwhile is not.",
     judge=_judge,
 )
