@@ -18,6 +18,7 @@ class SourceRoots:
         self._user = tuple(PurePath(root).parts for root in settings.user_roots)
         self._library = tuple(PurePath(root).parts for root in settings.library_roots)
         self._packages: dict[str, tuple[str, ...] | None] = {}
+        self._users: dict[str, bool] = {}
 
     def model_frame(self, stack: tuple[Frame, ...]) -> Frame | None:
         """Return the innermost frame that is outside torch, triton and this package.
@@ -60,8 +61,11 @@ class SourceRoots:
         return (self._package(file) or ())[:1] == ("torch",)
 
     def _is_user(self, file: str) -> bool:
-        parts = PurePath(file).parts
-        return self._package(file) is None and any(_under(parts, root) for root in self._user)
+        if file not in self._users:
+            parts = PurePath(file).parts
+            is_under = any(_under(parts, root) for root in self._user)
+            self._users[file] = self._package(file) is None and is_under
+        return self._users[file]
 
     def _package(self, file: str) -> tuple[str, ...] | None:
         """Return a library file's path below its library root; ``None`` outside of all."""
