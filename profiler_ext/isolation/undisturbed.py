@@ -33,6 +33,9 @@ def undisturbed() -> AbstractContextManager[None]:
 
     Within another such moment only the outer one counts. What of it fails is not set aside, and
     the work is done all the same.
+
+    Returns:
+        A context manager for the work; what ends it by a second Ctrl-C goes no further.
     """
     is_within = vars(_thread).get("moment") is not None
     return nullcontext() if is_within else _Moment()
