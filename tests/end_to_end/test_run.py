@@ -239,3 +239,19 @@ def test_a_session_that_is_there_is_only_replaced_by_force(
     assert (Path("out") / FILE_NAME).read_bytes() == kept
     assert run("for _ in range(6): step()", "--steps", "1", "--force") == 0
     assert steps(out()) == [3]
+
+
+def test_what_dynamo_gives_up_at_our_hook_of_steps_is_no_break_of_the_program(run: Run) -> None:
+    body = """
+        update = torch.compile(sgd.step)
+        for _ in range(6):
+            model(torch.ones(2, 4)).sum().backward()
+            update()
+    """
+    assert run(body) == 0
+    compilations = out().recording.compilations
+    assert compilations
+    told = [each for each in compilations if each.failure or len(each.breaks) > 0]
+    reasons = [broken.reason for each in told for broken in each.breaks]
+    assert [each.failure for each in told if each.failure] == []
+    assert [reason for reason in reasons if "profiler_ext" in reason] == []

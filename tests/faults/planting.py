@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import collections
 import contextlib
+import enum
 import functools
 import importlib.abc
 import importlib.machinery
@@ -24,7 +25,8 @@ PACKAGE = "profiler_ext"
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / folder) for folder in (PACKAGE, "exporters"))
 _GUARD = str(_ROOT / PACKAGE / "isolation" / "guard.py")
-_BETWEEN = {collections.__file__, contextlib.__file__, functools.__file__, "<string>"}
+_STANDARD = (collections, contextlib, enum, functools)
+_BETWEEN = {"<string>", *(module.__file__ for module in _STANDARD)}
 THE_DOOR = frozenset(
     f"profiler_ext.{name}"
     for name in (
@@ -38,6 +40,8 @@ THE_DOOR = frozenset(
         "isolation.guard:Guard.wrap_candidates.in_order",
         "isolation.undisturbed:disturbed",
         "isolation.undisturbed:undisturbed",
+        "isolation.undisturbed:_Moment.__enter__",
+        "isolation.undisturbed:_Moment.__exit__",
         "isolation.undisturbed:_Moment.__init__",
         "isolation.undisturbed:_Moment.begin",
         "isolation.undisturbed:_Moment.end",

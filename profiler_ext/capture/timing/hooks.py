@@ -11,6 +11,7 @@ from traceback import FrameSummary
 
 from profiler_ext.capture.timing.log import CompileLog
 from profiler_ext.capture.timing.recompile_reasons import recompilation
+from profiler_ext.isolation import guard
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import (
     CacheAnswer,
@@ -89,7 +90,8 @@ class CompileHooks:
         metrics = call.result
         function = compile_reports.function_of(metrics)
         self._log.note_function(function, compile_reports.restarts_of(metrics))
-        if failure := compile_reports.failure_of(metrics):
+        failure = compile_reports.failure_of(metrics)
+        if failure and not _is_of_ours(failure[1]):
             self._log.note_failure(*failure)
 
     def _cache_answer(self, call: Observed) -> Observation:
@@ -113,8 +115,18 @@ class CompileHooks:
         stack = compile_reports.stack_of_break(error, told["code_options"])
         kind = compile_reports.kind_of_break(error)
         reason = str(told["reason"])
+        if _is_of_ours(reason):
+            return
         yield
         self._log.note_break(GraphBreak(reason, tuple(map(_frame, stack)), kind))
+
+
+def _is_of_ours(reason: str) -> bool:
+    """Tell whether Dynamo gave up at a hook of ours, as in a compiled optimizer's step.
+
+    Nothing of the program's is left out of a graph then: torch calls hooks when the step is done.
+    """
+    return guard.__file__ in reason
 
 
 def _frame(told: FrameSummary) -> Frame:
