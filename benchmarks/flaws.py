@@ -6,7 +6,7 @@ of a model (12 layers, width 768), and in the tiny mode those that a CPU runs in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,33 +219,6 @@ def layout_conversion(sizes: Sizes) -> Pair:
     )
 
 
-def replay_copy(sizes: Sizes) -> Pair:
-    """Batches that lie elsewhere each time, under CUDA graphs; one that stays where it is."""
-    rows = 64 if sizes.is_tiny else 1 << 20
-    stays = torch.randn(rows, 256, device=sizes.device, dtype=torch.bfloat16)
-    torch._dynamo.mark_static_address(stays)
-    others = iter_for_ever([torch.randn_like(stays) for _ in range(3)])
-
-    def made(following: Callable[[], torch.Tensor]) -> Step:
-        layers = (nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 1))
-        model = nn.Sequential(*layers).to(sizes.device, torch.bfloat16)
-        compiled = torch.compile(model, mode="reduce-overhead")
-
-        def forward() -> torch.Tensor:
-            torch.compiler.cudagraph_mark_step_begin()
-            return compiled(following()).float().mean()
-
-        return training(model, forward=forward)
-
-    return Pair(made(lambda: next(others)), made(lambda: stays))
-
-
-def iter_for_ever(values: list[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield values in turn."""
-    while True:
-        yield from values
-
-
 def unlike_siblings(sizes: Sizes) -> Pair:
     """One of the blocks in float32; the same with all in bfloat16."""
 
@@ -371,7 +344,6 @@ CASES = (
     Case("dtype_conversion", "8 layers of 4096, autocast; bfloat16", dtype_conversion),
     Case("far_from_roofline", "bf16 products of odd sizes; padded", far_from_roofline),
     Case("layout_conversion", "8 convolutions, channels first; last", layout_conversion),
-    Case("replay_copy", "CUDA graphs, moving inputs; at one address", replay_copy),
     Case("synchronisation", "an `if` on a tensor after each block; none", synchronisation),
     Case("data_loader", "no workers; eight", data_loader),
     Case("allocating", "`empty_cache()` in each step; none", allocating),

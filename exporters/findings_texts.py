@@ -23,6 +23,7 @@ _SURE = {
     Sureness.ESTIMATED: "an estimate",
     Sureness.UPPER_BOUND: "at most",
 }
+_UNKNOWN = "at stake is not known"
 _PART = {Stake.WINDOW: "window", Stake.PROCESS: "once"}
 _MOST_LETTERS = 64
 _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
@@ -42,6 +43,8 @@ def findings_title(findings: Findings) -> str:
 
 def stake_texts(finding: Finding) -> tuple[str, str]:
     """Return the time at stake, and which part of a step it is, or what else it is counted for."""
+    if finding.stake is Stake.UNKNOWN:
+        return "?", ""
     part = percent_text(finding.at_stake_ns, finding.of_ns)
     return time_text(finding.at_stake_ns), _PART.get(finding.stake, part)
 
@@ -75,7 +78,8 @@ def why_text(finding: Finding) -> str:
     """Return the rule, how sure it is, the figures that it rests on, and what it shares."""
     figures = [f"{each.name}: {figure_text(each)}" for each in finding.why]
     shared = [f"counted in {name} too: do not add" for name in finding.shared_with]
-    return printable(" · ".join([finding.rule, _SURE[finding.sureness], *figures, *shared]))
+    sure = _UNKNOWN if finding.stake is Stake.UNKNOWN else _SURE[finding.sureness]
+    return printable(" · ".join([finding.rule, sure, *figures, *shared]))
 
 
 def figure_text(figure: Figure) -> str:

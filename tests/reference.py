@@ -175,7 +175,8 @@ has more than that part of a step at stake.
   unlike the others.
 - **At stake** is what the remedy can save. It is *measured* where it is time of the trace that goes
   with the flaw, *an estimate* where it rests on a model of the remedied step, and *at most* so much
-  where what remains afterwards is not known.
+  where what remains afterwards is not known. Where nobody can tell it is not claimed (`unknown`,
+  a `?`): such a finding stands last and counts for nothing.
 - **Who sets the pace**: a kernel that gets quicker makes a step quicker only where the step waits
   for the device. Where the CPU is behind with its launches, the device's wait gets longer and
   nothing else, so such time is at stake for no rule about kernels.

@@ -112,7 +112,7 @@ _EVERY = (
     Column("at_stake_ns", WHOLE, "the time that the remedy can save, of what `stake` says"),
     Column("of_ns", WHOLE, "the whole of that: the wall time of the usual step, say"),
     Column("at_stake_fraction", REAL, "the part of the whole that is at stake"),
-    Column("stake", TEXT, "what the time is counted for: step, window or process"),
+    Column("stake", TEXT, "what the time is counted for: step, window, process, or unknown"),
     Column("sureness", TEXT, "how the time is known: measured, estimated or upper_bound"),
     Column("why", TEXT, "the figures that it rests on, as JSON"),
     Column("remedy", TEXT, "what to try"),

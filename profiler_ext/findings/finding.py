@@ -36,6 +36,8 @@ class Stake(StrEnum):
     """Time that only the recorded window has: it distorts its figures, training has it not."""
     PROCESS = "process"
     """Time that each process spends once."""
+    UNKNOWN = "unknown"
+    """Nobody knows how much it is: it is said, and counts for nothing."""
 
 
 @dataclass(frozen=True, slots=True)

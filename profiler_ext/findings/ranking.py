@@ -22,7 +22,11 @@ from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Analysis, Ints
 
 LEAST_FRACTION: Final = 0.01
-LEAST_NS: Final = {Stake.STEP: 20_000, Stake.WINDOW: 1_000_000, Stake.PROCESS: 100_000_000}
+LEAST_NS: Final = {
+    Stake.STEP: 20_000,
+    Stake.WINDOW: 1_000_000,
+    Stake.PROCESS: 100_000_000,
+}
 """Below this part, and this time, nothing is said: steps differ by as much from each other."""
 _MOST_SHARED = 0.5
 _Said = tuple[Rule, Candidate]
@@ -83,6 +87,8 @@ def _order(finding: Finding) -> tuple[int, int]:
 
 
 def _is_worth_saying(candidate: Candidate, facts: Facts) -> bool:
+    if candidate.stake is Stake.UNKNOWN:
+        return True
     whole = _whole(candidate, facts)
     is_large = candidate.at_stake_ns >= LEAST_FRACTION * whole
     return is_large and candidate.at_stake_ns >= LEAST_NS[candidate.stake]

@@ -115,6 +115,9 @@ def test_what_is_of_no_step_has_no_part_of_one() -> None:
     once = replace(FINDING, stake=Stake.PROCESS)
     assert texts.stake_texts(once) == ("4.00 ms", "once")
     assert texts.stake_texts(replace(once, stake=Stake.WINDOW)) == ("4.00 ms", "window")
+    unknown = replace(once, stake=Stake.UNKNOWN)
+    assert texts.stake_texts(unknown) == ("?", "")
+    assert texts.why_text(unknown).startswith("fp32_matmul · at stake is not known · ")
 
 
 def test_the_json_is_of_its_schema_and_has_the_figures() -> None:

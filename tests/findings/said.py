@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import profiler_ext
-from profiler_ext.findings import Finding, Findings
+from profiler_ext.findings import Finding, Findings, Stake
 from profiler_ext.sessions.merging import merge
 from tests.attribution.recordings import FIXTURES
 from tests.cases.neutral import FOLDER, SUFFIX
@@ -56,7 +56,10 @@ def _line(finding: Finding) -> str:
     place = f" at {Path(where.file).name}:{where.line}" if where.file else ""
     in_module = f" in {where.module}" if where.module else ""
     shared = f" with {', '.join(finding.shared_with)}" if finding.shared_with else ""
-    return f"{finding.rule} {finding.fraction:.0%} of a {finding.stake}{place}{in_module}{shared}"
+    part = f"{finding.fraction:.0%} of a {finding.stake}"
+    if finding.stake is Stake.UNKNOWN:
+        part = "unknown"
+    return f"{finding.rule} {part}{place}{in_module}{shared}"
 
 
 def _unjudged(told: Findings) -> str:

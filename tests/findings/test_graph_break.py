@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Where
+from profiler_ext.findings import Stake, Where
 from profiler_ext.findings.rules.graph_break import RULE
 from profiler_ext.records import (
     Analysis,
@@ -69,12 +69,16 @@ def graph(script: Script, kernel_us: int) -> None:
     )
 
 
-def test_a_break_costs_the_way_to_the_next_graph() -> None:
+def test_a_break_is_told_with_the_idle_way_to_the_next_graph() -> None:
     found = only(RULE, steps(5))
     assert found.where == Where("/m.py", 12, "print(x.shape)")
+    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
     # The last kernel of the first graph runs 5 us into the way.
-    assert found.at_stake_ns == int((300 * US - 5 * US) / 1.45)
-    assert [each.value for each in found.why] == [1, "Call to a builtin that Dynamo does not trace"]
+    assert [each.value for each in found.why] == [
+        1,
+        300 * US - 5 * US,
+        "Call to a builtin that Dynamo does not trace",
+    ]
 
 
 def test_a_break_that_the_device_works_across_costs_nothing() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings import Where
+from profiler_ext.findings import Stake, Where
 from profiler_ext.findings.rules import exposed_communication, late_rank
 from profiler_ext.records import Analysis, Communication, Lateness, Place
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only
@@ -66,15 +66,16 @@ def late(*rows: tuple[str, int, int]) -> Analysis:
 
 
 def test_a_rank_that_comes_last_is_told_with_what_it_did() -> None:
-    found = only(late_rank.RULE, late(("python", 12, 600), ("", 30, 100)))
-    assert found.at_stake_ns == 700 * US
+    found = only(late_rank.RULE, late(("python", 12, 600), ("", 30, 100), ("data_loader", 31, 50)))
+    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
     assert found.where == Where("/train.py", 12, "x")
     assert found.what == "the other ranks wait for rank 0"
-    assert [each.value for each in found.why] == [700 * US, 1, "Python between ops"]
+    assert [each.value for each in found.why] == [650 * US, 1, "Python between ops"]
 
 
-def test_what_a_rank_does_outside_of_its_steps_is_none() -> None:
-    assert is_silent(late_rank.RULE, late(("outside_steps", 12, 600)))
+def test_what_a_rank_does_outside_of_its_steps_computes_or_launches_is_none() -> None:
+    for cause in ("outside_steps", "", "launching"):
+        assert is_silent(late_rank.RULE, late((cause, 12, 600)))
 
 
 def test_a_rank_that_is_never_last_is_none() -> None:

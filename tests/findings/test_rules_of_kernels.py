@@ -14,7 +14,6 @@ from profiler_ext.findings.rules import (
     layout_conversion,
     pageable_copy,
     recompute,
-    replay_copy,
     unlike_siblings,
 )
 from profiler_ext.records import Analysis, Phase
@@ -94,15 +93,6 @@ def test_what_the_compiler_recomputes_in_its_own_kernels_is_none() -> None:
     kinds = interned(["triton"] * len(made.launches))
     made = replace(made, launches=replace(made.launches, kind=kinds))
     assert is_silent(recompute.RULE, made)
-
-
-def test_copies_and_seeds_before_a_replay_are_counted_apart() -> None:
-    made = step("multi_tensor_apply_kernel", op="aten::_foreach_copy_")
-    evidence = interned(["graph_runner_input_copy", "graph_runner_seed", "launching_op"])
-    made = replace(made, launches=replace(made.launches, evidence=evidence))
-    found = only(replay_copy.RULE, made)
-    assert [each.value for each in found.why] == [1, 1, 800 * US]
-    assert is_silent(replay_copy.RULE, step("multi_tensor_apply_kernel"))
 
 
 def copying(kernel: str) -> Analysis:

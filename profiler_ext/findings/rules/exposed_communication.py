@@ -11,6 +11,8 @@ from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
+_LEAST = 0.05
+"""Something of each collective is exposed; on two devices less than this changed no step."""
 _REMEDY = (
     "let it run beside the backward: smaller buckets (bucket_cap_mb) and static_graph of DDP, "
     "prefetching of FSDP; communicate less often (no_sync, larger batch), or in bfloat16"
@@ -36,7 +38,9 @@ def _of_collectives(facts: Facts) -> Iterator[Candidate]:
     for code, name in enumerate(kind.strings):
         rows = np.flatnonzero((kind.codes == code) & in_steps)
         if len(rows):
-            yield _candidate(facts, name or "a collective", rows)
+            found = _candidate(facts, name or "a collective", rows)
+            if found.at_stake_ns >= _LEAST * facts.step_ns:
+                yield found
 
 
 def _candidate(facts: Facts, name: str, rows: Ints) -> Candidate:
@@ -98,7 +102,7 @@ RULE = Rule(
     "under `no_sync()` and a larger batch communicate less often.",
     stake="The exposed time of the collectives in the usual step, without the time in which they "
     "waited for the last rank, which is known where the ranks are merged, as far as they set the "
-    "pace. It is an upper bound: "
+    "pace. It is said from 5% on, and is an upper bound: "
     "kernels beside a collective get slower.",
     judge=_judge,
 )

@@ -7,14 +7,20 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import Facts, Lacking, where_of
-from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
+from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
 
 _LEAST = 0.03
-"""Ranks that do the same come to collectives at different times too, now this one first, now "
-"that."""
-_RAN = "running what it computes"
+_OWN = (
+    IdleCause.PYTHON,
+    IdleCause.DATA_LOADER,
+    IdleCause.SYNCHRONISATION,
+    IdleCause.AFTER_SYNCHRONISATION,
+    IdleCause.ALLOCATING,
+    IdleCause.COMPILING,
+)
+"""What one rank does and another does not; that one launches more slowly is often the recording."""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
@@ -24,22 +30,23 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if np.ma.getmaskarray(communication.late_ns).all():
         return Lacking("the sessions of all ranks together tell it: merge them")
     late = facts.analysis.lateness
-    rows = np.flatnonzero(~late.cause.where(IdleCause.OUTSIDE_STEPS, IdleCause.PROFILER))
+    rows = np.flatnonzero(late.cause.where(*_OWN))
     launches, late_ns = late.launch[rows], late.duration_ns[rows]
-    at_stake_ns = min(facts.of_usual_step(launches, late_ns), facts.step_ns)
-    if at_stake_ns < _LEAST * facts.step_ns:
+    waited_ns = facts.of_usual_step(launches, late_ns)
+    if waited_ns < _LEAST * facts.step_ns:
         return ()
     where, doing = _most(facts, rows)
     return (
         Candidate(
             what=f"the other ranks wait for rank {facts.analysis.recording.settings.rank}",
-            at_stake_ns=at_stake_ns,
+            at_stake_ns=0,
+            stake=Stake.UNKNOWN,
             sureness=Sureness.ESTIMATED,
             remedy="look at what this rank does meanwhile that the others do not: more work, a "
             "slower loader, logging or checks on one rank alone; share it, or do it on all",
             where=where,
             why=(
-                Figure("they wait in collectives a step", at_stake_ns, FigureUnit.NS),
+                Figure("they wait for that a step", waited_ns, FigureUnit.NS),
                 Figure("collectives that it was the last in", len(np.unique(launches))),
                 Figure("meanwhile mostly", doing, FigureUnit.TEXT),
             ),
@@ -55,22 +62,23 @@ def _most(facts: Facts, rows: Ints) -> tuple[Where, str]:
         place = late.places[int(late.place[row])]
         cause = late.cause[row]
         where = NOWHERE if place.line is None else where_of(place)
-        doing = IdleCause(cause).words if cause else _RAN
-        sums[where, doing] = sums.get((where, doing), 0) + int(late.duration_ns[row])
-    return max(sums, key=lambda each: sums[each], default=(NOWHERE, _RAN))
+        key = where, IdleCause(cause).words
+        sums[key] = sums.get(key, 0) + int(late.duration_ns[row])
+    return max(sums, key=lambda each: sums[each])
 
 
 RULE = Rule(
     name="late_rank",
     title="A rank that the others wait for",
     means="In collectives that no rank can leave before all have come, this rank came last, and "
-    "the others waited for it.",
+    "the others waited for it while it ran Python, loaded data, waited for its device, allocated "
+    "or compiled.",
     because="Ranks that have different work (longer sequences, more experts, logging on rank 0, a "
     "slower loader or a slower device) come to a collective at different times.",
     remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
     "alone does in each step.",
-    stake="How long, in the usual step, another rank had nothing to run but to wait in a "
-    "collective until this one began it, without what lies outside of its steps; from 3% on it is "
-    "said. It is an estimate: a rank that is late twice may have been late for one reason.",
+    stake="Not known. How long another rank had nothing to run but to wait for that is a figure, "
+    "from 3% of the usual step on. That a rank launches more slowly, or computes for longer, is "
+    "not counted: recorded ranks differ in that without a flaw. `skew()` has all of it.",
     judge=_judge,
 )
