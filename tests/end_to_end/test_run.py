@@ -249,7 +249,7 @@ def test_what_dynamo_gives_up_at_our_hook_of_steps_is_no_break_of_the_program(ru
             update()
     """
     assert run(body) == 0
-    compilations = out().recording.compilations
+    compilations = out().recording.compiles
     assert compilations
     told = [each for each in compilations if each.failure or len(each.breaks) > 0]
     reasons = [broken.reason for each in told for broken in each.breaks]
