@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from profiler_ext.findings.finding import Where
 from profiler_ext.findings.pace import RECORDING_SLOWS, Pace, find_pace, is_wait
+from profiler_ext.findings.steps import sums_of_steps, within_steps
 from profiler_ext.records import Analysis, Compilation, Ints, Launches, Place
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
@@ -64,10 +65,9 @@ class Facts:
         events = self.analysis.recording.trace.events
         rows = np.flatnonzero(is_wait(events.name))
         begins, ends = events.start_ns[rows], events.end_ns[rows]
-        worked = [
-            step.wall_ns - int(_overlap(begins, ends, step.start_ns, step.end_ns).sum())
-            for step in self.analysis.steps
-        ]
+        steps = self.analysis.steps
+        waited = within_steps(steps, begins, ends)
+        worked = [step.wall_ns - own for step, own in zip(steps, waited, strict=True)]
         return max(median_low(worked), 0) if worked else 0
 
     @cached_property
@@ -130,7 +130,7 @@ class Facts:
             amount_ns: the time of each.
         """
         step = self.launches.step[launches].filled(-1)
-        sums = [int(amount_ns[step == each.number].sum()) for each in self.analysis.steps]
+        sums = sums_of_steps(self.analysis.steps, step, amount_ns)
         return median_low(sums) if sums else 0
 
     def paced_ns(self, launches: Ints) -> Ints:
@@ -221,11 +221,6 @@ class Facts:
         if graph is np.ma.masked:
             return None
         return self.analysis.recording.graphs[int(graph)].compile_id
-
-
-def _overlap(begins: Ints, ends: Ints, begin: int, end: int) -> Ints:
-    overlap: Ints = np.maximum(np.minimum(ends, end) - np.maximum(begins, begin), 0)
-    return overlap
 
 
 def where_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Where:

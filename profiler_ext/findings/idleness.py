@@ -8,6 +8,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import Facts, where_of
 from profiler_ext.findings.finding import NOWHERE, Where
+from profiler_ext.findings.steps import sums_of_steps
 from profiler_ext.records import Codes, IdleCause, Ints
 
 
@@ -31,7 +32,7 @@ def of_usual_step(facts: Facts, rows: Ints) -> int:
     idle = facts.analysis.idle
     devices = len(np.unique(idle.device))
     step, duration_ns = idle.step[rows], idle.duration_ns[rows]
-    sums = [int(duration_ns[step == each.number].sum()) for each in facts.analysis.steps]
+    sums = sums_of_steps(facts.analysis.steps, step, duration_ns)
     return median_low(sums) // max(devices, 1) if sums else 0
 
 
@@ -44,7 +45,8 @@ def spans_in_usual_step(facts: Facts, rows: Ints) -> int:
     """
     idle = facts.analysis.idle
     step, span = idle.step[rows], idle.span[rows]
-    counts = [len(np.unique(span[step == each.number])) for each in facts.analysis.steps]
+    own = np.unique(np.stack([step, span]), axis=1)[0]
+    counts = sums_of_steps(facts.analysis.steps, own, np.ones_like(own))
     return median_low(counts) if counts else 0
 
 

@@ -170,7 +170,7 @@ def test_the_table_has_the_same_rows_as_the_records() -> None:
     assert json.loads(table["why"][0])[0]["name"] == session.found.found[0].why[0].name
 
 
-@pytest.mark.parametrize(("limit", "code"), [("50%", 4), ("99", 0)])
+@pytest.mark.parametrize(("limit", "code"), [("40%", 4), ("99", 0)])
 def test_the_exit_code_says_whether_more_is_at_stake(
     limit: str, code: int, tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:

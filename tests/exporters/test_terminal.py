@@ -40,10 +40,11 @@ idle 295 us: 12 more causes and lines
 FIRST = """\
 train.py · torch 2.11.0 · NVIDIA H200 · 1 step · 9 launches
 What to do first, of a step of 1.00 ms
- 415 us   60.2%  the device waits while the CPU launches
-                 launch_bound · at most · launches a step: 9 · idle in
-                 the recorded step: 725 us · median launch: 20.0 us ·
-                 compiled: 55.6% · replayed by CUDA graphs: 0.0%
+ 415 us   41.5%  the device waits while the CPU launches
+                 launch_bound · an estimate · launches a step: 9 · idle
+                 in the recorded step: 725 us · the step without
+                 recording: 690 us · median launch: 20.0 us · compiled:
+                 55.6% · replayed by CUDA graphs: 0.0%
                  try: replay the compiled graphs as CUDA graphs:
                  torch.compile(model, mode='reduce-overhead'); or a
                  larger batch

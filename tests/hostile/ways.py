@@ -62,8 +62,9 @@ def check_idle(analysis: Analysis) -> None:
 
 
 def _report(session: Session, path: Path, out: Path) -> None:
+    assert session.report(top=5).encode()
     for by in BY:
-        assert session.report(by, top=5).encode()
+        assert session.report(by, top=5, format="md").encode()
     assert json.loads(session.report(format="json")) is not None
     assert "".join(session.notes) is not None
     session._repr_html_().encode()

@@ -53,7 +53,8 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
         at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches)),
         sureness=Sureness.UPPER_BOUND,
         remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
-        "instead of autocast in every forward, batches converted where they are made",
+        "instead of autocast in every forward (the numbers change: see that it still learns), "
+        "batches converted where they are made",
         where=where_of(facts.place(longest), facts.launches.name[longest]),
         why=(
             Figure("conversions a step", facts.count_in_usual_step(launches)),

@@ -63,13 +63,13 @@ def _candidate(
     return Candidate(
         what="the device waits while the CPU launches",
         at_stake_ns=times_ns[0],
-        of_ns=times_ns[1],
-        sureness=Sureness.UPPER_BOUND,
+        sureness=Sureness.ESTIMATED,
         remedy=_REPLAYED if replayed > 0.5 else _COMPILED if compiled.mean() > 0.5 else _EAGER,
         where=_where(facts, idle),
         why=(
             Figure("launches a step", count),
             Figure("idle in the recorded step", of_usual_step(facts, idle), FigureUnit.NS),
+            Figure("the step without recording", times_ns[1], FigureUnit.NS),
             Figure("median launch", float(median_low(durations.tolist())), FigureUnit.NS),
             Figure("compiled", float(compiled.mean()), FigureUnit.FRACTION),
             Figure("replayed by CUDA graphs", replayed, FigureUnit.FRACTION),
@@ -101,7 +101,7 @@ RULE = Rule(
     stake="The idle time of the usual step that is launching, Python between ops, autograd's "
     "engine, launch latency or the end of the step (see the causes of idle time), less what "
     "recording adds to it: the CPU is taken to need 1.45 times as long for a recorded step, as was "
-    "measured, and the part is that of a step that nobody records. It is an upper bound, as CUDA "
-    "graphs leave some of it.",
+    "measured on one machine. CUDA graphs leave some of it; where a recording slows the CPU by "
+    "less, it is more.",
     judge=_judge,
 )

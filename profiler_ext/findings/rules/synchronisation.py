@@ -12,6 +12,7 @@ from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness,
 from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of, spans_in_usual_step
 from profiler_ext.findings.pace import RECORDING_SLOWS
 from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.steps import sums_of_steps
 from profiler_ext.records import IdleCause, Ints
 
 
@@ -64,7 +65,7 @@ def _unrecorded(facts: Facts, rows: Ints) -> int:
     spent = np.add.reduceat(idle.duration_ns[after], firsts)
     left = np.maximum(spent - (took - took / RECORDING_SLOWS), 0)
     step, devices = idle.step[after[firsts]], len(np.unique(idle.device))
-    sums = [int(left[step == each.number].sum()) for each in facts.analysis.steps]
+    sums = sums_of_steps(facts.analysis.steps, step, left.astype(np.int64))
     return median_low(sums) // devices
 
 

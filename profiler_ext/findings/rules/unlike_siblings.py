@@ -97,7 +97,7 @@ def _of_places(facts: Facts, paced: bool) -> Ints:
     chosen = steps[shares.launch] >= 0
     if paced:
         chosen &= facts.pace.sets[shares.launch]
-    times = np.zeros((len(facts.analysis.places), len(numbers)), np.int64)
+    times = np.zeros((len(facts.analysis.places), len(facts.analysis.steps)), np.int64)
     at = (shares.place[chosen], steps[shares.launch[chosen]])
     np.add.at(times, at, shares.duration_ns[chosen])
     return times
