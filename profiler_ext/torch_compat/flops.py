@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.torch_compat.fx import target_name
 from profiler_ext.torch_compat.names import fx_names
 
 # Which argument of an attention says that it is causal.
@@ -38,7 +39,7 @@ def is_causal(node: torch.fx.Node) -> bool:
 
     Torch's formula counts those too: ``sdpa_flop_count`` of ``torch/utils/flop_counter.py``.
     """
-    name = str(getattr(node.target, "__name__", "")).partition(".")[0]
+    name = target_name(node.target).removeprefix("aten.").partition(".")[0]
     at = _CAUSAL.get(name)
     if at is None:
         return False

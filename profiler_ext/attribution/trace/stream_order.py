@@ -7,13 +7,13 @@ either may be: what is sure is what stands in its place whichever is taken out.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
-from profiler_ext.records import Events
+from profiler_ext.records import Events, Ints
 
 
 def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
@@ -28,14 +28,36 @@ def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
     """
     flags = np.zeros(len(enqueued), dtype=np.bool_)
     known = np.flatnonzero(enqueued.call != NO_ROW)
-    pairs = np.stack([enqueued.queue[known], events.thread[enqueued.call[known]]], axis=1)
-    of_pair = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
-    for pair in range(int(of_pair.max(initial=-1)) + 1):
-        rows = known[of_pair == pair]
+    queue, call = enqueued.queue[known], enqueued.call[known]
+    for rows in _groups(known, np.stack([queue, events.thread[call]], axis=1)):
         times = enqueued.enqueue_ns[rows]
         if (np.diff(times) < 0).any():
-            flags[rows] = [not sure for sure in in_every_order(times.tolist())]
+            flags[rows] |= _not_sure(times)
+    for rows in _groups(known, queue[:, None]):
+        if _is_impossible(events, enqueued.call[rows]):
+            flags[rows] |= _not_sure(enqueued.enqueue_ns[rows])
     return flags
+
+
+def _groups(rows: Ints, keys: Ints) -> Iterator[Ints]:
+    """Yield the rows that have the same key, in their order."""
+    of_group = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(of_group, kind="stable")
+    bounds = np.flatnonzero(np.diff(of_group[order])) + 1
+    yield from (rows[group] for group in np.split(order, bounds) if len(group))
+
+
+def _not_sure(times: Ints) -> Flags:
+    return np.array([not sure for sure in in_every_order(times.tolist())], dtype=np.bool_)
+
+
+def _is_impossible(events: Events, calls: Ints) -> bool:
+    """Tell whether a call was over before one began whose launch ran earlier, in any thread.
+
+    Threads that launch at the same time may be served in either order.
+    """
+    starts, ends = events.start_ns[calls], events.end_ns[calls]
+    return bool((ends[1:] < np.maximum.accumulate(starts)[:-1]).any())
 
 
 def in_every_order(values: Sequence[int]) -> list[bool]:

@@ -262,9 +262,15 @@ class EagerLines:
 
         Source: ``torch/csrc/autograd/engine.cpp``, ``GraphTask::exec_post_processing``.
         """
-        over_ns = self._order.over_ns(row)
-        nothing = EagerLine(gap=GapReason.NO_LINE_RAN)
-        return nothing if over_ns is None else self._that_waits(over_ns, row)
+        over_ns, next_ns = self._order.over_ns(row), self._order.next_ns(row)
+        if over_ns is None or (next_ns is not None and self._goes_on(over_ns, next_ns)):
+            return EagerLine(gap=GapReason.NO_LINE_RAN)
+        return self._that_waits(over_ns, row)
+
+    def _goes_on(self, over_ns: int, next_ns: int) -> bool:
+        """Tell whether the one thread that waits for a backward waits for a later node too."""
+        assert self._positions is not None
+        return self._positions.only_one(self._callers, over_ns, next_ns) is not None
 
     def _that_waits(self, since_ns: int, row: int) -> EagerLine:
         """Return the line of the one thread that waited until a row was over: in a backward."""

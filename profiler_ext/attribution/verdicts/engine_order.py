@@ -27,11 +27,13 @@ class EngineOrder:
         rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
         self._events, end_ns = events, events.end_ns
         self._giving: dict[int, int] = {}
+        self._starts: dict[int, list[int]] = {}
         self._ends: dict[int, list[int]] = {}
         last: dict[tuple[int, int], int] = {}
         for row in rows.tolist():
             around, thread = int(parent[row]), int(events.thread[row])
             outer = NO_ROW if around == NO_ROW else int(enclosing.engine[around])
+            self._starts.setdefault(thread, []).append(int(events.start_ns[row]))
             self._ends.setdefault(thread, []).append(int(end_ns[row]))
             if not classify.is_gradient_accumulation(events.name[row]):
                 last[thread, outer] = row
@@ -47,3 +49,9 @@ class EngineOrder:
         ends = self._ends.get(int(self._events.thread[row]), [])
         at = bisect_left(ends, int(self._events.start_ns[row]))
         return ends[at - 1] if at else None
+
+    def next_ns(self, row: int) -> int | None:
+        """Return when the thread of a row next began with a node after it."""
+        starts = self._starts.get(int(self._events.thread[row]), [])
+        at = bisect_left(starts, int(self._events.end_ns[row]))
+        return starts[at] if at < len(starts) else None
