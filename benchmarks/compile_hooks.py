@@ -5,7 +5,7 @@ hooks of capture, and with those that note compiles left out, in an order that i
 compared. One more process takes the time within the hooks, and holds what was noted against torch's
 ``CompilationMetrics``.
 
-    python benchmarks/compile_hooks.py [--device cuda] [--mode reduce-overhead] [--rounds 5]
+    python -m benchmarks.compile_hooks [--device cuda] [--mode reduce-overhead] [--rounds 5]
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import time
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 import profiler_ext
+from benchmarks.models import Block
 from profiler_ext.capture.timing.hooks import CompileHooks
 from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.profiling import switch
@@ -31,26 +31,6 @@ from profiler_ext.records import CompileKind, CompilePhase
 from profiler_ext.torch_compat.patches import Hook
 
 WIDTH, HEADS, LENGTH, BATCH = 256, 4, 128, 4
-
-
-class Block(nn.Module):
-    """A block of a GPT."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before = nn.LayerNorm(WIDTH)
-        self.attention = nn.Linear(WIDTH, 3 * WIDTH)
-        self.projected = nn.Linear(WIDTH, WIDTH)
-        self.between = nn.LayerNorm(WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Attend, then the MLP."""
-        parts = self.attention(self.before(x)).chunk(3, -1)
-        heads = (p.unflatten(-1, (HEADS, -1)).transpose(1, 2) for p in parts)
-        attended = functional.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.projected(attended.transpose(1, 2).flatten(-2))
-        return x + self.down(functional.gelu(self.up(self.between(x))))
 
 
 class Clock:
@@ -86,7 +66,7 @@ def compile_once(options: argparse.Namespace) -> dict[str, object]:
     elif options.child == "without":
         CompileHooks.observations = lambda self: iter(())  # type: ignore[method-assign]
     profiler_ext.enable()
-    model = nn.Sequential(*(Block() for _ in range(options.layers))).to(options.device)
+    model = nn.Sequential(*(Block(WIDTH, HEADS) for _ in range(options.layers))).to(options.device)
     compiled = torch.compile(model, mode=options.mode)
     x = torch.randn(BATCH, LENGTH, WIDTH, device=options.device)
     began = time.process_time(), time.perf_counter()
@@ -145,7 +125,7 @@ def in_child(options: argparse.Namespace, which: str) -> dict[str, float]:
     """Compile in a process of its own."""
     same = ["--device", options.device, "--layers", str(options.layers)]
     same += ["--mode", options.mode] if options.mode else []
-    command = [sys.executable, __file__, "--child", which, *same]
+    command = [sys.executable, "-m", "benchmarks.compile_hooks", "--child", which, *same]
     env = {**os.environ, "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     env |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True)

@@ -28,7 +28,8 @@ from typing import Any
 import torch
 
 import profiler_ext
-from benchmarks.flaws import CASES, LARGE, TINY, Case, Pair, Sizes, Step
+from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes, Step
+from benchmarks.flaws import CASES
 from benchmarks.flaws_once import ONCE, OnceCase
 from profiler_ext.exporters.findings_json import findings_json
 from profiler_ext.findings import Finding, Findings

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
+from benchmarks.cases import GPT, LARGE, TINY, Sizes, Step, inputs, training
 from benchmarks.findings import BLOCK_S, MOST_STEPS, Outcome, Pair, quartiles, said, table
-from benchmarks.flaws import GPT, LARGE, TINY, Sizes, Step, inputs, training
 from profiler_ext.exporters.findings_json import findings_json
 from profiler_ext.findings import Findings
 

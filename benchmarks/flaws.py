@@ -7,109 +7,13 @@ of a model (12 layers, width 768), and in the tiny mode those that a CPU runs in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
-Step = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large the cases are, and where they run."""
-
-    device: str
-    layers: int
-    width: int
-    tokens: int
-    is_tiny: bool
-
-
-LARGE = Sizes("cuda", 12, 768, 512, is_tiny=False)
-TINY = Sizes("cpu", 4, 32, 8, is_tiny=True)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A step with the flaw, and one without it."""
-
-    flawed: Step
-    remedied: Step
-
-
-@dataclass(frozen=True)
-class Case:
-    """A case: the rule that should find its flaw, what it is, and what makes its steps."""
-
-    rule: str
-    words: str
-    make: Callable[[Sizes], Pair]
-
-
-class Block(nn.Module):
-    """A block of a GPT."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.heads = max(width // 64, 1)
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return what the next block gets."""
-        batch, tokens, width = x.shape
-        qkv = self.qkv(self.norm_1(x)).view(batch, tokens, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
-        return x + self.down(functional.gelu(self.up(self.norm_2(x))))
-
-
-class GPT(nn.Module):
-    """A GPT without its head: what matters here are its layers."""
-
-    def __init__(self, sizes: Sizes, *, checkpointed: bool = False) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Block(sizes.width) for _ in range(sizes.layers))
-        self.checkpointed = checkpointed
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the loss."""
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
-        return x.float().square().mean()
-
-
-def inputs(sizes: Sizes, batch: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return what the first block gets."""
-    return torch.randn(batch, sizes.tokens, sizes.width, device=sizes.device, dtype=dtype)
-
-
-def training(
-    model: nn.Module, *given: Any, forward: Callable[..., torch.Tensor] | None = None
-) -> Step:
-    """Return a step that runs forward, backward and a fused AdamW."""
-    fused = next(model.parameters()).is_cuda
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=fused)
-    run = model if forward is None else forward
-
-    def step() -> None:
-        run(*given).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
-
-
-def gpt(sizes: Sizes, batch: int, dtype: torch.dtype, **words: Any) -> tuple[GPT, torch.Tensor]:
-    """Return a GPT on the device, and what it gets."""
-    model = GPT(sizes, **words).to(sizes.device, dtype)
-    return model, inputs(sizes, batch, dtype)
+from benchmarks.cases import Case, Pair, Sizes, Step, gpt, heads, training
+from benchmarks.models import Block
 
 
 def launch_bound(sizes: Sizes) -> Pair:
@@ -328,7 +232,7 @@ def graph_break(sizes: Sizes) -> Pair:
     x = torch.randn(8, sizes.tokens // 4, sizes.width, device=sizes.device, dtype=torch.bfloat16)
 
     def made(breaks: bool) -> Step:
-        blocks = (Broken(Block(sizes.width), breaks) for _ in range(4))
+        blocks = (Broken(Block(sizes.width, heads(sizes)), breaks) for _ in range(4))
         model = nn.Sequential(*blocks).to(sizes.device, torch.bfloat16)
         compiled = torch.compile(model)
         return training(model, forward=lambda: compiled(x).float().square().mean())

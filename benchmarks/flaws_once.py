@@ -16,7 +16,7 @@ from torch._inductor.utils import fresh_inductor_cache
 from torch.utils.checkpoint import checkpoint
 
 import profiler_ext
-from benchmarks.flaws import GPT, Sizes, Step, inputs, training
+from benchmarks.cases import GPT, Sizes, Step, inputs, training
 from profiler_ext.findings import Findings
 
 Told = tuple[Findings, float]

@@ -1,13 +1,14 @@
-"""The models of benchmarks/rooflines.py: a training step of each, small enough for ncu."""
+"""The models of ``benchmarks.rooflines``: a training step of each, small enough for ncu."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from eager_lines import GPT
 from torch import nn
 from torch.nn import functional
+
+from benchmarks.models import GPT
 
 Step = Callable[[], None]
 VOCABULARY = 32_000
