@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from profiler_ext.findings.finding import Where
 from profiler_ext.findings.pace import RECORDING_SLOWS, Pace, find_pace, is_wait
-from profiler_ext.findings.steps import sums_of_steps, within_steps
+from profiler_ext.findings.steps import sums_of_steps, within
 from profiler_ext.records import Analysis, Compilation, Ints, Launches, Place
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
@@ -66,7 +66,7 @@ class Facts:
         rows = np.flatnonzero(is_wait(events.name))
         begins, ends = events.start_ns[rows], events.end_ns[rows]
         steps = self.analysis.steps
-        waited = within_steps(steps, begins, ends)
+        waited = within([(step.start_ns, step.end_ns) for step in steps], begins, ends)
         worked = [step.wall_ns - own for step, own in zip(steps, waited, strict=True)]
         return max(median_low(worked), 0) if worked else 0
 

@@ -28,16 +28,16 @@ def sums_of_steps(steps: Sequence[Step], number: Ints, amount: Ints) -> list[int
     return found
 
 
-def within_steps(steps: Sequence[Step], begins: Ints, ends: Ints) -> list[int]:
-    """Return how long spans of time are within each step; what overlaps counts for each span.
+def within(parts: Sequence[tuple[int, int]], begins: Ints, ends: Ints) -> list[int]:
+    """Return how long spans of time are within each part; what overlaps counts for each span.
 
     Args:
-        steps: the profiled steps.
+        parts: when each part begins and ends.
         begins: when each span began.
         ends: when it ended.
     """
-    bounds = np.array([(step.start_ns, step.end_ns) for step in steps], np.int64).reshape(-1, 2)
-    until = [_before(begins, own) - _before(ends, own) for own in bounds.T]
+    bounds = np.array(parts, np.int64).reshape(-1, 2).T
+    until = [_before(begins, own) - _before(ends, own) for own in bounds]
     found: list[int] = (until[1] - until[0]).tolist()
     return found
 

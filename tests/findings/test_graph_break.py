@@ -39,7 +39,7 @@ def compiled(compile_id: str, line: int, *, resumed: bool) -> Compilation:
     )
 
 
-def steps(kernel_us: int) -> Analysis:
+def steps(kernel_us: int, resumed_at: int = 12) -> Analysis:
     """Steps of two graphs, with 300 us of Python between them."""
     script = Script()
     for _ in range(3):
@@ -55,7 +55,7 @@ def steps(kernel_us: int) -> Analysis:
             script.marks.append(Mark(region, "user_annotation", CPU, begun, spent))
         script.end_step()
     made = script.analysis()
-    compiles = (compiled("0/0", 10, resumed=False), compiled("1/0", 13, resumed=True))
+    compiles = (compiled("0/0", 10, resumed=False), compiled("1/0", resumed_at, resumed=True))
     return replace(made, recording=replace(made.recording, compiles=compiles))
 
 
@@ -79,6 +79,10 @@ def test_a_break_is_told_with_the_idle_way_to_the_next_graph() -> None:
         300 * US - 5 * US,
         "Call to a builtin that Dynamo does not trace",
     ]
+
+
+def test_a_function_that_goes_on_at_another_line_is_of_no_break() -> None:
+    assert is_silent(RULE, steps(5, resumed_at=13))
 
 
 def test_a_break_that_the_device_works_across_costs_nothing() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.steps import within
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Compilation, GraphBreak, Ints
 
@@ -60,14 +61,11 @@ def _candidate(facts: Facts, found: GraphBreak, calls: Sequence[_Span]) -> Candi
 
 
 def _break_of(resumed: Compilation, compiles: Sequence[Compilation]) -> GraphBreak | None:
-    """Return the break after which a function goes on: the nearest in its file."""
-    nearest: dict[GraphBreak, int] = {}
-    for found in (each for compiled in compiles for each in compiled.breaks):
-        for frame in found.stack:
-            if frame.file == resumed.file and resumed.line is not None:
-                distance = abs(frame.line - resumed.line)
-                nearest[found] = min(distance, nearest.get(found, distance))
-    return min(nearest, key=lambda each: nearest[each], default=None)
+    """Return the break after which a function goes on: Dynamo has it begin at that line."""
+    breaks = (each for compiled in compiles for each in compiled.breaks)
+    place = resumed.file, resumed.line
+    at_line = (b for b in breaks if any((f.file, f.line) == place for f in b.stack))
+    return next(at_line, None)
 
 
 def _calls(facts: Facts, compile_ids: Sequence[str]) -> list[_Span]:
@@ -115,22 +113,16 @@ def _named(facts: Facts, is_such: Callable[[str], bool]) -> Ints:
 def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
     """Return the pieces of idle time of which something lies in spans."""
     idle = facts.analysis.idle
-    ends = idle.start_ns + idle.duration_ns
-    chosen = np.zeros(len(idle), np.bool_)
-    for begin, end in spans:
-        chosen |= (idle.start_ns < end) & (ends > begin)
-    return np.flatnonzero(chosen)
+    begins, ends = (np.sort(each) for each in np.array(spans, np.int64).reshape(-1, 2).T)
+    begun = np.searchsorted(begins, idle.start_ns + idle.duration_ns)
+    over = np.searchsorted(ends, idle.start_ns, side="right")
+    return np.flatnonzero(begun > over)
 
 
 def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> int:
     """Return how long devices ran nothing within spans."""
     idle = facts.analysis.idle
-    ends = idle.start_ns + idle.duration_ns
-    lengths = (
-        np.maximum(np.minimum(ends, end) - np.maximum(idle.start_ns, begin), 0).sum()
-        for begin, end in spans
-    )
-    return int(sum(lengths))
+    return sum(within(spans, idle.start_ns, idle.start_ns + idle.duration_ns))
 
 
 def _first_line(text: str) -> str:
