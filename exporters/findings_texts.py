@@ -34,7 +34,7 @@ def findings_title(findings: Findings) -> str:
     if findings.found:
         return f"What to do first, of a step of {time_text(findings.step_ns)}"
     if not findings.judged:
-        return "What to do first cannot be told: no rule could be judged"
+        return "What to do first is not told: no rule could be judged (report --findings says why)"
     rules = f"{findings.judged} rules were judged"
     if findings.unjudged:
         rules += f", {len(findings.unjudged)} could not be"

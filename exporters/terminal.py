@@ -84,7 +84,8 @@ def print_report(
         console.print(Text(compiled))
     if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
         say(console, bypassed, "yellow")
-    print_top(analysis.recording.settings, kind, table, shown, console, filters)
+    if analysis.steps or len(table):
+        print_top(analysis.recording.settings, kind, table, shown, console, filters)
     print_notes(analysis.notes, console)
 
 
@@ -96,7 +97,7 @@ def print_top(
     console: Console,
     filters: Filters,
 ) -> None:
-    """Print the largest rows of a summing table, if it has any, and what it is narrowed to.
+    """Print the largest rows of a summing table, or that it has none, and what it is narrowed to.
 
     Args:
         settings: has the roots, to shorten paths.
@@ -106,13 +107,14 @@ def print_top(
         console: where to.
         filters: what the table was narrowed to.
     """
-    if len(whole) or narrowed_text(filters):
-        console.print()
+    console.print()
     if narrowed := narrowed_text(filters):
         say(console, narrowed)
-    if len(whole) and kind.by == "compile":
+    if not len(whole):
+        console.print(Text(f"nothing to show by {kind.by}: {kind.words}"))
+    elif kind.by == "compile":
         console.print(compile_table(settings, shown, console, len(whole) - len(shown)))
-    elif len(whole):
+    else:
         console.print(top_table(settings, kind, whole, shown, console))
 
 

@@ -92,7 +92,7 @@ def test_without_a_finding_it_says_so() -> None:
         "not be)"
     )
     assert texts.findings_title(Findings()) == (
-        "What to do first cannot be told: no rule could be judged"
+        "What to do first is not told: no rule could be judged (report --findings says why)"
     )
 
 

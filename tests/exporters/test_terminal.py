@@ -218,6 +218,11 @@ def test_a_report_is_narrowed_and_says_to_what():
     assert times == ["50.0", "20.0", "20.0"]
 
 
+def test_a_table_without_rows_says_so():
+    *_, rows = report(gpu_step(), by="compile", width=100).split("\n\n")
+    assert rows == "nothing to show by compile: what compiling took, and why it was done\n"
+
+
 def test_only_what_is_of_work_has_a_phase_and_a_scope():
     with pytest.raises(UsageError, match="idle_by_line is of no work and has no phase and scope"):
         report(gpu_step(), by="idle", phase="backward", scope="eager")
