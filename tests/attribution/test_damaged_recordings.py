@@ -163,3 +163,10 @@ def test_a_graph_in_parts_that_lost_operators_leads_nothing_to_a_wrong_line(seed
 )
 def test_what_changed_places_with_its_neighbour_outside_the_graph_has_no_line(name, kind, seed):
     assert wrong_lines(name, kind, seed) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"), [("eager_hooks", 0), ("eager_hooks", 2), ("eager_loader", 0)]
+)
+def test_what_lost_its_node_amid_a_backward_is_not_taken_for_its_callback(name, seed):
+    assert wrong_lines(name, "ops lost", seed) == []
