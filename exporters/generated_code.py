@@ -1,8 +1,43 @@
-"""Owns how the code of a compiled kernel is found in Inductor's generated module."""
+"""Owns the code that Inductor generated: where its modules are found, and a kernel's code in one.
+
+A session keeps the modules of its graphs; of one that does not, they are read from Inductor's cache
+where that is on this machine, under the roots of the user who reads.
+"""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+from profiler_ext.exporters.sources import read_texts
+from profiler_ext.records import Analysis, Recording
+
+
+def kept_modules(recording: Recording) -> dict[str, str]:
+    """Return the text of the generated modules that a session keeps, by their paths.
+
+    Args:
+        recording: what was recorded.
+    """
+    return {path: module.text for module in recording.generated for path in module.paths}
+
+
+def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[str, str]:
+    """Return the text of the generated modules of an analysis, by the path that a graph names.
+
+    Args:
+        analysis: whose graphs.
+        roots: folders from which source may be shown, for what the session does not keep.
+
+    Returns:
+        Path to text, without what is neither kept nor here.
+    """
+    recording = analysis.recording
+    kept = kept_modules(recording)
+    named = dict.fromkeys(filter(None, (graph.output_module for graph in recording.graphs)))
+    elsewhere = [path for path in named if path not in kept]
+    return read_texts(elsewhere, recording.settings, roots) | kept
 
 
 def kernel_sources(module_text: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from profiler_ext.exporters.display_text import gap_text, records, short_path
 from profiler_ext.exporters.generated_code import kernel_sources
 from profiler_ext.exporters.html.near import near
 from profiler_ext.exporters.html.sites import Site, sites
-from profiler_ext.exporters.sources import SourceFile, is_users_own, recorded_lines, source_files
+from profiler_ext.exporters.sources import SourceFile, is_users_own, source_files
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.records import Analysis, Frame, Phase, Place, Scope
 
@@ -38,12 +38,6 @@ class Pool:
     def values(self) -> list[Any]:
         """Return the values by their number."""
         return list(self._codes)
-
-
-def wanted_files(analysis: Analysis) -> list[str]:
-    """Return the files whose text the page can show: sources, and Inductor's output modules."""
-    modules = (graph.output_module for graph in analysis.recording.graphs)
-    return [*recorded_lines(analysis), *filter(None, modules)]
 
 
 def report_data(analysis: Analysis, texts: Mapping[str, str]) -> dict[str, Any]:

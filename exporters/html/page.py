@@ -18,11 +18,12 @@ from string import Template
 from typing import Any
 
 from profiler_ext.exporters.display_text import heading
+from profiler_ext.exporters.generated_code import module_texts
 from profiler_ext.exporters.html.compiles import compiles
-from profiler_ext.exporters.html.data import report_data, wanted_files
+from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.findings import findings
 from profiler_ext.exporters.html.summary import ledger, notes, steps
-from profiler_ext.exporters.sources import read_texts
+from profiler_ext.exporters.sources import sources_here
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis
@@ -60,7 +61,8 @@ _TEXT_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()) -> Path:
     """Write the report as one self-contained page.
 
-    Source files and generated code are read from this machine, under the user's roots.
+    Source files are read from this machine, under the user's roots, and generated code where
+    the session does not keep it.
 
     Args:
         analysis: what attribution found.
@@ -73,7 +75,7 @@ def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()
     Raises:
         OutputError: The file cannot be written.
     """
-    texts = read_texts(wanted_files(analysis), analysis.recording.settings, roots)
+    texts = sources_here([analysis], roots) | module_texts(analysis, roots)
     page = html_text(analysis, texts)
     with replacing(path) as file:
         file.write(page.encode("utf-8", "backslashreplace"))

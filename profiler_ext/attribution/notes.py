@@ -11,8 +11,8 @@ from profiler_ext.records import CacheState, GapReason, Launches, Recording
 # Usual in a step that is led back as far as can be; the ledger's words are enough.
 _UNNOTED = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
 
-# The note on the launches says all that the recording's own gap would.
-_SAID = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312)
+# The note on the launches says all that the recording's own gap would, or it was asked for.
+_SAID = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:

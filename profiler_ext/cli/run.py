@@ -43,6 +43,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="record the shapes of eager ops' inputs, for their rooflines; it takes time, and "
         "meanwhile holds on to their tensors",
     )
+    parser.add_argument(
+        "--no-source",
+        dest="source",
+        action="store_false",
+        help="keep no text of source in the session: neither that of lines nor generated code",
+    )
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER)
     parser.add_argument("script", nargs="?", help="the script, with its own arguments after it")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -79,6 +85,7 @@ def command(options: argparse.Namespace) -> int:
         recompile=options.recompile,
         lines=options.lines,
         shapes=options.shapes,
+        source=options.source,
     )
     try:
         ending = run(request, _tell)

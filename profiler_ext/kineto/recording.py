@@ -37,6 +37,7 @@ from profiler_ext.records import (
     WRITER_KEY,
     Compilation,
     Gap,
+    GeneratedModule,
     GraphInstance,
     PythonLines,
     RawEvents,
@@ -44,6 +45,7 @@ from profiler_ext.records import (
     Settings,
     Trace,
     flat,
+    inconsistency_of_code,
     inconsistency_of_lines,
     inconsistency_of_session,
     nested,
@@ -71,6 +73,7 @@ class _Extension(msgspec.Struct):
     gaps: tuple[Gap, ...]
     python: PythonLines | None = None
     compiles: tuple[Compilation, ...] = ()
+    generated: tuple[GeneratedModule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,13 @@ def read_recording(path: Path) -> Recording:
         return Recording(trace)
     ours = _extension(path, extension)
     return Recording(
-        _restored(trace), ours.graphs, ours.settings, ours.gaps, ours.python, ours.compiles
+        _restored(trace),
+        ours.graphs,
+        ours.settings,
+        ours.gaps,
+        ours.python,
+        ours.compiles,
+        ours.generated,
     )
 
 
@@ -172,6 +181,7 @@ def in_utf8(recording: Recording) -> Recording:
         gaps=clean.gaps,
         python=clean.python,
         compiles=clean.compiles,
+        generated=clean.generated,
     )
 
 
@@ -183,6 +193,7 @@ def _extension_of(recording: Recording) -> _Extension:
         recording.gaps,
         recording.python,
         recording.compiles,
+        recording.generated,
     )
 
 
@@ -245,6 +256,8 @@ def _extension(path: Path, raw: msgspec.Raw) -> _Extension:
     problem = inconsistency_of_session(ours.settings, ours.graphs, ours.compiles)
     if problem is None and ours.python is not None:
         problem = inconsistency_of_lines(ours.python)
+    if problem is None:
+        problem = inconsistency_of_code(ours.generated)
     if problem is not None:
         raise _unread(path, problem, told)
     return ours

@@ -25,6 +25,7 @@ from profiler_ext.isolation.undisturbed import disturbed
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
+from profiler_ext.profiling.generated_code import with_source
 from profiler_ext.profiling.lines import HOOK, NOTHING_KEPT, RecordedLines
 from profiler_ext.profiling.process_settings import settings_of_process, source_roots
 from profiler_ext.profiling.raw_trace import RawTrace
@@ -72,6 +73,8 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
         recompile: compile those graphs once more that a cache has from a run without capture.
         lines: watch which lines of the program run while steps are recorded, and so lead
             eager work to them; needs Python 3.12.
+        source: keep the text of the lines that took time, and the code that torch generated;
+            without it the session has no text of source.
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
@@ -83,6 +86,7 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
         strict: bool = False,
         recompile: bool = False,
         lines: bool = True,
+        source: bool = True,
         **torch_options: Any,
     ) -> None:
         self._outset = outset = Guard(strict)  # until capture is on, or where it cannot be
@@ -96,6 +100,7 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
+        self._keeps_source = source
         self._raw = RawTrace()
         guard = outset.run("enable", _guard) or outset
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
@@ -233,7 +238,8 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
             compiles=compiles,
         )
         learn = capture.learn if capture else None
-        return Session(in_utf8(recording), learn, source_roots(recording))
+        whole = in_utf8(with_source(recording, self._keeps_source, self._guard))
+        return Session(whole, learn, source_roots(recording))
 
     def deliver(self) -> None:
         """Tell whoever asked that there is a session."""

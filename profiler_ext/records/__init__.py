@@ -41,6 +41,14 @@ from profiler_ext.records.events import (
 )
 from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence, LineEvidence, SiteEvidence
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.generated_code import (
+    MOST_CODE_BYTES,
+    MOST_MODULE_BYTES,
+    MOST_PACKED_BYTES,
+    GeneratedModule,
+    generated_module,
+    inconsistency_of_code,
+)
 from profiler_ext.records.idle import NO_IDLE, IdlePieces
 from profiler_ext.records.idle_causes import IdleCause
 from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
@@ -78,10 +86,14 @@ from profiler_ext.records.vocabulary import (
     Scope,
     SiteKind,
 )
+from profiler_ext.records.without_source import without_source
 from profiler_ext.records.writers import WRITER_KEY, told_by_another
 
 __all__ = [
     "DEEPEST_POSITION",
+    "MOST_CODE_BYTES",
+    "MOST_MODULE_BYTES",
+    "MOST_PACKED_BYTES",
     "NOTHING",
     "NO_COMMUNICATION",
     "NO_IDLE",
@@ -112,6 +124,7 @@ __all__ = [
     "FxNode",
     "Gap",
     "GapReason",
+    "GeneratedModule",
     "GraphBreak",
     "GraphInstance",
     "IdleCause",
@@ -151,10 +164,13 @@ __all__ = [
     "ThreadPositions",
     "Trace",
     "flat",
+    "generated_module",
+    "inconsistency_of_code",
     "inconsistency_of_lines",
     "inconsistency_of_provenance",
     "inconsistency_of_session",
     "nested",
     "thread_positions",
     "told_by_another",
+    "without_source",
 ]

@@ -176,6 +176,19 @@ class GapReason(
         "switch capture on before the first compile: `profiler-ext run`, profiler_ext.enable() at "
         "the top, or PROFILER_EXT=1",
     )
+    CODE_NOT_KEPT = (
+        "code_not_kept",
+        "not all generated code was kept",
+        "were profiled in a process of whose generated code not all is in the session, so that a "
+        "report made elsewhere shows none for the rest",
+        "make reports on the machine that has Inductor's cache",
+    )
+    SOURCE_OFF = (
+        "source_off",
+        "no text of source was kept",
+        "were profiled while no text of source was kept, as was asked",
+        "leave `source=False` or `--no-source` out",
+    )
     LINES_OFF = (
         "lines_off",
         "lines were switched off",

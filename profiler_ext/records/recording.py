@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Trace
+from profiler_ext.records.generated_code import GeneratedModule
 from profiler_ext.records.lineage import ModuleFrame
 from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.records.python_lines import PythonLines
@@ -48,6 +49,7 @@ class Recording:
         gaps: what went wrong.
         python: the lines of the program that ran meanwhile; ``None`` where none were watched.
         compiles: what compiling took in the process, before the recording and in it.
+        generated: the code that Inductor generated for the graphs, as far as it is kept.
     """
 
     trace: Trace
@@ -56,3 +58,4 @@ class Recording:
     gaps: tuple[Gap, ...] = ()
     python: PythonLines | None = None
     compiles: tuple[Compilation, ...] = ()
+    generated: tuple[GeneratedModule, ...] = ()

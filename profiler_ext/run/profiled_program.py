@@ -1,8 +1,7 @@
 """Owns ``profiler-ext run``: an untouched script, its steps profiled, the files written.
 
 The script runs as Python would run it, and its exit code is kept. The session is written as soon
-as the asked steps are over; what was recorded is written too when the script ends early, by an
-exception, by Ctrl-C, or by a signal that ends it.
+as the asked steps are over; what was recorded is written too when an exception or a signal ends it.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ class Request:
         recompile: compile those graphs once more that a cache has without a record.
         lines: watch which lines run.
         shapes: record the shapes of eager ops' inputs.
+        source: keep text of source in the session.
     """
 
     program: Program
@@ -58,6 +58,7 @@ class Request:
     recompile: bool = False
     lines: bool = True
     shapes: bool = False
+    source: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ class _Run:
             step_on=request.step_on,
             lines=request.lines,
             shapes=request.shapes,
+            source=request.source,
         )
 
     def profiled(self) -> Ending:
@@ -164,7 +166,6 @@ class _Run:
         return self._finish(ending)
 
     def _finish(self, ending: Ending) -> Ending:
-        """End the recording and tell how it went."""
         if self._recorder.is_in_child:
             return ending
         with own_modules():

@@ -92,6 +92,7 @@ class Recorder:
         step_on: str | None,
         lines: bool,
         shapes: bool = False,
+        source: bool = True,
     ) -> None:
         """Prepare.
 
@@ -104,6 +105,7 @@ class Recorder:
             step_on: class name of the optimizer that ends a step.
             lines: watch which lines run.
             shapes: record the shapes of eager ops' inputs.
+            source: keep text of source.
         """
         self.session: Session | None = None
         self.failure: Exception | None = None
@@ -119,6 +121,7 @@ class Recorder:
             user_roots=user_roots,
             lines=lines,
             record_shapes=shapes,
+            source=source,
         )
         self.ends = StepEnds(capture, self._step, self._profiler, step_on)
 

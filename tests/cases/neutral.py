@@ -13,8 +13,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from profiler_ext.errors import TraceError
 from profiler_ext.kineto.recording import read_recording
+from profiler_ext.records import GeneratedModule, generated_module
 from profiler_ext.sessions.session import FILE_NAME
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"
@@ -23,11 +26,26 @@ SUFFIX = ".session.pt.trace.json.gz"
 
 def neutral(trace: bytes) -> bytes:
     """Return a session with the recording machine's folders replaced, the longest first."""
-    replaced = sorted(_folders(trace), key=lambda pair: len(pair[0]), reverse=True)
-    for found, shown in replaced:
-        trace = re.sub(re.escape(found.encode()) + rb"(?![\w.-])", shown.encode(), trace)
-    trace = re.sub(rb'("--out",")[^"]+', rb"\1/tmp/cases", trace)
-    return re.sub(rb"/tmp/profiler_ext-[^/\"]+/", b"/tmp/", trace)
+    folders = sorted(_folders(trace), key=lambda pair: len(pair[0]), reverse=True)
+    trace = re.sub(rb'("--out",")[^"]+', rb"\1/tmp/cases", _with_code(trace, folders))
+    return re.sub(rb"/tmp/profiler_ext-[^/\"]+/", b"/tmp/", _replaced(trace, folders))
+
+
+def _replaced(text: bytes, folders: Sequence[tuple[str, str]]) -> bytes:
+    for found, shown in folders:
+        text = re.sub(re.escape(found.encode()) + rb"(?![\w.-])", shown.encode(), text)
+    return text
+
+
+def _with_code(trace: bytes, folders: Sequence[tuple[str, str]]) -> bytes:
+    """Return the session with the folders replaced in the generated code, which is packed."""
+    told = json.loads(trace)["profilerExt"].get("generated", [])
+    modules = msgspec.convert(told, tuple[GeneratedModule, ...])
+    texts = (_replaced(module.text.encode(), folders).decode() for module in modules)
+    changed = [
+        generated_module(*pair) for pair in zip(texts, (m.paths for m in modules), strict=True)
+    ]
+    return trace.replace(msgspec.json.encode(modules), msgspec.json.encode(changed))
 
 
 def _folders(trace: bytes) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler_ext.exporters.generated_code import kept_modules
 from profiler_ext.records import GraphInstance
 from profiler_ext.sessions.session import Session, load
 from tests.end_to_end.processes import profiled
@@ -69,11 +70,12 @@ def session(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Session:
     return load(profiled(cache, folder, "program.py"))
 
 
-def constants_in_code(graph: GraphInstance) -> dict[str, set[float]]:
+def constants_in_code(session: Session, graph: GraphInstance) -> dict[str, set[float]]:
     """For each kernel of a generated module, the constants of our lines in its C++."""
     assert graph.output_module is not None
     ours = {constant(n) for n in range(LINES)}
     text = Path(graph.output_module).read_text()
+    assert kept_modules(session.recording)[graph.output_module] == text
     kernels = re.findall(
         r"^(cpp_\w+) = async_compile\.cpp_pybinding\((.*?)^'''\)", text, re.M | re.S
     )
@@ -104,7 +106,7 @@ def test_a_kernel_s_lines_are_those_whose_constants_its_code_holds(
     session: Session, half: str
 ) -> None:
     graph = session.recording.graphs[half == "backward"]
-    code = constants_in_code(graph)
+    code = constants_in_code(session, graph)
     assert len(code) > 2
     assert len(set.union(*code.values())) > LINES - 5
     assert constants_in_rows(session, graph) == code

@@ -19,6 +19,7 @@ from profiler_ext.records import (
     Frame,
     FxNode,
     Gap,
+    GeneratedModule,
     GraphBreak,
     GraphInstance,
     Lineage,
@@ -51,6 +52,7 @@ _STORED = (
     CallSite,
     NestedIn,
     GraphInstance,
+    GeneratedModule,
     Gap,
     Settings,
     Compilation,
@@ -77,7 +79,8 @@ _KEPT = (
         "neither a newer nor an older one is read",
     ),
     (
-        "session: Kineto's trace with a key `profilerExt`, which has settings, graphs and gaps",
+        "session: Kineto's trace with a key `profilerExt`, which has settings, graphs, "
+        "generated code and gaps",
         "`session.pt.trace.json.gz`",
         "profiler_ext/kineto/recording.py",
         recording.SCHEMA,

@@ -1,0 +1,115 @@
+"""Owns what a session keeps of source: the generated code of its graphs, or no text at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from profiler_ext.files.regular import read_regular
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.kineto.names import graph_key, marked_graph
+from profiler_ext.records import (
+    MOST_CODE_BYTES,
+    MOST_MODULE_BYTES,
+    MOST_PACKED_BYTES,
+    Gap,
+    GapReason,
+    GeneratedModule,
+    GraphInstance,
+    Recording,
+    Trace,
+    generated_module,
+    without_source,
+)
+
+_HOOK = "generated code"
+_FAILED = Gap(GapReason.CODE_NOT_KEPT, "reading it failed")
+_NAMED = 3
+
+
+def with_source(recording: Recording, is_wanted: bool, guard: Guard) -> Recording:
+    """Return a recording with the code that Inductor generated for its graphs, as it lies here.
+
+    Args:
+        recording: what was recorded in this process.
+        is_wanted: text of source may be kept; otherwise none is, not even that of lines.
+        guard: what keeps failures from the program.
+
+    Returns:
+        The recording; code that is not kept is a gap of it.
+    """
+    if not is_wanted:
+        asked = Gap(GapReason.SOURCE_OFF, "source=False")
+        return replace(without_source(recording), gaps=(*recording.gaps, asked))
+    generated, gaps = guard.run(_HOOK, _kept, recording) or ((), (_FAILED,))
+    return replace(recording, generated=generated, gaps=(*recording.gaps, *gaps))
+
+
+def _kept(recording: Recording) -> tuple[tuple[GeneratedModule, ...], tuple[Gap, ...]]:
+    kept = _Kept()
+    for path in _paths(recording):
+        kept.add(path)
+    return kept.modules, kept.gaps
+
+
+class _Kept:
+    """The modules that are kept, and why others are not."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, GeneratedModule] = {}
+        self._left: dict[str, list[str]] = {}
+
+    @property
+    def modules(self) -> tuple[GeneratedModule, ...]:
+        return tuple(self._modules.values())
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """One for each reason, which names the first modules."""
+        return tuple(_gap(why, paths) for why, paths in self._left.items())
+
+    def add(self, path: str) -> None:
+        """Read a module, and keep it where there is room."""
+        try:
+            text = read_regular(Path(path), MOST_MODULE_BYTES).decode("utf-8", "replace")
+        except OSError as error:
+            self._leave(path, f"cannot be read ({error.strerror})")
+            return
+        made = generated_module(text, (path,))
+        known = self._modules.get(made.digest)
+        if known is not None:
+            self._modules[made.digest] = replace(known, paths=(*known.paths, path))
+        elif self._has_room(made):
+            self._modules[made.digest] = made
+        else:
+            self._leave(path, f"would take over {MOST_PACKED_BYTES:,} bytes with the others")
+
+    def _has_room(self, made: GeneratedModule) -> bool:
+        every = (*self._modules.values(), made)
+        packed, plain = (sum(e.packed_bytes for e in every), sum(e.size_bytes for e in every))
+        return packed <= MOST_PACKED_BYTES and plain <= MOST_CODE_BYTES
+
+    def _leave(self, path: str, why: str) -> None:
+        self._left.setdefault(why, []).append(path)
+
+
+def _gap(why: str, paths: list[str]) -> Gap:
+    named = ", ".join(paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
+    return Gap(GapReason.CODE_NOT_KEPT, f"{len(paths)} modules: each {why}: {named}")
+
+
+def _paths(recording: Recording) -> Iterable[str]:
+    """Return the paths of the modules, each once: those that ran while it was recorded first."""
+    ran = _ran(recording.graphs, recording.trace)
+    first = [graph for graph in recording.graphs if graph.index in ran]
+    modules = (graph.output_module for graph in (*first, *recording.graphs))
+    return dict.fromkeys(module for module in modules if module)
+
+
+def _ran(graphs: Iterable[GraphInstance], trace: Trace) -> set[int]:
+    """Return the graphs of whose calls the trace has a mark: ours, or torch's with the key."""
+    names = trace.events.name.strings
+    marked = {marked_graph(name) for name in names}
+    keys = {graph_key(name) for name in names} - {None}
+    return {graph.index for graph in graphs if graph.index in marked or graph.key in keys}
