@@ -7,6 +7,7 @@ from typing import Any
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.colors import PHASE_COLORS
 from profiler_ext.exporters.printed import printed
 from profiler_ext.exporters.table_kinds import TableKind
 from profiler_ext.exporters.tables.selection import Filters
@@ -25,14 +26,7 @@ from profiler_ext.records import (
     Step,
 )
 
-PHASE_STYLES = {
-    Phase.FORWARD: "cyan",
-    Phase.BACKWARD: "magenta",
-    Phase.RECOMPUTE: "yellow",
-    Phase.GRADIENT_ACCUMULATION: "blue",
-    Phase.OPTIMIZER: "green",
-    Phase.OTHER: "bright_black",
-}
+PHASE_STYLES = {phase: color.middle for phase, color in PHASE_COLORS.items()}
 _CATEGORIES = {term.value: term.words for each in (LedgerCategory, GapReason) for term in each}
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 

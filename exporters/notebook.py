@@ -13,6 +13,7 @@ from typing import Any
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.display_text import (
+    PHASE_STYLES,
     heading,
     labels,
     led_texts,
@@ -38,14 +39,6 @@ from profiler_ext.records import Analysis, Phase, Settings
 
 _TOP = 10
 _SHOWN_IDLE = 3
-_COLORS = {
-    Phase.FORWARD: "#2a7fb8",
-    Phase.BACKWARD: "#c2548e",
-    Phase.RECOMPUTE: "#d39a1c",
-    Phase.GRADIENT_ACCUMULATION: "#7467c9",
-    Phase.OPTIMIZER: "#3c9a62",
-    Phase.OTHER: "#8b9299",
-}
 _LEFT, _RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
 _CODE = f"{_LEFT};font-family:monospace"
 
@@ -132,7 +125,8 @@ def _line(
 
 def _bar(row: Mapping[str, Any], most_ns: int) -> str:
     pieces = (
-        f'<div style="width:{100 * row[phase] / most_ns:.1f}%;background:{_COLORS[phase]}"></div>'
+        f'<div style="width:{100 * row[phase] / most_ns:.1f}%;'
+        f'background:{PHASE_STYLES[phase]}"></div>'
         for phase in Phase
         if row[phase]
     )

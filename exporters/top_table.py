@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.colors import SCOPE_COLORS
 from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
     labels,
@@ -24,12 +25,7 @@ from profiler_ext.exporters.table_kinds import TableKind
 from profiler_ext.printable import printable
 from profiler_ext.records import Phase, Scope, Settings
 
-SCOPE_STYLES = {
-    Scope.COMPILED: "cyan",
-    Scope.EAGER: "green",
-    Scope.COMMUNICATION: "yellow",
-    Scope.IDLE: "bright_black",
-}
+SCOPE_STYLES = {scope: color.middle for scope, color in SCOPE_COLORS.items()}
 _NARROW, _WIDE, _TWO_NAMES = 72, 130, 44
 _ROOM_FOR_ROOFLINES, _ROOM_FOR_SAVINGS = 96, 116
 TIME, PART, BETWEEN = 7, 6, 2

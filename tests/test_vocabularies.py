@@ -10,14 +10,12 @@ import pytest
 
 from profiler_ext.attribution import notes
 from profiler_ext.cli import cache
-from profiler_ext.exporters import display_text, notebook, top_table
+from profiler_ext.exporters import display_text
 from profiler_ext.records import (
     NOTHING,
     GapReason,
     LaunchKind,
     LineEvidence,
-    Phase,
-    Scope,
     SiteKind,
     Term,
 )
@@ -112,19 +110,6 @@ def test_only_the_usual_gaps_have_no_note() -> None:
 
 def test_a_state_of_a_stored_record_has_its_colour() -> None:
     assert set(cache._STATE_STYLES) == set(EntryState)
-
-
-def test_a_scope_has_its_colour_everywhere() -> None:
-    assert set(top_table.SCOPE_STYLES) == set(Scope)
-    sheet = (ROOT / "exporters/html/static/report.css").read_text()
-    assert [scope for scope in Scope if not re.search(rf"\.{scope}\b", sheet)] == []
-
-
-@pytest.mark.parametrize("phase", Phase)
-def test_a_phase_has_its_colour_everywhere(phase: Phase) -> None:
-    assert phase in display_text.PHASE_STYLES and phase in notebook._COLORS
-    for sheet in ("html/static/report.css", "tensorboard_plugin/static/style.css"):
-        assert re.search(rf"\.{phase}\b", (ROOT / "exporters" / sheet).read_text()), sheet
 
 
 def test_kinds_of_call_sites_are_kinds_of_launches() -> None:

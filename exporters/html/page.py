@@ -17,6 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from profiler_ext.exporters.colors import style_sheet
 from profiler_ext.exporters.display_text import heading
 from profiler_ext.exporters.generated_code import module_texts
 from profiler_ext.exporters.html.compiles import compiles
@@ -97,7 +98,7 @@ def html_text(analysis: Analysis, texts: Mapping[str, str] | None = None) -> str
     return Template(_resource("page.html")).substitute(
         title=escape(printable(f"profiler-ext: {line}")),
         heading=escape(printable(line)),
-        style=_resource("report.css"),
+        style=style_sheet() + _resource("report.css"),
         policy=_policy(scripts),
         findings=findings(analysis),
         notes=notes(analysis),

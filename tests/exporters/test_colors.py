@@ -1,0 +1,99 @@
+"""Phases and kinds of time have one colour each, legible and told apart by colour-blind eyes."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from profiler_ext.exporters.colors import PHASE_COLORS, SCOPE_COLORS, style_sheet
+from profiler_ext.exporters.display_text import PHASE_STYLES
+from profiler_ext.exporters.top_table import SCOPE_STYLES
+from profiler_ext.records import Phase, Scope
+
+SHEET = Path(__file__).parents[2] / "exporters/tensorboard_plugin/static/style.css"
+PAGES = {"light": ("#ffffff",), "dark": ("#1e2125",), "middle": ("#ffffff", "#1e2125")}
+LEAST_CONTRAST = 3.0  # WCAG 2.2, 1.4.11: what one must see to understand a picture
+LEAST_DISTANCE = 0.09  # in OKLab, where 0.02 is just seen side by side
+# Machado, Oliveira, Fernandes (2009), severity 1.0, of linear RGB.
+SIGHT = {
+    "normal": np.eye(3),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
+}
+TO_CONES = [
+    [0.4122214708, 0.5363325363, 0.0514459929],
+    [0.2119034982, 0.6806995451, 0.1073969566],
+    [0.0883024619, 0.2817188376, 0.6299787005],
+]
+TO_LAB = [
+    [0.2104542553, 0.7936177850, -0.0040720468],
+    [1.9779984951, -2.4285922050, 0.4505937099],
+    [0.0259040371, 0.7827717662, -0.8086757660],
+]
+
+
+def linear(color):
+    values = np.array([int(color[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one, other):
+    lights = sorted(float(linear(each) @ [0.2126, 0.7152, 0.0722]) for each in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def oklab(color, sight):
+    seen = np.clip(linear(color) @ np.array(SIGHT[sight]).T, 0, 1)
+    return np.cbrt(seen @ np.array(TO_CONES).T) @ np.array(TO_LAB).T
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_colour_stands_out_from_its_page(page):
+    busy = {scope: color for scope, color in SCOPE_COLORS.items() if scope != Scope.IDLE}
+    found = {
+        key: min(contrast(getattr(color, page), paper) for paper in PAGES[page])
+        for key, color in (*PHASE_COLORS.items(), *busy.items())
+    }
+    assert {key: value for key, value in found.items() if value < LEAST_CONTRAST} == {}
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("page", PAGES)
+def test_phases_are_told_apart(page, sight):
+    colors = {phase: oklab(getattr(color, page), sight) for phase, color in PHASE_COLORS.items()}
+    near = {
+        (one, other): round(float(np.linalg.norm(colors[one] - colors[other])), 3)
+        for one, other in combinations(colors, 2)
+    }
+    assert {pair: distance for pair, distance in near.items() if distance < LEAST_DISTANCE} == {}
+
+
+def test_every_view_has_the_colours_of_the_table():
+    assert set(PHASE_COLORS) == set(Phase) and set(SCOPE_COLORS) == set(Scope)
+    assert {p: c.middle for p, c in PHASE_COLORS.items()} == PHASE_STYLES
+    assert {s: c.middle for s, c in SCOPE_COLORS.items()} == SCOPE_STYLES
+    board, page = SHEET.read_text(), style_sheet()
+    for key, color in (*PHASE_COLORS.items(), *SCOPE_COLORS.items()):
+        assert f"--{key}: {color.light};" in page and f"--{key}: {color.dark};" in page
+        assert f".{key} {{ background: var(--{key});" in page
+    for phase, color in PHASE_COLORS.items():
+        name = phase.replace("_", "-")
+        assert f"--{name}: light-dark({color.light}, {color.dark});" in board
+        assert re.search(rf"\.{phase} {{ background: var\(--{name}\); }}", board)
