@@ -36,6 +36,9 @@ class Category(StrEnum):
 DEVICE_CATEGORIES = (Category.KERNEL, Category.GPU_MEMCPY, Category.GPU_MEMSET)
 """What runs on a device. GPU user annotations only span such events."""
 
+WORK_CATEGORIES = (*DEVICE_CATEGORIES, Category.CPU_OP)
+"""What runs on a device, and the ops."""
+
 CALL_CATEGORIES = (
     Category.CUDA_RUNTIME,
     Category.CUDA_DRIVER,

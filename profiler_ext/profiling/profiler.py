@@ -116,7 +116,9 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
 
     @property
     def session(self) -> Session:
-        """The session of the last recorded cycle.
+        """The session of the last recorded cycle in which anything ran.
+
+        A schedule without ``repeat`` may end in an empty one, which ``sessions`` has, too.
 
         Raises:
             UsageError: Nothing was recorded yet.
@@ -134,7 +136,7 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
                 "nothing was recorded yet: leave the `with` block, or call step() until the "
                 "schedule's active steps are over"
             )
-        return self.sessions[-1]
+        return next((each for each in reversed(self.sessions) if each.has_work), self.sessions[-1])
 
     @property
     def lost(self) -> str | None:
@@ -274,7 +276,7 @@ def _enabled(
 ) -> TorchCapabilityError | None:
     """Switch capture on; return why this torch does not fit."""
     try:
-        cpu_events = _asks_for_cpu_only(torch_options)
+        cpu_events = switch.asks_for_cpu_only(torch_options)
         switch.enable(cpu_events=cpu_events, strict=strict, recompile=recompile)
     except TorchCapabilityError as error:
         return error
@@ -291,10 +293,3 @@ _TAKEN = Gap(
     "the program began a profiler of its own, and torch's serves one at a time: what was recorded "
     "until then is here",
 )
-
-
-def _asks_for_cpu_only(torch_options: dict[str, Any]) -> bool | None:
-    activities = torch_options.get("activities")
-    if activities is None:
-        return None
-    return set(activities) == {torch.profiler.ProfilerActivity.CPU}

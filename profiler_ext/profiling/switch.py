@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch.profiler
+
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.profiling.warmup import WarmupProfile
@@ -66,3 +68,18 @@ def _on_cpu() -> bool:
     import torch
 
     return not torch.accelerator.is_available()
+
+
+def asks_for_cpu_only(torch_options: dict[str, Any]) -> bool | None:
+    """Tell whether options of ``torch.profiler.profile`` ask for the CPU alone.
+
+    Args:
+        torch_options: the options.
+
+    Returns:
+        ``None`` where they leave it to torch.
+    """
+    activities = torch_options.get("activities")
+    if activities is None:
+        return None
+    return set(activities) == {torch.profiler.ProfilerActivity.CPU}

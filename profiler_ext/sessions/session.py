@@ -15,6 +15,7 @@ from profiler_ext.errors import CoverageError, TraceError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_called
 from profiler_ext.findings import Findings, find
+from profiler_ext.kineto.names import WORK_CATEGORIES
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.kineto.source import is_folder, shown
 from profiler_ext.records import Analysis, Recording
@@ -65,6 +66,12 @@ class Session(Tabled):
     def found(self) -> Findings:
         """What to do first, and which rules could not be judged."""
         return find(self.analysis)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the trace has an op, or work of a device."""
+        categories = self.recording.trace.events.category
+        return bool(categories.where(*WORK_CATEGORIES).any())
 
     @property
     def notes(self) -> tuple[str, ...]:

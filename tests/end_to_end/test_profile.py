@@ -83,6 +83,15 @@ def test_each_cycle_of_a_schedule_is_a_session_of_its_own() -> None:
 
 
 @pytest.mark.usefixtures("fresh_torch")
+@pytest.mark.filterwarnings("ignore:Profiler won.t be using warmup")
+def test_a_cycle_that_nothing_ran_in_does_not_stand_for_the_one_before() -> None:
+    prof = recorded(steps=2, schedule=torch.profiler.schedule(wait=0, warmup=0, active=2))
+    whole, empty = prof.sessions
+    assert prof.session is whole
+    assert len(whole.launches()) > 0 == len(empty.launches())
+
+
+@pytest.mark.usefixtures("fresh_torch")
 def test_on_trace_ready_can_write_the_trace_as_torch_would(tmp_path: Path) -> None:
     def write(profiler: Any) -> None:
         profiler.export_chrome_trace(str(tmp_path / "trace.json"))
