@@ -33,7 +33,8 @@ from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes, Step
 from benchmarks.findings_outcomes import Outcome, is_claimed, predicted_ms, quartiles, said, table
 from benchmarks.flaws import CASES
 from benchmarks.flaws_once import ONCE, OnceCase
-from profiler_ext.exporters.findings_json import findings_json
+from profiler_ext.exporters.answers.bounds import answer_text
+from profiler_ext.exporters.answers.making import findings_answer
 from profiler_ext.findings import Findings
 
 WARM_UP = 8
@@ -145,7 +146,7 @@ def _found(step: Step, sizes: Sizes, folder: Path | None) -> Findings:
     _synchronize(sizes)
     if folder is not None:
         prof.session.save(folder)
-        (folder / "findings.json").write_text(findings_json(prof.found))
+        (folder / "findings.json").write_text(answer_text(findings_answer(prof.session)))
     return prof.found
 
 

@@ -23,7 +23,8 @@ import profiler_ext
 from benchmarks.cases import GPT, LARGE, TINY, Sizes, Step, inputs, training
 from benchmarks.findings import BLOCK_S, MOST_STEPS, Pair
 from benchmarks.findings_outcomes import Outcome, is_claimed, predicted_ms, quartiles, said, table
-from profiler_ext.exporters.findings_json import findings_json
+from profiler_ext.exporters.answers.bounds import answer_text
+from profiler_ext.exporters.answers.making import findings_answer
 from profiler_ext.findings import Findings
 
 _LATE_S = 0.01
@@ -115,9 +116,9 @@ def _found(step: Step, sizes: Sizes, folder: Path) -> Findings | None:
     dist.barrier()
     if dist.get_rank() != 0:
         return None
-    found = profiler_ext.load(folder).found
-    (folder / "findings.json").write_text(findings_json(found))
-    return found
+    ranks = profiler_ext.load(folder)
+    (folder / "findings.json").write_text(answer_text(findings_answer(ranks)))
+    return ranks.found
 
 
 def _timed(step: Step, sizes: Sizes) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,9 @@ from rich.text import Text
 
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.answers.bounds import answer_text
+from profiler_ext.exporters.answers.documents import AnnotatedSource
+from profiler_ext.exporters.answers.parts import FileEntry, SourceLine
 from profiler_ext.exporters.console import text_console
 from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
@@ -25,7 +27,7 @@ from profiler_ext.exporters.display_text import (
 from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.sources import SourceFile, source_files
 from profiler_ext.printable import printable
-from profiler_ext.records import SCHEMA_VERSION, Analysis, Phase
+from profiler_ext.records import Analysis, Phase
 
 FORMATS = tuple(each.name for each in PRINTED if each.is_of_source)
 _TIME_WIDTH = 7
@@ -80,6 +82,7 @@ def annotate(
     files: Sequence[str] = (),
     format: str = "text",
     width: int = 120,
+    budget: int | None = None,
 ) -> str:
     """Return annotated source as text.
 
@@ -89,6 +92,7 @@ def annotate(
         files: names or ends of paths; without any, every file that took time.
         format: ``text`` for a person, ``json`` with raw nanoseconds.
         width: columns of the text.
+        budget: of ``json`` about so many bytes at most; ``None`` for all.
 
     Returns:
         The source.
@@ -99,7 +103,7 @@ def annotate(
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {' or '.join(FORMATS)}")
     if format == "json":
-        return _json(annotated(analyses, texts, files))
+        return answer_text(_answer(annotated(analyses, texts, files)), budget)
     file = io.StringIO()
     console = text_console(file, width)
     print_annotated(analyses, console, texts, files)
@@ -211,22 +215,23 @@ def _say(console: Console, line: Text) -> None:
     console.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def _json(files: Iterable[AnnotatedFile]) -> str:
-    rows = [
-        {
-            "path": each.source.path,
-            "is_whole": not each.source.missing,
-            "missing": each.source.missing or None,
-            "duration_ns": each.duration_ns,
-            "lines": [
-                {"line": number, "text": text, **_phase_columns(each.times.get(number, {}))}
-                for number, text in each.source.lines.items()
-            ],
-        }
-        for each in files
+def _answer(files: Iterable[AnnotatedFile]) -> AnnotatedSource:
+    return AnnotatedSource(files=[_entry(each) for each in files])
+
+
+def _entry(each: AnnotatedFile) -> FileEntry:
+    lines = [
+        SourceLine(line=number, text=text, phases_ns=_by_phase(each.times.get(number, {})))
+        for number, text in each.source.lines.items()
     ]
-    return json.dumps({"schema_version": SCHEMA_VERSION, "files": rows}) + "\n"
+    return FileEntry(
+        path=each.source.path,
+        is_whole=not each.source.missing,
+        missing=each.source.missing or None,
+        duration_ns=each.duration_ns,
+        lines=lines,
+    )
 
 
-def _phase_columns(times: Times) -> dict[str, int]:
-    return {phase.value: times.get(phase, 0) for phase in Phase}
+def _by_phase(times: Times) -> dict[str, int]:
+    return {phase.value: time for phase, time in times.items()}

@@ -32,12 +32,12 @@ _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 
 def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
-    """Return the first rows of a table as text for a program: ``csv``, ``json`` or ``md``.
+    """Return the first rows of a table as text for a program: ``csv`` or ``md``.
 
     Args:
         table: the table.
         top: so many rows at most; ``None`` for all.
-        format: ``csv``, ``json`` or ``md``.
+        format: ``csv`` or ``md``.
 
     Raises:
         UsageError: There is no such format, or ``top`` is less than 1.

@@ -20,7 +20,7 @@ class Printed:
         name: what ``--format`` calls it.
         words: what it is, for a person.
         writer: the function that makes it of a table, as :mod:`.loading` names one; ``None``
-            for what each command makes for a person itself.
+            for what each command makes itself: a screen for a person, an answer for a program.
         is_of_source: annotated source can be printed as it too.
     """
 
@@ -31,10 +31,11 @@ class Printed:
 
 
 TEXT = Printed("text", "for a person, in the terminal", is_of_source=True)
+JSON = Printed("json", "one JSON object of answers.schema.json", is_of_source=True)
 PRINTED = (
     TEXT,
     Printed("csv", "comma-separated, with raw numbers", "tables.files:printed_csv"),
-    Printed("json", "one JSON object, with raw numbers", "tables.files:json_text", True),
+    JSON,
     Printed("md", "a Markdown table", "tables.files:markdown_text"),
 )
 
@@ -44,7 +45,7 @@ def printed(table: pd.DataFrame, format: str) -> str:
 
     Args:
         table: what to print.
-        format: ``csv``, ``json`` or ``md``.
+        format: ``csv`` or ``md``.
 
     Returns:
         The text.

@@ -132,7 +132,7 @@ def report(
         analysis: what attribution found.
         by: the ``by`` of a table: ``line``, ``module``, ...
         top: how many rows at most; ``None`` for all.
-        format: ``text`` for a person; ``csv``, ``json`` or ``md`` hold raw nanoseconds.
+        format: ``text`` for a person; ``csv`` or ``md`` hold raw nanoseconds.
         width: columns of the text.
         **filters: what the table is narrowed to.
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from profiler_ext.exporters.findings_json import json_schema
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.answers.schema import json_schema
 from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.table_kinds import TABLES, TableKind
@@ -41,6 +42,7 @@ from profiler_ext.torch_compat.behaviour import Difference, Version
 from tests import reference_texts as texts
 from tests.analyses import gpu_step
 from tests.maps import maps
+from tests.test_merging import two_ranks
 
 DOCS = Path(__file__).parents[1] / "docs"
 MEASURED = DOCS.parent / "benchmarks" / "findings_h200.md"
@@ -112,11 +114,18 @@ def pages() -> dict[str, str]:
             MEASURED.read_text().strip(),
             *map(_rule, RULES),
         ),
-        "findings.schema.json": json.dumps(json_schema(), indent=2) + "\n",
+        "answers.schema.json": json.dumps(json_schema(made_tables()), indent=1) + "\n",
         "torch.md": _page(texts.TORCH, _flags(), _told_by_data()),
         "tables.md": _page(texts.TABLES, *map(_table, TABLES), _columns()),
         **maps(),
     }
+
+
+def made_tables() -> dict[str, list[tables.DataFrame]]:
+    """Return each table of one rank and of several, whose columns the schema of answers states."""
+    ranks = two_ranks()
+    made = {kind.name: [kind.make(gpu_step()), ranks.table(kind.name)] for kind in TABLES}
+    return made | {"seq_table": [tables.seq_table([])]}
 
 
 def _page(*parts: str) -> str:

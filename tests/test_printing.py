@@ -35,7 +35,7 @@ REPORTS = {
     "merge": "merge R -o M",
     "attach": "attach S -o A --cache-dir C",
     "cache list": "cache list --dir C",
-    "cache list json": "cache list --json --dir C",
+    "cache list json": "cache list --format json --dir C",
     "cache prune": "cache prune --older-than 9 --dir C",
     "seq-table": "seq-table example:function",
     "doctor": "doctor",

@@ -14,7 +14,6 @@ from profiler_ext.exporters.tables.communication import communication, skew
 from profiler_ext.exporters.tables.compiles import compiles
 from profiler_ext.exporters.tables.files import (
     csv_text,
-    json_text,
     markdown_text,
     printed_csv,
     read_csv,
@@ -63,7 +62,6 @@ __all__ = [
     "graphs",
     "idle_by_cause",
     "idle_by_line",
-    "json_text",
     "launches",
     "markdown_text",
     "of_ranks",

@@ -1,4 +1,4 @@
-"""Owns how a table is written and read back: CSV, Parquet, JSON, Markdown.
+"""Owns how a table is written and read back: CSV, Parquet, Markdown.
 
 In CSV an absent value is an empty cell, and an empty string (the module path of the model
 itself) is a pair of quotes, so that a table comes back as it was. A text that a spreadsheet would
@@ -130,16 +130,6 @@ def read_parquet(path: Path) -> pd.DataFrame:
         raise UsageError(
             f"cannot read {path} as a table ({error}); give a Parquet file that profiler-ext wrote"
         ) from error
-
-
-def json_text(table: pd.DataFrame) -> str:
-    """Return a table as one JSON object: the schema version, and a list of rows.
-
-    Args:
-        table: the table.
-    """
-    rows = table.to_json(orient="records", double_precision=15)
-    return f'{{"schema_version": {SCHEMA_VERSION}, "rows": {rows}}}\n'
 
 
 def markdown_text(table: pd.DataFrame) -> str:

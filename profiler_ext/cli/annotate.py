@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import add_roots
+from profiler_ext.cli.choices import add_format, add_roots
 from profiler_ext.cli.printing import console, write
 
 HELP = "print source with time in the margin"
@@ -15,13 +15,13 @@ _FILE_WIDTH = 240
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINTED, TEXT
+    from profiler_ext.exporters.printed import PRINTED
 
     forms = [each.name for each in PRINTED if each.is_of_source]
     parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
     parser.add_argument("files", nargs="*", metavar="FILE", help="default: all that took time")
     parser.add_argument("--rank", type=int, metavar="N", help="of several ranks only this one")
-    parser.add_argument("--format", choices=forms, default=TEXT.name)
+    add_format(parser, forms)
     add_roots(parser)
     parser.set_defaults(command=_annotate)
 
@@ -38,5 +38,5 @@ def _annotate(options: argparse.Namespace) -> int:
     if options.format == "text":
         print_annotated(analyses, console(_FILE_WIDTH), texts, options.files)
     else:
-        write(annotate(analyses, texts, options.files, options.format))
+        write(annotate(analyses, texts, options.files, options.format, budget=options.budget))
     return 0

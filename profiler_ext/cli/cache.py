@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.printing import console, say, write
+from profiler_ext.cli.choices import add_format, print_answer
+from profiler_ext.cli.printing import console, say
 from profiler_ext.errors import UsageError
 from profiler_ext.printable import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from profiler_ext.exporters.answers.documents import CacheList, Pruned
     from profiler_ext.store import Store, StoredFile
     from profiler_ext.store.listing import Listed
 
@@ -31,7 +33,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="print what is stored")
-    listing.add_argument("--json", action="store_true", help="print it for a program")
     listing.set_defaults(command=_list)
     pruning = actions.add_parser("prune", help="remove records; they come back when compiled")
     pruning.add_argument("--older-than", type=float, metavar="DAYS", help="unused for so long")
@@ -39,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     pruning.add_argument("--all", action="store_true", help="remove every record")
     pruning.set_defaults(command=_prune)
     for action in (listing, pruning):
+        add_format(action, ["text", "json"])
         action.add_argument(
             "--dir", type=Path, metavar="DIR", help="Inductor's cache folder; by default torch's"
         )
@@ -49,10 +51,8 @@ def _list(options: argparse.Namespace) -> int:
 
     store = open_store(options.dir)
     listed = [describe(file) for file in reversed(store.files()) if file.is_record]
-    if options.json:
-        import msgspec
-
-        write(msgspec.json.format(msgspec.json.encode(listed)).decode() + "\n")
+    if options.format == "json":
+        print_answer(_listed(store, listed), options)
     else:
         _print(store, listed)
     return 0
@@ -70,8 +70,38 @@ def _prune(options: argparse.Namespace) -> int:
         max_bytes=0 if options.all else options.max_bytes,
         older_than_s=None if options.older_than is None else options.older_than * _DAY_S,
     )
-    say(f"removed {_amount(removed)} of {store.folder}; {_amount(store.files())} are left")
+    left = store.files()
+    if options.format == "json":
+        print_answer(_pruned(store, removed, left), options)
+    else:
+        say(f"removed {_amount(removed)} of {store.folder}; {_amount(left)} are left")
     return 0
+
+
+def _listed(store: Store, listed: list[Listed]) -> CacheList:
+    from profiler_ext.exporters.answers.documents import CacheList
+    from profiler_ext.exporters.answers.parts import StoredRecord
+
+    names = StoredRecord.__struct_fields__
+    rows = [{name: getattr(each, name) for name in names} for each in listed]
+    return CacheList(
+        folder=str(store.folder),
+        record_count=len(listed),
+        total_bytes=sum(each.size_bytes for each in listed),
+        records=[StoredRecord(**row | {"kernels": list(row["kernels"])}) for row in rows],
+    )
+
+
+def _pruned(store: Store, removed: tuple[StoredFile, ...], left: tuple[StoredFile, ...]) -> Pruned:
+    from profiler_ext.exporters.answers.documents import Pruned
+
+    return Pruned(
+        folder=str(store.folder),
+        removed_files=len(removed),
+        removed_bytes=sum(each.size_bytes for each in removed),
+        left_files=len(left),
+        left_bytes=sum(each.size_bytes for each in left),
+    )
 
 
 def open_store(cache_dir: Path | None) -> Store:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import FAILED
+from profiler_ext.cli.choices import FAILED, add_format, print_answer
 from profiler_ext.cli.printing import say
+
+if TYPE_CHECKING:
+    from profiler_ext.doctor import Finding
+    from profiler_ext.exporters.answers.documents import Doctor
 
 HELP = "say what fits here, and what does not"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
+    add_format(parser, ["text", "json"])
     parser.set_defaults(command=_doctor)
 
 
@@ -19,6 +26,20 @@ def _doctor(options: argparse.Namespace) -> int:
     from profiler_ext.doctor import examine
 
     findings = examine()
-    for finding in findings:
-        say(finding.line())
+    if options.format == "json":
+        print_answer(_answer(findings), options)
+    else:
+        for finding in findings:
+            say(finding.line())
     return FAILED if any(finding.is_fatal for finding in findings) else 0
+
+
+def _answer(findings: Sequence[Finding]) -> Doctor:
+    from profiler_ext.exporters.answers.documents import Doctor
+    from profiler_ext.exporters.answers.parts import Looked
+
+    looked_at = [
+        Looked(subject=f.subject, state=f.state, detail=f.detail, is_fatal=f.is_fatal)
+        for f in findings
+    ]
+    return Doctor(looked_at=looked_at)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import add_roots
-from profiler_ext.cli.printing import say, tell
+from profiler_ext.cli.choices import add_format, add_roots, print_written
 
 HELP = "write a session in another format"
 
@@ -18,6 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
     parser.add_argument("--to", choices=[each.name for each in FORMATS], required=True)
     parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="default: beside DIR")
+    add_format(parser, ["text", "json"])
     add_roots(parser)
     parser.set_defaults(command=_export)
 
@@ -28,9 +28,8 @@ def _export(options: argparse.Namespace) -> int:
 
     session, format = load(options.session, options.roots), format_called(options.to)
     target = options.output or _folder(options.session) / format.target
-    say(str(session.export_as(format, target)))
-    for sentence in format.hints(target):
-        tell(sentence)
+    written = session.export_as(format, target)
+    print_written(written, format.name, tuple(format.hints(target)), options)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.printing import say, tell
+from profiler_ext.cli.choices import add_format, print_written
 
 HELP = "put the sessions of ranks into one"
 
@@ -14,11 +14,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
     parser.add_argument("sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    add_format(parser, ["text", "json"])
     parser.set_defaults(command=_merge)
 
 
 def _merge(options: argparse.Namespace) -> int:
-    from profiler_ext.exporters.formats import in_run
+    from profiler_ext.exporters.formats import SESSION, in_run
     from profiler_ext.sessions.merging import merge, rank_folders
     from profiler_ext.sessions.session import load as load_one
 
@@ -28,7 +29,5 @@ def _merge(options: argparse.Namespace) -> int:
     for each in in_run():
         if each.holds_ranks:
             merged.export_as(each, each.place_in(options.output))
-    for note in merged.notes:
-        tell(note)
-    say(str(options.output))
+    print_written(options.output, SESSION.name, merged.notes, options)
     return 0

@@ -6,30 +6,36 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import FOUND
+from profiler_ext.cli.choices import FOUND, add_format, print_answer
 from profiler_ext.cli.printing import console, write
 
 if TYPE_CHECKING:
+    from profiler_ext.exporters.answers.documents import Answer
+    from profiler_ext.exporters.tables.selection import Filters
     from profiler_ext.sessions.merging import MergedSession
     from profiler_ext.sessions.session import Session
 
 HELP = "print where the time of a session went"
 
+_BY, _TOP = "line", 15
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINTED, TEXT
+    from profiler_ext.exporters.printed import PRINTED
     from profiler_ext.exporters.table_kinds import BY
     from profiler_ext.exporters.tables.selection import PHASES, SCOPES
 
     parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
-    parser.add_argument("--by", choices=list(BY), default="line")
-    parser.add_argument("--top", type=int, default=15, help="how many rows")
+    parser.add_argument(
+        "--by", choices=list(BY), help="default: line; with --format json all at a glance"
+    )
+    parser.add_argument("--top", type=int, help="how many rows; default: 15, of findings all")
     parser.add_argument("--scope", choices=SCOPES)
     parser.add_argument("--phase", choices=PHASES)
     parser.add_argument("--step", type=int, help="only this profiled step")
     parser.add_argument("--rank", type=int, help="only this rank")
-    parser.add_argument("--format", choices=[each.name for each in PRINTED], default=TEXT.name)
+    add_format(parser, [each.name for each in PRINTED])
     parser.add_argument(
         "--findings", action="store_true", help="print all that is to be done, and nothing else"
     )
@@ -46,8 +52,33 @@ def _report(options: argparse.Namespace) -> int:
     from profiler_ext.sessions.merging import load
 
     session = load(options.session)
-    (_print_findings if options.findings else _print_table)(session, options)
+    if options.format == "json":
+        print_answer(_answer(session, options), options)
+    else:
+        (_print_findings if options.findings else _print_table)(session, options)
     return FOUND if _is_above(session, options.fail_above) else 0
+
+
+def _answer(session: Session | MergedSession, options: argparse.Namespace) -> Answer:
+    from profiler_ext.exporters.answers import making
+    from profiler_ext.exporters.table_kinds import table_by
+
+    filters = _filters(options)
+    if options.findings:
+        return making.findings_answer(session, options.top)
+    top = _TOP if options.top is None else options.top
+    if options.by is None and not any(value is not None for value in filters.values()):
+        return making.report_answer(session, top)
+    return making.table_answer(session, table_by(options.by or _BY), top, **filters)
+
+
+def _filters(options: argparse.Namespace) -> Filters:
+    return {
+        "scope": options.scope,
+        "phase": options.phase,
+        "step": options.step,
+        "rank": options.rank,
+    }
 
 
 def _print_table(session: Session | MergedSession, options: argparse.Namespace) -> None:
@@ -56,20 +87,20 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
     from profiler_ext.sessions.merging import MergedSession
 
-    filters = {name: getattr(options, name) for name in ("scope", "phase", "step", "rank")}
+    filters, by = _filters(options), options.by or _BY
+    top = _TOP if options.top is None else options.top
     if isinstance(session, MergedSession):
         if options.format == "text":
-            print_ranks_report(session, console(), by=options.by, top=options.top, **filters)
+            print_ranks_report(session, console(), by=by, top=top, **filters)
         else:
-            write(table_text(session.by(options.by, **filters), options.top, options.format))
+            write(table_text(session.by(by, **filters), top, options.format))
     elif options.format == "text":
-        print_report(session.analysis, console(), by=options.by, top=options.top, **filters)
+        print_report(session.analysis, console(), by=by, top=top, **filters)
     else:
-        write(report(session.analysis, options.by, options.top, options.format, **filters))
+        write(report(session.analysis, by, top, options.format, **filters))
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:
-    from profiler_ext.exporters.findings_json import findings_json
     from profiler_ext.exporters.printed import printed
     from profiler_ext.exporters.terminal_findings import print_all
     from profiler_ext.sessions.session import Session
@@ -77,8 +108,6 @@ def _print_findings(session: Session | MergedSession, options: argparse.Namespac
     if options.format == "text":
         first = session if isinstance(session, Session) else session.sessions[0]
         print_all(session.found, first.recording.settings, console())
-    elif options.format == "json":
-        write(findings_json(session.found))
     else:
         write(printed(session.findings(), options.format))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from profiler_ext.cli.choices import add_format, print_answer
 from profiler_ext.cli.printing import write
 
 HELP = "print which forward a backward op has"
@@ -11,23 +12,28 @@ HELP = "print which forward a backward op has"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what the command line may hold."""
-    from profiler_ext.exporters.printed import PRINTED, TEXT
+    from profiler_ext.exporters.printed import PRINTED
 
     parser.add_argument(
         "example",
         metavar="FILE.py:FUNCTION",
         help="a function, or MODULE:FUNCTION, that returns a model and its inputs",
     )
-    parser.add_argument("--format", choices=[each.name for each in PRINTED], default=TEXT.name)
+    add_format(parser, [each.name for each in PRINTED])
     parser.set_defaults(command=_seq_table)
 
 
 def _seq_table(options: argparse.Namespace) -> int:
-    from profiler_ext.exporters.printed import TEXT, printed
+    from profiler_ext.exporters.printed import printed
     from profiler_ext.exporters.tables import seq_text
     from profiler_ext.joint_table import load_example, seq_table
 
     model, inputs = load_example(options.example)
     table = seq_table(model, inputs)
-    write(seq_text(table) if options.format == TEXT.name else printed(table, options.format))
+    if options.format == "json":
+        from profiler_ext.exporters.answers.making import sequence_answer
+
+        print_answer(sequence_answer(table), options)
+    else:
+        write(seq_text(table) if options.format == "text" else printed(table, options.format))
     return 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from profiler_ext.attribution import attribute
 from profiler_ext.errors import CoverageError, TraceError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
-from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.exporters.table_kinds import table_by, table_called
 from profiler_ext.findings import Findings, find
 from profiler_ext.kineto.names import WORK_CATEGORIES
 from profiler_ext.kineto.recording import read_recording
@@ -61,6 +61,11 @@ class Session(Tabled):
         if self._on_analysis is not None:
             self._on_analysis(analysis)
         return analysis
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """What attribution found, as of a session of one rank."""
+        return (self.analysis,)
 
     @cached_property
     def found(self) -> Findings:
@@ -117,6 +122,7 @@ class Session(Tabled):
         top: int | None = 15,
         format: str = "text",
         width: int = 120,
+        budget: int | None = None,
         **filters: Unpack[Filters],
     ) -> str:
         """Return a report as text; see ``profiler-ext report``.
@@ -127,11 +133,23 @@ class Session(Tabled):
             top: so many rows at most; ``None`` for all.
             format: ``text``, ``csv``, ``json`` or ``md``.
             width: of lines of text, in characters.
+            budget: of ``json`` about so many bytes at most; ``None`` for no bound.
             **filters: the step, rank, phase or scope.
         """
         from profiler_ext.exporters import terminal
 
+        if format == "json":
+            return self._report_json(by, top, budget, **filters)
+
         return terminal.report(self.analysis, by, top, format, width, **filters)
+
+    def _report_json(
+        self, by: str, top: int | None, budget: int | None, **filters: Unpack[Filters]
+    ) -> str:
+        from profiler_ext.exporters.answers import bounds, making
+
+        answer = making.table_answer(self, table_by(by), top, **filters)
+        return bounds.answer_text(answer, budget)
 
     def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
         """Return source with its time in the margin; see ``profiler-ext annotate``.

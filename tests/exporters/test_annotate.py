@@ -81,17 +81,12 @@ def test_code_does_not_steer_the_terminal():
 def test_json_holds_raw_nanoseconds():
     document = json.loads(annotate([gpu_step()], {}, ("gpt/model.py",), format="json"))
     (file,) = document["files"]
-    assert (document["schema_version"], file["path"], file["is_whole"]) == (1, MODEL, False)
+    assert (document["schema_version"], file["path"], file["is_whole"]) == (2, MODEL, False)
     assert file["duration_ns"] == 140_001
     assert file["lines"][1] == {
         "line": 13,
         "text": "h = F.gelu(h)",
-        "forward": 13_334,
-        "backward": 20_000,
-        "recompute": 0,
-        "gradient_accumulation": 0,
-        "optimizer": 0,
-        "other": 0,
+        "phases_ns": {"forward": 13_334, "backward": 20_000},
     }
 
 

@@ -6,18 +6,16 @@ import io
 import json
 from dataclasses import replace
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from profiler_ext import cli
 from profiler_ext.exporters import findings_texts as texts
 from profiler_ext.exporters import notebook, tables
-from profiler_ext.exporters.findings_json import (
-    SCHEMA_VERSION,
-    Document,
-    findings_json,
-    json_schema,
-)
+from profiler_ext.exporters.answers.bounds import answer_text
+from profiler_ext.exporters.answers.documents import FindingsAnswer
+from profiler_ext.exporters.answers.making import findings_answer
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.html.findings import place_links
 from profiler_ext.exporters.terminal_findings import print_all, print_first
@@ -50,6 +48,12 @@ FINDING = Finding(
 )
 SETTINGS = Settings(user_roots=("/home/ann/gpt",))
 TOLD = Findings((FINDING,), (Unjudged("first_step", "there is one step"),), 7, 10_000_000)
+
+
+def findings_json(told: Findings) -> str:
+    session = Session(gpu_step().recording)
+    session.analysis, session.found = gpu_step(), told
+    return answer_text(findings_answer(session))
 
 
 def shown(told: Findings, width: int, everything: bool = False) -> str:
@@ -122,15 +126,15 @@ def test_what_is_of_no_step_has_no_part_of_one() -> None:
 
 def test_the_json_is_of_its_schema_and_has_the_figures() -> None:
     document = json.loads(findings_json(TOLD))
-    assert document["schema_version"] == SCHEMA_VERSION
+    msgspec.convert(document, FindingsAnswer, strict=True)
     (entry,) = document["findings"]
     assert entry["fraction"] == 0.4
     assert entry["page"] == "findings.md#fp32_matmul"
     assert entry["why"][0] == {"name": "they take", "value": 5_000_000, "unit": "ns"}
     assert entry["where"]["line"] == 12
     assert document["unjudged"] == [{"rule": "first_step", "why": "there is one step", "rank": 0}]
-    named = json_schema()["$defs"][Document.__name__]
-    assert set(document) == set(named["properties"]) == set(named["required"])
+    (step,) = document["session"]["steps"]
+    assert (step["step"], step["wall_ns"], step["mfu"]) == (3, 1_000_000, None)
 
 
 def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:

@@ -12,12 +12,13 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from profiler_ext.errors import CaptureWarning, OutputError
-from profiler_ext.exporters import notebook, tables, terminal
+from profiler_ext.exporters import notebook, tables
 from profiler_ext.exporters.annotate import annotate
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.exporters.tensorboard_plugin.writing import document_of
 from profiler_ext.printable import printable, printable_lines
+from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
 from tests.exporters.hostile import HOSTILE, STEERING, hostile_step, steering
 from tests.exporters.tabled import EVERY_TABLE
@@ -33,9 +34,10 @@ def is_formula(cell: str) -> bool:
 
 @pytest.mark.parametrize("form", ["text", "csv", "json", "md"])
 def test_no_report_steers_a_terminal_and_each_keeps_its_lines(form):
-    step = hostile_step()
+    session = Session(hostile_step().recording)
+    session.analysis = hostile_step()
     for by in ("line", "module", "op", "kernel", "compile"):
-        text = terminal.report(step, by, None, form)
+        text = session.report(by, None, form)
         assert steering(text) == set()
         assert "\nprofiler-ext: all is well" not in text
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pandas as pd
@@ -66,15 +65,6 @@ def test_a_file_that_is_no_table_is_refused(read, tmp_path):
     (tmp_path / "table").write_bytes(b"launches\nmany\n")
     with pytest.raises(UsageError, match=r"cannot read .*table as a table"):
         read(tmp_path / "table")
-
-
-def test_json_holds_every_row_with_null_for_absent():
-    data = json.loads(tables.json_text(tables.by_op(gpu_step())))
-    assert data["schema_version"] == 1
-    assert [row["duration_ns"] for row in data["rows"]] == [
-        *(60_000, 50_000, 40_000, 20_000, 20_000, 13_334, 10_000, 10_000, 6_667, 4_000, 500)
-    ]
-    assert data["rows"][4]["aten_op"] is None
 
 
 def test_markdown_keeps_names_in_their_cells():

@@ -15,6 +15,7 @@ from profiler_ext.exporters.display_text import percent_text, short_path, time_t
 from profiler_ext.exporters.terminal import print_report, report
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, LedgerLine, Recording, Settings, Step
+from profiler_ext.sessions.session import Session
 from tests.analyses import GPU_PLACES, cpu_step, gpu_step
 from tests.handmade import launches, shares, trace
 
@@ -194,7 +195,9 @@ def test_csv_holds_raw_nanoseconds():
 
 
 def test_json_holds_raw_nanoseconds():
-    rows = json.loads(report(gpu_step(), by="phase", top=None, format="json"))["rows"]
+    session = Session(gpu_step().recording)
+    session.analysis = gpu_step()
+    rows = json.loads(session.report(by="phase", top=None, format="json"))["rows"]
     assert [(row["phase"], row["duration_ns"]) for row in rows] == [
         ("backward", 90_000),
         ("forward", 70_001),

@@ -23,8 +23,8 @@ def cache_dir(tmp_path: Path) -> Path:
 
 
 def listed(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
-    assert main(["cache", "list", "--json", "--dir", str(cache_dir)]) == 0
-    rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    assert main(["cache", "list", "--format", "json", "--dir", str(cache_dir)]) == 0
+    rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)["records"]
     return rows
 
 

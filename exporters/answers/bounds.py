@@ -1,0 +1,145 @@
+"""Owns the size of answers: lists and texts are cut, largest first, and each cut is said.
+
+A list is cut at its end, where what counts least stands. What is identity (a row's names) is
+never cut: a row goes as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.answers.documents import Answer
+from profiler_ext.exporters.answers.parts import Cut
+
+LEAST_BUDGET = 4_000
+_THROUGH = ("files",)
+"""Lists whose items hold lists that are cut rather than the items."""
+_SHORT = 200
+_OF_A_CUT = 160
+"""A text of so many characters is not worth cutting, and a cut takes about so many to say."""
+
+
+@dataclass(slots=True)
+class _Cuttable:
+    """A list or long text of an answer, the sizes of its items, and how many were there."""
+
+    where: tuple[str, ...]
+    holder: dict[str, Any]
+    sizes: list[int]
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes)
+
+
+def answer_text(answer: Answer, budget: int | None = None) -> str:
+    """Return an answer as one line of ASCII: no name in it steers a terminal.
+
+    Args:
+        answer: the answer.
+        budget: about so many bytes at most; ``None`` for no bound.
+
+    Raises:
+        UsageError: The budget is too small for any answer.
+    """
+    return _encoded(bounded(answer, budget)) + "\n"
+
+
+def bounded(answer: Answer, budget: int | None = None) -> dict[str, Any]:
+    """Return an answer as what JSON can hold, within a budget.
+
+    Args:
+        answer: the answer.
+        budget: about so many bytes at most; ``None`` for no bound.
+
+    Raises:
+        UsageError: The budget is too small for any answer.
+    """
+    if budget is not None and budget < LEAST_BUDGET:
+        raise UsageError(f"a budget of {budget} bytes is too small; ask for {LEAST_BUDGET} or more")
+    document: dict[str, Any] = msgspec.to_builtins(answer)
+    if budget is not None:
+        _cut_down(document, budget)
+    return document
+
+
+def _cut_down(document: dict[str, Any], budget: int) -> None:
+    parts = list(_cuttables(document, ()))
+    cut: set[int] = set()
+    excess = len(_encoded(document)) - budget
+    while excess > 0 and any(part.sizes for part in parts):
+        at = max(range(len(parts)), key=lambda each: parts[each].size)
+        excess += 0 if at in cut else _OF_A_CUT
+        excess -= _shorten(parts[at], excess)
+        cut.add(at)
+    for at in sorted(cut):
+        _say(document, parts[at])
+
+
+def _shorten(part: _Cuttable, excess: int) -> int:
+    """Take items off the end, at most half of the size at once; returns what was taken off."""
+    taken, most = 0, max(part.size // 2, 1)
+    while part.sizes and taken < min(excess, most):
+        taken += part.sizes.pop()
+    return taken
+
+
+def _say(document: dict[str, Any], part: _Cuttable) -> None:
+    name = part.where[-1]
+    whole, kept = part.holder[name], len(part.sizes)
+    part.holder[name] = whole[:kept]
+    left = whole[kept:]
+    cut = Cut(
+        where=".".join(part.where),
+        kept=kept,
+        of=len(whole),
+        unit="characters" if isinstance(whole, str) else "items",
+        because="budget",
+        left_out_ns=_time(left),
+    )
+    before = [each for each in document["cuts"] if each["where"] == cut.where]
+    document["cuts"] = [each for each in document["cuts"] if each["where"] != cut.where]
+    document["cuts"].append(msgspec.to_builtins(_together(cut, before)))
+
+
+def _together(cut: Cut, before: list[dict[str, Any]]) -> Cut:
+    """Return one cut for what was cut twice: to its top rows, and then to the budget."""
+    for each in before:
+        times = [t for t in (cut.left_out_ns, each["left_out_ns"]) if t is not None]
+        total = sum(times) if times else None
+        cut = msgspec.structs.replace(cut, of=each["of"], left_out_ns=total)
+    return cut
+
+
+def _time(left: str | list[Any]) -> int | None:
+    rows = [each for each in left if isinstance(each, dict)]
+    times = [each.get("duration_ns", each.get("wall_ns")) for each in rows]
+    known = [time for time in times if time is not None]
+    return sum(known) if known else None
+
+
+def _cuttables(holder: dict[str, Any], where: tuple[str, ...]) -> Iterator[_Cuttable]:
+    """Find lists and long texts, through objects and not through lists."""
+    for name, value in holder.items():
+        path = (*where, name)
+        if path == ("cuts",):
+            continue
+        if name in _THROUGH:
+            for at, item in enumerate(value):
+                yield from _cuttables(item, (*path, str(at)))
+        elif isinstance(value, dict):
+            yield from _cuttables(value, path)
+        elif isinstance(value, list) and value:
+            yield _Cuttable(path, holder, [len(_encoded(each)) + 2 for each in value])
+        elif isinstance(value, str) and len(value) > _SHORT:
+            yield _Cuttable(path, holder, [len(_encoded(each)) - 2 for each in value])
+
+
+def _encoded(value: Any) -> str:
+    return json.dumps(value)

@@ -1,0 +1,110 @@
+"""Owns the answers about a session: what a command or a tool returns to a program."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from profiler_ext.exporters.answers.parts import (
+    SCHEMA_VERSION,
+    Cut,
+    FileEntry,
+    FindingEntry,
+    FindingsPart,
+    Looked,
+    Part,
+    Rows,
+    SessionFacts,
+    StoredRecord,
+    Whole,
+    about,
+)
+from profiler_ext.findings import Unjudged
+
+
+class Answer(Part, frozen=True, kw_only=True, tag_field="answer", tag="answer"):
+    """What every answer has."""
+
+    schema_version: Literal[2] = SCHEMA_VERSION
+    cuts: Annotated[list[Cut], about("what was left out, and how much of it")] = msgspec.field(
+        default_factory=list
+    )
+
+
+class OfSession(Answer, frozen=True, kw_only=True, tag="of_session"):
+    """What every answer about a session has."""
+
+    session: SessionFacts
+    whole: Whole
+
+
+class TableAnswer(OfSession, frozen=True, kw_only=True, tag="table"):
+    """One table of a session; each is an answer that is called as the table is."""
+
+    filters: Annotated[dict[str, Any], about("what the table is narrowed to")]
+    row_count: int
+    total_ns: Annotated[int | None, about("sum of duration_ns over all rows, left out or not")]
+    rows: list[dict[str, Any]]
+
+
+class Report(OfSession, frozen=True, kw_only=True, tag="report"):
+    """A session at a glance: what to do first, and the largest rows of some tables."""
+
+    findings: FindingsPart
+    tables: Annotated[dict[str, Rows], about("name of a table to its largest rows")]
+
+
+class FindingsAnswer(OfSession, frozen=True, kw_only=True, tag="findings"):
+    """All findings of a session, what has most at stake first."""
+
+    step_ns: Annotated[int, about("wall time of the usual step")]
+    judged: Annotated[int, about("how many rules could be judged")]
+    findings: list[FindingEntry]
+    unjudged: list[Unjudged]
+
+
+class AnnotatedSource(Answer, frozen=True, kw_only=True, tag="annotate"):
+    """Source files with the device time of their lines."""
+
+    files: list[FileEntry]
+
+
+class Doctor(Answer, frozen=True, kw_only=True, tag="doctor"):
+    """What fits on a machine, and what does not."""
+
+    looked_at: list[Looked]
+
+
+class CacheList(Answer, frozen=True, kw_only=True, tag="cache_list"):
+    """What the store holds of compiled graphs, what was used last first."""
+
+    folder: str
+    record_count: int
+    total_bytes: int
+    records: list[StoredRecord]
+
+
+class Pruned(Answer, frozen=True, kw_only=True, tag="cache_prune"):
+    """What was removed from the store, and what is left."""
+
+    folder: str
+    removed_files: int
+    removed_bytes: int
+    left_files: int
+    left_bytes: int
+
+
+class Written(Answer, frozen=True, kw_only=True, tag="written"):
+    """What a command wrote."""
+
+    path: str
+    format: Annotated[str, about("its name in formats.md")]
+    notes: Annotated[list[str], about("sentences: how to see it, what was corrected")]
+
+
+class SequenceTable(Answer, frozen=True, kw_only=True, tag="seq_table"):
+    """One row for each op of a model's joint graph, in graph order."""
+
+    row_count: int
+    rows: list[dict[str, Any]]

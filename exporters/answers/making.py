@@ -1,0 +1,234 @@
+"""Owns how answers are made of a session: its tables, its findings, and all of it at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Unpack
+
+import msgspec
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.answers.documents import (
+    FindingsAnswer,
+    Report,
+    SequenceTable,
+    TableAnswer,
+)
+from profiler_ext.exporters.answers.parts import (
+    Cut,
+    Figure,
+    FindingEntry,
+    FindingsPart,
+    Rows,
+)
+from profiler_ext.exporters.answers.whole import MOST_STEPS, Asked, session_facts, whole
+from profiler_ext.exporters.display_text import first_rows, records
+from profiler_ext.exporters.findings_texts import SHOWN
+from profiler_ext.exporters.table_kinds import TableKind, table_called
+from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.exporters.tables.trust import Trust, trust_of_rows
+from profiler_ext.findings import Finding, Findings
+from profiler_ext.records import Phase
+
+PHASES = {phase.value for phase in Phase}
+AT_A_GLANCE = ("by_phase", "by_line", "by_module", "by_kernel", "idle_by_cause", "compiles")
+"""The tables of which a report has the largest rows."""
+
+
+@cache
+def table_answer_type(name: str) -> type[TableAnswer]:
+    """Return the answer that is called as a table is.
+
+    Args:
+        name: the table's name.
+    """
+    title = "".join(word.capitalize() for word in name.split("_"))
+    made = msgspec.defstruct(
+        f"{title}Answer",
+        [],
+        bases=(TableAnswer,),
+        tag=name,
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+    assert issubclass(made, TableAnswer)
+    return made
+
+
+def table_answer(
+    asked: Asked,
+    kind: TableKind,
+    top: int | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    **filters: Unpack[Filters],
+) -> TableAnswer:
+    """Return the largest rows of a table, and what they rest on.
+
+    Args:
+        asked: a session, or several ranks.
+        kind: the table.
+        top: so many rows at most; ``None`` for all.
+        arguments: what the table takes besides filters, by name.
+        **filters: the step, rank, phase or scope.
+
+    Raises:
+        UsageError: There is no such step, rank or phase, or ``top`` is less than 1.
+    """
+    given = dict(arguments or {})
+    rows, cuts = _rows(asked, kind, "rows", top, tuple(given.values()), **filters)
+    narrowed = {name: value for name, value in {**given, **filters}.items() if value is not None}
+    return table_answer_type(kind.name)(
+        cuts=[*cuts, *steps_cut(asked)],
+        session=session_facts(asked),
+        whole=whole(asked),
+        filters=narrowed,
+        row_count=rows.row_count,
+        total_ns=rows.total_ns,
+        rows=rows.rows,
+    )
+
+
+def report_answer(asked: Asked, top: int | None = 15) -> Report:
+    """Return a session at a glance.
+
+    Args:
+        asked: a session, or several ranks.
+        top: so many rows of each table at most; ``None`` for all.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    cuts: list[Cut] = []
+    rows: dict[str, Rows] = {}
+    for name in AT_A_GLANCE:
+        rows[name], more = _rows(asked, table_called(name), f"tables.{name}.rows", top)
+        cuts += more
+    entries = [_entry(each) for each in asked.found.found]
+    cuts += _cut("findings.findings", len(entries[:SHOWN]), len(entries))
+    findings = FindingsPart(
+        step_ns=asked.found.step_ns,
+        judged=asked.found.judged,
+        findings=entries[:SHOWN],
+        unjudged=list(asked.found.unjudged),
+    )
+    return Report(
+        cuts=[*cuts, *steps_cut(asked)],
+        session=session_facts(asked),
+        whole=whole(asked),
+        findings=findings,
+        tables=rows,
+    )
+
+
+def findings_answer(asked: Asked, top: int | None = None) -> FindingsAnswer:
+    """Return the findings of a session.
+
+    Args:
+        asked: a session, or several ranks.
+        top: so many at most; ``None`` for all.
+    """
+    found: Findings = asked.found
+    entries = [_entry(each) for each in found.found]
+    kept = entries if top is None else entries[:top]
+    return FindingsAnswer(
+        cuts=[*_cut("findings", len(kept), len(entries)), *steps_cut(asked)],
+        session=session_facts(asked),
+        whole=whole(asked),
+        step_ns=found.step_ns,
+        judged=found.judged,
+        findings=kept,
+        unjudged=list(found.unjudged),
+    )
+
+
+def steps_cut(asked: Asked) -> list[Cut]:
+    """Say which steps :func:`session_facts` does not tell one by one.
+
+    Args:
+        asked: a session, or several ranks.
+    """
+    walls = [step.wall_ns for each in asked.analyses for step in each.steps]
+    kept = min(len(walls), MOST_STEPS)
+    return _cut("session.steps", kept, len(walls), sum(walls[kept:]), "size")
+
+
+def sequence_answer(table: tables.DataFrame) -> SequenceTable:
+    """Return the table of a joint graph.
+
+    Args:
+        table: what ``seq_table`` returns.
+    """
+    return SequenceTable(row_count=len(table), rows=records(table))
+
+
+def _rows(
+    asked: Asked,
+    kind: TableKind,
+    where: str,
+    top: int | None,
+    arguments: tuple[Any, ...] = (),
+    **filters: Unpack[Filters],
+) -> tuple[Rows, list[Cut]]:
+    table = asked.table(kind.name, *arguments, **filters)
+    shown = first_rows(table, top)
+    plain = [_with_phases(row) for row in records(shown)]
+    trust = trust_of_rows(asked.analyses, kind.name, kind.keys, *arguments, **filters)
+    if trust is not None:
+        plain = [row | _trusted(trust, kind, row) for row in plain]
+    time = _time(table)
+    left = None if time is None else time - (_time(shown) or 0)
+    return Rows(row_count=len(table), total_ns=time, rows=plain), _cut(
+        where, len(shown), len(table), left
+    )
+
+
+def _with_phases(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the columns of phases, whose names say no unit, into one object that does."""
+    if not row.keys() >= PHASES:
+        return dict(row)
+    spent = {name: row[name] for name in row if name in PHASES and row[name]}
+    return {name: value for name, value in row.items() if name not in PHASES} | {"phases_ns": spent}
+
+
+def _trusted(
+    trust: Mapping[tuple[Any, ...], Trust], kind: TableKind, row: Mapping[str, Any]
+) -> dict[str, dict[str, int]]:
+    of_row = trust.get(tuple(row[name] for name in kind.keys), Trust())
+    return {
+        "site_evidence_ns": of_row.site_evidence_ns,
+        "line_evidence_ns": of_row.line_evidence_ns,
+        "gaps_ns": of_row.gaps_ns,
+    }
+
+
+def _time(table: tables.DataFrame) -> int | None:
+    return int(table["duration_ns"].sum()) if "duration_ns" in table.columns else None
+
+
+def _cut(
+    where: str, kept: int, of: int, left_out_ns: int | None = None, because: str = "top"
+) -> list[Cut]:
+    """Say that a list is not whole, where it is not."""
+    cut = Cut(where=where, kept=kept, of=of, unit="items", because=because, left_out_ns=left_out_ns)
+    return [cut] if kept < of else []
+
+
+def _entry(finding: Finding) -> FindingEntry:
+    return FindingEntry(
+        rule=finding.rule,
+        rank=finding.rank,
+        what=finding.what,
+        where=finding.where,
+        at_stake_ns=finding.at_stake_ns,
+        of_ns=finding.of_ns,
+        fraction=finding.fraction,
+        stake=finding.stake,
+        sureness=finding.sureness,
+        why=[Figure(name=f.name, value=f.value, unit=f.unit) for f in finding.why],
+        remedy=finding.remedy,
+        shared_with=list(finding.shared_with),
+        page=f"findings.md#{finding.rule}",
+    )

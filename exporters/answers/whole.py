@@ -1,0 +1,140 @@
+"""Owns what answers say of a session as a whole: its steps, its ledger, its gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, Unpack
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.answers.parts import (
+    GapRow,
+    LedgerRow,
+    SessionFacts,
+    StepFacts,
+    Whole,
+)
+from profiler_ext.exporters.display_text import records
+from profiler_ext.findings import Findings
+from profiler_ext.records import Analysis, GapReason, Level, Scope, Step
+
+MOST_STEPS = 32
+"""So many steps are told one by one; tables sum over all."""
+
+
+class Asked(Protocol):
+    """What an answer is about: a session, or the sessions of several ranks."""
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """The analyses, one for each rank."""
+
+    @property
+    def found(self) -> Findings:
+        """What to do first."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to tell the user."""
+
+    def table(
+        self, name: str, *arguments: Any, **filters: Unpack[tables.Filters]
+    ) -> tables.DataFrame:
+        """Return a table by its name.
+
+        Args:
+            name: the table's name.
+            *arguments: what that table takes besides filters.
+            **filters: the step, rank, phase or scope.
+        """
+
+
+def session_facts(asked: Asked) -> SessionFacts:
+    """Return what was profiled.
+
+    Args:
+        asked: a session, or several ranks.
+    """
+    settings = asked.analyses[0].recording.settings
+    devices = (d.name for each in asked.analyses for d in each.recording.trace.devices)
+    steps = [(each, step) for each in asked.analyses for step in each.steps]
+    return SessionFacts(
+        command=list(settings.command),
+        torch_version=settings.torch_version or None,
+        devices=list(dict.fromkeys(devices)),
+        ranks=[each.recording.settings.rank for each in asked.analyses],
+        world_size=settings.world_size,
+        launches=sum(len(each.launches) for each in asked.analyses),
+        step_count=len({step.number for _, step in steps}),
+        steps=[_step(*each) for each in steps[:MOST_STEPS]],
+    )
+
+
+def _step(analysis: Analysis, step: Step) -> StepFacts:
+    (row,) = records(tables.utilisation(analysis, step=step.number))
+    busy = (
+        line.duration_ns
+        for line in analysis.ledger
+        if line.step == step.number and line.scope != Scope.IDLE
+    )
+    names = ("mfu", "est_flops", "known_fraction", "counted_fraction")
+    return StepFacts(
+        rank=analysis.recording.settings.rank,
+        step=step.number,
+        wall_ns=step.wall_ns,
+        busy_ns=sum(busy),
+        **{name: row[name] for name in names},
+    )
+
+
+def whole(asked: Asked) -> Whole:
+    """Return how much of the time is led to lines, and why the rest is not.
+
+    Args:
+        asked: a session, or several ranks.
+    """
+    rows = records(asked.table("coverage"))
+    named = ("scope", "level", "category", "duration_ns", "fraction")
+    return Whole(
+        ledger=[LedgerRow(**{name: row[name] for name in named}) for row in rows],
+        gaps=_gaps(rows),
+        line_fraction=_led(asked.analyses, Scope.COMPILED),
+        eager_line_fraction=_led(asked.analyses, Scope.EAGER),
+        linked_fraction=tables.fraction_linked(asked.analyses),
+        notes=list(asked.notes),
+    )
+
+
+def _led(analyses: Sequence[Analysis], scope: Scope) -> float | None:
+    ledger = [line for analysis in analyses for line in analysis.ledger]
+    is_there = any(line.scope == scope and line.duration_ns for line in ledger)
+    return tables.fraction_of(ledger, Level.LINE, scope) if is_there else None
+
+
+def _gaps(rows: Sequence[dict[str, Any]]) -> list[GapRow]:
+    """Sum the ledger's rows that are gaps, by reason, longest first."""
+    busy = sum(row["duration_ns"] for row in rows if row["scope"] != Scope.IDLE)
+    sums: dict[str, int] = {}
+    for row in rows:
+        if row["category"] in tuple(GapReason):
+            sums[row["category"]] = sums.get(row["category"], 0) + row["duration_ns"]
+    ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    return [gap_row(reason, duration_ns, busy) for reason, duration_ns in ordered]
+
+
+def gap_row(reason: str, duration_ns: int, of_ns: int) -> GapRow:
+    """Return a gap with its words, and what to do about it.
+
+    Args:
+        reason: a ``GapReason``.
+        duration_ns: the time that has it.
+        of_ns: the whole that it is a part of.
+    """
+    gap = GapReason(reason)
+    return GapRow(
+        gap=gap.value,
+        words=gap.words,
+        duration_ns=duration_ns,
+        fraction=duration_ns / of_ns if of_ns else None,
+        remedy=gap.remedy,
+        page=gap.page,
+    )

@@ -1,0 +1,113 @@
+"""Owns how far the rows of a summing table can be trusted: their time by rule and by gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+import numpy as np
+import pandas as pd
+
+from profiler_ext.exporters.tables.keys import (
+    Keys,
+    kernel_keys,
+    line_keys,
+    module_keys,
+    phase_keys,
+    text_keys,
+)
+from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.records import Analysis, Ints
+
+Identity = tuple[Any, ...]
+_KEYS: Mapping[str, Callable[..., Keys]] = {
+    "by_line": lambda analysis, view="model": line_keys(analysis, view),
+    "by_module": lambda analysis, depth=None: module_keys(analysis, depth),
+    "by_op": lambda analysis: text_keys(analysis, "aten_op"),
+    "by_link": lambda analysis: text_keys(analysis, "forward_evidence"),
+    "by_mechanism": lambda analysis: text_keys(analysis, "mechanism"),
+    "by_phase": phase_keys,
+    "by_kernel": kernel_keys,
+}
+SUMMING = frozenset(_KEYS)
+"""The tables whose rows are sums of shares of launches."""
+TRUST = {
+    "site_evidence_ns": "time by the rule that tied the launch to its call site or op",
+    "line_evidence_ns": "time by the truth that the source line came from",
+    "gaps_ns": "time by the reason why it was not led further",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What the time of one row rests on: each of ``TRUST``, of the time of which it is known."""
+
+    site_evidence_ns: dict[str, int] = field(default_factory=dict)
+    line_evidence_ns: dict[str, int] = field(default_factory=dict)
+    gaps_ns: dict[str, int] = field(default_factory=dict)
+
+
+def trust_of_rows(
+    analyses: Sequence[Analysis],
+    name: str,
+    identity: Sequence[str],
+    *arguments: Any,
+    **filters: Unpack[Filters],
+) -> dict[Identity, Trust] | None:
+    """Return what the rows of a summing table rest on, of several ranks together.
+
+    Args:
+        analyses: one for each rank.
+        name: the table's name.
+        identity: the columns that tell its rows apart.
+        *arguments: what the table takes besides filters.
+        **filters: the step, rank, phase or scope.
+
+    Returns:
+        Identity of a row to its trust; ``None`` for a table that sums no shares of launches.
+    """
+    if name not in _KEYS:
+        return None
+    told: dict[Identity, Trust] = {}
+    for analysis in analyses:
+        _add(told, analysis, _KEYS[name](analysis, *arguments), identity, Selection(**filters))
+    return told
+
+
+def _add(
+    told: dict[Identity, Trust],
+    analysis: Analysis,
+    keys: Keys,
+    identity: Sequence[str],
+    selection: Selection,
+) -> None:
+    chosen = np.flatnonzero(selection.shares(analysis, selection.profiled(analysis)))
+    rows = _identities(keys.table, identity)
+    key, place = keys.of_share[chosen], analysis.shares.place[chosen]
+    site = analysis.launches.evidence.codes[analysis.shares.launch[chosen]]
+    duration = analysis.shares.duration_ns[chosen]
+    texts = {
+        "site_evidence_ns": (site, analysis.launches.evidence.strings),
+        "line_evidence_ns": (place, [each.evidence for each in analysis.places]),
+        "gaps_ns": (place, [each.gap for each in analysis.places]),
+    }
+    for column, (code, words) in texts.items():
+        for row, at, time in _summed(key, code.astype(np.int64), duration):
+            if words[at]:
+                of_row = getattr(told.setdefault(rows[row], Trust()), column)
+                of_row[words[at]] = of_row.get(words[at], 0) + time
+
+
+def _identities(table: pd.DataFrame, names: Sequence[str]) -> list[Identity]:
+    plain = table[list(names)].astype(object).where(table[list(names)].notna(), None)
+    return [tuple(row) for row in plain.to_numpy().tolist()]
+
+
+def _summed(key: Ints, code: Ints, duration: Ints) -> list[tuple[int, int, int]]:
+    every = int(code.max(initial=0)) + 1
+    pairs, of_pair = np.unique(key * every + code, return_inverse=True)
+    time = np.zeros(len(pairs), np.int64)
+    np.add.at(time, of_pair, duration)
+    rows, codes = np.divmod(pairs, every)
+    return list(zip(rows.tolist(), codes.tolist(), time.tolist(), strict=True))
