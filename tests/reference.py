@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from profiler_ext.comparison.words import Account, Match, Verdict
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.answers.schema import json_schema
 from profiler_ext.exporters.formats import FORMATS, Format
@@ -69,6 +70,9 @@ VOCABULARIES: tuple[type[Term], ...] = (
     CompileCache,
     CacheAnswer,
     IdleCause,
+    Account,
+    Match,
+    Verdict,
 )
 _MADE = "<!-- Written by `make reference` from the lists in the code. -->"
 _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
@@ -92,6 +96,9 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     CompilePhase: ("Phases of a compilation", "The time"),
     CompileCache: ("Caches that torch asks for a graph", "The cache"),
     CacheAnswer: ("What a cache answers", "The answer"),
+    Account: ("Parts of a step's wall time in a comparison", "The row's time"),
+    Match: ("How the two sides of a comparison match", "The row"),
+    Verdict: ("What a difference came to", "The row"),
 }
 
 
@@ -102,6 +109,7 @@ def pages() -> dict[str, str]:
         *(Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
+        *(Account, Match, Verdict),
     )
     return {
         "gaps.md": _page(texts.GAPS, _terms(GapReason, "Launches with it", "##")),

@@ -34,8 +34,9 @@ ALLOWED = {
     "capture": "errors files isolation kineto recall records store torch_compat",
     "rooflines": "kineto records",
     "findings": "kineto records rooflines",
-    "exporters": "errors files findings kineto printable records rooflines",
-    "sessions": "attribution errors exporters findings isolation kineto records",
+    "comparison": "attribution errors recall records",
+    "exporters": "comparison errors files findings kineto printable records rooflines",
+    "sessions": "attribution comparison errors exporters findings isolation kineto records",
     "python_lines": "errors files records",
     "profiling": "attribution capture errors exporters files findings isolation kineto "
     "python_lines records sessions torch_compat",

@@ -1,0 +1,180 @@
+"""Owns a comparison: two sides, and the tables and fusions that are made of them when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profiler_ext.comparison.fusions import fusion_changes
+from profiler_ext.comparison.judging import change_of_all, changes
+from profiler_ext.comparison.kinds import TABLES, ComparedTable
+from profiler_ext.comparison.matched import Matched
+from profiler_ext.comparison.records import Change, FusionChange, PhaseTimes, Row, Subject, Table
+from profiler_ext.comparison.sides import RunOfRanks, Side, side
+from profiler_ext.comparison.summing import PHASES, Summed, main_modules, rows_of, summed
+from profiler_ext.comparison.uncertainty import Sample
+from profiler_ext.comparison.words import Match
+from profiler_ext.errors import UsageError
+from profiler_ext.records import Ints
+
+BY = tuple(kind.by for kind in TABLES)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides compared.
+
+    Attributes:
+        matched: the sides, and what of theirs is the same.
+    """
+
+    matched: Matched
+
+    @property
+    def base(self) -> Side:
+        """The side that came before."""
+        return self.matched.base
+
+    @property
+    def head(self) -> Side:
+        """The other side."""
+        return self.matched.head
+
+    @cached_property
+    def total(self) -> Change:
+        """The whole wall time of a step, on all devices of a rank."""
+        return self.table("ledger").total
+
+    @cached_property
+    def fusions(self) -> tuple[FusionChange, ...]:
+        """What is cut into launches otherwise, what takes most first."""
+        return fusion_changes(self.matched)
+
+    def table(self, by: str) -> Table:
+        """Return a table; its rows add up to the ledger, those of ``compile`` to compile time.
+
+        Args:
+            by: one of ``BY``.
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        kind = _kind(by)
+        if kind.by not in self._tables:
+            self._tables[kind.by] = _table(self.matched, kind)
+        return self._tables[kind.by]
+
+    @cached_property
+    def _tables(self) -> dict[str, Table]:
+        return {}
+
+    def where(self, is_such: Callable[[Subject], bool]) -> Change:
+        """Return the change of all parts that are of one kind, such as one module's backward.
+
+        A part is of the finest subject there is: its line, module, op, phase and kernel are all
+        told. It is judged by itself: its ``q_value`` is its ``p_value``.
+
+        Args:
+            is_such: tells of a part's subject whether it is of that kind, on either side.
+        """
+        (base, before), (head, now) = (_sample(each, is_such) for each in self.matched.sides)
+        return change_of_all(base, head, (before, now))
+
+
+def compare(base: Sequence[RunOfRanks], head: Sequence[RunOfRanks]) -> Comparison:
+    """Return two sides compared.
+
+    Args:
+        base: the runs that came before.
+        head: the others.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        UsageError: A side has no run, or a run has no step.
+    """
+    return Comparison(Matched(side(base), side(head)))
+
+
+def _kind(by: str) -> ComparedTable:
+    for kind in TABLES:
+        if kind.by == by:
+            return kind
+    raise UsageError(f"there is no comparison by {by!r}; ask for one of {', '.join(BY)}")
+
+
+def _table(matched: Matched, kind: ComparedTable) -> Table:
+    count, *row_of = rows_of(matched, kind)
+    base, head = (
+        _summed(each, kind, rows, count) for each, rows in zip(matched.sides, row_of, strict=True)
+    )
+    accounts = [
+        (h or b or Subject()).account for b, h in zip(base.subjects, head.subjects, strict=True)
+    ]
+    found = changes(base.sample, head.sample, (base.launches, head.launches), accounts)
+    rows = [_row(matched, kind, base, head, row, change) for row, change in enumerate(found)]
+    rows.sort(key=_largest_first)
+    launches = tuple(_all_launches(kind.parts(each).launch) for each in matched.sides)
+    return Table(
+        kind.by, tuple(rows), change_of_all(base.sample, head.sample, (launches[0], launches[1]))
+    )
+
+
+def _summed(of: Side, kind: ComparedTable, row_of: Ints, rows: int) -> Summed:
+    parts = kind.parts(of)
+    shown = [kind.shown(each) for each in parts.subjects]
+    if parts is of.compiles:  # its steps are the runs
+        ranks = np.array([len(run.ranks) for run in of.runs], np.int64)
+        return summed(parts, shown, row_of, rows, (ranks, np.arange(len(of.runs))))
+    return summed(parts, shown, row_of, rows, (of.ranks_of_step, of.run_of_step))
+
+
+def _row(
+    matched: Matched, kind: ComparedTable, base: Summed, head: Summed, row: int, change: Change
+) -> Row:
+    times = zip(PHASES, base.phases[row].tolist(), head.phases[row].tolist(), strict=True)
+    old, new = base.subjects[row], head.subjects[row]
+    return Row(
+        base=old,
+        head=new,
+        match=_match(matched, kind, old, new),
+        change=change,
+        phases=tuple(PhaseTimes(phase, a, b) for phase, a, b in times if a or b),
+        modules=main_modules(base.modules[row], head.modules[row]),
+    )
+
+
+def _match(
+    matched: Matched, kind: ComparedTable, old: Subject | None, new: Subject | None
+) -> Match:
+    if old is None:
+        return Match.NEW
+    if new is None:
+        return Match.GONE
+    name = kind.name(old)
+    return Match.SAME if kind.pairs is None or name is None else kind.pairs(matched).match[name]
+
+
+def _largest_first(row: Row) -> tuple[float, float, str]:
+    change = row.change
+    return (
+        -abs(change.delta_ns),
+        -max(change.base_per_step_ns, change.head_per_step_ns),
+        str(row.subject),
+    )
+
+
+def _all_launches(launch: Ints) -> int:
+    return len(np.unique(launch[launch >= 0]))
+
+
+def _sample(of: Side, is_such: Callable[[Subject], bool]) -> tuple[Sample, int]:
+    chosen = np.array([is_such(each) for each in of.parts.subjects], np.bool_)[of.parts.subject]
+    sums = np.zeros((len(of.ranks_of_step), 1), np.int64)
+    np.add.at(sums[:, 0], of.parts.step[chosen], of.parts.duration_ns[chosen])
+    sample = Sample(sums, of.ranks_of_step, of.run_of_step)
+    return sample, _all_launches(of.parts.launch[chosen])

@@ -1,0 +1,32 @@
+"""Owns what a file is called in a comparison: its path below the root that it lies under.
+
+So a file is the same in two checkouts, on two machines and in two environments. Where two files of
+a run would be called the same, each keeps its whole path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profiler_ext.records import Settings
+
+
+def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
+    """Return what each path is called.
+
+    Args:
+        paths: paths of a run.
+        settings: has the roots.
+    """
+    roots = {root.rstrip("/") + "/" for root in (*settings.user_roots, *settings.library_roots)}
+    longest_first = sorted(roots, key=len, reverse=True)
+    short = {path: _below(path, longest_first) for path in dict.fromkeys(paths)}
+    called: dict[str, int] = {}
+    for name in short.values():
+        called[name] = called.get(name, 0) + 1
+    return {path: name if called[name] == 1 else path for path, name in short.items()}
+
+
+def _below(path: str, roots: list[str]) -> str:
+    root = next((root for root in roots if path.startswith(root)), "")
+    return path[len(root) :]

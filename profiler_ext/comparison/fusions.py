@@ -1,0 +1,177 @@
+"""Owns which fusions changed: launches that compute other sets of ops than before.
+
+What a launch computes is the set of its ops, each with its line and phase. A set that both sides
+launch did not change. Each of the others belongs to the one on the other side with which it shares
+most time, and with all that belong there: what was launched for them before, and what now. Where
+none of them has more than one op, nothing was fused: that is work that came or went, and the
+tables tell it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.comparison.judging import change_of_all
+from profiler_ext.comparison.matched import NO_WORK, Matched
+from profiler_ext.comparison.parts import NO_LAUNCH, Parts
+from profiler_ext.comparison.records import FusedKernel, FusionChange, Subject
+from profiler_ext.comparison.sides import Side
+from profiler_ext.comparison.uncertainty import Sample
+from profiler_ext.comparison.words import Account
+from profiler_ext.records import Ints
+
+Work = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """The launches of a side that compute one set of ops.
+
+    Attributes:
+        parts: rows of the side's parts.
+        launches: how many launches there are.
+    """
+
+    parts: Ints
+    launches: int
+
+
+def fusion_changes(matched: Matched) -> tuple[FusionChange, ...]:
+    """Return what is cut into launches otherwise, the largest difference first.
+
+    Args:
+        matched: the sides.
+    """
+    launched = [
+        _by_work(side.parts, work) for side, work in zip(matched.sides, matched.work, strict=True)
+    ]
+    base, head = (
+        {work: each for work, each in own.items() if work not in other}
+        for own, other in (launched, launched[::-1])
+    )
+    found = [
+        _change(matched, [base[work] for work in mine], [head[work] for work in others])
+        for mine, others in _groups(_taken(matched, (base, head)))
+    ]
+    found.sort(key=lambda each: (-abs(each.change.delta_ns), str(each.base)))
+    return tuple(found)
+
+
+def _by_work(parts: Parts, work: Ints) -> dict[Work, _Launched]:
+    """Return the launches of each set of ops."""
+    rows = np.flatnonzero((parts.launch != NO_LAUNCH) & (work[parts.subject] != NO_WORK))
+    order = rows[np.lexsort((work[parts.subject[rows]], parts.launch[rows]))]
+    launch, number = parts.launch[order], work[parts.subject[order]]
+    starts = np.flatnonzero(np.append(True, launch[1:] != launch[:-1])) if len(order) else order
+    found: dict[Work, list[Ints]] = {}
+    for own, numbers in zip(np.split(order, starts[1:]), np.split(number, starts[1:]), strict=True):
+        if len(own):
+            found.setdefault(frozenset(numbers.tolist()), []).append(own)
+    return {of: _Launched(np.concatenate(rows), len(rows)) for of, rows in found.items()}
+
+
+def _groups(taken: Mapping[tuple[Work, Work], int]) -> list[tuple[list[Work], list[Work]]]:
+    """Return the sets of ops that belong together: each with that which has most of it.
+
+    Args:
+        taken: for a set of the base and one of the head the time of what both have.
+    """
+    best: dict[tuple[int, Work], int] = {}
+    for pair, time in taken.items():
+        for own in enumerate(pair):
+            best[own] = max(time, best.get(own, 0))
+    groups: dict[tuple[int, Work], list[tuple[int, Work]]] = {}
+    for (mine, other), time in taken.items():
+        ends = (0, mine), (1, other)
+        if time in (best[ends[0]], best[ends[1]]):
+            old, new = (groups.setdefault(own, [own]) for own in ends)
+            if old is not new:
+                old += new
+                groups |= dict.fromkeys(new, old)
+    distinct = {id(group): group for group in groups.values()}
+    found = [([w for at, w in g if at == 0], [w for at, w in g if at]) for g in distinct.values()]
+    return [pair for pair in found if any(len(work) > 1 for side in pair for work in side)]
+
+
+def _taken(
+    matched: Matched, sets: Sequence[Mapping[Work, _Launched]]
+) -> dict[tuple[Work, Work], int]:
+    """Return the time of the ops that two sets have in common, on the side where that is less."""
+    times = [
+        {of: _times(side, work, each.parts) for of, each in own.items()}
+        for side, work, own in zip(matched.sides, matched.work, sets, strict=True)
+    ]
+    having: dict[int, list[Work]] = {}
+    for of in sets[1]:
+        for op in of:
+            having.setdefault(op, []).append(of)
+    found: dict[tuple[Work, Work], int] = {}
+    for mine in sets[0]:
+        for other in {of for op in mine for of in having.get(op, ())}:
+            common = mine & other
+            own = (
+                sum(t[of][op] for op in common) for t, of in zip(times, (mine, other), strict=True)
+            )
+            if (time := min(own)) > 0:
+                found[mine, other] = time
+    return found
+
+
+def _times(side: Side, work: Ints, parts: Ints) -> dict[int, int]:
+    """Return the time of each op of a set of launches, of a mean step's size on both sides."""
+    found: dict[int, int] = {}
+    ops = work[side.parts.subject[parts]]
+    for op, ns in zip(ops.tolist(), side.parts.duration_ns[parts].tolist(), strict=True):
+        found[op] = found.get(op, 0) + ns
+    return {op: ns // side.steps for op, ns in found.items()}
+
+
+def _change(matched: Matched, base: list[_Launched], head: list[_Launched]) -> FusionChange:
+    samples = [
+        _sample(side, launched) for side, launched in zip(matched.sides, (base, head), strict=True)
+    ]
+    counts = [sum(each.launches for each in side) for side in (base, head)]
+    told = [
+        tuple(
+            sorted(
+                (_told(side.parts, each) for each in own), key=lambda f: (-f.duration_ns, str(f))
+            )
+        )
+        for side, own in zip(matched.sides, (base, head), strict=True)
+    ]
+    change = change_of_all(samples[0], samples[1], (counts[0], counts[1]))
+    return FusionChange(told[0], told[1], change)
+
+
+def _sample(side: Side, launched: list[_Launched]) -> Sample:
+    rows = np.concatenate([each.parts for each in launched])
+    sums = np.zeros((len(side.ranks_of_step), 1), np.int64)
+    np.add.at(sums[:, 0], side.parts.step[rows], side.parts.duration_ns[rows])
+    return Sample(sums, side.ranks_of_step, side.run_of_step)
+
+
+def _told(parts: Parts, launched: _Launched) -> FusedKernel:
+    subjects = [parts.subjects[code] for code in np.unique(parts.subject[launched.parts]).tolist()]
+    ops: Mapping[Subject, None] = dict.fromkeys(_op(each) for each in subjects)
+    kernels = dict.fromkeys(each.kernel for each in subjects if each.kernel)
+    return FusedKernel(
+        kernels=tuple(sorted(kernels)),
+        ops=tuple(sorted(ops, key=str)),
+        duration_ns=int(parts.duration_ns[launched.parts].sum()),
+        launches=launched.launches,
+    )
+
+
+def _op(subject: Subject) -> Subject:
+    return Subject(
+        account=Account.DEVICE,
+        file=subject.file,
+        line=subject.line,
+        function=subject.function,
+        code=subject.code,
+        aten_op=subject.aten_op,
+        phase=subject.phase,
+    )

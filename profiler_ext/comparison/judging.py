@@ -1,0 +1,86 @@
+"""Owns what the differences of the rows of a table came to: changes, noise, or too few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profiler_ext.comparison.records import Change, Interval
+from profiler_ext.comparison.uncertainty import FALSE_DISCOVERIES, Sample, intervals
+from profiler_ext.comparison.words import Account, Verdict
+from profiler_ext.records import Ints
+
+
+def changes(
+    base: Sample, head: Sample, launches: tuple[Ints, Ints], accounts: Sequence[str]
+) -> list[Change]:
+    """Return the change of each row; of those that are compared at once few are called so wrongly.
+
+    What the launches of a row tell by being there is no matter of noise: a row of device time that
+    is in each step of one side and in none of the other is new, or gone.
+
+    Args:
+        base: the base's steps, a column a row.
+        head: the head's.
+        launches: how many launches each row has in the base, and in the head.
+        accounts: the account of each row.
+    """
+    sums = [each.sums.sum(axis=0) for each in (base, head)]
+    steps = [int(each.ranks.sum()) for each in (base, head)]
+    structural = [_structural(base, head, row, of) for row, of in enumerate(accounts)]
+    equal = sums[0] * steps[1] == sums[1] * steps[0]
+    tested = np.flatnonzero(~equal & np.array([each is None for each in structural], np.bool_))
+    found = intervals(_chosen(base, tested), _chosen(head, tested))
+    interval_of = dict(zip(tested.tolist(), found or (), strict=False))
+    return [
+        Change(
+            base_ns=int(sums[0][row]),
+            head_ns=int(sums[1][row]),
+            base_steps=steps[0],
+            head_steps=steps[1],
+            base_launches=int(launches[0][row]),
+            head_launches=int(launches[1][row]),
+            interval=interval_of.get(row),
+            verdict=Verdict.EQUAL
+            if equal[row]
+            else structural[row] or _verdict(interval_of.get(row), sums[0][row], sums[1][row]),
+        )
+        for row in range(len(accounts))
+    ]
+
+
+def change_of_all(base: Sample, head: Sample, launches: tuple[int, int]) -> Change:
+    """Return the change of all rows together.
+
+    Args:
+        base: the base's steps.
+        head: the head's.
+        launches: how many launches the base has, and the head.
+    """
+    whole = [Sample(s.sums.sum(axis=1, keepdims=True), s.ranks, s.run) for s in (base, head)]
+    counts = tuple(np.array([count], np.int64) for count in launches)
+    return changes(whole[0], whole[1], (counts[0], counts[1]), [Account.IDLE])[0]
+
+
+def _chosen(sample: Sample, rows: Ints) -> Sample:
+    return Sample(sample.sums[:, rows], sample.ranks, sample.run)
+
+
+def _structural(base: Sample, head: Sample, row: int, account: str) -> Verdict | None:
+    if account != Account.DEVICE:
+        return None
+    old, new = base.sums[:, row], head.sums[:, row]
+    if not old.any() and new.all():
+        return Verdict.NEW
+    return Verdict.GONE if old.all() and not new.any() else None
+
+
+def _verdict(interval: Interval | None, base_ns: int, head_ns: int) -> Verdict:
+    if interval is None:
+        return Verdict.TOO_FEW
+    if interval.q_value > FALSE_DISCOVERIES:
+        return Verdict.NOISE
+    if not base_ns or not head_ns:
+        return Verdict.NEW if head_ns else Verdict.GONE
+    return Verdict.SLOWER if interval.low_ns > 0 else Verdict.FASTER

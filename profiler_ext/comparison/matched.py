@@ -1,0 +1,113 @@
+"""Owns two sides with everything of theirs matched, and numbered so that what matches is equal."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profiler_ext.comparison.matching.kernels import Kernel, match_kernels
+from profiler_ext.comparison.matching.names import match_modules, match_ops, op_name
+from profiler_ext.comparison.matching.pairs import Pairs
+from profiler_ext.comparison.matching.source import Line, match_lines
+from profiler_ext.comparison.records import Subject
+from profiler_ext.comparison.sides import Side
+from profiler_ext.comparison.words import Account
+from profiler_ext.recall.views import is_view_op
+from profiler_ext.records import Ints
+
+NO_WORK = -1
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Two sides, and what of theirs is the same.
+
+    Attributes:
+        base: the side that came before.
+        head: the other.
+    """
+
+    base: Side
+    head: Side
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Both sides."""
+        return self.base, self.head
+
+    @cached_property
+    def lines(self) -> Pairs[Line]:
+        """Lines by file and number."""
+        return match_lines(self.base.lines, self.head.lines)
+
+    @cached_property
+    def ops(self) -> Pairs[str]:
+        """ATen ops."""
+        old, new = ([s.aten_op for s in side.parts.subjects if s.aten_op] for side in self.sides)
+        return match_ops(old, new)
+
+    @cached_property
+    def modules(self) -> Pairs[str]:
+        """Modules by path."""
+        contents: list[dict[str, set[Hashable]]] = [{}, {}]
+        for found, side, work in zip(contents, self.sides, self.work, strict=True):
+            for each, number in zip(side.parts.subjects, work.tolist(), strict=True):
+                if each.module is not None:
+                    found.setdefault(each.module, set()).add(number)
+        old, new = ({path: frozenset(of) for path, of in each.items()} for each in contents)
+        return match_modules(old, new)
+
+    @cached_property
+    def kernels(self) -> Pairs[Kernel]:
+        """Kernels by name and kind."""
+        contents: list[dict[Kernel, set[int]]] = [{}, {}]
+        for found, side, work in zip(contents, self.sides, self.work, strict=True):
+            for each, number in zip(side.parts.subjects, work.tolist(), strict=True):
+                if each.account == Account.DEVICE:
+                    own = found.setdefault((each.kernel, each.kind), set())
+                    own |= {number} - {NO_WORK}
+        old, new = ({name: frozenset(of) for name, of in each.items()} for each in contents)
+        return match_kernels(old, new)
+
+    @cached_property
+    def work(self) -> tuple[Ints, Ints]:
+        """For each subject of a side's parts the number of its op, line and phase together."""
+        known: dict[Hashable, int] = {}
+        found = []
+        for side, line_of in zip(self.sides, self._line_numbers, strict=True):
+            numbers = [
+                known.setdefault(
+                    (_number(line_of, each), op_name(each.aten_op or ""), each.phase),
+                    len(known),
+                )
+                if _computes(each)
+                else NO_WORK
+                for each in side.parts.subjects
+            ]
+            found.append(np.array(numbers, np.int64))
+        return found[0], found[1]
+
+    @cached_property
+    def _line_numbers(self) -> tuple[Mapping[Line, int], Mapping[Line, int]]:
+        numbers = self.lines.numbers(self.base.lines, self.head.lines)
+        return numbers.base, numbers.head
+
+
+def _number(line_of: Mapping[Line, int], subject: Subject) -> int | None:
+    line = line_at(subject)
+    return None if line is None else line_of[line]
+
+
+def _computes(subject: Subject) -> bool:
+    """Tell whether a part is of an op that computes something; a view has no work of its own."""
+    op = subject.aten_op
+    is_known = subject.account == Account.DEVICE and bool(op or subject.file)
+    return is_known and not (op and is_view_op(f"aten.{op_name(op)}"))
+
+
+def line_at(subject: Subject) -> Line | None:
+    """Return the line of a subject."""
+    return None if subject.file is None or subject.line is None else (subject.file, subject.line)

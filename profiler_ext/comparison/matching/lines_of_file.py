@@ -1,0 +1,184 @@
+"""Owns how the lines of two versions of one file are matched, by their texts and their order.
+
+Both versions are known in part: a text that is known once on each side can stand elsewhere too,
+where nothing ran. So a short text counts only where it moved as its neighbours did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from profiler_ext.comparison.matching.pairs import clearly_best, equal
+from profiler_ext.comparison.words import Match
+
+_LONG = 24
+"""A text of so many characters is of one place, if it is known in one."""
+_ALIKE, _ALIKE_IN_PLACE, _MARGIN = 0.6, 0.4, 0.1
+Found = dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A line that is known.
+
+    Attributes:
+        number: its number.
+        function: the function that it is in.
+        code: its text.
+    """
+
+    number: int
+    function: str
+    code: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells texts apart."""
+        return self.function, self.code
+
+
+def match_in_file(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple[int, Match]]:
+    """Match the lines of two versions of a file.
+
+    Args:
+        base: its lines that the base knows, in order.
+        head: its lines that the head knows, in order.
+
+    Returns:
+        The head's number for each of the base that has one, and by what that is known.
+    """
+    if _is_unchanged(base, head):
+        numbers = equal((text.number for text in base), (text.number for text in head))
+        return {number: (number, Match.SAME) for number in numbers}
+    old, new = ([(text.number, text.key) for text in side] for side in (base, head))
+    if new < old:  # difflib depends on which side is which, and the result must not
+        other_way = _match_changed(head, base)
+        return {to: (number, why) for number, (to, why) in other_way.items()}
+    return _match_changed(base, head)
+
+
+def _match_changed(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple[int, Match]]:
+    found = _in_order(base, head)
+    found |= _beside(base, head, found)
+    found |= _elsewhere(base, head, found, lambda text: text.key)
+    found |= _elsewhere(base, head, found, lambda text: text.code)
+    functions = ({text.number: text.function for text in side} for side in (base, head))
+    old, new = functions
+    same = {
+        mine: (other, Match.SAME if (mine, old[mine]) == (other, new[other]) else Match.MOVED)
+        for mine, other in found.items()
+    }
+    return same | {a: (b, Match.EDITED) for a, b in _edited(base, head, found).items()}
+
+
+def _is_unchanged(base: Sequence[Text], head: Sequence[Text]) -> bool:
+    """Tell whether both sides know, as far as they tell, the same version.
+
+    No number has two texts; and a text that is at one number here and at another there has a line
+    after it that did not move, so that these are two places of one text.
+    """
+    old, new = ({text.number: text.code for text in side} for side in (base, head))
+    common = old.keys() & new.keys()
+    if not common or any(old[number] != new[number] for number in common):
+        return False
+    after = {code: number for number, code in new.items() if number not in common}
+    moved = (max(n, after[old[n]]) for n in old.keys() - common if old[n] in after)
+    return all(number < max(common) for number in moved)
+
+
+def _once(texts: Sequence[Text], by: Callable[[Text], Hashable]) -> dict[Hashable, Text]:
+    often = Counter(by(text) for text in texts)
+    return {by(text): text for text in texts if often[by(text)] == 1}
+
+
+def _in_order(base: Sequence[Text], head: Sequence[Text]) -> Found:
+    """Match texts that stand once on each side, and in one order."""
+    old, new = (_once(side, lambda text: text.key) for side in (base, head))
+    mine = [text for key, text in old.items() if key in new]
+    others = [text for key, text in new.items() if key in old]
+    keys = [[text.key for text in side] for side in (mine, others)]
+    found: Found = {}
+    for run in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks():
+        for at in range(run.size):
+            found[mine[run.a + at].number] = others[run.b + at].number
+    long = {text.number for text in mine if len(text.code) >= _LONG}
+    return {n: to for n, to in found.items() if n in long or _moved_as_others(n, found, long)}
+
+
+def _moved_as_others(number: int, found: Mapping[int, int], others: set[int]) -> bool:
+    """Tell whether a line moved by no more and no less than those around it."""
+    shifts = [found[n] - n for n in _neighbours(number, found.keys() & others)]
+    return bool(shifts) and min(shifts) <= found[number] - number <= max(shifts)
+
+
+def _neighbours(number: int, others: set[int]) -> list[int]:
+    before = max((n for n in others if n < number), default=None)
+    after = min((n for n in others if n > number), default=None)
+    return [n for n in (before, after) if n is not None]
+
+
+def _beside(base: Sequence[Text], head: Sequence[Text], found: Found) -> Found:
+    """Match texts that stand in several places: those that moved just as a neighbour did."""
+    taken, known = set(found.values()), set(found)
+    left = {text.number: text for text in head if text.number not in taken}
+    beside: Found = {}
+    for text in base:
+        for neighbour in _neighbours(text.number, known) if text.number not in found else ():
+            other = left.get(text.number + found[neighbour] - neighbour)
+            if other is not None and other.key == text.key:
+                beside[text.number] = other.number
+    return beside if len(set(beside.values())) == len(beside) else {}
+
+
+def _elsewhere(
+    base: Sequence[Text], head: Sequence[Text], found: Found, by: Callable[[Text], Hashable]
+) -> Found:
+    """Match what is left, out of order, as where a function moved or has another name.
+
+    A text must be long, or move together with another.
+    """
+    taken = set(found.values())
+    old = _once([text for text in base if text.number not in found], by)
+    new = _once([text for text in head if text.number not in taken], by)
+    moved = {text: new[key].number for key, text in old.items() if key in new}
+    shifts = Counter(other - text.number for text, other in moved.items())
+    return {
+        text.number: other
+        for text, other in moved.items()
+        if len(text.code) >= _LONG or shifts[other - text.number] > 1
+    }
+
+
+def _edited(base: Sequence[Text], head: Sequence[Text], found: Found) -> Found:
+    """Match lines between the same neighbours, in one function, that read alike."""
+    back = {other: mine for mine, other in found.items()}
+    old = _gaps(base, {number: number for number in found})
+    new = _gaps(head, back)
+    edited: Found = {}
+    for gap, mine in old.items():
+        others = new.get(gap, [])
+        scores = {
+            (a.number, b.number): SequenceMatcher(None, a.code, b.code, autojunk=False).ratio()
+            for a in mine
+            for b in others
+            if a.function == b.function
+        }
+        least = _ALIKE_IN_PLACE if len(mine) == len(others) == 1 else _ALIKE
+        pairs = clearly_best(scores, least, _MARGIN)
+        if list(pairs.values()) == sorted(pairs.values()):
+            edited |= pairs
+    return edited
+
+
+def _gaps(texts: Sequence[Text], known: Mapping[int, int]) -> dict[tuple[int, int], list[Text]]:
+    """Return what is left between each two matched neighbours, which have the base's numbers."""
+    ends = [(-1, -1), *((t.number, known[t.number]) for t in texts if t.number in known)]
+    gaps: dict[tuple[int, int], list[Text]] = {}
+    for (start, name), (end, after) in zip(ends, [*ends[1:], (None, -1)], strict=True):
+        between = [t for t in texts if t.number > start and (end is None or t.number < end)]
+        if between:
+            gaps[name, after] = between
+    return gaps

@@ -1,0 +1,70 @@
+"""Owns how ops and modules of two sides are matched.
+
+A module of another name is the same where it has the same content, what is known of its lines and
+ops, and the same numbers in its path: all layers of a model have one content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping
+
+from profiler_ext.comparison.matching.pairs import Pairs, clearly_best, equal
+from profiler_ext.comparison.words import Match
+
+_ALIKE, _MARGIN = 0.6, 0.1
+Content = frozenset[Hashable]
+
+
+def match_ops(base: Iterable[str], head: Iterable[str]) -> Pairs[str]:
+    """Return which ATen ops match: ``aten.add.Tensor`` of a graph is eager work's ``aten::add``.
+
+    Args:
+        base: ops of the base.
+        head: ops of the head.
+    """
+    old, new = dict.fromkeys(base), dict.fromkeys(head)
+    same = equal(old, new)
+    left = [_spelt([op for op in side if op not in same]) for side in (old, new)]
+    respelt = {left[0][name]: left[1][name] for name in left[0] if name in left[1]}
+    match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(respelt, Match.RESPELT)
+    return Pairs(same | respelt, match)
+
+
+def op_name(op: str) -> str:
+    """Return the name of an op without namespace and overload, however it is spelt."""
+    if "::" in op:
+        return op.partition("::")[2].partition(".")[0]
+    parts = op.split(".")
+    return parts[1] if len(parts) > 1 else op
+
+
+def match_modules(base: Mapping[str, Content], head: Mapping[str, Content]) -> Pairs[str]:
+    """Return which modules match: by path, and what is left by content.
+
+    Args:
+        base: what each module of the base has time in, by path.
+        head: the same of the head, in the same terms.
+    """
+    same = equal(base, head)
+    scores = {
+        (mine, other): len(base[mine] & head[other]) / len(base[mine] | head[other])
+        for mine in base.keys() - same.keys()
+        for other in head.keys() - same.keys()
+        if _numbers(mine) == _numbers(other) and base[mine] & head[other]
+    }
+    renamed = clearly_best(scores, _ALIKE, _MARGIN)
+    match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(renamed, Match.RENAMED)
+    return Pairs(same | renamed, match)
+
+
+def _spelt(ops: Iterable[str]) -> dict[str, str]:
+    """Return the op of each name that one op only has."""
+    found: dict[str, list[str]] = {}
+    for op in ops:
+        found.setdefault(op_name(op), []).append(op)
+    return {name: own[0] for name, own in found.items() if len(own) == 1}
+
+
+def _numbers(path: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"(?:^|\.)(\d+)(?=\.|$)", path))

@@ -1,0 +1,262 @@
+"""Owns the parts of a recording's steps: what each nanosecond of the ledger is of.
+
+The device time of launches is that of the tables of a session: whole, and of the step that
+enqueued it. The ledger counts wall time of the steps. Three accounts lie between the two: what
+overlaps, what ran in another step's span, and idle time; with them the parts of each step add up
+to its ledger, on all devices together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from profiler_ext.attribution.ledger import busy_spans
+from profiler_ext.comparison.records import Subject
+from profiler_ext.comparison.words import Account
+from profiler_ext.records import Analysis, CompileKind, Interned, Ints, Place, Scope
+
+NO_LAUNCH = -1
+_BETWEEN = (Account.OVERLAPPED, Account.DISPLACED, Account.STEPS_OVERLAP)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Time by step and subject; one row a part, in no order.
+
+    Attributes:
+        subjects: what the parts are of, at their finest.
+        step: row of the step; of what compiling took, of the run.
+        subject: index into ``subjects``.
+        duration_ns: the time.
+        launch: number of the launch that it is of, ``NO_LAUNCH`` where it is of none.
+    """
+
+    subjects: tuple[Subject, ...]
+    step: Ints
+    subject: Ints
+    duration_ns: Ints
+    launch: Ints
+
+    def __len__(self) -> int:
+        """Return the number of parts."""
+        return len(self.step)
+
+
+NO_PARTS = Parts((), *(np.empty(0, np.int64),) * 4)
+
+
+def join(every: Sequence[tuple[Parts, Ints]]) -> Parts:
+    """Return parts put together.
+
+    Args:
+        every: parts, each with the row that its steps have in the whole.
+    """
+    known: dict[Subject, int] = {}
+    columns: list[tuple[Ints, ...]] = []
+    launches = 0
+    for parts, row in every:
+        codes = np.array([known.setdefault(s, len(known)) for s in parts.subjects], np.int64)
+        launch = np.where(parts.launch == NO_LAUNCH, NO_LAUNCH, parts.launch + launches)
+        columns.append((row[parts.step], codes[parts.subject], parts.duration_ns, launch))
+        launches += int(parts.launch.max(initial=NO_LAUNCH)) + 1
+    if not columns:
+        return NO_PARTS
+    step, subject, duration_ns, launch = (
+        np.concatenate(each) for each in zip(*columns, strict=True)
+    )
+    return Parts(tuple(known), step, subject, duration_ns, launch)
+
+
+def parts_of_steps(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+    """Return what the wall time of each step is of; they add up to the ledger.
+
+    Args:
+        analysis: what attribution found.
+        called: what each file is called.
+    """
+    every = np.arange(len(analysis.steps))
+    made = (
+        _of_launches(analysis, called),
+        _of_idle(analysis, called),
+        _between(analysis),
+    )
+    return join([(parts, every) for parts in made])
+
+
+def parts_of_ledger(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+    """Return the ledger of each step, its idle time by cause.
+
+    Args:
+        analysis: what attribution found.
+        called: what each file is called.
+    """
+    rows, every = _rows_of_steps(analysis), np.arange(len(analysis.steps))
+    busy = _listed(
+        (
+            rows[line.step],
+            Subject(scope=line.scope, level=line.level, category=line.category),
+            line.duration_ns,
+        )
+        for line in analysis.ledger
+        if line.scope != Scope.IDLE
+    )
+    idle = _of_idle(analysis, called)
+    by_cause = tuple(
+        Subject(account=each.account, scope=Scope.IDLE, cause=each.cause) for each in idle.subjects
+    )
+    twice = _between(analysis, (Account.STEPS_OVERLAP,))
+    return join([(each, every) for each in (busy, replace(idle, subjects=by_cause), twice)])
+
+
+def parts_of_compiles(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+    """Return how long the process waited for compiling, by function and phase, as one step.
+
+    Args:
+        analysis: what attribution found.
+        called: what each file is called.
+    """
+    waited_for = (
+        each for each in analysis.recording.compiles if each.kind is not CompileKind.WORKER
+    )
+    return _listed(
+        (
+            0,
+            Subject(
+                file=called.get(each.file or ""),
+                line=each.line,
+                function=each.function,
+                kind=each.kind,
+                category=time.phase,
+            ),
+            time.duration_ns,
+        )
+        for each in waited_for
+        for time in each.times
+    )
+
+
+def _of_launches(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+    shares, launches = analysis.shares, analysis.launches
+    chosen = np.flatnonzero(~np.ma.getmaskarray(launches.step)[shares.launch])
+    launch, place = shares.launch[chosen], shares.place[chosen].astype(np.int64)
+    kernel = _kernel_or_name(analysis)
+    columns = np.column_stack(
+        (place, kernel.codes[launch], launches.kind.codes[launch], launches.scope.codes[launch])
+    )
+    distinct, subject = np.unique(columns, axis=0, return_inverse=True)
+    subjects = tuple(
+        _at(
+            analysis.places[place],
+            called,
+            kernel=kernel.strings[name] or None,
+            kind=launches.kind.strings[kind],
+            scope=launches.scope.strings[scope],
+        )
+        for place, name, kind, scope in distinct.tolist()
+    )
+    step = _rows(analysis, np.asarray(launches.step.filled(0))[launch])
+    return Parts(subjects, step, subject.ravel(), shares.duration_ns[chosen], launch)
+
+
+def _of_idle(analysis: Analysis, called: Mapping[str, str]) -> Parts:
+    idle = analysis.idle
+    columns = np.column_stack((idle.cause_place, idle.cause.codes)).astype(np.int64)
+    distinct, subject = np.unique(columns, axis=0, return_inverse=True)
+    subjects = tuple(
+        Subject(
+            account=Account.IDLE,
+            cause=idle.cause.strings[cause],
+            file=called.get(idle.places[place].file or ""),
+            line=idle.places[place].line,
+            function=idle.places[place].function,
+            code=idle.places[place].code,
+            gap=idle.places[place].gap if idle.places[place].file is None else None,
+        )
+        for place, cause in distinct.tolist()
+    )
+    none = np.full(len(idle), NO_LAUNCH, np.int64)
+    return Parts(subjects, _rows(analysis, idle.step), subject.ravel(), idle.duration_ns, none)
+
+
+def _between(analysis: Analysis, wanted: Iterable[Account] = tuple(_BETWEEN)) -> Parts:
+    """Return what lies between the launches' own time and the ledger's, for each step."""
+    launches = analysis.launches
+    busy_ns, idle_ns = _of_ledger(analysis)
+    alone_ns = np.zeros(len(launches), np.int64)
+    for device in busy_spans(launches):
+        np.add.at(alone_ns, device.launch, device.end_ns - device.start_ns)
+    own = np.flatnonzero(~np.ma.getmaskarray(launches.step))
+    step = _rows(analysis, np.asarray(launches.step.filled(0))[own])
+    steps = len(analysis.steps)
+    alone = _sums(step, alone_ns[own], steps)
+    whole = _sums(step, launches.duration_ns[own], steps)
+    told = _sums(_rows(analysis, analysis.idle.step), analysis.idle.duration_ns, steps)
+    return _listed(
+        (row, Subject(account=account), amount)
+        for account, amounts in zip(
+            _BETWEEN, (alone - whole, busy_ns - alone, idle_ns - told), strict=True
+        )
+        if account in wanted
+        for row, amount in enumerate(amounts.tolist())
+        if amount
+    )
+
+
+def _of_ledger(analysis: Analysis) -> tuple[Ints, Ints]:
+    """Return how long the devices were busy in each step, and idle."""
+    rows, spent = _rows_of_steps(analysis), np.zeros((2, len(analysis.steps)), np.int64)
+    for line in analysis.ledger:
+        spent[int(line.scope == Scope.IDLE), rows[line.step]] += line.duration_ns
+    return spent[0], spent[1]
+
+
+def _at(
+    place: Place, called: Mapping[str, str], *, kernel: str | None, kind: str, scope: str
+) -> Subject:
+    return Subject(
+        file=called.get(place.file or ""),
+        line=place.line,
+        function=place.function,
+        code=place.code,
+        module=place.module,
+        module_class=place.module_class,
+        aten_op=place.aten_op,
+        phase=place.phase,
+        kernel=kernel,
+        kind=kind,
+        scope=scope,
+        gap=place.gap,
+    )
+
+
+def _kernel_or_name(analysis: Analysis) -> Interned:
+    kernel, name = analysis.launches.kernel, analysis.launches.name
+    codes = np.where(kernel.where(""), name.codes + len(kernel.strings), kernel.codes)
+    return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))
+
+
+def _listed(parts: Iterable[tuple[int, Subject, int]]) -> Parts:
+    known: dict[Subject, int] = {}
+    rows = [(step, known.setdefault(subject, len(known)), ns) for step, subject, ns in parts]
+    step, codes, duration_ns = np.array(rows, np.int64).reshape(-1, 3).T
+    return Parts(tuple(known), step, codes, duration_ns, np.full(len(rows), NO_LAUNCH, np.int64))
+
+
+def _rows_of_steps(analysis: Analysis) -> dict[int, int]:
+    return {step.number: row for row, step in enumerate(analysis.steps)}
+
+
+def _rows(analysis: Analysis, numbers: Ints) -> Ints:
+    known = np.array([step.number for step in analysis.steps], np.int64)
+    order = np.argsort(known)
+    rows: Ints = order[np.searchsorted(known[order], numbers)]
+    return rows
+
+
+def _sums(step: Ints, duration_ns: Ints, steps: int) -> Ints:
+    sums = np.zeros(steps, np.int64)
+    np.add.at(sums, step, duration_ns)
+    return sums

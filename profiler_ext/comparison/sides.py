@@ -1,0 +1,177 @@
+"""Owns a side of a comparison: the runs that it consists of, with the parts of all their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.comparison.file_names import file_names
+from profiler_ext.comparison.parts import (
+    Parts,
+    join,
+    parts_of_compiles,
+    parts_of_ledger,
+    parts_of_steps,
+)
+from profiler_ext.comparison.records import Run
+from profiler_ext.errors import UsageError
+from profiler_ext.records import Analysis, Frame, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class RunOfRanks:
+    """A run to be compared: what attribution found on each of its ranks, and its name."""
+
+    name: str
+    analyses: tuple[Analysis, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes:
+        runs: its runs.
+        run_of_step: for each step the row of its run; a step of several ranks is one.
+        ranks_of_step: of how many ranks each step is the sum.
+        parts: what the wall time of the steps is of; it adds up to the ledger.
+        ledger: the ledger.
+        compiles: what each run waited for compiling; its steps are the runs.
+        lines: all lines that the recordings tell, by file and number.
+        paths: the path of each file, by what it is called; of the run that was first.
+    """
+
+    runs: tuple[Run, ...]
+    run_of_step: Ints
+    ranks_of_step: Ints
+    parts: Parts
+    ledger: Parts
+    compiles: Parts
+    lines: Mapping[tuple[str, int], Frame]
+    paths: Mapping[str, str]
+
+    @property
+    def steps(self) -> int:
+        """Over how many steps its times are summed, each rank's for itself."""
+        return int(self.ranks_of_step.sum())
+
+
+def side(runs: Sequence[RunOfRanks]) -> Side:
+    """Return a side.
+
+    Args:
+        runs: its runs.
+
+    Raises:
+        UsageError: There is no run, or one has no step.
+    """
+    if not runs:
+        raise UsageError("there is no run to compare; give at least one session on each side")
+    for run in runs:
+        if not any(analysis.steps for analysis in run.analyses):
+            raise UsageError(
+                f"{run.name} has no profiled step, so there is no time of a step to compare; "
+                "record one with `profiler-ext run`, or call step() of the profile"
+            )
+    every = [_Ranked(run) for run in runs]
+    ends = np.cumsum([each.steps for each in every]).tolist()
+    started = [(each, end - each.steps) for each, end in zip(every, ends, strict=True)]
+    known: dict[tuple[str, int], Frame] = {}
+    paths: dict[str, str] = {}
+    for each in every:
+        known = each.lines | known
+        paths = each.paths | paths
+    return Side(
+        runs=tuple(each.described() for each in every),
+        run_of_step=np.repeat(np.arange(len(every)), [each.steps for each in every]),
+        ranks_of_step=np.concatenate([each.ranks_of_step for each in every]),
+        parts=join([part for each, start in started for part in each.parts(start)]),
+        ledger=join([part for each, start in started for part in each.ledger(start)]),
+        compiles=join([part for row, each in enumerate(every) for part in each.compiles(row)]),
+        lines=known,
+        paths=paths,
+    )
+
+
+class _Ranked:
+    """A run with the steps of its ranks laid over each other by their numbers."""
+
+    def __init__(self, run: RunOfRanks) -> None:
+        self.run = run
+        numbers = [np.array([s.number for s in a.steps], np.int64) for a in run.analyses]
+        self._numbers, of_step = np.unique(np.concatenate(numbers), return_inverse=True)
+        self.steps = len(self._numbers)
+        self.ranks_of_step = np.bincount(of_step, minlength=self.steps).astype(np.int64)
+        self._called = [_names(analysis) for analysis in run.analyses]
+
+    def described(self) -> Run:
+        first = self.run.analyses[0].recording
+        devices = (d.name for a in self.run.analyses for d in a.recording.trace.devices)
+        return Run(
+            name=self.run.name,
+            command=first.settings.command,
+            torch_version=first.settings.torch_version,
+            devices=tuple(dict.fromkeys(devices)),
+            ranks=tuple(a.recording.settings.rank for a in self.run.analyses),
+            steps=self.steps,
+        )
+
+    def parts(self, start: int) -> Iterator[tuple[Parts, Ints]]:
+        for analysis, called in zip(self.run.analyses, self._called, strict=True):
+            yield parts_of_steps(analysis, called), start + self._rows(analysis)
+
+    def ledger(self, start: int) -> Iterator[tuple[Parts, Ints]]:
+        for analysis, called in zip(self.run.analyses, self._called, strict=True):
+            yield parts_of_ledger(analysis, called), start + self._rows(analysis)
+
+    def compiles(self, row: int) -> Iterator[tuple[Parts, Ints]]:
+        for analysis, called in zip(self.run.analyses, self._called, strict=True):
+            yield parts_of_compiles(analysis, called), np.array([row])
+
+    @property
+    def lines(self) -> dict[tuple[str, int], Frame]:
+        found: dict[tuple[str, int], Frame] = {}
+        for analysis, called in zip(self.run.analyses, self._called, strict=True):
+            for frame in dict.fromkeys(_frames(analysis)):
+                key = called[frame.file], frame.line
+                if key not in found or found[key].code is None:
+                    found[key] = frame
+        return found
+
+    @property
+    def paths(self) -> dict[str, str]:
+        return {name: path for called in self._called for path, name in called.items()}
+
+    def _rows(self, analysis: Analysis) -> Ints:
+        numbers = [step.number for step in analysis.steps]
+        return np.searchsorted(self._numbers, numbers)
+
+
+def _names(analysis: Analysis) -> dict[str, str]:
+    recording = analysis.recording
+    compiled = (each.file for each in recording.compiles if each.file is not None)
+    return file_names((*(f.file for f in _frames(analysis)), *compiled), recording.settings)
+
+
+def _frames(analysis: Analysis) -> Iterator[Frame]:
+    """Yield the lines that a recording tells, each with its text where that was recorded."""
+    for place in (*analysis.places, *analysis.idle.places):
+        if place.file is not None and place.line is not None:
+            yield Frame(place.file, place.line, place.function or "", place.code)
+        yield from place.stack
+    for graph in analysis.recording.graphs:
+        for node in graph.nodes:
+            yield from node.lineage.stack
+    yield from _watched(analysis)
+
+
+def _watched(analysis: Analysis) -> Iterable[Frame]:
+    python = analysis.recording.python
+    if python is None:
+        return
+    for each in python.positions:
+        if each.function is not None and each.line:
+            function = python.functions[each.function]
+            yield Frame(function.file, each.line, function.name, each.code)

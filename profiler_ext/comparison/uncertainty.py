@@ -1,0 +1,207 @@
+"""Owns how sure a difference is: its interval, and the chance that it is noise.
+
+The unit is the largest thing that was repeated (Kalibera and Jones, Quantifying Performance Changes
+with Effect Size Confidence Intervals, 2012): where a side has several runs, each run is one value,
+the mean of its steps, as two runs of one program differ by more than the steps of one do. Where
+each side has one run, its steps are the values; what follows the first of them depends on what came
+before, so the number of steps is taken down to that of independent ones (lag-1 autocorrelation),
+and what runs differ by is put in by its usual size. The difference of the means has Welch's
+interval, by Student's t and not by resampling: of a handful of values a bootstrap gives intervals
+that are too short. Many rows are compared at once, so what is called a change is chosen by the
+rate of false discoveries (Benjamini and Hochberg, Controlling the False Discovery Rate, 1995).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_ext.comparison.records import Interval
+from profiler_ext.comparison.student import quantile, two_sided
+from profiler_ext.records import Ints
+
+FEWEST_STEPS = 5
+"""With fewer steps of one run their spread is not known well enough to say anything."""
+FALSE_DISCOVERIES = 0.05
+"""Of the rows that are called changed so many are not, on average."""
+BETWEEN_RUNS = 0.005
+"""What a row's time differs by between two runs of one program, as one standard deviation."""
+TICK_VARIANCE = 32.0**2 / 6
+"""Devices stamp times in units of 32 ns at most, so no time of a step is known better."""
+_BOTH_TAILS = 0.05
+_MOST_FREEDOM = 1000.0
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The times of rows in the steps of a side.
+
+    Attributes:
+        sums: for each step and row, the time on all ranks.
+        ranks: for each step, of how many ranks it is the sum.
+        run: for each step, the row of its run; in order.
+    """
+
+    sums: Ints
+    ranks: Ints
+    run: Ints
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return len(np.unique(self.run))
+
+    @property
+    def means(self) -> Floats:
+        """The mean step of each row."""
+        means: Floats = self.sums.sum(axis=0) / self.ranks.sum()
+        return means
+
+    @property
+    def of_runs(self) -> Floats:
+        """The mean step of each run and row."""
+        runs = np.unique(self.run)
+        of = [
+            self.sums[self.run == run].sum(axis=0) / self.ranks[self.run == run].sum()
+            for run in runs
+        ]
+        return np.array(of)
+
+    @property
+    def of_steps(self) -> Floats:
+        """Each step, of one rank."""
+        steps: Floats = self.sums / self.ranks[:, np.newaxis]
+        return steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """The variance of a side's mean of each row, and how many independent values tell it."""
+
+    variance: Floats
+    freedom: Floats
+
+
+def is_enough(base: Sample, head: Sample) -> bool:
+    """Tell whether there are enough steps, or runs, to tell a difference from noise.
+
+    Args:
+        base: the base's steps.
+        head: the head's.
+    """
+    if max(base.runs, head.runs) > 1:
+        return base.runs + head.runs > 3
+    return min(len(base.run), len(head.run)) >= FEWEST_STEPS
+
+
+def intervals(base: Sample, head: Sample) -> list[Interval] | None:
+    """Return how sure the difference of each row is.
+
+    Args:
+        base: the base's steps; their rows are the head's.
+        head: the head's.
+
+    Returns:
+        One for each row; ``None`` where there are too few steps and runs.
+    """
+    if not is_enough(base, head):
+        return None
+    errors = _errors(base, head)
+    variance = errors[0].variance + errors[1].variance
+    freedom = _welch(errors, variance)
+    delta, deviation = head.means - base.means, np.sqrt(variance)
+    p_values = np.array(
+        [_p_value(d, s, f) for d, s, f in zip(delta, deviation, freedom, strict=True)]
+    )
+    return [
+        Interval(float(d - reach), float(d + reach), float(p), float(q))
+        for d, s, f, p, q in zip(
+            delta, deviation, freedom, p_values, false_discoveries(p_values), strict=True
+        )
+        for reach in (float(s) * quantile(_BOTH_TAILS, _rounded(f)),)
+    ]
+
+
+def false_discoveries(p_values: Floats) -> Floats:
+    """Return for each p-value the rate of false discoveries at which it is one of those made.
+
+    Args:
+        p_values: one for each row.
+    """
+    count = len(p_values)
+    order = np.argsort(p_values)
+    scaled = p_values[order] * count / np.arange(1, count + 1)
+    q_values = np.empty(count)
+    q_values[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return q_values
+
+
+def _errors(base: Sample, head: Sample) -> tuple[_Error, _Error]:
+    if max(base.runs, head.runs) == 1:
+        return _error_of_steps(base, BETWEEN_RUNS), _error_of_steps(head, BETWEEN_RUNS)
+    first, second = (_error_of_runs(each) for each in (base, head))
+    # A side with one run differs from others like it as much as the other side's runs do.
+    return first or _like(head, base), second or _like(base, head)
+
+
+def _error_of_runs(sample: Sample) -> _Error | None:
+    if sample.runs == 1:
+        return None
+    variance = sample.of_runs.var(axis=0, ddof=1) + TICK_VARIANCE
+    return _Error(variance / sample.runs, np.full(variance.shape, sample.runs - 1.0))
+
+
+def _like(other: Sample, sample: Sample) -> _Error:
+    """Return the error of a single run, by what the runs of the other side differ by."""
+    own, between = sample.means, other.of_runs
+    usual = np.maximum(other.means, 1.0)
+    spread = between.std(axis=0, ddof=1) * np.maximum(own / usual, 1.0)
+    steps = _error_of_steps(sample, 0.0).variance if len(sample.run) > 1 else 0.0
+    return _Error(np.maximum(spread**2, steps), np.full(own.shape, other.runs - 1.0))
+
+
+def _error_of_steps(sample: Sample, between_runs: float) -> _Error:
+    steps = sample.of_steps
+    count = _independent(steps)
+    variance = (steps.var(axis=0, ddof=1) + TICK_VARIANCE) / count
+    freedom = count - 1
+    # The usual spread between runs is known, not estimated here: it takes no freedom.
+    known = (between_runs * sample.means) ** 2
+    total = variance + known
+    return _Error(total, freedom * (total / variance) ** 2)
+
+
+def _independent(steps: Floats) -> Floats:
+    """Return as how many independent steps those of each row count (lag-1 autocorrelation).
+
+    A correlation counts where it is more than chance alone gives (Bartlett's bound): few steps
+    tell none.
+    """
+    count = len(steps)
+    off = steps - steps.mean(axis=0)
+    whole = (off**2).sum(axis=0)
+    lagged = (off[1:] * off[:-1]).sum(axis=0)
+    correlation = np.clip(lagged / np.where(whole > 0, whole, 1.0), 0.0, 0.99)
+    correlation[correlation < 2 / math.sqrt(count)] = 0.0
+    independent: Floats = np.maximum(count * (1 - correlation) / (1 + correlation), 2.0)
+    return independent
+
+
+def _welch(errors: tuple[_Error, _Error], variance: Floats) -> Floats:
+    """Return the degrees of freedom of the difference (Welch and Satterthwaite)."""
+    parts = sum(each.variance**2 / each.freedom for each in errors)
+    freedom: Floats = variance**2 / parts
+    return freedom
+
+
+def _p_value(delta: float, deviation: float, freedom: float) -> float:
+    return two_sided(delta / deviation, _rounded(freedom)) if delta else 1.0
+
+
+def _rounded(freedom: float) -> float:
+    """Return degrees of freedom in tenths, downwards: that is the longer interval."""
+    return min(max(math.floor(10 * freedom) / 10, 1.0), _MOST_FREEDOM)
