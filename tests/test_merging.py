@@ -15,6 +15,7 @@ from profiler_ext.records import Recording, Settings
 from profiler_ext.sessions.merging import MergedSession
 from profiler_ext.sessions.session import Session
 from tests.analyses import gpu_step
+from tests.kineto.traces import H200
 
 HOUR_NS = 3_600_000_000_000
 
@@ -133,7 +134,9 @@ def test_tables_hold_the_rows_of_all_ranks() -> None:
     assert set(merged.launches(rank=1)["rank"]) == {1}
 
 
-@pytest.mark.parametrize("name", ["by_line", "by_module", "by_op", "by_phase", "by_kernel"])
+@pytest.mark.parametrize(
+    "name", ["by_line", "by_module", "by_op", "by_phase", "by_kernel", "by_site"]
+)
 def test_sums_are_over_ranks_and_a_steps_mean_is_of_one_rank(name: str) -> None:
     merged, alone = getattr(two_ranks(), name)(), getattr(Session(gpu_step().recording), name)()
     assert merged.duration_ns.tolist() == [2 * time for time in alone.duration_ns]
@@ -141,7 +144,18 @@ def test_sums_are_over_ranks_and_a_steps_mean_is_of_one_rank(name: str) -> None:
         assert merged[column].tolist() == pytest.approx(alone[column].tolist())
     assert set(merged.ranks) == {2}
     rates = ("est_gb_per_s", "est_tflop_per_s", "est_attainable_tflop_per_s", "est_peak_fraction")
-    assert list(merged.columns) == [*(c for c in alone.columns if c not in rates), "ranks"]
+    left = (*rates, "median_ns")
+    assert list(merged.columns) == [*(c for c in alone.columns if c not in left), "ranks"]
+
+
+def test_of_ranks_the_extremes_of_launches_and_the_shapes_that_are_alike_are_told() -> None:
+    recording = load(H200 / "cases" / "llama.session.pt.trace.json.gz").recording
+    settings = replace(recording.settings, rank=1, world_size=2)
+    alone = Session(recording).by_kernel()
+    merged = merge([Session(recording), Session(replace(recording, settings=settings))]).by_kernel()
+    names = ["kernel", "min_ns", "max_ns", "grid", "registers_per_thread", "est_occupancy"]
+    assert merged[names].equals(alone[names])
+    assert 0 < alone["grid"].isna().sum() < len(alone)
 
 
 def test_coverage_is_over_all_ranks_in_the_same_order() -> None:

@@ -105,7 +105,7 @@ def _line(file: str | None, line: int | None, lines: Pool, paths: Mapping[str, i
 
 def _site(site: Site, pools: Mapping[str, Pool]) -> list[Any]:
     return [
-        pools["kernels"].code((site.kernel, site.kind)),
+        pools["kernels"].code((site.kernel, site.name, site.kind)),
         ABSENT if site.graph is None else site.graph,
         ABSENT if site.call_site is None else site.call_site,
         int(site.scope == Scope.EAGER),

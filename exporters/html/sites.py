@@ -13,7 +13,7 @@ import numpy as np
 
 from profiler_ext.records import Analysis, Interned, Ints
 
-_Identity = tuple[str, str, str, int | None, int | None]
+_Identity = tuple[str, str, str, str, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Site:
 
     Attributes:
         kernel: Inductor's name, or the event's where Inductor launched nothing.
+        name: the event's own, which a library's call chose.
         kind: a ``LaunchKind``.
         scope: a ``Scope``.
         graph: index into ``Recording.graphs``.
@@ -32,6 +33,7 @@ class Site:
     """
 
     kernel: str
+    name: str
     kind: str
     scope: str
     graph: int | None
@@ -70,7 +72,7 @@ def _profiled(analysis: Analysis) -> Iterator[tuple[int, _Identity]]:
     within = ~np.ma.getmaskarray(launches.step)
     for launch, (kernel, name, kind, scope, graph, call_site) in enumerate(identities):
         if within[launch]:
-            yield launch, (kernel or name, kind, scope, graph, call_site)
+            yield launch, (kernel or name, name, kind, scope, graph, call_site)
 
 
 def _names(column: Interned) -> list[str]:

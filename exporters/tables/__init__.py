@@ -23,12 +23,12 @@ from profiler_ext.exporters.tables.files import (
 )
 from profiler_ext.exporters.tables.findings import findings
 from profiler_ext.exporters.tables.idle import idle_by_cause, idle_by_line
+from profiler_ext.exporters.tables.kernels import by_kernel, by_site
 from profiler_ext.exporters.tables.ranks import of_ranks
 from profiler_ext.exporters.tables.rows import attribution, launches
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.tables.sequence import SequenceRow, seq_table, seq_text
 from profiler_ext.exporters.tables.sums import (
-    by_kernel,
     by_line,
     by_link,
     by_mechanism,
@@ -50,6 +50,7 @@ __all__ = [
     "by_module",
     "by_op",
     "by_phase",
+    "by_site",
     "communication",
     "compiles",
     "coverage",

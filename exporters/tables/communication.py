@@ -12,6 +12,7 @@ from pandas.api.extensions import ExtensionArray
 from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, frame, gather, ratio, repeated, whole
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.sites import main_places
 from profiler_ext.records import Analysis, Codes, Interned, Ints, Place
 
 _LINE = ("file", "line", "function", "code", "gap")
@@ -44,7 +45,7 @@ def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFram
     columns = {
         "collective": _told(found.collective, rows),
         "process_group": _told(found.process_group, rows),
-        **_lines(analysis.places, _main_places(analysis)[found.launch[rows]]),
+        **_lines(analysis.places, main_places(analysis)[found.launch[rows]]),
         "launches": whole(rows),
         "duration_ns": whole(duration),
         "exposed_ns": whole(exposed),
@@ -105,14 +106,6 @@ def _lines(places: Sequence[Place], rows: Ints | Codes) -> dict[str, ExtensionAr
 
 def _of_line(place: Place, name: str) -> Any:
     return None if name == "gap" and place.line is not None else getattr(place, name)
-
-
-def _main_places(analysis: Analysis) -> Ints:
-    """Return the place of the largest share of each launch."""
-    shares = analysis.shares
-    order = np.lexsort((-shares.duration_ns, shares.launch))
-    firsts = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches)))
-    return shares.place[order][firsts].astype(np.int64)
 
 
 def _summed(columns: dict[str, ExtensionArray], keys: Sequence[str], steps: int) -> pd.DataFrame:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables.arrays import frame, gather
+from profiler_ext.exporters.tables.arrays import TEXT, frame, gather, numbered
 from profiler_ext.exporters.tables.schema import COLUMNS
-from profiler_ext.records import Analysis, Frame, Interned, Ints, Place
+from profiler_ext.records import Analysis, Codes, Frame, Interned, Ints, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,49 @@ def phase_keys(analysis: Analysis) -> Keys:
 
 
 def kernel_keys(analysis: Analysis) -> Keys:
-    """Return kernels: Inductor's name, or the event's where Inductor launched nothing."""
-    kernel, kind = _kernel_or_name(analysis), analysis.launches.kind
-    kinds = max(len(kind.strings), 1)
-    pairs = kernel.codes.astype(np.int64) * kinds + kind.codes
-    distinct, of_launch = np.unique(pairs, return_inverse=True)
-    rows = [(kernel.strings[pair // kinds], kind.strings[pair % kinds]) for pair in distinct]
-    merged, of_pair = _merged(_frame_of(("kernel", "kind"), rows), ["kernel", "kind"])
-    return Keys(merged, of_pair[of_launch][analysis.shares.launch])
+    """Return kernels: Inductor's name, or the event's where Inductor launched nothing; its own."""
+    columns = kernel_columns(analysis)
+    codes = [column.codes for column in columns.values()]
+    return launch_keys(analysis, codes, lambda rows: texts_at(columns, rows), list(columns))
+
+
+def kernel_columns(analysis: Analysis) -> dict[str, Interned]:
+    """Return what tells the kernels of launches apart, one row for each launch."""
+    launches = analysis.launches
+    return {"kernel": _kernel_or_name(analysis), "name": launches.name, "kind": launches.kind}
+
+
+def texts_at(columns: Mapping[str, Interned], rows: Ints) -> dict[str, ExtensionArray]:
+    """Return some rows of columns; an empty text is absent.
+
+    Args:
+        columns: the columns.
+        rows: which.
+    """
+    return {
+        name: gather([each or None for each in column.strings], column.codes[rows], TEXT)
+        for name, column in columns.items()
+    }
+
+
+def launch_keys(
+    analysis: Analysis,
+    codes: Sequence[Ints | Codes],
+    columns_at: Callable[[Ints], dict[str, ExtensionArray]],
+    identity: list[str],
+) -> Keys:
+    """Return keys of whole launches.
+
+    Args:
+        analysis: what attribution found.
+        codes: columns of numbers; launches that are alike in all of them have one key.
+        columns_at: returns what some launches are called.
+        identity: of these the columns that tell keys apart.
+    """
+    numbers = numbered(codes)
+    _, firsts, of_launch = np.unique(numbers, return_index=True, return_inverse=True)
+    merged, of_row = _merged(frame(columns_at(firsts)), identity)
+    return Keys(merged, of_row[of_launch][analysis.shares.launch])
 
 
 def _model_line(place: Place) -> tuple[object, ...]:

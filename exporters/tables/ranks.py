@@ -13,10 +13,13 @@ from profiler_ext.exporters.table_kinds import table_called
 from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, ratio, repeated
 from profiler_ext.exporters.tables.compiles import longest_first
 from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.shapes import SHAPE_COLUMNS
 from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level, Scope
 
 _DERIVED = ("fraction", "steps", "per_step_ns")
-_RATES = (
+_EXTREMES = {"min_ns": "min", "max_ns": "max"}
+_NOT_OF_SUMS = (
+    "median_ns",
     "est_gb_per_s",
     "est_tflop_per_s",
     "est_attainable_tflop_per_s",
@@ -42,7 +45,8 @@ def of_ranks(
 
     Returns:
         The columns of the table of one rank. ``graphs`` has ``rank`` too; a summing table has
-        ``ranks``, over how many it sums, instead of the rates. A step's mean is that of one rank.
+        ``ranks``, over how many it sums, instead of the rates and the median of launches. A
+        step's mean is that of one rank.
 
     Raises:
         UsageError: There is no such table, rank or phase, or no rank profiled the step.
@@ -105,11 +109,15 @@ def _summed(
     whole: pd.DataFrame, identity: list[str], analyses: Sequence[Analysis], selection: Selection
 ) -> pd.DataFrame:
     groups = whole.groupby(identity, dropna=False, sort=False)
-    kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_RATES)]
-    texts = [n for n in kept if whole[n].dtype == TEXT]
-    numbers = [n for n in kept if n not in texts]
+    kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_NOT_OF_SUMS)]
+    alike = [n for n in kept if n in SHAPE_COLUMNS]
+    texts = [n for n in kept if whole[n].dtype == TEXT and n not in alike]
+    extremes = [n for n in kept if n in _EXTREMES]
+    numbers = [n for n in kept if n not in (*alike, *texts, *extremes)]
     # What is not known of any row is not known of the sum.
-    parts = [groups[texts].first()] if texts else []
+    parts: list[Any] = [groups[texts].first()] if texts else []
+    parts += [groups[name].agg(_EXTREMES[name]) for name in extremes]
+    parts += [_common(groups, alike)] if alike else []
     sums = pd.concat([*parts, groups[numbers].sum(min_count=1)], axis=1).reset_index()
     time: Ints = sums["duration_ns"].to_numpy(np.int64)
     profiled = [s.number for a in analyses for s in a.steps if selection.step in (None, s.number)]
@@ -117,9 +125,15 @@ def _summed(
     sums["fraction"] = ratio(time, int(time.sum()))
     sums["steps"] = repeated(steps, len(sums), WHOLE)
     sums["per_step_ns"] = ratio(time, of_ranks)
-    sums = sums[[n for n in whole.columns if n not in _RATES]]
+    sums = sums[[n for n in whole.columns if n not in _NOT_OF_SUMS]]
     sums["ranks"] = repeated(len(analyses), len(sums), WHOLE)
     return _versioned(sums)
+
+
+def _common(groups: Any, names: list[str]) -> pd.DataFrame:
+    """Return what all rows of a group say; absent where they differ."""
+    known: pd.DataFrame = groups[names].first()
+    return known.where(groups[names].nunique(dropna=False) == 1)
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -22,7 +22,9 @@ from profiler_ext.exporters.tables.arrays import (
 )
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.records import Analysis, Codes, GraphInstance
+from profiler_ext.exporters.tables.shapes import shape_columns
+from profiler_ext.exporters.tables.sites import site_paths
+from profiler_ext.records import Analysis, Codes
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
 _PLACE_COLUMNS = (
@@ -131,7 +133,7 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
         "phase": text(rows.phase),
         "graph": gather([graph.key for graph in graphs], rows.graph, TEXT),
         "compile_id": gather([graph.compile_id for graph in graphs], rows.graph, TEXT),
-        "call_site": _site_paths(analysis),
+        "call_site": site_paths(analysis),
         "kernel_source": gather([graph.output_module for graph in graphs], rows.graph, TEXT),
         "process_group": _process_groups(analysis),
         "correlation": whole(rows.correlation),
@@ -141,7 +143,8 @@ def _launch_frame(analysis: Analysis, peaks: Mapping[str, Peak]) -> pd.DataFrame
         "mechanism": text(rows.mechanism, absent=""),
         "gap": text(rows.gap, absent=""),
     }
-    return frame(columns | achieved_by_launch(analysis, peaks))
+    shapes = shape_columns(analysis, np.arange(len(rows)))
+    return frame(columns | shapes | achieved_by_launch(analysis, peaks))
 
 
 def _process_groups(analysis: Analysis) -> ExtensionArray:
@@ -150,18 +153,3 @@ def _process_groups(analysis: Analysis) -> ExtensionArray:
     codes = np.full(len(analysis.launches), -1, np.int64)
     codes[found.launch] = found.process_group.codes
     return gather([group or None for group in found.process_group.strings], codes, TEXT)
-
-
-def _site_paths(analysis: Analysis) -> ExtensionArray:
-    graph, site = analysis.launches.graph, analysis.launches.call_site
-    known = ~(np.ma.getmaskarray(graph) | np.ma.getmaskarray(site))
-    pairs = np.column_stack((np.ma.getdata(graph)[known], np.ma.getdata(site)[known]))
-    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-    codes = np.full(len(known), -1, np.int64)
-    codes[known] = inverse.ravel()
-    graphs = analysis.recording.graphs
-    return gather([_site_path(graphs[g], int(s)) for g, s in distinct], codes, TEXT)
-
-
-def _site_path(graph: GraphInstance, ordinal: int) -> str:
-    return next((site.path for site in graph.call_sites if site.ordinal == ordinal), str(ordinal))

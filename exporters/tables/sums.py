@@ -1,4 +1,4 @@
-"""Owns the tables that sum the profiled steps: by line, module, op, phase, link and kernel.
+"""Owns the sums over the profiled steps: by line, module, op, phase, link and mechanism.
 
 A gap is a row as well, so every table's total is the measured device time.
 """
@@ -6,16 +6,17 @@ A gap is a row as well, so every table's total is the measured device time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Unpack
 
 import numpy as np
 import pandas as pd
+from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.exporters.tables.achieved import achieved_by_key
 from profiler_ext.exporters.tables.arrays import WHOLE, frame, ratio, repeated, whole
 from profiler_ext.exporters.tables.keys import (
     Keys,
-    kernel_keys,
     line_keys,
     module_keys,
     phase_keys,
@@ -24,6 +25,8 @@ from profiler_ext.exporters.tables.keys import (
 from profiler_ext.exporters.tables.selection import PHASES, Filters, Rows, Selection
 from profiler_ext.records import Analysis, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak
+
+NOTHING_MORE: Mapping[str, ExtensionArray] = MappingProxyType({})
 
 
 def by_line(
@@ -49,7 +52,7 @@ def by_line(
     Raises:
         UsageError: There is no such view, step or phase.
     """
-    return _with_rooflines(analysis, line_keys(analysis, view), Selection(**filters), peaks)
+    return with_rooflines(analysis, line_keys(analysis, view), Selection(**filters), peaks)
 
 
 def by_module(
@@ -75,7 +78,7 @@ def by_module(
     Raises:
         UsageError: The depth is negative, or there is no such step or phase.
     """
-    return _with_rooflines(analysis, module_keys(analysis, depth), Selection(**filters), peaks)
+    return with_rooflines(analysis, module_keys(analysis, depth), Selection(**filters), peaks)
 
 
 def by_op(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
@@ -145,44 +148,36 @@ def by_mechanism(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame
     return _sums(analysis, text_keys(analysis, "mechanism"), Selection(**filters))
 
 
-def by_kernel(
-    analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
-) -> pd.DataFrame:
-    """Return device time by kernel, largest first.
-
-    Args:
-        analysis: what attribution found.
-        **filters: the step, rank, phase or scope to sum over.
-        peaks: what devices can do at best, by the words of their names.
-
-    Returns:
-        ``kernel`` (Inductor's name, or the event's), ``kind``, the sums and the rooflines.
-
-    Raises:
-        UsageError: There is no such step or phase.
-    """
-    return _with_rooflines(analysis, kernel_keys(analysis), Selection(**filters), peaks)
-
-
-def _with_rooflines(
-    analysis: Analysis, keys: Keys, selection: Selection, peaks: Mapping[str, Peak]
+def with_rooflines(
+    analysis: Analysis,
+    keys: Keys,
+    selection: Selection,
+    peaks: Mapping[str, Peak],
+    more: Mapping[str, ExtensionArray] = NOTHING_MORE,
 ) -> pd.DataFrame:
     """Return the sums, with the columns of rooflines, which are split as time is.
 
     ``est_bytes``, ``est_flops``, ``roofline_ns`` and ``could_save_ns`` add up those parts of
     launches of which they are known; a rate is over the time of these parts.
+
+    Args:
+        analysis: what attribution found.
+        keys: the rows, and that of each share.
+        selection: what to sum over.
+        peaks: what devices can do at best.
+        more: further columns, one row for each key.
     """
     chosen = selection.shares(analysis, selection.profiled(analysis))
     key, rows = keys.of_share[chosen], len(keys.table)
     achieved = achieved_by_key(analysis, peaks, np.flatnonzero(chosen), key, rows)
-    return _sums(analysis, keys, selection, frame(achieved))
+    return _sums(analysis, keys, selection, {**more, **achieved})
 
 
 def _sums(
     analysis: Analysis,
     keys: Keys,
     selection: Selection,
-    more: pd.DataFrame | None = None,
+    more: Mapping[str, ExtensionArray] = NOTHING_MORE,
 ) -> pd.DataFrame:
     chosen = selection.shares(analysis, selection.profiled(analysis))
     key, rows = keys.of_share[chosen], len(keys.table)
@@ -199,10 +194,11 @@ def _sums(
             "fraction": ratio(duration, int(duration.sum())),
             "steps": repeated(steps, rows, WHOLE),
             "per_step_ns": ratio(duration, steps),
+            **more,
         }
     )
-    parts = [keys.table, sums] if more is None else [keys.table, sums, more]
-    return _in_order(pd.concat(parts, axis=1).loc[count > 0], keys.table.columns)
+    table = pd.concat([keys.table, sums], axis=1).loc[count > 0]
+    return _in_order(table, keys.table.columns)
 
 
 def _phase_sums(analysis: Analysis, key: Ints, chosen: Rows, rows: int) -> Ints:
@@ -213,9 +209,21 @@ def _phase_sums(analysis: Analysis, key: Ints, chosen: Rows, rows: int) -> Ints:
     return sums
 
 
-def _whole_launches(analysis: Analysis, key: Ints, launch: Ints, rows: int) -> tuple[Ints, Ints]:
+def launches_of_keys(analysis: Analysis, key: Ints, launch: Ints) -> tuple[Ints, Ints]:
+    """Return each pair of a key and a launch that has a part in it once, in order of the keys.
+
+    Args:
+        analysis: what attribution found.
+        key: the key of each part.
+        launch: its launch.
+    """
     every = max(len(analysis.launches), 1)
     once_key, once_launch = np.divmod(np.unique(key * every + launch), every)
+    return once_key, once_launch
+
+
+def _whole_launches(analysis: Analysis, key: Ints, launch: Ints, rows: int) -> tuple[Ints, Ints]:
+    once_key, once_launch = launches_of_keys(analysis, key, launch)
     count = np.bincount(once_key, minlength=rows)
     inclusive = np.zeros(rows, np.int64)
     np.add.at(inclusive, once_key, analysis.launches.duration_ns[once_launch])

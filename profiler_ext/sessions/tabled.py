@@ -118,6 +118,14 @@ class Tabled(ABC):
         """
         return self.table("by_kernel", **filters)
 
+    def by_site(self, **filters: Unpack[Filters]) -> pd.DataFrame:
+        """Return time by kernel and the call site, or line, that launches it.
+
+        Args:
+            **filters: the step, rank, phase or scope.
+        """
+        return self.table("by_site", **filters)
+
     def idle_by_line(self, **filters: Unpack[Filters]) -> pd.DataFrame:
         """Return the time in which devices ran nothing, by the line at which the CPU was.
 

@@ -18,6 +18,7 @@ SUMMING = [
     tables.by_link,
     tables.by_mechanism,
     tables.by_kernel,
+    tables.by_site,
 ]
 ESTIMATES = [
     "est_bytes",
@@ -29,7 +30,8 @@ ESTIMATES = [
 ]
 BOUNDS = ["bound", "roofline_ns", "could_save_ns"]
 ROOFLINES = [*ESTIMATES, "unit", *BOUNDS]
-OF_LAUNCHES = [*ESTIMATES, "unit", "unit_evidence", *BOUNDS]
+SHAPES = ["grid", "block", "registers_per_thread", "shared_memory_bytes", "est_occupancy"]
+OF_LAUNCHES = [*SHAPES, *ESTIMATES, "unit", "unit_evidence", *BOUNDS]
 EVERY_TABLE = [*SUMMING, tables.launches, tables.attribution, tables.graphs, tables.coverage]
 EVERY_TABLE += [tables.compiles, tables.utilisation]
 ONE_STEP = (Step(3, 0, 1_000_000),)

@@ -190,9 +190,10 @@ def test_launches_that_differ_in_time_alone_are_one_site():
     rows = (first, second, other, outside)
     analysis = replace(gpu_step(), launches=launches(GPU_MARKS, rows), shares=shares(rows))
     name = "triton_poi_fused__to_copy_gelu_0"
+    addmm, own = "extern_kernels.addmm", GPU_MARKS[24].name
     assert sites(analysis) == [
-        Site(name, "triton", "compiled", 0, 1, 2, 40_002, ((2, 26_668), (3, 13_334))),
-        Site("extern_kernels.addmm", "extern", "compiled", 0, 0, 1, 50_000, ((1, 50_000),)),
+        Site(name, name, "triton", "compiled", 0, 1, 2, 40_002, ((2, 26_668), (3, 13_334))),
+        Site(addmm, own, "extern", "compiled", 0, 0, 1, 50_000, ((1, 50_000),)),
     ]
 
 
@@ -211,9 +212,9 @@ def test_data_names_each_thing_once():
         [2, -1, -1, 1, 1, 50_000, [10, 50_000]],
     ]
     assert data["kernels"] == [
-        ("extern_kernels.addmm", "extern"),
-        ("cpp_fused_gelu_0", "cpp"),
-        ("aten::_fused_adamw_", "eager"),
+        ("extern_kernels.addmm", "aten::addmm", "extern"),
+        ("cpp_fused_gelu_0", "cpp_fused_gelu_0", "cpp"),
+        ("aten::_fused_adamw_", "aten::_fused_adamw_", "eager"),
     ]
     assert data["places"][1] == [1, 0, 1, 0, -1, 1, "addmm"]
     assert data["lines"][1] == (0, 12)
@@ -233,7 +234,7 @@ def test_lines_modules_and_kernels_have_their_rooflines_by_number():
         "960 attainable"
     )
     near = {name: {row[0]: row[1:] for row in rows} for name, rows in data["near"].items()}
-    kernels = {name: at for at, (name, _) in enumerate(data["kernels"])}
+    kernels = {name: at for at, (name, *_) in enumerate(data["kernels"])}
     addmm = ["21% memory", 20.8, 36_978, work]
     assert near["kernels"][kernels["extern_kernels.addmm"]] == addmm
     assert near["modules"][data["modules"].index(("mlp.up", "Linear"))] == addmm

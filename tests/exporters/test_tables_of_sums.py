@@ -52,10 +52,9 @@ def test_a_summing_table_has_its_keys_and_the_sums(table, keys):
     [
         (tables.by_line, ["file", "line", "function", "code", "gap"]),
         (tables.by_module, ["module", "module_class", "gap"]),
-        (tables.by_kernel, ["kernel", "kind"]),
     ],
 )
-def test_lines_modules_and_kernels_have_their_sums_and_rooflines(table, keys):
+def test_lines_and_modules_have_their_sums_and_rooflines(table, keys):
     assert list(table(gpu_step()).columns) == [*keys, *SUM_COLUMNS, *ROOFLINES]
 
 
@@ -122,26 +121,6 @@ def test_depth_zero_is_the_whole_model_and_no_module_is_not():
         ("", pd.NA, 140_001),
         (pd.NA, "no_source_line", 74_500),
         (pd.NA, "ambiguous_extern_run", 20_000),
-    ]
-
-
-def test_kernels_carry_inductors_name_or_the_events():
-    table = tables.by_kernel(gpu_step())
-    assert rows(table, "kernel", "kind", "duration_ns")[:3] == [
-        (
-            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<...>",
-            "eager",
-            60_000,
-        ),
-        ("extern_kernels.addmm", "extern", 50_000),
-        ("extern_kernels.mm", "extern", 40_000),
-    ]
-
-
-def test_one_kernel_launched_twice_is_one_row():
-    analysis = of_rows(GPU_ROWS[2], replace(GPU_ROWS[2], phase="backward"))
-    assert rows(tables.by_kernel(analysis), "kernel", "launches", "duration_ns") == [
-        ("triton_poi_fused__to_copy_gelu_0", 2, 40_002)
     ]
 
 

@@ -209,7 +209,7 @@ def test_json_holds_raw_nanoseconds():
 
 def test_markdown_is_a_table():
     lines = report(gpu_step(), by="kernel", top=1, format="md").splitlines()
-    assert lines[0].startswith("| kernel | kind | launches | duration\\_ns |")
+    assert lines[0].startswith("| kernel | name | kind | launches | duration\\_ns |")
     assert len(lines) == 3
 
 

@@ -22,7 +22,7 @@ const lines = report.lines.map(([file, number], at) => ({
 const modules = report.modules.map(([path, type]) => ({
   ...sum(), path, type, name: path || "(the model itself)",
 }));
-const kernels = report.kernels.map(([name, kind]) => ({ ...sum(), name, kind }));
+const kernels = report.kernels.map(([name, own, kind]) => ({ ...sum(), name, own, kind }));
 const graphs = report.graphs.map((graph, at) => ({ ...sum(), ...graph, at }));
 for (const [name, rows] of Object.entries({ lines, modules, kernels })) {
   for (const [at, text, part, saves, work] of report.near[name]) rows[at].near = { text, part, saves, work };

@@ -53,8 +53,9 @@ function modulesTable() {
 }
 
 function kernelsTable() {
-  const columns = [...sumColumns(kernels), nameColumn("kernel", row => row.name), { title: "kind", value: row => row.kind }];
-  return new PagedTable(columns, kernels, { textOf: row => `${row.name} ${row.kind}`, detail: kernelDetail });
+  const columns = [...sumColumns(kernels), nameColumn("kernel", row => row.name),
+    nameColumn("the device's name", row => row.own), { title: "kind", value: row => row.kind }];
+  return new PagedTable(columns, kernels, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail });
 }
 
 function graphsTable() {

@@ -5,7 +5,7 @@ const UNITS = [["s", 1e9], ["ms", 1e6], ["us", 1e3]];
 export const HEADINGS = {
   line: ["line", "code"],
   module: ["module", "class"],
-  kernel: ["kernel", "kind"],
+  kernel: ["kernel", "the device's name", "kind"],
   phase: ["phase"],
 };
 export const TITLES = {

@@ -1,0 +1,134 @@
+"""Owns the tables of kernels: by kernel, and by the place that launches one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Unpack
+
+import numpy as np
+import pandas as pd
+from pandas.api.extensions import ExtensionArray
+
+from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, gather, whole
+from profiler_ext.exporters.tables.keys import (
+    Keys,
+    kernel_columns,
+    kernel_keys,
+    launch_keys,
+    texts_at,
+)
+from profiler_ext.exporters.tables.selection import Filters, Selection
+from profiler_ext.exporters.tables.shapes import common_shapes, shape_columns
+from profiler_ext.exporters.tables.sites import input_shapes, main_places, site_paths
+from profiler_ext.exporters.tables.sums import launches_of_keys, with_rooflines
+from profiler_ext.kineto.launch_shapes import launch_shapes
+from profiler_ext.records import Analysis, Codes, Ints
+from profiler_ext.rooflines.peaks import PEAKS, Peak
+
+_SITE = ("graph", "call_site", "file", "line", "module", "input_shapes", "grid", "block")
+
+
+def by_kernel(
+    analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
+) -> pd.DataFrame:
+    """Return device time by kernel, largest first.
+
+    Args:
+        analysis: what attribution found.
+        **filters: the step, rank, phase or scope to sum over.
+        peaks: what devices can do at best, by the words of their names.
+
+    Returns:
+        ``kernel`` (Inductor's name, or the event's), ``name`` (the device's own: what a library's
+        call chose), ``kind``, the sums, ``min_ns``, ``median_ns`` and ``max_ns`` of its launches,
+        how these were launched where all were alike, and the rooflines.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    keys, selection = kernel_keys(analysis), Selection(**filters)
+    key, launch = _chosen(analysis, keys, selection)
+    of_kernel = common_shapes(analysis, key, launch, len(keys.table))
+    times = _times(analysis.launches.duration_ns[launch], key, len(keys.table))
+    return with_rooflines(analysis, keys, selection, peaks, times | of_kernel)
+
+
+def by_site(
+    analysis: Analysis, *, peaks: Mapping[str, Peak] = PEAKS, **filters: Unpack[Filters]
+) -> pd.DataFrame:
+    """Return device time by kernel and the place that launches it, largest first.
+
+    A place is a call site of a compiled graph, or a line of eager work; launches of other shapes,
+    grids or blocks are rows of their own.
+
+    Args:
+        analysis: what attribution found.
+        **filters: the step, rank, phase or scope to sum over.
+        peaks: what devices can do at best, by the words of their names.
+
+    Returns:
+        What :func:`by_kernel` has, and ``graph``, ``call_site``, the ``file``, ``line``,
+        ``function``, ``code`` and ``module`` of a launch's largest part, and ``input_shapes``
+        where they were recorded.
+
+    Raises:
+        UsageError: There is no such step or phase.
+    """
+    keys, selection = _site_keys(analysis), Selection(**filters)
+    key, launch = _chosen(analysis, keys, selection)
+    times = _times(analysis.launches.duration_ns[launch], key, len(keys.table))
+    return with_rooflines(analysis, keys, selection, peaks, times)
+
+
+def _chosen(analysis: Analysis, keys: Keys, selection: Selection) -> tuple[Ints, Ints]:
+    """Return the chosen launches of each key."""
+    chosen = selection.shares(analysis, selection.profiled(analysis))
+    return launches_of_keys(analysis, keys.of_share[chosen], analysis.shares.launch[chosen])
+
+
+def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]:
+    """Return the least, the median and the largest of the times of each key's launches."""
+    order = np.lexsort((duration_ns, key))
+    sorted_ns = np.append(duration_ns[order], 0)  # a key without launches reads what is not used
+    first, end = (np.searchsorted(key[order], np.arange(rows), side) for side in ("left", "right"))
+    middle = sorted_ns[(first + end - 1) // 2] + sorted_ns[(first + end) // 2]
+    columns = {"min_ns": sorted_ns[first], "median_ns": middle // 2, "max_ns": sorted_ns[end - 1]}
+    return {name: whole(column) for name, column in columns.items()}
+
+
+def _site_keys(analysis: Analysis) -> Keys:
+    launches, kernels = analysis.launches, kernel_columns(analysis)
+    places, shapes = main_places(analysis), input_shapes(analysis)
+    launched = launch_shapes(analysis.recording.trace, launches.event)
+    codes: list[Ints | Codes] = [launches.graph.filled(-1), launches.call_site.filled(-1)]
+    codes += [*(column.codes for column in kernels.values()), places, shapes.codes, launched.codes]
+    paths = site_paths(analysis)
+
+    def columns_at(rows: Ints) -> dict[str, ExtensionArray]:
+        return {
+            **texts_at(kernels, rows),
+            **_graph_columns(analysis, rows),
+            "call_site": paths[rows],
+            **_place_columns(analysis, places[rows]),
+            **texts_at({"input_shapes": shapes}, rows),
+            **shape_columns(analysis, rows),
+        }
+
+    return launch_keys(analysis, codes, columns_at, [*kernels, *_SITE])
+
+
+def _graph_columns(analysis: Analysis, rows: Ints) -> dict[str, ExtensionArray]:
+    graphs, graph = analysis.recording.graphs, analysis.launches.graph[rows]
+    return {
+        "graph": gather([each.key for each in graphs], graph, TEXT),
+        "compile_id": gather([each.compile_id for each in graphs], graph, TEXT),
+    }
+
+
+def _place_columns(analysis: Analysis, places: Ints) -> dict[str, ExtensionArray]:
+    distinct, codes = np.unique(places, return_inverse=True)
+    chosen = [analysis.places[place] for place in distinct.tolist()]
+    texts = ("file", "function", "code", "module")
+    columns = {name: gather([getattr(p, name) for p in chosen], codes, TEXT) for name in texts}
+    line = gather([place.line for place in chosen], codes, WHOLE)
+    return {"file": columns.pop("file"), "line": line, **columns}
