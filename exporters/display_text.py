@@ -9,7 +9,7 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.colors import PHASE_COLORS
 from profiler_ext.exporters.printed import printed
-from profiler_ext.exporters.table_kinds import TableKind
+from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.printable import printable
 from profiler_ext.records import (

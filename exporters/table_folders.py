@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.table_kinds import WRITTEN, TableKind
+from profiler_ext.exporters.table_kind import TableKind
+from profiler_ext.exporters.table_kinds import WRITTEN
 from profiler_ext.records import Analysis
 
 _Made = Callable[[TableKind], tables.DataFrame]

@@ -27,7 +27,8 @@ from profiler_ext.exporters.display_text import (
 )
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
-from profiler_ext.exporters.table_kinds import TableKind, table_by
+from profiler_ext.exporters.table_kind import TableKind
+from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal_findings import print_first
 from profiler_ext.exporters.top_table import (

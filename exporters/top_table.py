@@ -21,7 +21,7 @@ from profiler_ext.exporters.display_text import (
     time_text,
 )
 from profiler_ext.exporters.roofline_texts import roofline_text, savings_text
-from profiler_ext.exporters.table_kinds import TableKind
+from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.printable import printable
 from profiler_ext.records import Phase, Scope, Settings
 

@@ -11,7 +11,8 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.answers.schema import json_schema
 from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.printed import PRINTED
-from profiler_ext.exporters.table_kinds import TABLES, TableKind
+from profiler_ext.exporters.table_kind import TableKind
+from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.findings import LEAST_FRACTION, RULES, Rule
 from profiler_ext.records import (

@@ -20,7 +20,8 @@ from profiler_ext.exporters.extras import EXTRAS
 from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, format_of
 from profiler_ext.exporters.loading import named
 from profiler_ext.exporters.printed import PRINTED, Printed
-from profiler_ext.exporters.table_kinds import BY, TABLES, WRITTEN, TableKind
+from profiler_ext.exporters.table_kind import TableKind
+from profiler_ext.exporters.table_kinds import BY, TABLES, WRITTEN
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.records import Analysis
 from profiler_ext.sessions import output

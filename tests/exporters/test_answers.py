@@ -20,7 +20,8 @@ from profiler_ext.exporters.answers.making import (
     table_answer,
 )
 from profiler_ext.exporters.answers.schema import every_answer
-from profiler_ext.exporters.table_kinds import TABLES, TableKind, table_called
+from profiler_ext.exporters.table_kind import TableKind
+from profiler_ext.exporters.table_kinds import TABLES, table_called
 from profiler_ext.exporters.tables import SequenceRow, seq_table
 from profiler_ext.exporters.tables.trust import SUMMING
 from profiler_ext.sessions.merging import MergedSession
