@@ -16,7 +16,7 @@ from profiler_ext.comparison.records import Change, FusionChange, PhaseTimes, Ro
 from profiler_ext.comparison.sides import RunOfRanks, Side, side
 from profiler_ext.comparison.summing import PHASES, Summed, main_modules, rows_of, summed
 from profiler_ext.comparison.uncertainty import Sample
-from profiler_ext.comparison.words import Match
+from profiler_ext.comparison.words import Account, Match
 from profiler_ext.errors import UsageError
 from profiler_ext.records import Ints
 
@@ -47,6 +47,17 @@ class Comparison:
     def total(self) -> Change:
         """The whole wall time of a step, on all devices of a rank."""
         return self.table("ledger").total
+
+    @cached_property
+    def device(self) -> Change:
+        """The device time of what a step enqueued, however far the device is behind the CPU."""
+        return self.where(lambda subject: subject.account == Account.DEVICE)
+
+    @cached_property
+    def samples(self) -> tuple[Sample, Sample]:
+        """The wall time of each step of both sides."""
+        base, head = (_sample(side, lambda subject: True)[0] for side in self.matched.sides)
+        return base, head
 
     @cached_property
     def fusions(self) -> tuple[FusionChange, ...]:

@@ -1,0 +1,166 @@
+"""Owns what a terminal shows of a comparison: what changed overall, then the largest changes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from profiler_ext.comparison.comparison import Comparison
+from profiler_ext.comparison.notes import notes
+from profiler_ext.comparison.records import FusedKernel, FusionChange, Row, Table
+from profiler_ext.comparison.words import Verdict
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.comparison_texts import (
+    change_text,
+    count_text,
+    details_text,
+    kernel_text,
+    row_texts,
+    shown_rows,
+    side_text,
+    total_texts,
+)
+from profiler_ext.exporters.console import print_notes, say, text_console
+from profiler_ext.printable import printable
+
+STYLES = {
+    Verdict.SLOWER: "red",
+    Verdict.NEW: "red",
+    Verdict.FASTER: "green",
+    Verdict.GONE: "green",
+}
+MARKS = {Verdict.NOISE: "~", Verdict.TOO_FEW: "?"}
+SHOWN_FUSIONS, _SHOWN_KERNELS = 5, 4
+_TIME, _DELTA, _PERCENT = 8, 9, 7
+_INDENT = 10
+_LEDGER_ROWS = 8
+
+
+def print_comparison(
+    comparison: Comparison, console: Console, by: str = "line", top: int | None = 15
+) -> None:
+    """Print what changed overall, and then the largest changes of one table.
+
+    Args:
+        comparison: the comparison.
+        console: where to; what is long is cut at its width.
+        by: which table.
+        top: so many rows at most; ``None`` for all.
+
+    Raises:
+        UsageError: There is no such table, or ``top`` is less than 1.
+    """
+    if top is not None and top < 1:
+        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    table = comparison.table(by)
+    for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
+        say(console, printable(f"{name}  {side_text(side)}"), "bold")
+    for line in total_texts(comparison):
+        say(console, line, STYLES.get(comparison.total.verdict, ""))
+    if by != "ledger":
+        _print_ledger(comparison, console)
+    console.print()
+    _print_table(comparison, table, console, top)
+    if by in ("line", "kernel", "op"):
+        _print_fusions(comparison, console)
+    if any(row.change.verdict in MARKS for row in (*table.rows, *comparison.table("ledger").rows)):
+        legend = (f"{mark} {verdict.words}" for verdict, mark in MARKS.items())
+        say(console, ", ".join(legend), "dim")
+    print_notes(notes(comparison), console)
+
+
+def comparison_text(
+    comparison: Comparison, by: str = "line", top: int | None = 15, width: int = 120
+) -> str:
+    """Return what a terminal of a width would show.
+
+    Args:
+        comparison: the comparison.
+        by: which table.
+        top: so many rows at most; ``None`` for all.
+        width: in characters.
+
+    Raises:
+        UsageError: There is no such table, or ``top`` is less than 1.
+    """
+    file = io.StringIO()
+    print_comparison(comparison, text_console(file, width), by, top)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def _print_ledger(comparison: Comparison, console: Console) -> None:
+    table = comparison.table("ledger")
+    rows = [row for row in table.rows if row.change.verdict is not Verdict.EQUAL]
+    if rows:
+        _print_rows(comparison, table, rows[:_LEDGER_ROWS], console, "wall time of a step")
+    if len(rows) > _LEDGER_ROWS:
+        say(console, f"and {len(rows) - _LEDGER_ROWS} more: --by ledger", "dim")
+
+
+def _print_table(comparison: Comparison, table: Table, console: Console, top: int | None) -> None:
+    rows = shown_rows(table)
+    say(console, f"by {table.by}: {count_text(table)}", "bold")
+    shown = rows[:top]
+    if shown:
+        _print_rows(comparison, table, shown, console, table.by)
+    if len(rows) > len(shown):
+        say(console, f"and {len(rows) - len(shown)} more: --top {len(rows)}", "dim")
+
+
+def _print_rows(
+    comparison: Comparison, table: Table, rows: Sequence[Row], console: Console, heading: str
+) -> None:
+    say(console, _columns("base", "head", "change", "", " ") + heading, "bold")
+    for row in rows:
+        texts, style = row_texts(comparison, table, row), STYLES.get(row.change.verdict, "")
+        mark = MARKS.get(row.change.verdict, " ")
+        part = texts.percent or (texts.verdict if row.change.is_change else "")
+        line = Text(_columns(texts.base, texts.head, texts.delta, part, mark), style=style)
+        line.append(printable(texts.name), "not dim default")
+        if texts.code:
+            line.append(printable(f"  {texts.code}"), "dim default")
+        console.print(line, no_wrap=True, overflow="ellipsis")
+        if texts.details:
+            say(console, printable(f"{'':{_INDENT}}{details_text(texts)}"), "dim")
+
+
+def _columns(base: str, head: str, delta: str, part: str, mark: str) -> str:
+    numbers = f"{base:>{_TIME}}  {head:>{_TIME}}  {delta:>{_DELTA}}  {part:>{_PERCENT}}"
+    return f"{numbers} {mark} "
+
+
+def _print_fusions(comparison: Comparison, console: Console) -> None:
+    fusions = comparison.fusions
+    if not fusions:
+        return
+    console.print()
+    say(console, f"fusions that changed: {len(fusions)}", "bold")
+    for fusion in fusions[:SHOWN_FUSIONS]:
+        say(console, change_text(fusion.change), STYLES.get(fusion.change.verdict, ""))
+        for line in fusion_lines(fusion):
+            say(console, printable(line))
+    if len(fusions) > SHOWN_FUSIONS:
+        say(console, f"and {len(fusions) - SHOWN_FUSIONS} more: --format json", "dim")
+
+
+def fusion_lines(fusion: FusionChange) -> list[str]:
+    """Return what was launched before and what now, a line each.
+
+    Args:
+        fusion: the change.
+    """
+    change = fusion.change
+    return [
+        *_side_lines("before", fusion.base, change.base_steps),
+        *_side_lines("now", fusion.head, change.head_steps),
+    ]
+
+
+def _side_lines(name: str, kernels: tuple[FusedKernel, ...], steps: int) -> list[str]:
+    lines = [f"  {name:<6}  {kernel_text(each, steps)}" for each in kernels[:_SHOWN_KERNELS]]
+    if left := len(kernels) - _SHOWN_KERNELS:
+        lines += [f"          and {left} more"] if left > 0 else []
+    return lines

@@ -1,0 +1,117 @@
+"""Owns what a person must know of two sides before believing their difference, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profiler_ext.comparison.comparison import Comparison
+from profiler_ext.comparison.sides import Side
+from profiler_ext.comparison.uncertainty import BETWEEN_RUNS, FEWEST_STEPS, is_enough
+from profiler_ext.comparison.words import Account, Verdict
+
+_AHEAD = 0.1
+"""Where more than this part of a step's time ran in other spans, the spans are the CPU's."""
+
+
+def notes(comparison: Comparison) -> tuple[str, ...]:
+    """Return what is to be known of a comparison.
+
+    Args:
+        comparison: two sides.
+    """
+    found = (_differing, _uncertain, _displaced, _without_lines)
+    return tuple(sentence for each in found for sentence in each(comparison))
+
+
+def devices_differ(comparison: Comparison) -> bool:
+    """Tell whether the two sides ran on devices of different names."""
+    base, head = (_of(side, "devices") for side in comparison.matched.sides)
+    return base != head
+
+
+def _differing(comparison: Comparison) -> Iterator[str]:
+    base, head = comparison.matched.sides
+    if devices_differ(comparison):
+        yield (
+            f"the devices differ ({_listed(base, 'devices')}; {_listed(head, 'devices')}): compare "
+            "the parts of a step as well as its times"
+        )
+    if _of(base, "torch_version") != _of(head, "torch_version"):
+        yield (f"torch differs: {_listed(base, 'torch_version')}; {_listed(head, 'torch_version')}")
+    if _of(base, "ranks") != _of(head, "ranks"):
+        yield f"the ranks differ: {_listed(base, 'ranks')}; {_listed(head, 'ranks')}"
+
+
+def _uncertain(comparison: Comparison) -> Iterator[str]:
+    base, head = comparison.matched.sides
+    if comparison.total.verdict is Verdict.EQUAL:
+        return
+    if not is_enough(*comparison.samples):
+        yield (
+            f"too few steps to tell a change from noise ({_steps(base)} and {_steps(head)}): "
+            f"record at least {FEWEST_STEPS} of each side (--steps {FEWEST_STEPS}), or several runs"
+        )
+    elif len(base.runs) == len(head.runs) == 1:
+        yield (
+            "each side is one run: how much two runs of one program differ is taken as usual "
+            f"({BETWEEN_RUNS:.1%}); several runs of each side tell it"
+        )
+
+
+def _displaced(comparison: Comparison) -> Iterator[str]:
+    ahead = [
+        name
+        for name, side in zip(("base", "head"), comparison.matched.sides, strict=True)
+        if -_time(side, Account.DISPLACED) > _AHEAD * _time(side, Account.DEVICE)
+    ]
+    if ahead:
+        yield (
+            f"in the {' and the '.join(ahead)} the CPU runs ahead of the device: the wall time of "
+            "the recorded steps is the CPU's, so judge the device time"
+        )
+
+
+def _without_lines(comparison: Comparison) -> Iterator[str]:
+    known = [_fraction_with_line(side) for side in comparison.matched.sides]
+    for name, (mine, other) in (("base", (known[0], known[1])), ("head", (known[1], known[0]))):
+        if mine < 0.5 <= other:
+            yield (
+                f"only {mine:.0%} of the {name}'s device time has a source line, of the other side "
+                f"{other:.0%}: rows are new and gone where one side does not know its line"
+            )
+
+
+def _fraction_with_line(side: Side) -> float:
+    whole, with_line = _time(side, Account.DEVICE), _time(side, Account.DEVICE, with_line=True)
+    return with_line / whole if whole else 1.0
+
+
+def _time(side: Side, account: Account, *, with_line: bool = False) -> int:
+    chosen = np.array(
+        [
+            s.account == account and (s.file is not None or not with_line)
+            for s in side.parts.subjects
+        ],
+        np.bool_,
+    )
+    return int(side.parts.duration_ns[chosen[side.parts.subject]].sum())
+
+
+def _of(side: Side, name: str) -> set[object]:
+    return {getattr(run, name) for run in side.runs}
+
+
+def _listed(side: Side, name: str) -> str:
+    every = dict.fromkeys(text for run in side.runs for text in _texts(getattr(run, name)))
+    return ", ".join(every) or "not told"
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
+
+
+def _steps(side: Side) -> str:
+    steps = sum(run.steps for run in side.runs)
+    return f"{steps} in {len(side.runs)} runs" if len(side.runs) > 1 else str(steps)
