@@ -59,7 +59,7 @@ def print_comparison(
     for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
         say(console, printable(f"{name}  {side_text(side)}"), "bold")
     for line in total_texts(comparison):
-        say(console, line, STYLES.get(comparison.total.verdict, ""))
+        console.print(Text(line, style="bold"))
     if by != "ledger":
         _print_ledger(comparison, console)
     console.print()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from profiler_ext.joint_table import seq_table
     from profiler_ext.profiling.profiler import profile
     from profiler_ext.profiling.switch import disable, enable
+    from profiler_ext.sessions.comparing import diff
     from profiler_ext.sessions.merging import MergedSession, load, merge
     from profiler_ext.sessions.session import Session
 
@@ -23,6 +24,7 @@ __version__ = VERSION
 _HOMES = {
     "MergedSession": "sessions.merging",
     "Session": "sessions.session",
+    "diff": "sessions.comparing",
     "disable": "profiling.switch",
     "enable": "profiling.switch",
     "load": "sessions.merging",
@@ -33,6 +35,7 @@ _HOMES = {
 __all__ = [
     "MergedSession",
     "Session",
+    "diff",
     "disable",
     "enable",
     "load",

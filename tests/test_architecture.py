@@ -45,8 +45,8 @@ ALLOWED = {
     "doctor": "exporters torch_compat",
     "joint_table": "attribution capture errors exporters files recall records torch_compat",
     "autostart": "profiling renaming",
-    "cli": "attaching doctor errors exporters findings isolation joint_table kineto printable "
-    "renaming run sessions store torch_compat",
+    "cli": "attaching comparison doctor errors exporters findings isolation joint_table kineto "
+    "printable renaming run sessions store torch_compat",
     "__main__": "cli",
     "__init__": "autostart joint_table profiling sessions version",
 }

@@ -18,6 +18,7 @@ from profiler_ext.exporters.answers import documents
 from profiler_ext.exporters.answers.documents import Answer, Report, SequenceTable, TableAnswer
 from profiler_ext.exporters.answers.making import AT_A_GLANCE, PHASES
 from profiler_ext.exporters.answers.parts import Part, Rows, about
+from profiler_ext.exporters.comparison_json import ComparisonAnswer
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.trust import SUMMING, TRUST
@@ -38,6 +39,7 @@ _PLAIN: tuple[type[Answer], ...] = (
     documents.CacheList,
     documents.Pruned,
     documents.Written,
+    ComparisonAnswer,
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -138,11 +138,15 @@ def markdown_text(table: pd.DataFrame) -> str:
     Args:
         table: the table.
     """
-    columns = [[_cell(value) for value in column] for _, column in table.items()]
-    head = [_cell(name) for name in table.columns]
     rule = ["---" if table[name].dtype == TEXT else "---:" for name in table.columns]
-    lines = (f"| {' | '.join(cells)} |" for cells in (head, rule, *zip(*columns, strict=True)))
+    rows = zip(*(column for _, column in table.items()), strict=True)
+    lines = (markdown_row(table.columns), f"| {' | '.join(rule)} |", *map(markdown_row, rows))
     return "\n".join(lines) + "\n"
+
+
+def markdown_row(values: Iterable[object]) -> str:
+    """Return a row of a table in GitHub's Markdown."""
+    return f"| {' | '.join(map(markdown_words, values))} |"
 
 
 def _read_as(name: str) -> Dtype:
@@ -181,7 +185,8 @@ def _unguarded(text: str) -> str:
     return text if text.strip('"') else text[:-2]
 
 
-def _cell(value: object) -> str:
+def markdown_words(value: object) -> str:
+    """Return a value as text that means nothing else in Markdown, on one line."""
     if value is pd.NA:
         return ""
     if isinstance(value, float | np.floating):

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli import annotate, attach, cache, doctor, export, merge, report, run, seq_table
+from profiler_ext.cli import (
+    annotate,
+    attach,
+    cache,
+    diff,
+    doctor,
+    export,
+    merge,
+    report,
+    run,
+    seq_table,
+)
 from profiler_ext.cli.choices import FAILED, READER_GONE
 from profiler_ext.cli.printing import tell, tell_usage, write
 from profiler_ext.errors import ProfilerExtError, ReaderGoneError
@@ -21,6 +32,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": run,
     "report": report,
+    "diff": diff,
     "annotate": annotate,
     "export": export,
     "merge": merge,

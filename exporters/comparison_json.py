@@ -1,0 +1,247 @@
+"""Owns a comparison as an answer for programs: both sides, the change of each row, the fusions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from profiler_ext.comparison.comparison import Comparison
+from profiler_ext.comparison.notes import notes
+from profiler_ext.comparison.records import (
+    Change,
+    FusedKernel,
+    FusionChange,
+    Interval,
+    Row,
+    Run,
+    Subject,
+)
+from profiler_ext.comparison.sides import Side
+from profiler_ext.comparison.uncertainty import FALSE_DISCOVERIES, FEWEST_STEPS
+from profiler_ext.comparison.words import Verdict
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.answers.documents import Answer
+from profiler_ext.exporters.answers.parts import Cut, Part, about
+
+
+class RunFacts(Part, frozen=True, kw_only=True):
+    """A run of a side."""
+
+    name: Annotated[str, about("how the user called it")]
+    command: list[str]
+    torch_version: str | None
+    devices: list[str]
+    ranks: list[int]
+    step_count: int
+
+
+class SideFacts(Part, frozen=True, kw_only=True):
+    """One side of a comparison."""
+
+    runs: list[RunFacts]
+    rank_steps: Annotated[
+        int, about("over how many steps times are summed, each rank's for itself")
+    ]
+
+
+class IntervalFacts(Part, frozen=True, kw_only=True):
+    """How sure a difference is."""
+
+    low_ns: Annotated[float, about("lower end of the 95% interval of the difference")]
+    high_ns: Annotated[float, about("upper end of it")]
+    p_value: Annotated[float, about("how often noise alone gives such a difference")]
+    q_value: Annotated[float, about("the same among all rows: the rate of false discoveries")]
+
+
+class ChangeFacts(Part, frozen=True, kw_only=True):
+    """What something takes on both sides."""
+
+    base_ns: Annotated[int, about("sum over the base's steps")]
+    head_ns: Annotated[int, about("sum over the head's steps")]
+    base_per_step_ns: Annotated[float, about("the mean step of one rank")]
+    head_per_step_ns: float
+    delta_ns: Annotated[float, about("head less base, of a mean step")]
+    fraction: Annotated[float | None, about("the difference as a part of the base")]
+    base_launches: int
+    head_launches: int
+    interval: Annotated[IntervalFacts | None, about("null for too few steps, or no difference")]
+    verdict: Annotated[str, about("equal, slower, faster, new, gone, noise or too_few: words.md")]
+
+
+class Named(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """What a row is of on one side; what its table does not tell apart is left out."""
+
+    account: Annotated[str, about("which part of wall time: words.md")]
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    code: str | None = None
+    module: str | None = None
+    module_class: str | None = None
+    aten_op: str | None = None
+    phase: str | None = None
+    kernel: str | None = None
+    kind: str | None = None
+    scope: str | None = None
+    level: str | None = None
+    category: str | None = None
+    cause: str | None = None
+    gap: str | None = None
+
+
+class ComparedRow(Part, frozen=True, kw_only=True):
+    """A row of a table of a comparison."""
+
+    base: Annotated[Named | None, about("null where the base has no such thing")]
+    head: Annotated[Named | None, about("null where the head has no such thing")]
+    match: Annotated[str, about("by what both are known to be the same: words.md")]
+    change: ChangeFacts
+    phases_delta_ns: Annotated[dict[str, float], about("the difference of device time by phase")]
+    modules: Annotated[list[str], about("modules with most of its time, numbers as *")]
+
+
+class FusedFacts(Part, frozen=True, kw_only=True):
+    """Launches that compute one set of ops."""
+
+    kernels: list[str]
+    ops: list[Named]
+    duration_ns: Annotated[int, about("sum over the side's steps")]
+    launches: int
+
+
+class FusionFacts(Part, frozen=True, kw_only=True):
+    """A fusion that changed: what was launched for some ops before, and what now."""
+
+    base: list[FusedFacts]
+    head: list[FusedFacts]
+    change: ChangeFacts
+
+
+class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
+    """Two sides of runs compared."""
+
+    base: SideFacts
+    head: SideFacts
+    total: Annotated[ChangeFacts, about("wall time of a step, on all devices of a rank")]
+    device: Annotated[ChangeFacts, about("device time of what a step enqueued")]
+    ledger: Annotated[list[ComparedRow], about("adds up to total")]
+    by: str
+    row_count: int
+    verdict_counts: Annotated[dict[str, int], about("how many rows came to each verdict")]
+    rows: Annotated[list[ComparedRow], about("adds up to total, but those of compile")]
+    fusions: list[FusionFacts]
+    false_discovery_rate: Annotated[float, about("the q_value up to which a row is a change")]
+    fewest_steps: Annotated[int, about("so many steps a side are needed where it has one run")]
+    notes: list[str]
+
+
+def comparison_answer(
+    comparison: Comparison, by: str = "line", top: int | None = None
+) -> ComparisonAnswer:
+    """Return a comparison for a program.
+
+    Args:
+        comparison: the comparison.
+        by: the table whose rows are told, besides the ledger.
+        top: so many rows and fusions at most; ``None`` for all.
+
+    Raises:
+        UsageError: There is no such table, or ``top`` is less than 1.
+    """
+    if top is not None and top < 1:
+        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    table = comparison.table(by)
+    verdicts = [row.change.verdict for row in table.rows]
+    return ComparisonAnswer(
+        cuts=[
+            Cut(where=where, kept=top, of=of, unit="items", because="top")
+            for where, of in (("rows", len(table.rows)), ("fusions", len(comparison.fusions)))
+            if top is not None and top < of
+        ],
+        base=_side(comparison.base),
+        head=_side(comparison.head),
+        total=_change(comparison.total),
+        device=_change(comparison.device),
+        ledger=[_row(row) for row in comparison.table("ledger").rows],
+        by=by,
+        row_count=len(table.rows),
+        verdict_counts={str(v): verdicts.count(v) for v in Verdict if v in verdicts},
+        rows=[_row(row) for row in table.rows[:top]],
+        fusions=[_fusion(each) for each in comparison.fusions[:top]],
+        false_discovery_rate=FALSE_DISCOVERIES,
+        fewest_steps=FEWEST_STEPS,
+        notes=list(notes(comparison)),
+    )
+
+
+def _side(side: Side) -> SideFacts:
+    return SideFacts(runs=[_run(run) for run in side.runs], rank_steps=side.steps)
+
+
+def _run(run: Run) -> RunFacts:
+    return RunFacts(
+        name=run.name,
+        command=list(run.command),
+        torch_version=run.torch_version or None,
+        devices=list(run.devices),
+        ranks=list(run.ranks),
+        step_count=run.steps,
+    )
+
+
+def _change(change: Change) -> ChangeFacts:
+    return ChangeFacts(
+        base_ns=change.base_ns,
+        head_ns=change.head_ns,
+        base_per_step_ns=change.base_per_step_ns,
+        head_per_step_ns=change.head_per_step_ns,
+        delta_ns=change.delta_ns,
+        fraction=change.fraction,
+        base_launches=change.base_launches,
+        head_launches=change.head_launches,
+        interval=None if change.interval is None else _interval(change.interval),
+        verdict=change.verdict,
+    )
+
+
+def _interval(found: Interval) -> IntervalFacts:
+    return IntervalFacts(
+        low_ns=found.low_ns, high_ns=found.high_ns, p_value=found.p_value, q_value=found.q_value
+    )
+
+
+def _row(row: Row) -> ComparedRow:
+    steps = row.change.base_steps, row.change.head_steps
+    return ComparedRow(
+        base=_named(row.base),
+        head=_named(row.head),
+        match=row.match,
+        change=_change(row.change),
+        phases_delta_ns={
+            each.phase: each.head_ns / steps[1] - each.base_ns / steps[0] for each in row.phases
+        },
+        modules=list(row.modules),
+    )
+
+
+def _named(subject: Subject | None) -> Named | None:
+    if subject is None:
+        return None
+    return Named(**{name: getattr(subject, name) for name in Named.__struct_fields__})
+
+
+def _fusion(fusion: FusionChange) -> FusionFacts:
+    return FusionFacts(
+        base=[_fused(each) for each in fusion.base],
+        head=[_fused(each) for each in fusion.head],
+        change=_change(fusion.change),
+    )
+
+
+def _fused(fused: FusedKernel) -> FusedFacts:
+    ops = [named for each in fused.ops if (named := _named(each)) is not None]
+    return FusedFacts(
+        kernels=list(fused.kernels),
+        ops=ops,
+        duration_ns=fused.duration_ns,
+        launches=fused.launches,
+    )

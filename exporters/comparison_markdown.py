@@ -1,0 +1,92 @@
+"""Owns a comparison as Markdown, for a pull request: short enough to be read there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from profiler_ext.comparison.comparison import Comparison
+from profiler_ext.comparison.notes import notes
+from profiler_ext.comparison.records import Row, Table
+from profiler_ext.comparison.words import Verdict
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.comparison_terminal import SHOWN_FUSIONS, fusion_lines
+from profiler_ext.exporters.comparison_texts import (
+    change_text,
+    count_text,
+    details_text,
+    row_texts,
+    shown_rows,
+    side_text,
+)
+from profiler_ext.exporters.tables.files import markdown_row, markdown_words
+
+
+def comparison_markdown(comparison: Comparison, by: str = "line", top: int | None = 15) -> str:
+    """Return a comparison as Markdown; no name in it breaks out of its cell.
+
+    Args:
+        comparison: the comparison.
+        by: which table, besides the ledger.
+        top: so many rows at most; ``None`` for all.
+
+    Raises:
+        UsageError: There is no such table, or ``top`` is less than 1.
+    """
+    if top is not None and top < 1:
+        raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
+    return "\n".join(_lines(comparison, comparison.table(by), top)) + "\n"
+
+
+def _lines(comparison: Comparison, table: Table, top: int | None) -> Iterator[str]:
+    yield f"### A step: {markdown_words(change_text(comparison.total))}"
+    yield ""
+    yield f"Device time: {markdown_words(change_text(comparison.device))}"
+    yield ""
+    for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
+        yield f"- {name}: {markdown_words(side_text(side))}"
+    yield ""
+    if table.by != "ledger":
+        ledger = comparison.table("ledger")
+        changed = [row for row in ledger.rows if row.change.verdict is not Verdict.EQUAL]
+        yield from _table(comparison, ledger, changed, "wall time of a step")
+    rows = shown_rows(table)
+    yield f"**By {table.by}**: {count_text(table)}"
+    yield ""
+    yield from _table(comparison, table, rows[:top], table.by)
+    if left := len(rows) - len(rows[:top]):
+        yield f"and {left} more"
+        yield ""
+    yield from _fusions(comparison)
+    for note in notes(comparison):
+        yield f"> {markdown_words(note)}"
+        yield ">"
+
+
+def _table(
+    comparison: Comparison, table: Table, rows: Sequence[Row], heading: str
+) -> Iterator[str]:
+    if not rows:
+        return
+    yield markdown_row(("base", "head", "change", "", "verdict", heading, ""))
+    yield "| ---: | ---: | ---: | ---: | --- | --- | --- |"
+    for row in rows:
+        texts = row_texts(comparison, table, row)
+        name = f"{texts.name}  {texts.code}" if texts.code else texts.name
+        numbers = (texts.base, texts.head, texts.delta, texts.percent, texts.verdict)
+        yield markdown_row((*numbers, name, details_text(texts)))
+    yield ""
+
+
+def _fusions(comparison: Comparison) -> Iterator[str]:
+    fusions = comparison.fusions
+    if not fusions:
+        return
+    yield f"<details><summary>Fusions that changed: {len(fusions)}</summary>"
+    yield ""
+    for fusion in fusions[:SHOWN_FUSIONS]:
+        yield f"- {markdown_words(change_text(fusion.change))}"
+        for line in fusion_lines(fusion):
+            yield f"  - {markdown_words(line.strip())}"
+    yield ""
+    yield "</details>"
+    yield ""

@@ -1,0 +1,71 @@
+"""Owns ``profiler-ext diff``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from profiler_ext.cli.choices import add_format, print_answer
+from profiler_ext.cli.printing import console, write
+from profiler_ext.errors import UsageError
+
+HELP = "compare two runs, or several of each side, by source line and all else"
+
+_TOP = 15
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    from profiler_ext.comparison.comparison import BY
+    from profiler_ext.exporters.printed import PRINTED
+
+    parser.add_argument(
+        "sessions",
+        type=Path,
+        nargs="*",
+        metavar="BASE HEAD",
+        help="folders of sessions, or traces: what came before, and what is compared with it",
+    )
+    for side, words in (("base", "came before"), ("head", "is compared with them")):
+        parser.add_argument(
+            f"--{side}",
+            type=Path,
+            nargs="+",
+            metavar="DIR",
+            help=f"instead of that: several runs of what {words}",
+        )
+    parser.add_argument("--by", choices=BY, default="line", help="default: line")
+    parser.add_argument("--top", type=int, help=f"how many rows; default: {_TOP}, of json all")
+    add_format(parser, [each.name for each in PRINTED])
+    parser.set_defaults(command=_diff)
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from profiler_ext.exporters.comparison_json import comparison_answer
+    from profiler_ext.exporters.comparison_terminal import print_comparison
+    from profiler_ext.sessions.comparing import diff
+
+    base, head = _sides(options)
+    compared = diff(base, head)
+    if options.format == "json":
+        print_answer(comparison_answer(compared.comparison, options.by, options.top), options)
+        return 0
+    top = _TOP if options.top is None else options.top
+    if options.format == "text":
+        print_comparison(compared.comparison, console(), options.by, top)
+    else:
+        write(compared.report(options.by, top, options.format))
+    return 0
+
+
+def _sides(options: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+    given = list(options.sessions)
+    if options.base and options.head and not given:
+        return options.base, options.head
+    if len(given) == 2 and not (options.base or options.head):
+        return given[:1], given[1:]
+    raise UsageError(
+        f"diff compares two sides, and was given {len(given)} sessions, --base "
+        f"{len(options.base or ())} and --head {len(options.head or ())}; give BASE HEAD, or "
+        "--base DIR [DIR ...] --head DIR [DIR ...]"
+    )

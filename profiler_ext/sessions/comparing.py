@@ -1,0 +1,125 @@
+"""Owns the comparison of sessions: two sides of one or more, their tables and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.comparison.comparison import BY, Comparison, compare
+from profiler_ext.comparison.notes import notes
+from profiler_ext.comparison.sides import RunOfRanks
+from profiler_ext.errors import UsageError
+from profiler_ext.sessions.merging import MergedSession, load
+from profiler_ext.sessions.session import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Compared = str | Path | Session | MergedSession
+FORMATS = ("text", "csv", "json", "md")
+
+
+class ComparedSessions:
+    """Two sides of sessions compared.
+
+    Attributes:
+        comparison: the records; :mod:`profiler_ext.comparison.records` says what they mean.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        """Take a comparison.
+
+        Args:
+            comparison: the comparison.
+        """
+        self.comparison = comparison
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for a person: what to know before believing a difference."""
+        return notes(self.comparison)
+
+    def table(self, by: str = "line") -> pd.DataFrame:
+        """Return a table, the largest difference first; its times add up to the ledgers.
+
+        Args:
+            by: ``ledger``, ``phase``, ``line``, ``module``, ``op``, ``kernel`` or ``compile``.
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        from profiler_ext.exporters.tables.comparison import compared
+
+        return compared(self.comparison, by)
+
+    def report(
+        self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
+    ) -> str:
+        """Return what changed as text; see ``profiler-ext diff``.
+
+        Args:
+            by: which table, besides the ledger.
+            top: so many rows at most; ``None`` for all.
+            format: ``text``, ``csv``, ``json`` or ``md``.
+            width: of lines of text, in characters.
+
+        Raises:
+            UsageError: There is no such table or format, or ``top`` is less than 1.
+        """
+        from profiler_ext.exporters.answers.bounds import answer_text
+        from profiler_ext.exporters.comparison_json import comparison_answer
+        from profiler_ext.exporters.comparison_markdown import comparison_markdown
+        from profiler_ext.exporters.comparison_terminal import comparison_text
+        from profiler_ext.exporters.display_text import table_text
+
+        if format == "text":
+            return comparison_text(self.comparison, by, top, width)
+        if format == "md":
+            return comparison_markdown(self.comparison, by, top)
+        if format == "json":
+            return answer_text(comparison_answer(self.comparison, by, top))
+        if format == "csv":
+            return table_text(self.table(by), top, format)
+        raise UsageError(f"there is no format {format!r}; ask for {', '.join(FORMATS)}")
+
+    def __repr__(self) -> str:
+        """Return what changed overall."""
+        total = self.comparison.total
+        return (
+            f"<comparison of {len(self.comparison.base.runs)} and "
+            f"{len(self.comparison.head.runs)} runs: a step {total.base_per_step_ns:,.0f} ns -> "
+            f"{total.head_per_step_ns:,.0f} ns, {total.verdict}; tables by {', '.join(BY)}>"
+        )
+
+
+def diff(
+    base: Compared | Sequence[Compared], head: Compared | Sequence[Compared]
+) -> ComparedSessions:
+    """Compare two runs, or several of each side, by source line and all else.
+
+    Args:
+        base: what came before: the path of a session or trace, a session, or several of these.
+        head: the other side, in the same way.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        TraceError: A path holds no readable trace.
+        UsageError: A side is empty, or a session has no profiled step.
+    """
+    return ComparedSessions(compare(_runs("base", base), _runs("head", head)))
+
+
+def _runs(side: str, given: Compared | Sequence[Compared]) -> list[RunOfRanks]:
+    every = [given] if isinstance(given, Compared) else list(given)
+    return [
+        _run(each, side if len(every) == 1 else f"{side} {n}") for n, each in enumerate(every, 1)
+    ]
+
+
+def _run(each: Compared, name: str) -> RunOfRanks:
+    if isinstance(each, str | Path):
+        return RunOfRanks(str(each), load(each).analyses)
+    return RunOfRanks(name, each.analyses)
