@@ -13,7 +13,8 @@ from profiler_ext.exporters.formats import FORMATS, Format
 from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import TABLES
-from profiler_ext.exporters.tables.schema import COLUMNS
+from profiler_ext.exporters.tables.comparison import COMPARED
+from profiler_ext.exporters.tables.schema import COLUMNS, Column
 from profiler_ext.findings import LEAST_FRACTION, RULES, Rule
 from profiler_ext.records import (
     NOTHING,
@@ -43,6 +44,7 @@ from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.behaviour import Difference, Version
 from tests import reference_texts as texts
 from tests.analyses import gpu_step
+from tests.comparison_page import COMPARISON
 from tests.maps import maps
 from tests.test_merging import two_ranks
 
@@ -125,7 +127,8 @@ def pages() -> dict[str, str]:
         ),
         "answers.schema.json": json.dumps(json_schema(made_tables()), indent=1) + "\n",
         "torch.md": _page(texts.TORCH, _flags(), _told_by_data()),
-        "tables.md": _page(texts.TABLES, *map(_table, TABLES), _columns()),
+        "tables.md": _page(texts.TABLES, *map(_table, TABLES), _columns(COLUMNS)),
+        "comparison.md": _page(COMPARISON, _columns(COMPARED)),
         **maps(),
     }
 
@@ -230,8 +233,8 @@ def _table(kind: TableKind) -> str:
     return "\n\n".join((f"## {kind.name}", _sentence(kind.words), *_said(kind), columns))
 
 
-def _columns() -> str:
-    rows = "\n".join(f"| `{c.name}` | {c.dtype} | {c.words} |" for c in COLUMNS.values())
+def _columns(columns: Mapping[str, Column]) -> str:
+    rows = "\n".join(f"| `{c.name}` | {c.dtype} | {c.words} |" for c in columns.values())
     return f"## The columns\n\n| name | type | what it holds |\n| --- | --- | --- |\n{rows}"
 
 
