@@ -9,20 +9,14 @@ from dataclasses import dataclass
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.matching.names import op_name
 from profiler_ext.comparison.notes import devices_differ
-from profiler_ext.comparison.records import Change, FusedKernel, Row, Run, Subject, Table
+from profiler_ext.comparison.records import Change, FusedKernel, Row, Run, Table
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.words import Account, Match, Verdict
-from profiler_ext.exporters.display_text import (
-    cause_text,
-    gap_text,
-    ledger_label,
-    short_phase,
-    time_text,
-)
-from profiler_ext.records import CompileKind, Phase, Scope
+from profiler_ext.exporters.comparison_names import names_text, own_name
+from profiler_ext.exporters.display_text import short_phase, time_text
+from profiler_ext.records import Phase
 
 SHOWN_OPS = 6
-_UNNAMED = {"line": "no source line", "module": "no module", "op": "no op", "kernel": "no kernel"}
 _ORDER = (
     *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
     *(Verdict.TOO_FEW, Verdict.NOISE, Verdict.EQUAL),
@@ -153,41 +147,6 @@ def row_texts(comparison: Comparison, table: Table, row: Row) -> RowTexts:
     )
 
 
-def names_text(by: str, row: Row) -> str:
-    """Return what a row is of; where the two sides call it differently, both.
-
-    Args:
-        by: the table's.
-        row: the row.
-    """
-    base, head = (None if each is None else name_text(by, each) for each in (row.base, row.head))
-    if base is None or head is None or base == head:
-        return head or base or ""
-    old, new = row.base, row.head
-    if by in ("line", "compile") and old and new and old.file == new.file:
-        return f"{base} -> :{new.line}"
-    return f"{base} -> {head}"
-
-
-def name_text(by: str, subject: Subject) -> str:
-    """Return what a subject is called in a table.
-
-    Args:
-        by: the table's.
-        subject: the subject of one side.
-    """
-    if by == "ledger":
-        return _ledger_name(subject)
-    if subject.account not in (Account.DEVICE, Account.IDLE):
-        return f"({Account(subject.account).words})"
-    idle = f"idle: {cause_text(subject.cause)}" if subject.cause else ""
-    name = _own_name(by, subject)
-    if idle:
-        return f"{name} ({idle})" if name else f"({idle})"
-    why = gap_text(subject.gap) if subject.gap else _UNNAMED.get(by, "not told")
-    return name or f"({why})"
-
-
 def details_text(texts: RowTexts) -> str:
     """Return what is to be known of a row besides its times and name, in one line."""
     return " · ".join(texts.details)
@@ -203,7 +162,7 @@ def kernel_text(kernel: FusedKernel, steps: int) -> str:
     at: dict[str, list[str]] = {}
     for op in kernel.ops:
         phase = short_phase(Phase(op.phase)) if op.phase else ""
-        place = f"{_own_name('line', op) or 'no line'} {phase}".strip()
+        place = f"{own_name('line', op) or 'no line'} {phase}".strip()
         at.setdefault(place, []).append(op_name(op.aten_op or "?"))
     ops = "; ".join(f"{', '.join(sorted(set(names)))} ({place})" for place, names in at.items())
     launches = kernel.launches / steps if steps else 0
@@ -233,34 +192,6 @@ def interval_text(change: Change) -> str:
     if change.interval is None:
         return ""
     return f"{signed(change.interval.low_ns)} to {signed(change.interval.high_ns)}"
-
-
-def _own_name(by: str, subject: Subject) -> str:
-    if by in ("line", "compile") and subject.file is not None:
-        function = f" {subject.function}" if by == "compile" and subject.function else ""
-        return f"{subject.file}:{subject.line}{function}{_compile_kind(by, subject)}"
-    if by == "compile":
-        return f"{subject.function or 'no function'}{_compile_kind(by, subject)}"
-    if by == "module" and subject.module is not None:
-        return subject.module or "(the model itself)"
-    if by == "phase":
-        return short_phase(Phase(subject.phase)) if subject.phase else ""
-    found = {"op": subject.aten_op, "kernel": subject.kernel}.get(by)
-    return found or ""
-
-
-def _compile_kind(by: str, subject: Subject) -> str:
-    return f" ({CompileKind(subject.kind).words})" if by == "compile" and subject.kind else ""
-
-
-def _ledger_name(subject: Subject) -> str:
-    if subject.account == Account.STEPS_OVERLAP:
-        return Account.STEPS_OVERLAP.words
-    if subject.account == Account.IDLE:
-        return f"{Scope.IDLE.words}: {cause_text(subject.cause or '')}"
-    return ledger_label(
-        {"scope": subject.scope, "level": subject.level, "category": subject.category}
-    )
 
 
 def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
