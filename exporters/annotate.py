@@ -25,7 +25,7 @@ from profiler_ext.exporters.display_text import (
     time_text,
 )
 from profiler_ext.exporters.printed import PRINTED
-from profiler_ext.exporters.sources import SourceFile, source_files
+from profiler_ext.exporters.sources import SourceFile, sources_of_ranks
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 
@@ -70,7 +70,7 @@ def annotated(
         UsageError: A name fits no file.
     """
     times = _times(analyses)
-    every = [AnnotatedFile(f, times.get(f.path, {})) for f in _files(analyses, texts)]
+    every = [AnnotatedFile(f, times.get(f.path, {})) for f in sources_of_ranks(analyses, texts)]
     if not files:
         return [each for each in every if each.times]
     return [each for name in files for each in _named(name, every)]
@@ -143,16 +143,6 @@ def _times(analyses: Sequence[Analysis]) -> dict[str, dict[int, Times]]:
             spent = {phase: row[phase] for phase in Phase if row[phase]}
             times.setdefault(row["file"], {})[row["line"]] = spent
     return times
-
-
-def _files(analyses: Sequence[Analysis], texts: Mapping[str, str]) -> Iterable[SourceFile]:
-    """The source files of all ranks, each once."""
-    known: dict[str, SourceFile] = {}
-    for file in (file for analysis in analyses for file in source_files(analysis, texts)):
-        before = known.get(file.path, file)
-        lines = dict(sorted({**file.lines, **before.lines}.items()))
-        known[file.path] = SourceFile(file.path, lines, before.missing or file.missing)
-    return known.values()
 
 
 def _named(name: str, every: Iterable[AnnotatedFile]) -> list[AnnotatedFile]:

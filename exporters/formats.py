@@ -153,6 +153,7 @@ FORMATS = (
         suffixes=(".html",),
         target="report.html",
         writer="html:export_html",
+        ranks_writer="html:export_ranks",
         shows_source=True,
         in_run=(("report.html", "open it in a browser"),),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -53,6 +53,33 @@ def cause_parts(table: tables.DataFrame) -> list[tuple[str, int]]:
     sums: dict[str, int] = {}
     for row in records(table):
         sums[row["cause"]] = sums.get(row["cause"], 0) + row["duration_ns"]
+    return causes_shown(sums)
+
+
+def cause_sums(analyses: Iterable[Analysis], step: int | None = None) -> dict[str, int]:
+    """Return the idle time of each cause.
+
+    Args:
+        analyses: one for each rank.
+        step: only this step.
+    """
+    sums: dict[str, int] = {}
+    for idle in (analysis.idle for analysis in analyses):
+        chosen = idle.step == step if step is not None else np.ones(len(idle), np.bool_)
+        times = np.zeros(len(idle.cause.strings), np.int64)
+        np.add.at(times, idle.cause.codes[chosen], idle.duration_ns[chosen])
+        for cause, time in zip(idle.cause.strings, times.tolist(), strict=True):
+            if time:
+                sums[cause] = sums.get(cause, 0) + time
+    return sums
+
+
+def causes_shown(sums: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the largest causes of idle time in words, and what all others are together.
+
+    Args:
+        sums: cause to its time.
+    """
     parts = sorted(sums.items(), key=lambda part: -part[1])
     rest = parts[_SHOWN_CAUSES:]
     shown = [(cause_text(cause), duration_ns) for cause, duration_ns in parts[:_SHOWN_CAUSES]]

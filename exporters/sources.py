@@ -53,6 +53,23 @@ def source_files(analysis: Analysis, texts: Mapping[str, str]) -> tuple[SourceFi
     return tuple(_source_file(path, known[path], texts.get(path)) for path in paths)
 
 
+def sources_of_ranks(
+    analyses: Iterable[Analysis], texts: Mapping[str, str]
+) -> tuple[SourceFile, ...]:
+    """Return the source files of all ranks, each once; see :func:`source_files`.
+
+    Args:
+        analyses: one for each rank.
+        texts: recorded path to the text of that file now; a path may be absent.
+    """
+    known: dict[str, SourceFile] = {}
+    for file in (file for analysis in analyses for file in source_files(analysis, texts)):
+        before = known.get(file.path, file)
+        lines = dict(sorted({**file.lines, **before.lines}.items()))
+        known[file.path] = SourceFile(file.path, lines, before.missing or file.missing)
+    return tuple(known.values())
+
+
 def recorded_lines(analysis: Analysis) -> dict[str, dict[int, str]]:
     """Return file to line number to its recorded text, ``""`` where none was recorded."""
     settings = analysis.recording.settings

@@ -180,8 +180,8 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(tmp_path: Path) -> None:
         two_ranks().launches(rank=9)
     with pytest.raises(UsageError, match="step 99 was not profiled"):
         two_ranks().by_line(step=99)
-    with pytest.raises(UsageError, match="html cannot hold several ranks"):
-        two_ranks().export(tmp_path / "r.html")
+    with pytest.raises(UsageError, match="chrome cannot hold several ranks"):
+        two_ranks().export(tmp_path / "r.json")
 
 
 def test_merge_writes_a_folder_that_loads_back_with_clocks_set(

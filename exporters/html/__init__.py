@@ -1,5 +1,5 @@
 """Owns report.html: one page without network that shows where the device time went."""
 
-from profiler_ext.exporters.html.page import export_html, html_text
+from profiler_ext.exporters.html.page import export_html, export_ranks, html_text
 
-__all__ = ["export_html", "html_text"]
+__all__ = ["export_html", "export_ranks", "html_text"]

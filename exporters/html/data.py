@@ -5,118 +5,105 @@ The page's ``model.js`` reads what is written here; each list's fields are named
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import gap_text, records, short_path
-from profiler_ext.exporters.generated_code import kernel_sources
+import numpy as np
+
+from profiler_ext.exporters.display_text import gap_text, short_path
+from profiler_ext.exporters.html.choices import own_step_ns, rank_of
+from profiler_ext.exporters.html.graphs import graph_numbers, graph_rows
+from profiler_ext.exporters.html.layers import Layers
 from profiler_ext.exporters.html.near import near
-from profiler_ext.exporters.html.sites import Site, sites
-from profiler_ext.exporters.sources import SourceFile, is_users_own, source_files
-from profiler_ext.printable import printable, printable_lines
-from profiler_ext.records import Analysis, Frame, Phase, Place, Scope
-
-ABSENT = -1
-
-
-class Pool:
-    """Numbers distinct values in the order in which they are first seen."""
-
-    def __init__(self) -> None:
-        """Start with no value."""
-        self._codes: dict[Hashable, int] = {}
-
-    def code(self, value: Hashable) -> int:
-        """Return the number of a value; of ``None``, ``ABSENT``."""
-        return ABSENT if value is None else self._codes.setdefault(value, len(self._codes))
-
-    def codes(self) -> Mapping[Any, int]:
-        """Return the number of each value."""
-        return self._codes
-
-    def values(self) -> list[Any]:
-        """Return the values by their number."""
-        return list(self._codes)
+from profiler_ext.exporters.html.places import place_row
+from profiler_ext.exporters.html.pools import Pools
+from profiler_ext.exporters.html.sites import Sites, sites_of
+from profiler_ext.exporters.html.slices import Choices, Slice, Sums, choices
+from profiler_ext.exporters.html.steps import StepColumn, step_columns
+from profiler_ext.exporters.sources import (
+    SourceFile,
+    is_users_own,
+    sources_of_ranks,
+)
+from profiler_ext.printable import printable
+from profiler_ext.records import Analysis, Codes, Phase, Settings
 
 
-def report_data(analysis: Analysis, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the page shows, as what JSON can hold.
+def report_data(
+    analyses: Sequence[Analysis], texts: Mapping[str, str]
+) -> tuple[dict[str, Any], Choices]:
+    """Return what the page shows, as what JSON can hold, and what it can be narrowed to.
 
     Args:
-        analysis: what attribution found.
+        analyses: what attribution found, one for each rank.
         texts: recorded path to the text of that file.
 
     Returns:
-        ``places`` are rows of numbers into the pools beside them, ``sites`` are launches with
-        their parts, ``files`` the sources, ``graphs`` the compiled graphs with their kernels'
-        code.
+        ``places`` are rows of numbers into the pools beside them, ``sites`` are what launches
+        share, ``slices`` their sums by rank and step, ``files`` the sources, ``graphs`` the
+        compiled graphs with their kernels' code.
     """
-    pools = {name: Pool() for name in ("lines", "modules", "ops", "gaps", "kernels", "stacks")}
-    files = source_files(analysis, texts)
+    settings, slowest = analyses[0].recording.settings, max(analyses, key=own_step_ns)
+    files, pools = sources_of_ranks(analyses, texts), Pools()
     paths = {file.path: number for number, file in enumerate(files)}
-    places = [_place(place, pools, paths) for place in analysis.places]
-    rows = [_site(site, pools) for site in sites(analysis)]
-    of_lines = {(files[file].path, n): at for (file, n), at in pools["lines"].codes().items()}
-    of_modules = {(path,): at for (path, _), at in pools["modules"].codes().items()}
-    return {
-        "near": near(analysis, of_lines, of_modules, pools["kernels"].codes()),
-        "steps": len(analysis.steps),
+    sites = _sites(analyses, pools, paths)
+    chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
+    of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
+    of_modules = {(path,): at for (path, _), at in pools.modules.codes().items()}
+    data = {
+        "near": near(slowest, of_lines, of_modules, pools.kernels.codes()),
+        "near_rank": rank_of(slowest) if len(analyses) > 1 else None,
         "phases": [phase.value for phase in Phase],
-        "files": [_file(file, analysis) for file in files],
-        "graphs": _graphs(analysis, texts),
-        "places": places,
-        "sites": rows,
-        "lines": pools["lines"].values(),
-        "modules": [tuple(map(printable, names)) for names in pools["modules"].values()],
-        "ops": [printable(op) for op in pools["ops"].values()],
-        "gaps": [printable(gap_text(gap)) for gap in pools["gaps"].values()],
-        "kernels": [tuple(map(printable, names)) for names in pools["kernels"].values()],
-        "stacks": pools["stacks"].values(),
+        "files": [_file(file, settings) for file in files],
+        "graphs": graph_rows(analyses, texts),
+        "sites": [(s.kernel, s.graph, s.call_site, int(s.is_eager), s.places) for s in sites.sites],
+        "slices": _slices(analyses, sites, chosen, layers),
+        "layers": layers.folded(),
+        "steps": _steps(analyses),
+        "lines": pools.lines.values(),
+        "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
+        "ops": [printable(op) for op in pools.ops.values()],
+        "gaps": [printable(gap_text(gap)) for gap in pools.gaps.values()],
+        "kernels": [tuple(map(printable, names)) for names in pools.kernels.values()],
+        "stacks": pools.stacks.values(),
+        "places": pools.places.values(),
     }
+    return data, chosen
 
 
-def _place(place: Place, pools: Mapping[str, Pool], paths: Mapping[str, int]) -> list[Any]:
-    module = None if place.module is None else (place.module, place.module_class or "")
-    callers = tuple(_callers(place, pools["lines"], paths))
-    return [
-        _line(place.file, place.line, pools["lines"], paths),
-        pools["modules"].code(module),
-        pools["ops"].code(place.aten_op),
-        list(Phase).index(place.phase),
-        pools["gaps"].code(place.gap),
-        pools["stacks"].code(callers),
-        printable(place.node or ""),
-    ]
+def _sites(analyses: Sequence[Analysis], pools: Pools, paths: Mapping[str, int]) -> Sites:
+    places = [_place_numbers(analysis, pools, paths) for analysis in analyses]
+    return sites_of(analyses, pools.kernels, graph_numbers(analyses), places)
 
 
-def _callers(place: Place, lines: Pool, paths: Mapping[str, int]) -> list[int]:
-    def is_own(frame: Frame) -> bool:
-        return (frame.file, frame.line) == (place.file, place.line)
-
-    outer = (_line(f.file, f.line, lines, paths) for f in place.stack if not is_own(f))
-    return [number for number in dict.fromkeys(outer) if number != ABSENT]
+def _place_numbers(analysis: Analysis, pools: Pools, paths: Mapping[str, int]) -> Codes:
+    rows = (place_row(place, pools, paths) for place in analysis.places)
+    return np.array([pools.places.code(row) for row in rows], np.int32)
 
 
-def _line(file: str | None, line: int | None, lines: Pool, paths: Mapping[str, int]) -> int:
-    known = file is not None and line is not None and file in paths
-    return lines.code((paths[file], line)) if known and file is not None else ABSENT
+def _steps(analyses: Sequence[Analysis]) -> list[tuple[int, list[tuple[int, ...]]]]:
+    """Return for each rank what one can read of a column: steps, wall, busy, phases."""
+    found = step_columns(analyses).items()
+    return [(rank, [_flat(column) for column in columns]) for rank, columns in found]
 
 
-def _site(site: Site, pools: Mapping[str, Pool]) -> list[Any]:
-    return [
-        pools["kernels"].code((site.kernel, site.name, site.kind)),
-        ABSENT if site.graph is None else site.graph,
-        ABSENT if site.call_site is None else site.call_site,
-        int(site.scope == Scope.EAGER),
-        site.launches,
-        site.duration_ns,
-        [number for part in site.parts for number in part],
-    ]
+def _flat(c: StepColumn) -> tuple[int, ...]:
+    return (c.first, c.last, c.wall_ns, c.least_ns, c.most_ns, c.busy_ns, *c.phases_ns)
 
 
-def _file(file: SourceFile, analysis: Analysis) -> dict[str, Any]:
-    settings = analysis.recording.settings
+def _slices(
+    analyses: Sequence[Analysis], sites: Sites, chosen: Choices, layers: Layers
+) -> list[dict[str, Any]]:
+    sums = Sums(analyses, sites)
+    return [_slice(each, sums.of(each), layers) for each in chosen.slices]
+
+
+def _slice(each: Slice, sums: dict[str, Any], layers: Layers) -> dict[str, Any]:
+    named = {"rank": each.rank, "step": each.step, "spans": each.spans, "wall": each.wall_ns}
+    return {**named, **sums, "outliers": layers.outliers(sums)}
+
+
+def _file(file: SourceFile, settings: Settings) -> dict[str, Any]:
     return {
         "path": printable(file.path),
         "name": printable(short_path(file.path, settings)),
@@ -125,22 +112,3 @@ def _file(file: SourceFile, analysis: Analysis) -> dict[str, Any]:
         "numbers": list(file.lines) if file.missing else [],
         "lines": [printable(line.expandtabs()) for line in file.lines.values()],
     }
-
-
-def _graphs(analysis: Analysis, texts: Mapping[str, str]) -> list[dict[str, Any]]:
-    graphs = analysis.recording.graphs
-    rows = map(_printable_texts, records(tables.graphs(analysis)))
-    texts_of_graphs = [texts.get(graph.output_module or "") for graph in graphs]
-    return [
-        row | {"kernels": _kernels(text or ""), "module_is_here": text is not None}
-        for row, text in zip(rows, texts_of_graphs, strict=True)
-    ]
-
-
-def _kernels(module_text: str) -> dict[str, str]:
-    sources = kernel_sources(module_text)
-    return {printable(name): printable_lines(text) for name, text in sources.items()}
-
-
-def _printable_texts(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: printable(each) if isinstance(each, str) else each for name, each in row.items()}

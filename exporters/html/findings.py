@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from urllib.parse import quote
 
@@ -13,16 +14,21 @@ from profiler_ext.exporters.findings_texts import (
     unjudged_texts,
     why_text,
 )
-from profiler_ext.findings import Finding, Where, find
+from profiler_ext.findings import Finding, Where, find, find_of_ranks
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
 
 
-def findings(analysis: Analysis) -> str:
-    """Return what to do first; the rest, and what could not be judged, can be opened."""
-    if not analysis.steps:
+def findings(analyses: Sequence[Analysis]) -> str:
+    """Return what to do first; the rest, and what could not be judged, can be opened.
+
+    Args:
+        analyses: one for each rank.
+    """
+    if not any(analysis.steps for analysis in analyses):
         return ""
-    told, settings = find(analysis), analysis.recording.settings
+    told = find(analyses[0]) if len(analyses) == 1 else find_of_ranks(analyses)
+    settings = analyses[0].recording.settings
     items = [_item(each, settings) for each in told.found]
     shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
     rest = "".join(items[SHOWN:])

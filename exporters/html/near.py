@@ -20,7 +20,7 @@ def near(analysis: Analysis, lines: Codes, modules: Codes, kernels: Codes) -> di
         analysis: what attribution found.
         lines: the number of each source line, by path and line.
         modules: the number of each module, by path.
-        kernels: the number of each kernel, by Inductor's name, the device's and its kind.
+        kernels: the number of each kernel, by name, the device's own name, and kind.
 
     Returns:
         For lines, modules and kernels pairs of its number and a list: how near in words, the part
@@ -29,7 +29,11 @@ def near(analysis: Analysis, lines: Codes, modules: Codes, kernels: Codes) -> di
     return {
         "lines": _rows(tables.by_line(analysis), ("file", "line"), lines),
         "modules": _rows(tables.by_module(analysis), ("module",), modules),
-        "kernels": _rows(tables.by_kernel(analysis), ("kernel", "name", "kind"), kernels),
+        "kernels": _rows(
+            tables.by_kernel(analysis),
+            ("kernel", "kind"),
+            {(k[0], k[2]): v for k, v in kernels.items()},
+        ),
     }
 
 

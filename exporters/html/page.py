@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -18,9 +18,10 @@ from string import Template
 from typing import Any
 
 from profiler_ext.exporters.colors import style_sheet
-from profiler_ext.exporters.display_text import heading
+from profiler_ext.exporters.display_text import heading, heading_of_ranks
 from profiler_ext.exporters.generated_code import module_texts
 from profiler_ext.exporters.html.compiles import compiles
+from profiler_ext.exporters.html.controls import controls
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.findings import findings
 from profiler_ext.exporters.html.summary import ledger, notes, steps
@@ -31,12 +32,17 @@ from profiler_ext.records import Analysis
 
 _SCRIPTS = (
     "model.js",
+    "words.js",
     "elements.js",
     "table.js",
+    "columns.js",
     "details.js",
+    "tree.js",
     "flame.js",
     "source.js",
     "tables.js",
+    "search.js",
+    "controls.js",
     "page.js",
 )
 # d3-flame-graph and the parts of d3 that it stands on, each after what it needs itself.
@@ -76,36 +82,56 @@ def export_html(analysis: Analysis, path: Path, roots: Iterable[str | Path] = ()
     Raises:
         OutputError: The file cannot be written.
     """
-    texts = sources_here([analysis], roots) | module_texts(analysis, roots)
-    page = html_text(analysis, texts)
+    return export_ranks((analysis,), path, roots)
+
+
+def export_ranks(
+    analyses: Sequence[Analysis], path: Path, roots: Iterable[str | Path] = ()
+) -> Path:
+    """Write the report of several ranks as one page; see :func:`export_html`.
+
+    Args:
+        analyses: one for each rank.
+        path: the file; replaced when it is there.
+        roots: further folders from which source may be shown.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    texts = sources_here(analyses, roots)
+    for analysis in analyses:
+        texts |= module_texts(analysis, roots)
+    page = html_text(analyses, texts)
     with replacing(path) as file:
         file.write(page.encode("utf-8", "backslashreplace"))
     return path
 
 
-def html_text(analysis: Analysis, texts: Mapping[str, str] | None = None) -> str:
+def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = None) -> str:
     """Return the page.
 
     Args:
-        analysis: what attribution found.
+        analyses: what attribution found, one for each rank.
         texts: recorded path to the text of that file: sources, and Inductor's output modules.
 
     Returns:
         The whole page.
     """
     scripts = tuple(map(_resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
-    line = heading(analysis)
+    line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
+    data, chosen = report_data(analyses, texts or {})
     return Template(_resource("page.html")).substitute(
         title=escape(printable(f"profiler-ext: {line}")),
         heading=escape(printable(line)),
         style=style_sheet() + _resource("report.css"),
         policy=_policy(scripts),
-        findings=findings(analysis),
-        notes=notes(analysis),
-        ledger=ledger(analysis),
-        steps=steps(analysis),
-        compiles=compiles(analysis),
-        data=data_text(report_data(analysis, texts or {})),
+        findings=findings(analyses),
+        notes=notes(analyses),
+        controls=controls(chosen),
+        ledger=ledger(chosen),
+        steps=steps(analyses),
+        compiles=compiles(analyses[0]),
+        data=data_text(data),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )
 

@@ -1,88 +1,181 @@
 """Owns launches that are the same but for when they ran, taken together as one row.
 
-A report of many steps holds each call site once, so its size follows the model and not the
-number of launches.
+A report of many steps and ranks holds each call site once, so its size follows the model and not
+the number of launches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.records import Analysis, Interned, Ints
+from profiler_ext.exporters.html.pools import Pool
+from profiler_ext.exporters.tables.arrays import numbered
+from profiler_ext.records import Analysis, Codes, Interned, Ints, MaskedInts, Scope
 
-_Identity = tuple[str, str, str, str, int | None, int | None]
+MOST_KERNELS = 2_000
+_Name = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Launches of one kernel from one call site, with the same parts.
+    """What launches of one kernel from one call site share.
 
     Attributes:
-        kernel: Inductor's name, or the event's where Inductor launched nothing.
-        name: the event's own, which a library's call chose.
-        kind: a ``LaunchKind``.
-        scope: a ``Scope``.
-        graph: index into ``Recording.graphs``.
-        call_site: ordinal of the call site in its graph.
-        launches: how many.
-        duration_ns: of all of them.
-        parts: index into ``Analysis.places`` and nanoseconds of all of them.
+        kernel: number of its name, the device's own name, and its kind.
+        graph: number of its graph; -1 outside of graphs.
+        call_site: ordinal of the call site in its graph; -1 where there is none.
+        is_eager: whether it ran outside of compiled graphs.
+        places: the numbers of the places of its parts.
     """
 
-    kernel: str
-    name: str
-    kind: str
-    scope: str
-    graph: int | None
-    call_site: int | None
-    launches: int
-    duration_ns: int
-    parts: tuple[tuple[int, int], ...]
+    kernel: int
+    graph: int
+    call_site: int
+    is_eager: bool
+    places: tuple[int, ...]
 
 
-def sites(analysis: Analysis) -> list[Site]:
-    """Return the launches of the profiled steps by what they are, in order of first launch."""
-    starts = _starts(analysis)
-    groups: dict[tuple[_Identity, bytes], list[int]] = {}
-    for launch, identity in _profiled(analysis):
-        places = analysis.shares.place[starts[launch] : starts[launch + 1]]
-        groups.setdefault((identity, places.tobytes()), []).append(launch)
-    return [_site(analysis, key[0], np.array(group), starts) for key, group in groups.items()]
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """The distinct sites of some ranks, and which launch is of which.
+
+    Attributes:
+        sites: the sites, in order of first launch.
+        of_launch: for each rank a column: the site of each launch, -1 outside of the steps.
+    """
+
+    sites: tuple[Site, ...]
+    of_launch: tuple[Ints, ...]
 
 
-def _starts(analysis: Analysis) -> Ints:
-    every = np.arange(len(analysis.launches) + 1)
-    return np.searchsorted(analysis.shares.launch, every)
+def sites_of(
+    analyses: Sequence[Analysis],
+    kernels: Pool,
+    graphs: Sequence[Ints],
+    places: Sequence[Codes],
+) -> Sites:
+    """Return the launches of the profiled steps by what they are.
+
+    Args:
+        analyses: one for each rank.
+        kernels: numbers kernels; those that are among too many have one name together.
+        graphs: for each rank the page's number of each graph.
+        places: for each rank the page's number of each place.
+    """
+    named, pool, columns = _kernel_names(analyses), Pool(), []
+    for analysis, names, of_graph, of_place in zip(analyses, named, graphs, places, strict=True):
+        columns.append(_of_launch(analysis, names, kernels, of_graph, of_place, pool))
+    return Sites(tuple(Site(*each) for each in pool.values()), tuple(columns))
 
 
-def _profiled(analysis: Analysis) -> Iterator[tuple[int, _Identity]]:
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """The names and kinds of one rank's kernels, and which launch has which."""
+
+    names: Sequence[_Name]
+    codes: Ints
+
+
+def _kernel_names(analyses: Sequence[Analysis]) -> list[_Kernels]:
+    """Return the kernels of each rank; where they are too many, the smallest are one."""
+    every = [_kernels_of(analysis) for analysis in analyses]
+    times: dict[_Name, int] = {}
+    for analysis, found in zip(analyses, every, strict=True):
+        for name, time in zip(found.names, _times(analysis, found), strict=True):
+            times[name] = times.get(name, 0) + time
+    rest = sorted(times, key=lambda name: -times[name])[MOST_KERNELS:]
+    renamed = dict.fromkeys(rest, (f"({len(rest):,} smaller kernels)", "", "several"))
+    return [_Kernels([renamed.get(n, n) for n in each.names], each.codes) for each in every]
+
+
+def _kernels_of(analysis: Analysis) -> _Kernels:
     launches = analysis.launches
-    identities = zip(
-        _names(launches.kernel),
-        _names(launches.name),
-        _names(launches.kind),
-        _names(launches.scope),
-        launches.graph.tolist(),
-        launches.call_site.tolist(),
-        strict=True,
+    columns = (launches.kernel.codes, launches.name.codes, launches.kind.codes)
+    codes = numbered(columns)
+    firsts = np.unique(codes, return_index=True)[1]
+    kernels, names, kinds = (
+        [column.strings[code] for code in column.codes[firsts].tolist()]
+        for column in (launches.kernel, launches.name, launches.kind)
     )
-    within = ~np.ma.getmaskarray(launches.step)
-    for launch, (kernel, name, kind, scope, graph, call_site) in enumerate(identities):
-        if within[launch]:
-            yield launch, (kernel or name, name, kind, scope, graph, call_site)
+    shown = [kernel or name for kernel, name in zip(kernels, names, strict=True)]
+    return _Kernels(list(zip(shown, names, kinds, strict=True)), codes)
 
 
-def _names(column: Interned) -> list[str]:
-    return [column.strings[code] for code in column.codes.tolist()]
+def _times(analysis: Analysis, found: _Kernels) -> list[int]:
+    sums = np.zeros(len(found.names), np.int64)
+    within = ~np.ma.getmaskarray(analysis.launches.step)
+    np.add.at(sums, found.codes[within], analysis.launches.duration_ns[within])
+    times: list[int] = sums.tolist()
+    return times
 
 
-def _site(analysis: Analysis, identity: _Identity, group: Ints, starts: Ints) -> Site:
-    first, last = starts[group[0]], starts[group[0] + 1]
-    rows = starts[group][:, np.newaxis] + np.arange(last - first)
-    places = analysis.shares.place[first:last].tolist()
-    durations = analysis.shares.duration_ns[rows].sum(axis=0).tolist()
-    total = int(analysis.launches.duration_ns[group].sum())
-    return Site(*identity, len(group), total, tuple(zip(places, durations, strict=True)))
+def _of_launch(
+    analysis: Analysis,
+    names: _Kernels,
+    kernels: Pool,
+    of_graph: Ints,
+    of_place: Codes,
+    pool: Pool,
+) -> Ints:
+    """Return the site of each launch, -1 outside of the steps."""
+    within = np.flatnonzero(~np.ma.getmaskarray(analysis.launches.step))
+    starts = share_starts(analysis)
+    own = of_place[analysis.shares.place]
+    columns = [column[within] for column in (names.codes, *_identity(analysis, of_graph))]
+    firsts, group = _in_order(numbered([*columns, *_runs(starts, own, within)]))
+    numbers = np.empty(len(firsts), np.int64)
+    for at, first in enumerate(firsts):
+        name, graph, call_site, is_eager = (int(column[first]) for column in columns)
+        run = own[starts[within[first]] : starts[within[first] + 1]]
+        site = (graph, call_site, bool(is_eager), tuple(run.tolist()))
+        numbers[at] = pool.code((kernels.code(names.names[name]), *site))
+    sites = np.full(len(analysis.launches), -1, np.int64)
+    sites[within] = numbers[group]
+    return sites
+
+
+def share_starts(analysis: Analysis) -> Ints:
+    """Return where the shares of each launch begin, and where the last one's end."""
+    return np.searchsorted(analysis.shares.launch, np.arange(len(analysis.launches) + 1))
+
+
+def _identity(analysis: Analysis, of_graph: Ints) -> tuple[Ints, Ints, Ints]:
+    launches = analysis.launches
+    graph = _filled(launches.graph)
+    known = np.append(of_graph, -1)[graph]
+    return known, _filled(launches.call_site), _is_eager(launches.scope)
+
+
+def _filled(column: MaskedInts) -> Ints:
+    filled: Ints = np.ma.filled(column, -1).astype(np.int64)
+    return filled
+
+
+def _is_eager(scope: Interned) -> Ints:
+    eager: Ints = np.asarray(scope.where(Scope.EAGER)).astype(np.int64)
+    return eager
+
+
+def _runs(starts: Ints, places: Codes, launches: Ints) -> tuple[Ints, Ints]:
+    """Number the places of launches: the same for those with the same places in one order.
+
+    Those with as many parts go through as many rounds, so their numbers tell them apart.
+    """
+    first, count = starts[launches], np.diff(starts)[launches]
+    run: Ints = np.zeros(len(launches), np.int64)
+    for at in range(int(count.max(initial=0))):
+        longer = np.flatnonzero(count > at)
+        run[longer] = numbered([run[longer], places[first[longer] + at]])
+    return count, run
+
+
+def _in_order(groups: Ints) -> tuple[list[int], Ints]:
+    """Return the first row of each group in order of rows, and each row's place in that order."""
+    firsts, inverse = np.unique(groups, return_index=True, return_inverse=True)[1:]
+    order = np.argsort(firsts)
+    at = np.empty_like(order)
+    at[order] = np.arange(len(order))
+    return firsts[order].tolist(), at[inverse]

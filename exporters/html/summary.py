@@ -1,8 +1,8 @@
-"""Owns what report.html says before any script runs: the ledger and a bar for each step."""
+"""Owns what report.html says before any script runs: the ledger, and the wall time of each step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -12,89 +12,133 @@ from profiler_ext.exporters.display_text import (
     ledger_label,
     percent_text,
     records,
-    step_text,
     time_text,
 )
-from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
+from profiler_ext.exporters.html.chart import chart, parts_of
+from profiler_ext.exporters.html.choices import rank_of
+from profiler_ext.exporters.html.slices import Choices, Slice
+from profiler_ext.exporters.html.steps import StepColumn, step_columns
+from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
+from profiler_ext.exporters.skew_texts import skew_texts
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, Phase, Step
+from profiler_ext.records import Analysis, Phase
 
-_SHOWN_STEPS = 12
+_FEW_STEPS = 8
 _SHOWN_IDLE = 5
 Row = Mapping[str, Any]
 
 
-def notes(analysis: Analysis) -> str:
-    """Return what attribution has to say to a person."""
-    return "".join(_section("", "", f"<p>{_text(note)}</p>", "note") for note in analysis.notes)
+def notes(analyses: Sequence[Analysis]) -> str:
+    """Return what attribution has to say to a person, and of which rank.
+
+    Args:
+        analyses: one for each rank.
+    """
+    named = [(f"rank {rank_of(a)}: " if len(analyses) > 1 else "", a) for a in analyses]
+    lines = (f"{of}{note}" for of, analysis in named for note in analysis.notes)
+    return "".join(_section("", "", f"<p>{_text(line)}</p>", "note") for line in lines)
 
 
-def ledger(analysis: Analysis) -> str:
-    """Return the wall time of the steps by category, and where the CPU was while it idled."""
-    rows = records(tables.coverage(analysis))
-    if not rows:
+def ledger(chosen: Choices) -> str:
+    """Return the wall time of the steps by category, for all that can be chosen.
+
+    Args:
+        chosen: what the page can be narrowed to.
+    """
+    whole = chosen.slices[0]
+    if not any(analysis.ledger for analysis in whole.analyses):
         nothing = "<p>No step was profiled, so there is nothing to sum.</p>"
         return _section("ledger", "Ledger", nothing)
+    each = (
+        f'<div data-slice="{at}"{" hidden" if at else ""}>{_table(part)}{_said(part)}</div>'
+        for at, part in enumerate(chosen.slices)
+    )
+    return _section("ledger", "Ledger", "".join(each))
+
+
+def _table(part: Slice) -> str:
+    base_ns = part.analyses[0].recording.trace.base_ns
+    rows = records(tables.of_ranks(part.analyses, base_ns, "coverage", step=part.step))
     wall = sum(row["duration_ns"] for row in rows)
-    most = max(row["duration_ns"] for row in rows)
-    lines = "".join(_ledger_row(row, wall, most) for row in rows)
-    causes = cause_parts(tables.idle_by_cause(analysis))
-    lines += "".join(_cause_row(words, duration_ns, wall) for words, duration_ns in causes)
-    total = f"<tr>{_time_cells(wall, wall)}<td></td><td>total</td></tr>"
-    idle = "".join(f"<p>{_text(text)}</p>" for text in idle_texts(analysis, _SHOWN_IDLE))
-    said = (*led_texts([analysis]), *utilisation_texts([analysis]))
-    summary = f"<p>{_text(' '.join(said))}</p>"
-    table = f"<table>{_LEDGER_HEAD}<tbody>{lines}</tbody><tfoot>{total}</tfoot></table>"
-    return _section("ledger", "Ledger", f'{table}{summary}<div class="quiet">{idle}</div>')
+    causes = causes_shown(cause_sums(part.analyses, part.step))
+    lines = [_row(r["duration_ns"], wall, part.spans, ledger_label(r), r["scope"]) for r in rows]
+    lines += [_row(time, wall, part.spans, words) for words, time in causes]
+    total = _row(wall, wall, part.spans, "total")
+    head = f"<thead><tr>{''.join(_heads(part))}</tr></thead>"
+    return f"<table>{head}<tbody>{''.join(lines)}</tbody><tfoot>{total}</tfoot></table>"
 
 
-def steps(analysis: Analysis) -> str:
-    """Return a bar by phase for each of the first steps."""
-    if not analysis.steps:
+def _heads(part: Slice) -> Iterable[str]:
+    yield '<th class="name">wall time of the device</th>'
+    yield '<th class="number">a step</th>'
+    if part.spans > 1:
+        of = f"in {part.spans:,} steps" if part.step is None else f"on {part.spans} ranks"
+        yield f'<th class="number">{of}</th>'
+    yield '<th class="number">of wall time</th><th class="track"></th>'
+
+
+def _row(time: int, wall: int, spans: int, label: str, scope: str | None = None) -> str:
+    """Return a row of the ledger; one without a scope is a part of the idle time, or the total."""
+    numbers = [time_text(time / max(spans, 1)), *([time_text(time)] if spans > 1 else [])]
+    cells = "".join(f'<td class="number">{n}</td>' for n in (*numbers, percent_text(time, wall)))
+    bar = _bar({scope: time}, wall) if scope else ""
+    opened = "<tr>" if scope else '<tr class="quiet part">'
+    return f'{opened}<td>{_text(label)}</td>{cells}<td class="track">{bar}</td></tr>'
+
+
+def _said(part: Slice) -> str:
+    """Return what else is known of whole ranks: how much is led to lines, waits, utilisation."""
+    if part.step is not None:
         return ""
-    shown = analysis.steps[:_SHOWN_STEPS]
-    spent = [_phase_times(analysis, step) for step in shown]
-    most = max(sum(parts.values()) for parts in spent)
-    pairs = zip(shown, spent, strict=True)
-    bars = "".join(f"<p>{_text(step_text(analysis, s))}</p>{_bar(p, most)}" for s, p in pairs)
-    rest = len(analysis.steps) - len(shown)
-    more = f'<p class="quiet">and {rest} more steps</p>' if rest else ""
-    return _section("steps", "Device time of each step by phase", _legend(spent) + bars + more)
+    said = (*led_texts(part.analyses), *utilisation_texts(part.analyses))
+    several = len(part.analyses) > 1
+    below = skew_texts(part.analyses) if several else idle_texts(part.analyses[0], _SHOWN_IDLE)
+    quiet = "".join(f"<p>{_text(text)}</p>" for text in below)
+    return f'<p>{_text(" ".join(said))}</p><div class="quiet">{quiet}</div>'
 
 
-_LEDGER_HEAD = (
-    '<thead><tr><th class="number">time</th><th class="number">part</th><th></th>'
-    '<th class="name">wall time of the steps</th></tr></thead>'
-)
+def steps(analyses: Sequence[Analysis]) -> str:
+    """Return the wall time of each step by phase: a bar for each of few, a chart of many.
+
+    Args:
+        analyses: one for each rank.
+    """
+    shown = {rank: columns for rank, columns in step_columns(analyses).items() if columns}
+    if not shown:
+        return ""
+    most = max((c.most_ns for columns in shown.values() for c in columns), default=0) or 1
+    each = (_of_rank(*item, most, len(analyses) > 1) for item in shown.items())
+    legend = _legend([column for columns in shown.values() for column in columns])
+    return _section("steps", "Wall time of each step, by phase", legend + "".join(each))
 
 
-def _ledger_row(row: Row, wall: int, most: int) -> str:
-    bar = f'<td class="track">{_bar({row["scope"]: row["duration_ns"]}, most)}</td>'
-    label = f"<td>{_text(ledger_label(row))}</td>"
-    return f"<tr>{_time_cells(row['duration_ns'], wall)}{bar}{label}</tr>"
+def _of_rank(rank: int, columns: Sequence[StepColumn], most: int, several: bool) -> str:
+    title = f"<h3>rank {rank}</h3>" if several else ""
+    few = len(columns) <= _FEW_STEPS and columns[0].first == columns[0].last
+    body = "".join(_step(c, most) for c in columns) if few else chart(rank, columns, most)
+    return f'<div class="rank" data-rank="{rank}">{title}{body}</div>'
 
 
-def _cause_row(words: str, duration_ns: int, wall: int) -> str:
-    cells = _time_cells(duration_ns, wall)
-    return f'<tr class="quiet">{cells}<td></td><td>&emsp;{_text(words)}</td></tr>'
+def _step(column: StepColumn, most: int) -> str:
+    parts = dict(zip((*map(str, Phase), "idle"), parts_of(column), strict=True))
+    busy = percent_text(column.busy_ns, column.wall_ns)
+    text = f"step {column.first}: {time_text(column.wall_ns)}, device busy {busy}"
+    return f"<p>{text}</p>{_bar(parts, most)}"
 
 
-def _phase_times(analysis: Analysis, step: Step) -> dict[str, int]:
-    rows = records(tables.by_phase(analysis, step=step.number))
-    spent = {row["phase"]: row["duration_ns"] for row in rows}
-    return {phase.value: spent.get(phase, 0) for phase in Phase}
+def _legend(columns: Sequence[StepColumn]) -> str:
+    """Return what the colours are, with the device time of a step."""
+    phases = zip(Phase, zip(*(column.phases_ns for column in columns), strict=True), strict=True)
+    sums = [(str(phase), sum(times) / len(columns)) for phase, times in phases]
+    idle = sum(column.wall_ns - column.busy_ns for column in columns) / len(columns)
+    keys = (_key(kind, time) for kind, time in (*sums, ("idle", idle)) if time)
+    return f'<p class="legend"><span class="quiet">mean of a step:</span> {"".join(keys)}</p>'
 
 
-def _legend(spent: Iterable[Mapping[str, int]]) -> str:
-    sums = {phase: sum(parts[phase] for parts in spent) for phase in Phase}
-    keys = (_key(phase, total) for phase, total in sums.items() if total)
-    return f'<p class="legend">{"".join(keys)}</p>'
-
-
-def _key(phase: Phase, total_ns: int) -> str:
-    label = f"{phase.replace('_', ' ')} {time_text(total_ns)}"
-    return f'<span class="key {phase}"></span><span>{label}</span>'
+def _key(kind: str, time_ns: float) -> str:
+    label = f"{kind.replace('_', ' ')} {time_text(time_ns)}"
+    return f'<span class="key {kind}"></span><span>{label}</span>'
 
 
 def _text(text: str) -> str:
@@ -106,15 +150,10 @@ def _section(name: str, title: str, body: str, kind: str = "") -> str:
     return f'<section id="{name}" class="{kind}">{head}{body}</section>\n'
 
 
-def _time_cells(duration_ns: int, total_ns: int) -> str:
-    texts = (time_text(duration_ns), percent_text(duration_ns, total_ns))
-    return "".join(f'<td class="number">{text}</td>' for text in texts)
-
-
-def _bar(parts: Mapping[str, int], most_ns: int) -> str:
+def _bar(parts: Mapping[str, float], most_ns: int) -> str:
     pieces = (
         f'<span class="{escape(kind)}" style="width:{100 * duration / most_ns:.3f}%" '
-        f'title="{escape(kind)} {time_text(duration)}"></span>'
+        f'title="{escape(kind.replace("_", " "))} {time_text(duration)}"></span>'
         for kind, duration in parts.items()
         if duration
     )

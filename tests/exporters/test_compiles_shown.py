@@ -56,13 +56,13 @@ def test_a_trace_in_which_nothing_was_compiled_has_no_such_lane(tmp_path: Path) 
 
 def test_the_page_has_a_row_for_each_compilation_and_its_texts_are_escaped() -> None:
     hostile = replace(WITHIN, function="<script>alert(1)</script>")
-    page = html_text(of(FORWARD, hostile))
+    page = html_text([of(FORWARD, hostile)])
     section = page.partition('<section id="compiles">')[2].partition("</section>")[0]
     assert section.count("<tr><td") == 2
     assert "forward at /home/me/model.py:12 (0/0)" in section
     assert "again, as 0/0 failed: n == 1" in section
     assert "&lt;script&gt;alert(1)" in section and "<script>" not in section
-    assert '<section id="compiles">' not in html_text(of())
+    assert '<section id="compiles">' not in html_text([of()])
 
 
 def test_a_notebook_says_what_compiling_took() -> None:
@@ -72,5 +72,5 @@ def test_a_notebook_says_what_compiling_took() -> None:
 
 def test_the_page_shows_the_longest_and_the_rest_can_be_opened() -> None:
     many = (replace(WITHIN, index=index, duration_ns=index + 1) for index in range(25))
-    section = html_text(of(*many)).partition('<section id="compiles">')[2]
+    section = html_text([of(*many)]).partition('<section id="compiles">')[2]
     assert "<summary>5 more</summary>" in section.partition("</section>")[0]

@@ -145,7 +145,7 @@ def test_the_page_holds_the_time_of_each_line(analysis: Analysis) -> None:
             _, line = data["lines"][data["places"][numbers[at]][0]]
             time[line] = time.get(line, 0) + numbers[at + 1]
     assert time == time_by_line(analysis)
-    page = html_text(analysis, SOURCE)
+    page = html_text([analysis], SOURCE)
     assert "100.0% of eager device time is led to source lines." in page
     assert f"launching at train.py:{line_of('loss.backward()')}  loss.backward()" in page
 

@@ -108,7 +108,7 @@ def test_negative_numbers_stay_numbers(tmp_path):
 
 
 def test_the_report_s_page_has_no_element_and_no_control_of_a_name():
-    page, plain = html_text(hostile_step()), html_text(gpu_step())
+    page, plain = html_text([hostile_step()]), html_text([gpu_step()])
     for element in ("<script", "</script>", "<img", "<!--", "alert(1)</"):
         assert page.count(element) == plain.count(element)
     (data,) = re.findall(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.S)

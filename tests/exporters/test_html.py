@@ -9,14 +9,16 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from profiler_ext.errors import OutputError
 from profiler_ext.exporters.html import export_html, html_text
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.page import data_text
-from profiler_ext.exporters.html.sites import Site, sites
-from profiler_ext.records import Analysis, LedgerLine, Place, Recording, Step
+from profiler_ext.exporters.html.pools import Pool
+from profiler_ext.exporters.html.sites import Site, sites_of
+from profiler_ext.records import Analysis, LedgerLine, Place, Recording
 from tests.analyses import GPU_IDLE, GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.exporters.estimated import estimated
 from tests.handmade import idle, launches, shares, trace
@@ -106,32 +108,33 @@ def scripts(text):
 
 
 def test_the_ledger_adds_up_to_the_wall_time():
-    assert [tuple(row) for row in Page(html_text(gpu_step())).tables[0]] == [
-        ("time", "part", "", "wall time of the steps"),
-        ("130 us", "13.0%", "", "compiled: led to source lines"),
-        ("20.0 us", "2.0%", "", "compiled: library calls with an open boundary"),
-        ("74.5 us", "7.5%", "", "eager: led to ATen ops only"),
-        ("775 us", "77.5%", "", "device idle"),
-        ("278 us", "27.8%", "", "launch latency"),
-        ("240 us", "24.0%", "", "end of the step"),
-        ("142 us", "14.2%", "", "launching"),
-        ("66.0 us", "6.6%", "", "Python between ops"),
-        ("50.0 us", "5.0%", "", "between launches"),
-        ("1.00 ms", "100.0%", "", "total"),
+    assert [tuple(row) for row in Page(html_text([gpu_step()])).tables[0]] == [
+        ("wall time of the device", "a step", "of wall time", ""),
+        ("compiled: led to source lines", "130 us", "13.0%", ""),
+        ("compiled: library calls with an open boundary", "20.0 us", "2.0%", ""),
+        ("eager: led to ATen ops only", "74.5 us", "7.5%", ""),
+        ("device idle", "775 us", "77.5%", ""),
+        ("launch latency", "278 us", "27.8%", ""),
+        ("end of the step", "240 us", "24.0%", ""),
+        ("launching", "142 us", "14.2%", ""),
+        ("Python between ops", "66.0 us", "6.6%", ""),
+        ("between launches", "50.0 us", "5.0%", ""),
+        ("total", "1.00 ms", "100.0%", ""),
     ]
 
 
-def test_a_step_has_a_bar_by_phase():
-    text = html_text(cpu_step())
+def test_a_step_has_a_bar_by_phase_as_long_as_its_wall_time():
+    text = html_text([cpu_step()])
     assert "step 0: 500 us, device busy 42.0%" in text
     assert (
-        '<span class="forward" style="width:76.191%" title="forward 160 us"></span>'
-        '<span class="optimizer" style="width:23.809%" title="optimizer 50.0 us"></span>'
+        '<span class="forward" style="width:32.000%" title="forward 160 us"></span>'
+        '<span class="optimizer" style="width:10.000%" title="optimizer 50.0 us"></span>'
+        '<span class="idle" style="width:58.000%" title="idle 290 us"></span>'
     ) in text
 
 
 def test_no_name_becomes_a_tag_or_an_attribute():
-    page, plain = Page(html_text(evil())), Page(html_text(gpu_step()))
+    page, plain = Page(html_text([evil()])), Page(html_text([gpu_step()]))
     assert set(page.tags) == set(plain.tags)
     assert set(page.attributes) == set(plain.attributes)
     assert page.tags.count("script") == plain.tags.count("script")
@@ -145,10 +148,10 @@ def test_data_ends_no_script_and_is_what_it_was():
 
 
 def test_the_policy_lets_only_the_pages_own_scripts_run():
-    text = html_text(gpu_step())
+    text = html_text([gpu_step()])
     found = [hashlib.sha256(script.encode()).digest() for script in scripts(text)]
     hashes = " ".join(f"'sha256-{base64.b64encode(each).decode()}'" for each in found)
-    assert len(found) == 22
+    assert len(found) == 27
     assert (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
         f"style-src 'unsafe-inline'; script-src {hashes}\""
@@ -156,29 +159,21 @@ def test_the_policy_lets_only_the_pages_own_scripts_run():
 
 
 def test_the_page_asks_for_nothing_from_the_network():
-    text = html_text(gpu_step())
+    text = html_text([gpu_step()])
     assert {"src", "action"}.isdisjoint(Page(text).attributes)
     assert "url(" not in text
     assert set(re.findall(r'href="(.)', text)) == {"#"}
 
 
 def test_the_vendored_library_names_its_authors():
-    text = html_text(gpu_step())
+    text = html_text([gpu_step()])
     assert text.count("Copyright 2010-2026 Mike Bostock") == 13
-
-
-def test_many_steps_are_counted():
-    steps = tuple(Step(number, number * 10, number * 10 + 10) for number in range(15))
-    text = html_text(replace(gpu_step(), steps=steps))
-    assert "step 11: 10 ns" in text
-    assert "step 12: 10 ns" not in text
-    assert "and 3 more steps" in text
 
 
 def test_nothing_recorded_says_so_and_keeps_the_notes():
     recording = Recording(trace=trace(()))
     analysis = Analysis(recording, (), launches((), ()), (), shares(()), notes=("capture was off",))
-    page = Page(html_text(analysis))
+    page = Page(html_text([analysis]))
     assert "No step was profiled, so there is nothing to sum." in page.texts
     assert "capture was off" in page.texts
     assert page.tables == []
@@ -189,11 +184,13 @@ def test_launches_that_differ_in_time_alone_are_one_site():
     outside = replace(GPU_ROWS[0], step=None)
     rows = (first, second, other, outside)
     analysis = replace(gpu_step(), launches=launches(GPU_MARKS, rows), shares=shares(rows))
-    name = "triton_poi_fused__to_copy_gelu_0"
-    addmm, own = "extern_kernels.addmm", GPU_MARKS[24].name
-    assert sites(analysis) == [
-        Site(name, name, "triton", "compiled", 0, 1, 2, 40_002, ((2, 26_668), (3, 13_334))),
-        Site(addmm, own, "extern", "compiled", 0, 0, 1, 50_000, ((1, 50_000),)),
+    kernels, every = Pool(), np.arange(len(GPU_PLACES), dtype=np.int32)
+    found = sites_of([analysis], kernels, [np.arange(2)], [every])
+    assert found.sites == (Site(0, 0, 1, False, (2, 3)), Site(1, 0, 0, False, (1,)))
+    assert [column.tolist() for column in found.of_launch] == [[0, 0, 1, -1]]
+    assert [name for name, _, _ in kernels.values()] == [
+        "triton_poi_fused__to_copy_gelu_0",
+        "extern_kernels.addmm",
     ]
 
 
@@ -205,18 +202,26 @@ def test_data_names_each_thing_once():
     texts = {GPU_PLACES[1].file: model, forward_module: module}
     settings = gpu_step().recording.settings
     analysis = replace(cpu_step(), recording=replace(cpu_step().recording, settings=settings))
-    data = report_data(analysis, texts)
-    assert data["sites"] == [
-        [0, 0, 0, 0, 1, 100_000, [1, 100_000]],
-        [1, 0, 1, 0, 1, 60_001, [2, 40_001, 3, 20_000]],
-        [2, -1, -1, 1, 1, 50_000, [10, 50_000]],
+    data, _ = report_data([analysis], texts)
+    assert data["sites"] == [(0, 0, 0, 0, (1,)), (1, 0, 1, 0, (2, 3)), (2, -1, -1, 1, (10,))]
+    assert data["slices"] == [
+        {
+            "rank": None,
+            "step": None,
+            "spans": 1,
+            "wall": 500_000,
+            "sites": [0, 1, 2],
+            "launches": [1, 1, 1],
+            "times": [100_000, 40_001, 20_000, 50_000],
+            "outliers": [],
+        }
     ]
     assert data["kernels"] == [
         ("extern_kernels.addmm", "aten::addmm", "extern"),
         ("cpp_fused_gelu_0", "cpp_fused_gelu_0", "cpp"),
         ("aten::_fused_adamw_", "aten::_fused_adamw_", "eager"),
     ]
-    assert data["places"][1] == [1, 0, 1, 0, -1, 1, "addmm"]
+    assert data["places"][1] == (1, 0, 1, 0, -1, 1, "addmm")
     assert data["lines"][1] == (0, 12)
     assert data["modules"] == [("mlp.up", "Linear"), ("mlp", "MLP"), ("mlp.down", "Linear")]
     assert data["stacks"] == [(), (0,)]
@@ -228,7 +233,7 @@ def test_data_names_each_thing_once():
 
 def test_lines_modules_and_kernels_have_their_rooflines_by_number():
     analysis = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
-    data = report_data(analysis, {})
+    data, _ = report_data([analysis], {})
     work = (
         "moves 50 MB at 1,000 GB/s and does 10 GFLOP in bf16 on tensor cores at 200 TFLOP/s, of "
         "960 attainable"
@@ -245,7 +250,7 @@ def test_lines_modules_and_kernels_have_their_rooflines_by_number():
 def test_the_page_is_written_as_it_is(tmp_path):
     export_html(gpu_step(), tmp_path / "deep" / "report.html")
     written = (tmp_path / "deep" / "report.html").read_text(encoding="utf-8")
-    assert written == html_text(gpu_step())
+    assert written == html_text([gpu_step()])
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["report.html"]
 
 

@@ -25,14 +25,22 @@ GENERATED = (
     "triton_poi_fused__to_copy_gelu_0 = async_compile.triton("
     "'triton_poi_fused__to_copy_gelu_0', '''\n@triton.jit\ndef gelu(p): pass  # </pre>\n''')\n"
 )
-KERNEL_NAMES = "#kernels tbody tr:not(.detail) td:nth-last-child(2)"
+FOUND = "4 hits: 2 kernels, 1 source line, 1 line of generated code"
+MODULES = [
+    *("▾(the model itself)", "140 us"),
+    *("▾mlp MLP itself 33.3 us", "140 us"),
+    *("up Linear launches", "100 us"),
+    *("down Linear launches", "6.67 us"),
+    *("(no module) launches", "94.5 us"),
+]
+KERNEL_NAMES = "#kernels td:first-child > .middle, #kernels td:first-child > .whole"
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """The report of the hand-made step, with its sources and one generated module there."""
     graph = gpu_step().recording.graphs[0]
-    text = html_text(gpu_step(), {MODEL: SOURCE, graph.output_module: GENERATED})
+    text = html_text([gpu_step()], {MODEL: SOURCE, graph.output_module: GENERATED})
     return written(tmp_path_factory.mktemp("report"), text)
 
 
@@ -94,32 +102,85 @@ def test_every_module_tells_its_eager_part(page):
     assert texts(page, "#lines th button").count("of it eager") == 1
 
 
+def kernel_names(page):
+    return page.eval_on_selector_all(KERNEL_NAMES, "cells => cells.map(cell => cell.title)")
+
+
 def test_a_click_on_a_heading_sorts(page):
     largest_first = [row["kernel"] for row in records(tables.by_kernel(gpu_step()))]
-    assert texts(page, KERNEL_NAMES) == largest_first
+    assert kernel_names(page) == largest_first
     page.click("#kernels th button:text-is('kernel')")
-    assert texts(page, KERNEL_NAMES) == sorted(largest_first, key=str.lower)
+    assert kernel_names(page) == sorted(largest_first, key=str.lower)
+    assert page.get_attribute("#kernels th:has(button:text-is('kernel'))", "aria-sort")
     page.click("#kernels th button:text-is('kernel')")
-    assert texts(page, KERNEL_NAMES) == sorted(largest_first, key=str.lower, reverse=True)
+    assert kernel_names(page) == sorted(largest_first, key=str.lower, reverse=True)
 
 
-def test_the_search_narrows_every_table_and_marks_frames(page):
+def test_the_search_narrows_every_table_and_counts_what_it_finds(page):
     page.fill("#search", "gelu")
-    assert texts(page, KERNEL_NAMES) == [
+    assert kernel_names(page) == [
         "triton_red_fused_gelu_backward_sum_0",
         "triton_poi_fused__to_copy_gelu_0",
     ]
-    assert page.inner_text("#status") == "1 lines, 0 modules, 2 kernels, 0 graphs"
+    assert page.inner_text("#status") == FOUND
     assert page.locator('.flame rect[fill="var(--found)"]').count() == 6
+    assert page.evaluate("CSS.highlights.get('found').size") > 10
+    assert len(texts(page, "#hits li")) == 4
+    page.fill("#search", "")
+    assert page.inner_text("#status") == "" and not page.is_visible("#hits")
+    assert page.evaluate("CSS.highlights.has('found')") is False
+
+
+def test_one_goes_from_hit_to_hit_and_back_and_what_is_shut_opens(page):
+    page.fill("#search", "gelu")
+    page.press("#search", "Enter")
+    assert page.inner_text("#status") == f"1 of {FOUND}"
+    assert page.locator("#kernels tr.target + tr.detail").count() == 1
+    for _ in range(2):
+        page.press("#search", "Enter")
+    assert page.get_attribute(".target", "data-number") == "13"
+    page.click("#next")
+    assert page.locator(".target[data-code]").inner_text() == "def gelu(p): pass  # </pre>"
+    page.press("#search", "Shift+Enter")
+    assert page.inner_text("#status") == f"3 of {FOUND}"
+    page.click("#hits button >> nth=1")
+    assert page.inner_text("#status") == f"2 of {FOUND}"
+    page.press("#search", "Escape")
+    assert page.inner_text("#status") == ""
+
+
+def test_a_source_line_without_time_is_found(page):
+    page.check("#source input")
+    page.fill("#search", "# model")
+    page.press("#search", "Enter")
+    assert page.inner_text("#status") == "1 of 10 hits: 10 source lines"
+    assert page.inner_text(".source .target code") == "# model"
+
+
+def test_modules_are_a_tree_with_inclusive_times(page):
+    assert texts(page, "#modules tbody td:nth-child(-n+2)") == MODULES
+    page.click("#modules .twist >> nth=1")
+    assert texts(page, "#modules tbody td:nth-child(-n+2)") == [
+        *MODULES[:2],
+        "▸mlp MLP itself 33.3 us",
+        "140 us",
+        *MODULES[8:],
+    ]
+    assert page.get_attribute("#modules button.twist >> nth=1", "aria-expanded") == "false"
+
+
+def test_a_module_opens_to_the_launches_of_its_own(page):
+    page.click("#modules .own:text('launches')")
+    assert page.locator("#modules .detail .launches").count() == 1
 
 
 def test_a_click_on_a_source_line_shows_the_launches_it_is_fused_into(page):
-    page.click('.source .row[data-line$="model.py:13"]')
-    assert texts(page, ".source .detail tbody tr td:not(.name)") == [
-        *("20.0 us", "1", "30.0 us"),
-        *("13.3 us", "1", "20.0 us"),
+    page.click('.source .row[data-line$="model.py:13"] .twist')
+    assert texts(page, ".source .detail tbody tr td:not(.name, .fused)") == [
+        *("20.0 us", "30.0 us", "1"),
+        *("13.3 us", "20.0 us", "1"),
     ]
-    others = texts(page, ".source .detail tbody td.name:last-child")
+    others = texts(page, ".source .detail tbody td.fused")
     assert others[1] == "6.67 us prims.convert_element_type forward model.py:14 " + (
         "return self.down(h.to(x.dtype))"
     )
@@ -148,11 +209,11 @@ def test_source_that_is_not_there_is_said_so(page):
 
 def test_a_kernel_opens_to_its_fused_ops_and_its_code_beside_their_lines(page, report):
     page.goto(f"{report}#kernel=triton_poi_fused__to_copy_gelu_0")
-    assert texts(page, "#kernels .detail > td > div > table tbody td:nth-child(2)") == [
+    assert texts(page, "#kernels .detail > td > div > table tbody td:nth-child(1)") == [
         "aten.gelu.default",
         "prims.convert_element_type",
     ]
-    assert texts(page, "#kernels .beside tbody td.code") == [
+    assert texts(page, "#kernels .beside tbody .code") == [
         "h = F.gelu(h)",
         "return self.down(h.to(x.dtype))",
     ]
@@ -168,7 +229,7 @@ def test_a_link_to_a_line_opens_it(page, report):
     page.goto(f"{report}#line=model.py:12")
     assert page.get_attribute(".target", "data-line") == f"{MODEL}:12"
     page.wait_for_function("document.querySelector('.target').getBoundingClientRect().top > 0")
-    assert texts(page, ".source .detail tbody td.name:nth-child(4) a") == [
+    assert texts(page, ".source .detail tbody td.name a") == [
         "extern_kernels.addmm",
         "extern_kernels.mm",
         "triton_red_fused_gelu_backward_sum_0",
@@ -191,8 +252,8 @@ def test_a_click_on_a_frame_zooms_both_sides(page):
 def test_what_the_icicles_leave_out_is_said(page):
     assert page.inner_text("#left-out") == "not in it: optimizer 60.5 us, other 10.0 us"
     assert texts(page, ".flame ~ p, .sides h3") == [
-        *("forward: 70.0 us", "click a frame to zoom; click the top to go back"),
-        *("backward: 94.0 us", "click a frame to zoom; click the top to go back"),
+        *("forward: 70.0 us (time)", "click a frame to zoom; click the top to go back"),
+        *("backward: 94.0 us (time)", "click a frame to zoom; click the top to go back"),
     ]
 
 
@@ -201,7 +262,7 @@ def test_a_search_is_a_link(page):
     link = page.evaluate("location.href")
     page.goto("about:blank")
     page.goto(link)
-    assert page.inner_text("#status") == "1 lines, 0 modules, 2 kernels, 0 graphs"
+    assert page.inner_text("#status") == FOUND
 
 
 def test_graphs_have_their_cache_state(page):
@@ -223,11 +284,12 @@ def test_it_prints(page, tmp_path):
 
 def test_no_name_runs_or_becomes_an_element(browser, tmp_path):
     page, troubles = browser
-    text = html_text(evil())
+    text = html_text([evil()])
     page.goto(written(tmp_path, text))
     page.wait_for_selector("#kernels tbody tr")
-    for row in page.locator("#kernels tbody tr, .source .row.opens").all():
-        row.click()
+    page.eval_on_selector_all(
+        "#kernels .twist, .source .twist, #modules .own", "all => all.forEach(each => each.click())"
+    )
     page.fill("#search", "onerror")
     assert page.locator("img").count() == 0
     assert EVIL in page.inner_text("#kernels")
@@ -236,13 +298,13 @@ def test_no_name_runs_or_becomes_an_element(browser, tmp_path):
 
 def test_a_hundred_thousand_launches_open(browser, tmp_path):
     page, troubles = browser
-    page.goto(written(tmp_path, html_text(many(100_000))))
-    page.fill("#search", "kernel_99")
+    page.goto(written(tmp_path, html_text([many(100_000)])))
     assert page.locator("#kernels tbody tr").count() == 50
     assert (
         page.inner_text("#kernels .pager").replace("\n", " ")
-        == "previous 1 to 50 of 1,111 rows next"
+        == "previous 1 to 50 of 2,001 rows next"
     )
+    assert kernel_names(page)[0] == "(98,000 smaller kernels)"
     page.click("#kernels .pager button:text-is('next')")
     assert "51 to 100 of" in page.inner_text("#kernels .pager")
     assert page.locator(".flame g").count() < 2_000
@@ -284,7 +346,7 @@ def test_a_session_without_steps_is_an_empty_page_without_errors(browser, tmp_pa
     page, troubles = browser
     recording = Recording(trace=trace(()))
     empty = Analysis(recording, (), launches((), ()), (), shares(()), notes=("capture was off",))
-    page.goto(written(tmp_path, html_text(empty)))
+    page.goto(written(tmp_path, html_text([empty])))
     page.fill("#search", "anything")
     assert texts(page, "section:visible") == [
         "capture was off",

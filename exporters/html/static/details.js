@@ -8,7 +8,7 @@ const SHOWN_ROWS = 40;
 // Call sites of one kernel that hold the same (the layers of a model) are one row.
 function launchesDetail(key) {
   const rows = alike(key).sort((a, b) => b.time - a.time);
-  const heads = [["here", "number"], ["launches", "number"], ["in all", "number"], ["kernel", "name"],
+  const heads = [["kernel", "name"], [`here, ${sumWords()}`, "number"], ["in all", "number"], ["launches", "number"],
     ["what else is in it", "name"]];
   const more = rows.length - SHOWN_ROWS;
   return element("div", { class: "launches" }, simpleTable(heads, rows.slice(0, SHOWN_ROWS).map(alikeRow)),
@@ -18,9 +18,9 @@ function launchesDetail(key) {
 function alike(key) {
   const rows = new Map();
   for (const [site, time] of key.sites) {
-    const others = site.parts.filter(({ place }) => place.line !== key && place.module !== key);
+    const others = site.parts.filter(({ place }) => !key.holds(place));
     const what = new Set(others.map(({ place }) => JSON.stringify(partKey(place))));
-    const name = [site.kernel.name, site.graph?.at, ...[...what].sort()].join("\n");
+    const name = [site.kernel.at, site.graph?.at, ...[...what].sort()].join("\n");
     if (!rows.has(name)) rows.set(name, { time: 0, total: 0, launches: 0, sites: [], parts: [] });
     const row = rows.get(name);
     row.time += time;
@@ -38,12 +38,12 @@ function partKey({ op, line, phase, gap }) {
 
 function alikeRow({ time, total, launches, sites: chosen, parts }) {
   return element("tr", {},
+    element("td", { class: "name" }, kernelLink(chosen[0].kernel),
+      element("div", { class: "quiet wrap" }, sitesText(chosen))),
     timeCell(time),
-    element("td", { class: "number" }, launches.toLocaleString("en")),
     timeCell(total),
-    element("td", { class: "name" }, link("kernel", chosen[0].kernel.name),
-      element("div", { class: "quiet" }, sitesText(chosen))),
-    element("td", { class: "name" }, otherParts(parts)));
+    element("td", { class: "number" }, launches.toLocaleString("en")),
+    element("td", { class: "fused" }, otherParts(parts)));
 }
 
 function sitesText(chosen) {
@@ -61,8 +61,8 @@ function otherParts(parts) {
   const paid = rows.filter(row => row.time);
   const free = [...new Set(rows.filter(row => !row.time).map(row => opName(row.place)))];
   const shown = paid.slice(0, SHOWN_PARTS).map(row => element("div", {},
-    `${timeText(row.time)} `, opName(row.place), " ", phaseTag(row.place.phase), " ",
-    row.place.line ? lineLink(row.place.line) : "", ` ${row.place.line?.code ?? ""}`));
+    `${sumText(row.time)} `, opName(row.place), " ", phaseTag(row.place.phase), " ",
+    row.place.line ? lineLink(row.place.line) : "", element("span", { class: "cut" }, ` ${row.place.line?.code ?? ""}`)));
   const more = paid.length > SHOWN_PARTS ? `and ${paid.length - SHOWN_PARTS} more` : "";
   const rest = [more, free.length ? `at no cost: ${free.slice(0, SHOWN_PARTS).join(", ")}` : ""].filter(Boolean);
   return [...shown, ...rest.map(text => element("div", { class: "quiet" }, text))];
@@ -72,11 +72,11 @@ function otherParts(parts) {
 function kernelDetail(kernel) {
   const chosen = [...kernel.sites.keys()];
   const rows = folded(chosen, partKey);
-  const fused = simpleTable([["time", "number"], ["fused op", "name"], ["phase", ""], ["module", "name"]],
+  const fused = simpleTable([["fused op", "name"], [sumWords(), "number"], ["phase", ""], ["module", "name"]],
     rows.slice(0, 200).map(fusedRow));
   const codes = generatedCodes(kernel, chosen);
   const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : null;
-  const self = element("p", {}, link("kernel", kernel.name, "link to this kernel"));
+  const self = element("p", {}, kernelLink(kernel, "link to this kernel"));
   const work = kernel.near?.work ? element("p", { class: "quiet" }, `Over all launches it ${kernel.near.work}.`) : null;
   return element("div", {}, work, fused, beside, self);
 }
@@ -86,10 +86,9 @@ function fusedRow(row) {
   const names = [...row.modules].map(module => module?.name ?? "");
   const title = nodes.slice(0, 20).join(", ");
   const count = nodes.length > 1 ? element("span", { class: "quiet" }, ` ×${nodes.length}`) : null;
-  return element("tr", {}, timeCell(row.time),
-    element("td", { class: "name", title }, opName(row.place), count),
-    element("td", {}, phaseTag(row.place.phase)),
-    element("td", { class: "name" }, element("div", { class: "clip", title: names.join(", ") }, names.join(", "))));
+  return element("tr", {}, element("td", { class: "name", title }, opName(row.place), count),
+    timeCell(row.time), element("td", {}, phaseTag(row.place.phase)),
+    element("td", { class: "name" }, element("div", { class: "cut", title: names.join(", ") }, names.join(", "))));
 }
 
 function sourceLines(rows) {
@@ -98,9 +97,8 @@ function sourceLines(rows) {
     if (place.line) times.set(place.line, (times.get(place.line) ?? 0) + time);
   }
   const shown = [...times].sort((a, b) => b[1] - a[1]).map(([line, time]) => element("tr", {},
-    timeCell(time), element("td", { class: "name" }, lineLink(line)),
-    element("td", { class: "code" }, line.code)));
-  const heads = [["time", "number"], ["source line", "name"], ["code", "code"]];
+    element("td", { class: "name" }, lineLink(line), element("div", { class: "code" }, line.code)), timeCell(time)));
+  const heads = [["source line", "name"], [sumWords(), "number"]];
   return element("div", {}, element("h3", {}, "came from"), simpleTable(heads, shown));
 }
 
@@ -113,8 +111,13 @@ function generatedCodes(kernel, chosen) {
 
 function codeOrReason(kernel, graph) {
   const code = graph.kernels[kernel.name];
-  if (code !== undefined) return element("pre", {}, code);
+  if (code !== undefined) return element("pre", { tabindex: "0" }, codeLines(code));
   return element("p", { class: "quiet" }, missingCode(kernel, graph));
+}
+
+// Each line by itself, so that a search can lead to it.
+function codeLines(code) {
+  return code.split("\n").flatMap((text, at) => [at ? "\n" : "", element("span", { "data-code": String(at) }, text)]);
 }
 
 function missingCode(kernel, graph) {

@@ -1,6 +1,8 @@
 "use strict";
 // Owns how elements are made. Names become text nodes and attribute values, never markup.
 
+const TAIL = 12; // letters at the end of a name that stay where it is cut
+
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -11,22 +13,43 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
-// A bar of a sum's phases; `most` fills it.
-function phaseBar(each, most) {
-  const pieces = each.phases.map((time, phase) => time === 0 ? null : element("span", {
+// A bar of a sum's phases, filled by the wall time of the chosen steps; under it how they share it.
+function phaseBar(each) {
+  const part = `${percentText(each.total, slice.wall)} of wall time`;
+  return element("div", { class: "bars", title: part }, element("div", { class: "bar" }, phasePieces(each, slice.wall)),
+    element("div", { class: "mix" }, phasePieces(each, each.total)));
+}
+
+function phasePieces(each, most) {
+  return each.phases.map((time, phase) => time === 0 ? null : element("span", {
     class: PHASES[phase],
-    style: `width:${(100 * time) / most}%`,
-    title: `${phaseName(phase)} ${timeText(time)}`,
+    style: `width:${(100 * time) / Math.max(most, 1)}%`,
+    title: `${phaseName(phase)} ${sumText(time)}`,
   }));
-  return element("div", { class: "bar" }, pieces);
 }
 
 function phaseTag(phase) {
   return element("span", { class: "phase" }, element("span", { class: `key ${PHASES[phase]}` }), phaseName(phase));
 }
 
-function link(kind, name, text = name) {
-  return element("a", { href: hashOf(kind, name), title: name }, text);
+// A name that gives way in its middle where there is no room: triton_poi_..._view_5.
+function middle(name) {
+  if (name.length <= 2 * TAIL) return element("span", { class: "whole", title: name }, name);
+  return element("span", { class: "middle", title: name },
+    element("span", { class: "head" }, name.slice(0, -TAIL)), element("span", {}, name.slice(-TAIL)));
+}
+
+function link(kind, name, shown = middle(name)) {
+  return element("a", { href: hashOf(kind, name), title: name }, shown);
+}
+
+function kernelLink(kernel, shown = middle(kernel.name)) {
+  return element("a", { href: hashOf("kernel", kernelId(kernel)), title: kernel.own }, shown);
+}
+
+// What leads to a kernel: its name, with the device's own where that is another.
+function kernelId(kernel) {
+  return kernel.own === kernel.name ? kernel.name : `${kernel.name} ${kernel.own}`;
 }
 
 function hashOf(kind, name) {
@@ -34,15 +57,22 @@ function hashOf(kind, name) {
 }
 
 function lineLink(line) {
-  return line ? link("line", line.path, line.name) : element("span", { class: "quiet" }, "no line");
+  return line ? link("line", line.path, middle(line.name)) : element("span", { class: "quiet" }, "no line");
 }
 
 function timeCell(time) {
-  return element("td", { class: "number" }, time ? timeText(time) : "");
+  return element("td", { class: "number" }, time ? sumText(time) : "");
 }
 
 function simpleTable(heads, rows, kind = "") {
-  const head = heads.map(([title, type]) => element("th", { class: type }, title));
+  const head = heads.map(([title, type]) => element("th", { class: type, scope: "col" }, title));
   return element("table", { class: kind },
     element("thead", {}, element("tr", {}, head)), element("tbody", {}, rows));
+}
+
+// What opens a row, for the keyboard too.
+function twist(isOpen, what, act) {
+  const label = `${isOpen ? "close" : "open"} ${what}`;
+  return element("button", { type: "button", class: "twist", "aria-expanded": String(isOpen), "aria-label": label,
+    click: event => { event.stopPropagation(); act(); } }, isOpen ? "▾" : "▸");
 }

@@ -7,17 +7,17 @@ const SIDES = [
 ];
 const FILLS = { module: 0.55, line: 0.38, kernel: 0.22 };
 
-function tree(side) {
+function flameTree(side) {
   const root = { name: side.name, kind: "module", path: "", value: 0, below: new Map() };
   for (const site of sites) {
     for (const { place, time } of site.parts) {
-      if (side.phases.includes(PHASES[place.phase])) grow(root, site, place, time);
+      if (side.phases.includes(PHASES[place.phase])) growFrames(root, site, place, time);
     }
   }
   return root;
 }
 
-function grow(root, site, place, time) {
+function growFrames(root, site, place, time) {
   root.value += time;
   let node = root;
   for (const step of frames(site, place)) {
@@ -35,13 +35,12 @@ function lineLabel(line) {
 }
 
 function frames(site, place) {
-  const names = place.module ? place.module.path.split(".").filter(Boolean) : ["(no module)"];
-  const numbered = document.getElementById("fold").checked ? /^\d+$/ : /^$/;
+  const names = place.module ? shownNames(place.module) : ["(no module)"];
   const line = place.line ? lineLabel(place.line) : place.gap ? `(${place.gap})` : "(no line)";
   return [
-    ...names.map(name => ({ name: name.replace(numbered, "*"), kind: "module" })),
+    ...names.map(name => ({ name, kind: "module" })),
     { name: line, kind: "line", target: place.line?.path },
-    { name: site.kernel.name, kind: "kernel", target: site.kernel.name, phase: PHASES[place.phase] },
+    { name: site.kernel.name, kind: "kernel", target: kernelId(site.kernel), phase: PHASES[place.phase] },
   ];
 }
 
@@ -55,8 +54,8 @@ class Flame {
   }
 
   draw() {
-    this.data = tree(this.side);
-    this.title.textContent = `${this.side.name}: ${timeText(this.data.value)}`;
+    this.data = flameTree(this.side);
+    this.title.textContent = `${this.side.name}: ${sumText(this.data.value)} (${sumWords()})`;
     this.box.replaceChildren();
     this.chart = flamegraph.default()
       .width(Math.max(this.box.clientWidth, 200)).cellHeight(20).inverted(true).transitionDuration(0)
@@ -78,7 +77,7 @@ class Flame {
 
   text({ data }) {
     const part = percentText(data.value, this.data.value);
-    return `${data.name} · ${timeText(data.value)} (${part} of ${this.side.name})`;
+    return `${data.name} · ${sumText(data.value)} (${part} of ${this.side.name})`;
   }
 
   clicked(node) {
@@ -104,8 +103,8 @@ class Flame {
   }
 
   search(term) {
-    if (term) this.chart.search(term);
-    else this.chart.clear();
+    if (term) this.chart?.search(term);
+    else this.chart?.clear();
   }
 }
 Flame.all = [];
@@ -122,18 +121,20 @@ function leftOut() {
   const drawn = SIDES.flatMap(side => side.phases);
   const rest = PHASES.map((name, phase) => [name, phase]).filter(([name]) => !drawn.includes(name));
   const times = rest.map(([name, phase]) => [name, kernels.reduce((time, each) => time + each.phases[phase], 0)]);
-  const named = times.filter(([, time]) => time).map(([name, time]) => `${name} ${timeText(time)}`);
+  const named = times.filter(([, time]) => time).map(([name, time]) => `${name.replaceAll("_", " ")} ${sumText(time)}`);
   return named.length ? `not in it: ${named.join(", ")}` : "";
 }
 
-function drawFlames(host) {
-  document.getElementById("left-out").textContent = leftOut();
+function makeFlames(host) {
   Flame.all = SIDES.map(side => {
     const column = element("div", {});
     host.append(column);
     return new Flame(side, column);
   });
+  window.addEventListener("resize", drawFlames);
+}
+
+function drawFlames() {
+  document.getElementById("left-out").textContent = leftOut();
   Flame.all.forEach(flame => flame.draw());
-  document.getElementById("fold").addEventListener("change", () => Flame.all.forEach(flame => flame.draw()));
-  window.addEventListener("resize", () => Flame.all.forEach(flame => flame.draw()));
 }

@@ -1,13 +1,14 @@
 "use strict";
-// Owns the report's data: reads what the page carries and sums it by line, module, kernel, graph.
-// Numbers are nanoseconds over all profiled steps. -1 stands for "absent".
+// Owns the report's data: reads what the page carries and sums a slice of it (a rank or all, a step
+// or all) by line, module, kernel, graph. Times are nanoseconds. -1 stands for "absent".
 
 const report = JSON.parse(document.getElementById("data").textContent);
 const ABSENT = -1;
 const PHASES = report.phases;
+const LAYERS = new Set(report.layers);
 
 function sum() {
-  return { total: 0, eager: 0, phases: PHASES.map(() => 0), sites: new Map(), launches: 0, whole: 0, through: 0, near: null };
+  return { total: 0, eager: 0, phases: PHASES.map(() => 0), sites: new Map(), launches: 0, whole: 0, through: 0 };
 }
 
 const lines = report.lines.map(([file, number], at) => ({
@@ -18,11 +19,14 @@ const lines = report.lines.map(([file, number], at) => ({
   name: `${report.files[file].name}:${number}`,
   path: `${report.files[file].path}:${number}`,
   code: lineText(report.files[file], number),
+  near: null,
+  holds(place) { return place.line === this; },
 }));
 const modules = report.modules.map(([path, type]) => ({
-  ...sum(), path, type, name: path || "(the model itself)",
+  ...sum(), path, type, name: path || "(the model itself)", names: namesOf(path), folded: foldedNames(path), near: null,
+  holds(place) { return place.module === this; },
 }));
-const kernels = report.kernels.map(([name, own, kind]) => ({ ...sum(), name, own, kind }));
+const kernels = report.kernels.map(([name, own, kind], at) => ({ ...sum(), at, name, own: own || name, kind, near: null }));
 const graphs = report.graphs.map((graph, at) => ({ ...sum(), ...graph, at }));
 for (const [name, rows] of Object.entries({ lines, modules, kernels })) {
   for (const [at, text, part, saves, work] of report.near[name]) rows[at].near = { text, part, saves, work };
@@ -38,30 +42,49 @@ const places = report.places.map(([line, module, op, phase, gap, stack, node]) =
   callers: report.stacks[stack].map(number => lines[number]),
   node,
 }));
-const sites = report.sites.map(([kernel, graph, callSite, isEager, launches, total, numbers]) => ({
+const everySite = report.sites.map(([kernel, graph, callSite, isEager, numbers]) => ({
   kernel: kernels[kernel],
   graph: graphs[graph] ?? null,
   callSite,
   isEager: isEager === 1,
-  launches,
-  total,
-  parts: pairs(numbers),
+  places: numbers.map(number => places[number]),
 }));
-sites.forEach(count);
-const hasBothScopes = new Set(sites.map(site => site.isEager)).size > 1;
-const wholeTime = sites.reduce((time, site) => time + site.total, 0);
+
+let slice = null; // what the sums are of
+let sites = []; // what ran in it
+let wholeTime = 0;
+
+function sumUp(chosen) {
+  slice = chosen;
+  for (const each of [...lines, ...modules, ...kernels, ...graphs]) Object.assign(each, sum());
+  unplaced.clear();
+  sites = running(chosen);
+  sites.forEach(count);
+  wholeTime = sites.reduce((time, site) => time + site.total, 0);
+}
+
+function running({ sites: numbers, launches, times }) {
+  let at = 0;
+  return numbers.map((number, index) => {
+    const parts = everySite[number].places.map(place => ({ place, time: times[at++] }));
+    const total = parts.reduce((time, part) => time + part.time, 0);
+    return { ...everySite[number], launches: launches[index], total, parts };
+  });
+}
 
 function lineText(file, number) {
   const at = file.missing ? file.numbers.indexOf(number) : number - 1;
   return (file.lines[at] ?? "").trim();
 }
 
-function pairs(numbers) {
-  const parts = [];
-  for (let at = 0; at < numbers.length; at += 2) {
-    parts.push({ place: places[numbers[at]], time: numbers[at + 1] });
-  }
-  return parts;
+function namesOf(path) {
+  return path.split(".").filter(Boolean);
+}
+
+// The names of a path; a layer that is one with its like is called "*".
+function foldedNames(path) {
+  const names = namesOf(path);
+  return names.map((name, at) => (LAYERS.has(names.slice(0, at + 1).join(".")) ? "*" : name));
 }
 
 function count(site) {
@@ -86,7 +109,8 @@ function add(key, site, phase, time) {
 
 function reason(gap) {
   const name = gap ? `(${gap})` : "(no source line)";
-  if (!unplaced.has(name)) unplaced.set(name, { ...sum(), name, path: "", code: "" });
+  const holds = place => !place.line && place.gap === gap;
+  if (!unplaced.has(name)) unplaced.set(name, { ...sum(), name, path: "", code: "", near: null, holds });
   return unplaced.get(name);
 }
 
@@ -106,22 +130,5 @@ function folded(chosen, keyOf) {
   return [...rows.values()].sort((a, b) => b.time - a.time);
 }
 
-function opName(place) {
-  return place.op || place.node || (place.gap ? `(${place.gap})` : "(unknown)");
-}
-
-function phaseName(phase) {
-  return PHASES[phase].replaceAll("_", " ");
-}
-
-function timeText(time) {
-  for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["us", 1e3]]) {
-    const value = time / size;
-    if (value >= 0.9995) return `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)} ${unit}`;
-  }
-  return `${time.toFixed(0)} ns`;
-}
-
-function percentText(time, total) {
-  return total ? `${((100 * time) / total).toFixed(1)}%` : "";
-}
+sumUp(report.slices[0]);
+const hasBothScopes = new Set(sites.map(site => site.isEager)).size > 1;

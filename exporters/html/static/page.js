@@ -1,67 +1,75 @@
 "use strict";
-// Owns the page as a whole: puts the parts in their places, searches them, follows links into them.
+// Owns the page as a whole: puts the parts in their places, narrows them, follows links into them.
 
-const place = name => document.querySelector(`#${name} .content`);
+const host = name => document.querySelector(`#${name} .content`);
 const shown = {
-  line: { table: linesTable(), section: "lines", has: isLine },
-  module: { table: modulesTable(), section: "modules", has: (row, name) => row.name === name },
-  kernel: { table: kernelsTable(), section: "kernels", has: (row, name) => row.name === name },
-  graph: { table: graphsTable(), section: "graphs", has: (row, name) => String(row.at) === name },
+  line: { view: linesTable(), section: "lines", rows: () => [...lines, ...unplaced.values()], has: isLine },
+  module: { view: new ModuleTree(), section: "modules", rows: () => modules, has: (row, name) => row.name === name },
+  kernel: { view: kernelsTable(), section: "kernels", rows: () => kernels, has: isKernel },
+  graph: { view: graphsTable(), section: "graphs", rows: () => graphs, has: (row, name) => String(row.at) === name },
 };
-const field = document.getElementById("search");
-const statusLine = document.getElementById("status");
 let source = null;
+let searching = null;
 
 function isLine(row, name) {
   return [row.path, row.name].includes(name) || row.path.endsWith(`/${name}`);
 }
 
+function isKernel(row, name) {
+  return [row.name, kernelId(row)].includes(name);
+}
+
 function start() {
-  for (const { table, section } of Object.values(shown)) {
-    place(section).append(table.root);
-    document.getElementById(section).hidden = table.rows.length === 0;
+  for (const { view, section, rows } of Object.values(shown)) {
+    host(section).append(view.root);
+    document.getElementById(section).hidden = rows().length === 0;
   }
-  document.getElementById("flame").hidden = sites.length === 0;
+  document.getElementById("flame").hidden = everySite.length === 0;
   document.getElementById("source").hidden = report.files.length === 0;
-  source = new SourceView(place("source"));
-  if (sites.length) drawFlames(place("flame"));
-  field.addEventListener("input", () => {
-    search(field.value);
-    history.replaceState(null, "", hashOf("search", field.value));
-  });
+  source = new SourceView(host("source"));
+  makeFlames(host("flame"));
+  if (sites.length) drawFlames();
+  searching = new Search(shown, source);
+  document.getElementById("fold").addEventListener("change", refresh);
+  watchChoosers(refresh);
+  watchCharts();
   window.addEventListener("hashchange", follow);
   follow();
 }
 
-function search(term) {
-  for (const { table } of Object.values(shown)) table.search(term);
-  for (const flame of Flame.all) flame.search(term);
-  const count = Object.entries(shown).map(([kind, { table }]) => `${table.found.length} ${kind}s`);
-  statusLine.textContent = term ? count.join(", ") : "";
+function refresh() {
+  for (const { view } of Object.values(shown)) view.refresh();
+  source.refresh();
+  if (sites.length) drawFlames();
+  if (searching.term) searching.search(searching.field.value);
 }
 
-// #line=model.py:12, #kernel=NAME, #module=PATH, #graph=0 and #search=WORDS lead to a place.
+// Keep a choice in the page's address, beside what is there.
+function keepInAddress(name, value) {
+  const kept = new URLSearchParams(location.hash.slice(1));
+  for (const kind of Object.keys(shown)) kept.delete(kind);
+  if (value) kept.set(name, value);
+  else kept.delete(name);
+  history.replaceState(null, "", `#${kept}`);
+}
+
+// #line=model.py:12, #kernel=NAME, #module=PATH, #graph=0 lead to a place; #search=WORDS searches,
+// #rank=1 and #step=3 narrow.
 function follow() {
-  for (const [kind, name] of new URLSearchParams(location.hash.slice(1))) {
-    if (kind === "search") {
-      field.value = name;
-      search(name);
-    } else if (kind in shown) {
-      reveal(kind, name);
-    }
-  }
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  const chosen = ["rank", "step", "unit"].filter(name => wanted.has(name) && setChooser(name, wanted.get(name)));
+  if (chosen.length) choose(refresh);
+  if (wanted.has("search")) searching.search(wanted.get("search"));
+  for (const [kind, name] of wanted) if (kind in shown) reveal(kind, name);
 }
 
 function reveal(kind, name) {
-  const { table, has } = shown[kind];
-  const row = table.rows.find(each => has(each, name));
-  statusLine.textContent = row ? "" : `this report has no ${kind} ${name}`;
+  const { view, rows, has } = shown[kind];
+  const row = rows().find(each => has(each, name));
+  searching.status.textContent = row ? "" : `this report has no ${kind} ${name}`;
   if (!row) return;
   const inFile = kind === "line" && row.path && source.files.some(({ file }) => file === row.file);
-  const found = inFile ? source.reveal(row) : table.reveal(row);
-  for (const old of document.querySelectorAll(".target")) old.classList.remove("target");
-  found.classList.add("target");
-  found.scrollIntoView({ block: "center" });
+  pointAt(inFile ? source.reveal(row) : view.reveal(row));
 }
 
 start();

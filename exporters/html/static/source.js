@@ -17,13 +17,20 @@ class SourceView {
     if (this.files.length) this.show(0);
   }
 
+  // The sums are of something else now.
+  refresh() {
+    if (!this.files.length) return;
+    [...this.chooser.options].forEach((option, at) => { option.textContent = this.title(at); });
+    this.show(this.files.indexOf(this.current), this.excerpt.checked);
+  }
+
   title(at) {
     const { file, lines: there } = this.files[at];
     const time = [...there.values()].reduce((total, line) => total + line.total, 0);
-    return `${file.name} (${timeText(time)})`;
+    return `${file.name} (${sumText(time)})`;
   }
 
-  show(at) {
+  show(at, excerpt = null) {
     this.chooser.value = String(at);
     this.current = this.files[at];
     const { file } = this.current;
@@ -31,7 +38,7 @@ class SourceView {
     this.phases = PHASES.filter(name => [...this.current.lines.values()].some(line => line.phases[PHASES.indexOf(name)]));
     this.box.style.setProperty("--phases", this.phases.length);
     this.note.textContent = file.missing ? `Only the recorded lines are shown: ${file.missing}.` : file.path;
-    this.excerpt.checked = file.lines.length > LONG_FILE;
+    this.excerpt.checked = excerpt ?? file.lines.length > LONG_FILE;
     this.draw();
   }
 
@@ -57,9 +64,9 @@ class SourceView {
   }
 
   heads() {
-    const names = this.phases.map(name => element("span", { class: "number" }, name.replaceAll("_", " ")));
+    const names = this.phases.map(name => element("span", { class: "number" }, shortPhase(PHASES.indexOf(name))));
     const calls = element("span", { class: "number", title: "time of all that the line calls" }, "in calls");
-    return element("div", { class: "row head" }, names, calls, element("span", {}), element("span", { class: "number" }, "line"),
+    return element("div", { class: "row head" }, names, calls, element("span", { class: "bars" }), element("span", { class: "number" }, "line"),
       element("span", {}, "code"));
   }
 
@@ -69,20 +76,21 @@ class SourceView {
   }
 
   plainRow(line, number, text) {
-    const calls = line?.through ? timeText(line.through) : "";
-    return element("div", { class: "row" }, this.phases.map(() => element("span")),
-      element("span", { class: "number quiet" }, calls), element("span"),
+    const calls = line?.through ? sumText(line.through) : "";
+    return element("div", { class: "row", "data-number": String(number) }, this.phases.map(() => element("span")),
+      element("span", { class: "number quiet" }, calls), element("span", { class: "bars" }),
       element("span", { class: "number quiet" }, String(number)), element("code", {}, text || " "));
   }
 
   timedRow(line, text) {
     const times = this.phases.map(name => line.phases[PHASES.indexOf(name)]);
     const cells = times.map((time, at) => element("span", { class: "number heat", style: this.heat(time, this.phases[at]) },
-      time ? timeText(time) : ""));
-    const calls = element("span", { class: "number quiet" }, line.through ? timeText(line.through) : "");
-    return element("div", { class: "row opens", "data-line": line.path, click: event => this.toggle(event, line) },
-      cells, calls, phaseBar(line, this.most),
-      element("span", { class: "number" }, link("line", line.path, String(line.number))),
+      time ? sumText(time) : ""));
+    const calls = element("span", { class: "number quiet" }, line.through ? sumText(line.through) : "");
+    return element("div", { class: "row opens", "data-line": line.path, "data-number": String(line.number), click: event => this.clicked(event, line) },
+      cells, calls, phaseBar(line),
+      element("span", { class: "number" }, twist(false, line.name, () => this.toggle(line)),
+        link("line", line.path, String(line.number))),
       element("code", {}, text));
   }
 
@@ -91,20 +99,38 @@ class SourceView {
     return time ? `background:color-mix(in oklab, var(--${phase}) ${strength}%, transparent)` : "";
   }
 
-  toggle(event, line) {
-    if (event.target.closest("a")) return;
-    const row = event.currentTarget;
-    if (row.nextSibling?.classList?.contains("detail")) row.nextSibling.remove();
-    else row.after(element("div", { class: "detail" }, launchesDetail(line)));
+  clicked(event, line) {
+    if (!event.target.closest("a, button")) this.toggle(line);
   }
 
-  // Show a line's file, open the line, and return its row.
+  toggle(line) {
+    const row = this.rowOf(line.number);
+    const isOpen = row.nextSibling?.classList?.contains("detail");
+    if (isOpen) row.nextSibling.remove();
+    else row.after(element("div", { class: "detail" }, launchesDetail(line)));
+    row.querySelector(".twist").replaceWith(twist(!isOpen, line.name, () => this.toggle(line)));
+  }
+
+  rowOf(number) {
+    return this.box.querySelector(`:scope > [data-number="${number}"]`);
+  }
+
+  // Show a file, and return the row of a line of it; a line that was left out brings all back.
+  goTo(file, number) {
+    const at = this.files.findIndex(each => each.file === file);
+    if (this.files[at] !== this.current) this.show(at);
+    if (!this.rowOf(number)) {
+      this.excerpt.checked = false;
+      this.draw();
+    }
+    return this.rowOf(number) ?? this.box;
+  }
+
+  // Show a line with the launches that it is fused into, and return its row.
   reveal(line) {
-    const at = this.files.findIndex(({ file }) => file === line.file);
-    this.show(at);
-    const row = [...this.box.children].find(each => each.dataset.line === line.path);
-    if (row) row.after(element("div", { class: "detail" }, launchesDetail(line)));
-    return row ?? this.box;
+    const row = this.goTo(line.file, line.number);
+    if (line.launches && !row.nextSibling?.classList?.contains("detail")) this.toggle(line);
+    return row;
   }
 }
 

@@ -5,20 +5,27 @@
 const PAGE_ROWS = 50;
 
 class PagedTable {
-  constructor(columns, rows, { textOf, detail = null, order = 0 }) {
-    Object.assign(this, { columns, rows, textOf, detail, found: rows, first: 0, open: new Set() });
+  constructor(columns, rowsOf, { textOf, detail = null, order = 1 }) {
+    Object.assign(this, { columns, rowsOf, textOf, detail, first: 0, open: new Set(), term: "" });
     this.sorting = { column: columns[order], down: true };
-    this.heads = columns.map(column => this.head(column));
+    this.heads = element("tr");
     this.body = element("tbody");
     this.pager = element("div", { class: "pager quiet" });
-    const head = element("thead", {}, element("tr", {}, this.heads));
-    this.root = element("div", {}, element("table", {}, head, this.body), this.pager);
+    this.root = element("div", {}, element("table", {}, element("thead", {}, this.heads), this.body), this.pager);
+    this.refresh();
+  }
+
+  // Take the rows anew: the sums are of something else now.
+  refresh() {
+    this.rows = this.rowsOf();
     this.sort();
   }
 
   head(column) {
-    const button = element("button", { type: "button", click: () => this.sortBy(column) }, column.title);
-    return element("th", { class: column.type ?? "" }, button);
+    const title = typeof column.title === "function" ? column.title() : column.title;
+    const button = element("button", { type: "button", click: () => this.sortBy(column) }, title);
+    const sorted = this.sorting.column === column ? (this.sorting.down ? "descending" : "ascending") : null;
+    return element("th", { class: column.type ?? "", scope: "col", title: column.about ?? null, "aria-sort": sorted }, button);
   }
 
   sortBy(column) {
@@ -31,11 +38,8 @@ class PagedTable {
     const { column, down } = this.sorting;
     const sign = down ? -1 : 1;
     this.rows = [...this.rows].sort((a, b) => sign * compare(column.value(a), column.value(b)));
-    this.heads.forEach((head, at) => {
-      if (this.columns[at] === column) head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      else head.removeAttribute("aria-sort");
-    });
-    this.search(this.term ?? "");
+    this.heads.replaceChildren(...this.columns.map(each => this.head(each)));
+    this.search(this.term);
   }
 
   search(term) {
@@ -55,17 +59,23 @@ class PagedTable {
   row(row) {
     const cells = this.columns.map(column => element("td", { class: column.type ?? "" },
       (column.show ?? column.value)(row)));
-    const opens = this.detail ? { class: "opens", click: event => this.toggle(event, row) } : {};
-    const shown = [element("tr", opens, cells)];
-    if (this.open.has(row)) {
-      const cell = element("td", { colspan: String(this.columns.length) }, this.detail(row));
-      shown.push(element("tr", { class: "detail" }, cell));
-    }
-    return shown;
+    if (!this.detail) return [element("tr", {}, cells)];
+    const isOpen = this.open.has(row);
+    cells[0].prepend(twist(isOpen, row.name, () => this.toggle(row)));
+    const shown = [element("tr", { class: "opens", click: event => this.clicked(event, row) }, cells)];
+    return isOpen ? [...shown, this.detailRow(row)] : shown;
   }
 
-  toggle(event, row) {
-    if (event.target.closest("a")) return;
+  detailRow(row) {
+    const cell = element("td", { colspan: String(this.columns.length) }, this.detail(row));
+    return element("tr", { class: "detail" }, cell);
+  }
+
+  clicked(event, row) {
+    if (!event.target.closest("a, button")) this.toggle(row);
+  }
+
+  toggle(row) {
     if (!this.open.delete(row)) this.open.add(row);
     this.draw();
   }
@@ -83,9 +93,9 @@ class PagedTable {
 
   pagerParts() {
     const { length } = this.found;
-    if (length <= PAGE_ROWS) return [`${length.toLocaleString("en")} rows`];
+    if (length <= PAGE_ROWS) return [countText(length, "row")];
     const last = Math.min(this.first + PAGE_ROWS, length);
-    const range = `${this.first + 1} to ${last} of ${length.toLocaleString("en")} rows`;
+    const range = `${this.first + 1} to ${last} of ${countText(length, "row")}`;
     return [this.turn("previous", -PAGE_ROWS), ` ${range} `, this.turn("next", PAGE_ROWS)];
   }
 

@@ -1,0 +1,105 @@
+"""Owns the picture of the steps: a column for each, as high as its wall time, idle time on top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from statistics import median
+
+from profiler_ext.exporters.display_text import percent_text, time_text
+from profiler_ext.exporters.html.steps import StepColumn
+from profiler_ext.records import Phase
+
+_HEIGHT = 1000
+_GAP = 0.12  # of a column's width, between columns
+_KINDS = (*map(str, Phase), "idle")
+
+
+def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
+    """Return the columns as a drawing, with the words that say what is in it.
+
+    Args:
+        rank: the rank, by which the page's scripts find it.
+        columns: its steps.
+        most_ns: the wall time that fills the height.
+    """
+    paths = "".join(_paths(columns, most_ns))
+    return (
+        f'<p>{_words(columns)}</p><div class="chart" data-rank="{rank}">'
+        f'<span class="most quiet">{time_text(most_ns)}</span>'
+        f'<svg role="img" aria-label="{escape(_words(columns))}" preserveAspectRatio="none" '
+        f'viewBox="0 0 {len(columns)} {_HEIGHT}" style="--columns:{len(columns)}">{paths}</svg>'
+        f'<p class="ends quiet"><span>step {columns[0].first}</span>'
+        f"<span>{_last(columns)}</span></p>"
+        '<p class="about quiet" role="status"></p></div>'
+    )
+
+
+def parts_of(column: StepColumn) -> tuple[float, ...]:
+    """Return a column's wall time by phase, and its idle time.
+
+    Launches that overlap count each in their phase, so phases share the busy time as their
+    device time is to each other.
+
+    Args:
+        column: the column.
+    """
+    device = sum(column.phases_ns)
+    scale = column.busy_ns / device if device else 0
+    return *(time * scale for time in column.phases_ns), column.wall_ns - column.busy_ns
+
+
+def _paths(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
+    edges = [0.0] * len(columns)
+    for kind, times in zip(_KINDS, zip(*map(parts_of, columns), strict=True), strict=True):
+        drawn = []
+        for at, time in enumerate(times):
+            if time:
+                height = _HEIGHT * time / most_ns
+                drawn.append(_rectangle(at, _HEIGHT - edges[at], height))
+                edges[at] += height
+        if drawn:
+            yield f'<path class="{kind}" d="{"".join(drawn)}"/>'
+    yield "".join(_whiskers(columns, most_ns))
+
+
+def _rectangle(at: int, bottom: float, height: float) -> str:
+    width = 1 - _GAP
+    return f"M{at + _GAP / 2:.2f} {bottom:.1f}h{width:.2f}v-{height:.1f}h-{width:.2f}z"
+
+
+def _whiskers(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
+    """Yield the span from the least to the most wall time, where a column is several steps."""
+    spans = [(at, c) for at, c in enumerate(columns) if c.most_ns > c.least_ns]
+    drawn = (
+        f"M{at + 0.5} {_HEIGHT * (1 - c.least_ns / most_ns):.1f}V"
+        f"{_HEIGHT * (1 - c.most_ns / most_ns):.1f}"
+        for at, c in spans
+    )
+    if spans:
+        yield f'<path class="span" d="{"".join(drawn)}"/>'
+
+
+def _words(columns: Sequence[StepColumn]) -> str:
+    steps = columns[-1].last - columns[0].first + 1
+    middle = time_text(median(column.wall_ns for column in columns))
+    slowest = max(columns, key=lambda column: column.most_ns)
+    fastest = min(columns, key=lambda column: column.least_ns)
+    wall = sum(column.wall_ns for column in columns)
+    busy = percent_text(sum(column.busy_ns for column in columns), wall)
+    together = (
+        f", {columns[0].last - columns[0].first + 1} in a column" if steps > len(columns) else ""
+    )
+    return (
+        f"{steps:,} steps{together}: median {middle}; slowest {_named(slowest)} "
+        f"{time_text(slowest.most_ns)}; fastest {_named(fastest)} {time_text(fastest.least_ns)}; "
+        f"device busy {busy}"
+    )
+
+
+def _named(column: StepColumn) -> str:
+    return f"{column.first}" if column.first == column.last else f"in {column.first}-{column.last}"
+
+
+def _last(columns: Sequence[StepColumn]) -> str:
+    return f"step {columns[-1].last}" if len(columns) > 1 else ""

@@ -1,0 +1,37 @@
+"use strict";
+// Owns the columns that tables of sums share: the name first, then time, parts, phases, launches.
+
+const SPENT = PHASES.map((name, phase) => phase).filter(phase => kernels.some(each => each.phases[phase]));
+const NEAR_WHERE = report.near_rank === null ? "" : ` on rank ${report.near_rank}`;
+
+const COULD_SAVE = {
+  title: "could save",
+  type: "number wide-only",
+  about: `in all steps${NEAR_WHERE}, by the roofline model`,
+  value: row => row.near?.saves ?? 0,
+  show: row => (row.near ? [row.near.saves ? timeText(row.near.saves) : "",
+    element("div", { class: "quiet", title: row.near.work }, row.near.text)] : ""),
+};
+
+function timeColumn(title, valueOf, type = "number", about = null) {
+  return { title, type, about, value: valueOf, show: row => (valueOf(row) ? sumText(valueOf(row)) : "") };
+}
+
+function sumColumns(rows) {
+  return [
+    timeColumn(sumWords, row => row.total),
+    { title: "of device", type: "number", about: "part of all device time", value: row => row.total,
+      show: row => percentText(row.total, wholeTime) },
+    { title: "of wall time", type: "track", about: "the bar is as long as the wall time of the steps",
+      value: row => row.total, show: row => phaseBar(row) },
+    ...SPENT.map(phase => timeColumn(shortPhase(phase),
+      row => row.phases[phase], "number phase-time")),
+    ...(hasBothScopes ? [timeColumn("of it eager", row => row.eager, "number wide-only")] : []),
+    ...(rows.some(row => row.near?.text) ? [COULD_SAVE] : []),
+    { title: "launches", type: "number", value: row => row.launches, show: row => row.launches.toLocaleString("en") },
+  ];
+}
+
+function nameColumn(title, value, show = row => middle(value(row))) {
+  return { title, type: "name", value, show };
+}

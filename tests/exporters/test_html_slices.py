@@ -1,0 +1,166 @@
+"""What the page can be narrowed to: each slice adds up, and how many there are is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.html import html_text
+from profiler_ext.exporters.html.chart import parts_of
+from profiler_ext.exporters.html.choices import MOST_RANKS, MOST_STEPS, shown_ranks, shown_steps
+from profiler_ext.exporters.html.data import report_data
+from profiler_ext.exporters.html.pools import Pool
+from profiler_ext.exporters.html.sites import MOST_KERNELS, sites_of
+from profiler_ext.exporters.html.steps import MOST_COLUMNS, StepColumn, columns_of
+from profiler_ext.records import LedgerLine, Phase, Step
+from profiler_ext.sessions.merging import merge
+from profiler_ext.sessions.session import load
+from tests.analyses import GPU_LEDGER, GPU_MARKS, GPU_ROWS, gpu_step
+from tests.cases.neutral import FOLDER
+from tests.exporters.test_html import Page
+from tests.handmade import launches, shares
+
+
+@pytest.fixture(scope="module")
+def analyses():
+    """Two ranks of two steps each, recorded on two H200s."""
+    names = (f"ddp.rank_{rank}.session.pt.trace.json.gz" for rank in (0, 1))
+    return merge([load(FOLDER / name) for name in names]).analyses
+
+
+@pytest.fixture(scope="module")
+def data(analyses):
+    return report_data(analyses, {})[0]
+
+
+def of_slice(data, rank, step):
+    (found,) = [s for s in data["slices"] if (s["rank"], s["step"]) == (rank, step)]
+    return found
+
+
+def ledger_ns(analyses, step=None):
+    return sum(line.duration_ns for a in analyses for line in a.ledger if step in (None, line.step))
+
+
+def test_there_is_a_slice_for_each_rank_and_step_and_for_all_of_them(analyses, data):
+    steps = [step.number for step in analyses[0].steps]
+    assert [(each["rank"], each["step"]) for each in data["slices"]] == [
+        (rank, step) for rank in (None, 0, 1) for step in (None, *steps)
+    ]
+    assert data["slices"][0]["spans"] == 4
+
+
+def test_a_slice_has_the_time_and_the_launches_of_the_tables(analyses, data):
+    for each in data["slices"]:
+        chosen = [a for a in analyses if each["rank"] in (None, a.recording.settings.rank)]
+        rows = [tables.by_kernel(a, step=each["step"]) for a in chosen]
+        assert sum(each["times"]) == sum(int(table.duration_ns.sum()) for table in rows)
+        assert sum(each["launches"]) == sum(int(table.launches.sum()) for table in rows)
+        assert each["wall"] == ledger_ns(chosen, each["step"])
+
+
+def test_the_ranks_of_a_step_add_up_to_it(data):
+    for step in {each["step"] for each in data["slices"]}:
+        parts = [sum(of_slice(data, rank, step)["times"]) for rank in (0, 1)]
+        assert sum(of_slice(data, None, step)["times"]) == sum(parts)
+
+
+def test_graphs_that_are_alike_on_all_ranks_are_one(analyses, data):
+    assert len(data["graphs"]) == len(analyses[0].recording.graphs)
+    assert {graph for _, graph, *_ in data["sites"]} <= set(range(-1, len(data["graphs"])))
+
+
+def test_the_page_of_ranks_has_a_ledger_and_steps_for_each(analyses):
+    text = html_text(analyses)
+    steps = [step.number for step in analyses[0].steps]
+    first, *others = Page(text).tables[: 3 * (1 + len(steps))]
+    assert first[0] == ["wall time of the device", "a step", "in 4 steps", "of wall time", ""]
+    assert others[0][0][2] == "on 2 ranks"
+    assert [len(table[0]) for table in others] == [5, 5, 5, 4, 4, 5, 4, 4]
+    assert text.count('class="rank" data-rank=') == 2
+    assert '<select id="rank"><option value="">all 2</option>' in text
+
+
+def many_steps(count):
+    """A session of so many steps, each twice as long as the fastest, the last but one slowest."""
+    walls = [2_000_000] * count
+    walls[0], walls[-2] = 1_000_000, 9_000_000
+    ends = np.cumsum([0, *walls]).tolist()
+    steps = tuple(Step(at, ends[at], ends[at + 1]) for at in range(count))
+    rows = [replace(GPU_ROWS[2], step=at) for at in range(count)]
+    ledger = tuple(
+        line
+        for at, wall in enumerate(walls)
+        for line in (
+            LedgerLine(at, 0, "compiled", "line", "line", 20_001),
+            LedgerLine(at, 0, "idle", None, "idle", wall - 20_001),
+        )
+    )
+    return replace(
+        gpu_step(),
+        steps=steps,
+        launches=launches(GPU_MARKS, rows),
+        shares=shares(rows),
+        ledger=ledger,
+    )
+
+
+def test_of_many_steps_the_slowest_the_median_and_the_fastest_can_be_chosen():
+    found = shown_steps([many_steps(1_000)], 10)
+    assert len(found) == MOST_STEPS
+    assert {word: step for step, word in found.items() if word} == {
+        "fastest": 0,
+        "median": 500,
+        "slowest": 998,
+    }
+    assert len(shown_steps([many_steps(1_000)], 10_000_000)) == 4
+
+
+def test_of_many_ranks_some_can_be_chosen():
+    one = gpu_step()
+    settings = one.recording.settings
+    ranks = [
+        replace(one, recording=replace(one.recording, settings=replace(settings, rank=rank)))
+        for rank in range(100)
+    ]
+    assert len(shown_ranks(ranks)) == MOST_RANKS
+
+
+def test_the_page_does_not_grow_with_steps_and_says_what_is_left_out():
+    few, many = html_text([many_steps(1_200)]), html_text([many_steps(4_000)])
+    assert abs(len(many) - len(few)) < 4_000
+    assert (
+        f"{MOST_STEPS} of 4,000 steps can be chosen: the slowest, the median, the fastest" in many
+    )
+    assert "4,000 steps, 14 in a column: median 2.00 ms; slowest in 3990-3999 9.00 ms" in many
+
+
+def test_a_column_of_several_steps_has_their_mean_and_their_extremes():
+    columns = columns_of(many_steps(2 * MOST_COLUMNS))
+    assert len(columns) == MOST_COLUMNS
+    forward = tuple(20_001 if phase == Phase.FORWARD else 0 for phase in Phase)
+    assert columns[0] == StepColumn(0, 1, 1_500_000, 1_000_000, 2_000_000, 20_001, forward)
+
+
+def test_a_column_is_as_high_as_its_wall_time():
+    column = StepColumn(1, 1, 100, 100, 100, 60, (90, 30, 0, 0, 0, 0))
+    assert parts_of(column) == (45.0, 15.0, 0, 0, 0, 0, 40)
+
+
+def test_the_ledger_of_the_hand_made_step_is_of_its_device():
+    (column,) = columns_of(gpu_step())
+    assert column.wall_ns == sum(line.duration_ns for line in GPU_LEDGER)
+
+
+def test_too_many_kernels_are_one_in_name_and_keep_their_time():
+    count = MOST_KERNELS + 50
+    rows = [replace(GPU_ROWS[2], kernel=f"kernel_{number}") for number in range(count)]
+    analysis = replace(gpu_step(), launches=launches(GPU_MARKS, rows), shares=shares(rows))
+    kernels, places = Pool(), np.arange(len(analysis.places), dtype=np.int32)
+    found = sites_of([analysis], kernels, [np.arange(2)], [places])
+    assert len(found.sites) == MOST_KERNELS + 1
+    assert kernels.values()[-1] == ("(50 smaller kernels)", "", "several")
+    assert np.bincount(found.of_launch[0]).tolist() == [1] * MOST_KERNELS + [50]
