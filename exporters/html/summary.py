@@ -51,7 +51,7 @@ def ledger(chosen: Choices) -> str:
         nothing = "<p>No step was profiled, so there is nothing to sum.</p>"
         return _section("ledger", "Ledger", nothing)
     each = (
-        f'<div data-slice="{at}"{" hidden" if at else ""}>{_table(part)}{_said(part)}</div>'
+        f'<div data-slice="{at}"{" hidden" if at else ""}>{_table(part)}{_remarks(part)}</div>'
         for at, part in enumerate(chosen.slices)
     )
     return _section("ledger", "Ledger", "".join(each))
@@ -87,7 +87,7 @@ def _row(time: int, wall: int, spans: int, label: str, scope: str | None = None)
     return f'{opened}<td>{_text(label)}</td>{cells}<td class="track">{bar}</td></tr>'
 
 
-def _said(part: Slice) -> str:
+def _remarks(part: Slice) -> str:
     """Return what else is known of whole ranks: how much is led to lines, waits, utilisation."""
     if part.step is not None:
         return ""
