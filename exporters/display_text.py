@@ -55,9 +55,21 @@ def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
     Raises:
         UsageError: ``top`` is less than 1.
     """
-    if top is not None and top < 1:
+    return table if top is None else table.head(checked_top(top))
+
+
+def checked_top(top: int) -> int:
+    """Return how many rows are to be shown.
+
+    Args:
+        top: what was asked for.
+
+    Raises:
+        UsageError: It is less than 1.
+    """
+    if top < 1:
         raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
-    return table if top is None else table.head(top)
+    return top
 
 
 def time_text(duration_ns: float) -> str:

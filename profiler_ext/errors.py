@@ -82,6 +82,29 @@ class UsageError(ProfilerExtError):
     slug = "usage"
 
 
+class UnclearNameError(UsageError):
+    """A name means several things of a session, or none.
+
+    Attributes:
+        candidates: the names that it could mean, or those that are like it.
+        is_ambiguous: it means several.
+    """
+
+    slug = "unclear_name"
+
+    def __init__(self, message: str, *, candidates: tuple[str, ...], is_ambiguous: bool) -> None:
+        """Say what it could mean.
+
+        Args:
+            message: what was asked for, and what there is.
+            candidates: the names.
+            is_ambiguous: it means several.
+        """
+        super().__init__(message)
+        self.candidates = candidates
+        self.is_ambiguous = is_ambiguous
+
+
 class ProfilerExtWarning(UserWarning):
     """Base of every warning of this package."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Unpack
 
@@ -23,7 +23,7 @@ from profiler_ext.exporters.answers.parts import (
     Rows,
 )
 from profiler_ext.exporters.answers.whole import MOST_STEPS, Asked, session_facts, whole
-from profiler_ext.exporters.display_text import first_rows, records
+from profiler_ext.exporters.display_text import checked_top, first_rows, records
 from profiler_ext.exporters.findings_texts import SHOWN
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import table_called
@@ -107,7 +107,7 @@ def report_answer(asked: Asked, top: int | None = 15) -> Report:
     for name in AT_A_GLANCE:
         rows[name], more = _rows(asked, table_called(name), f"tables.{name}.rows", top)
         cuts += more
-    entries = [_entry(each) for each in asked.found.found]
+    entries = [finding_entry(each) for each in asked.found.found]
     cuts += _cut("findings.findings", len(entries[:SHOWN]), len(entries))
     findings = FindingsPart(
         step_ns=asked.found.step_ns,
@@ -130,10 +130,13 @@ def findings_answer(asked: Asked, top: int | None = None) -> FindingsAnswer:
     Args:
         asked: a session, or several ranks.
         top: so many at most; ``None`` for all.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
     """
     found: Findings = asked.found
-    entries = [_entry(each) for each in found.found]
-    kept = entries if top is None else entries[:top]
+    entries = [finding_entry(each) for each in found.found]
+    kept = entries if top is None else entries[: checked_top(top)]
     return FindingsAnswer(
         cuts=[*_cut("findings", len(kept), len(entries)), *steps_cut(asked)],
         session=session_facts(asked),
@@ -154,6 +157,22 @@ def steps_cut(asked: Asked) -> list[Cut]:
     walls = [step.wall_ns for each in asked.analyses for step in each.steps]
     kept = min(len(walls), MOST_STEPS)
     return _cut("session.steps", kept, len(walls), sum(walls[kept:]), "size")
+
+
+def top_of(where: str, rows: Sequence[Any], top: int | None) -> tuple[list[Any], list[Cut]]:
+    """Return the first rows of a list, and what was left out.
+
+    Args:
+        where: the list's name in the answer.
+        rows: all its rows.
+        top: so many at most; ``None`` for all.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    kept = list(rows if top is None else rows[: checked_top(top)])
+    left = sum(row.duration_ns for row in rows[len(kept) :])
+    return kept, _cut(where, len(kept), len(rows), left)
 
 
 def sequence_answer(table: tables.DataFrame) -> SequenceTable:
@@ -217,7 +236,8 @@ def _cut(
     return [cut] if kept < of else []
 
 
-def _entry(finding: Finding) -> FindingEntry:
+def finding_entry(finding: Finding) -> FindingEntry:
+    """Return a finding as answers have it."""
     return FindingEntry(
         rule=finding.rule,
         rank=finding.rank,

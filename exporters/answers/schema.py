@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from profiler_ext.exporters.answers import documents
+from profiler_ext.exporters.answers import documents, explained
 from profiler_ext.exporters.answers.documents import Answer, Report, SequenceTable, TableAnswer
 from profiler_ext.exporters.answers.making import AT_A_GLANCE, PHASES
 from profiler_ext.exporters.answers.parts import Part, Rows, about
@@ -40,6 +40,8 @@ _PLAIN: tuple[type[Answer], ...] = (
     documents.Pruned,
     documents.Written,
     ComparisonAnswer,
+    explained.Explanation,
+    explained.Candidates,
 )
 
 

@@ -10,6 +10,7 @@ from profiler_ext.exporters.tables.accounts import (
     graph_phase,
     graphs,
 )
+from profiler_ext.exporters.tables.achieved import achieved_by_key
 from profiler_ext.exporters.tables.communication import communication, skew
 from profiler_ext.exporters.tables.compiles import compiles
 from profiler_ext.exporters.tables.files import (
@@ -42,6 +43,7 @@ __all__ = [
     "DataFrame",
     "Filters",
     "SequenceRow",
+    "achieved_by_key",
     "attribution",
     "by_kernel",
     "by_line",

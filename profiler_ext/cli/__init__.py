@@ -14,6 +14,7 @@ from profiler_ext.cli import (
     cache,
     diff,
     doctor,
+    explain,
     export,
     merge,
     report,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": run,
     "report": report,
+    "explain": explain,
     "diff": diff,
     "annotate": annotate,
     "export": export,

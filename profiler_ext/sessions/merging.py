@@ -17,9 +17,9 @@ from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.findings import Findings, find_of_ranks
 from profiler_ext.kineto.source import is_folder
 from profiler_ext.records import Analysis, Trace
+from profiler_ext.sessions.explained import Explained
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session import load as load_one
-from profiler_ext.sessions.tabled import Tabled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ _RANK_FOLDER = re.compile(r"rank_(\d+)")
 _BASE_KEY = "baseTimeNanoseconds"
 
 
-class MergedSession(Tabled):
+class MergedSession(Explained):
     """Sessions of several ranks together; its tables are those of a session, with ``ranks``.
 
     Attributes:

@@ -19,7 +19,7 @@ from profiler_ext.kineto.names import WORK_CATEGORIES
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.kineto.source import is_folder, shown
 from profiler_ext.records import Analysis, Recording
-from profiler_ext.sessions.tabled import Tabled
+from profiler_ext.sessions.explained import Explained
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.tables import Filters
 
 
-class Session(Tabled):
+class Session(Explained):
     """One profiled window: its trace, its compiled graphs, and where the time went.
 
     Attributes:

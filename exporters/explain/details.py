@@ -1,0 +1,120 @@
+"""Owns what is known of a subject besides its time: its roofline, code, findings, gaps, waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.answers.explained import Generated, IdleRow, Roofline
+from profiler_ext.exporters.answers.making import finding_entry
+from profiler_ext.exporters.answers.parts import FindingEntry, GapRow
+from profiler_ext.exporters.answers.whole import Asked, gap_row
+from profiler_ext.exporters.display_text import records
+from profiler_ext.exporters.explain import sums
+from profiler_ext.exporters.explain.chosen import Chosen
+from profiler_ext.exporters.explain.module_paths import is_below
+from profiler_ext.exporters.explain.subjects import Kind, Subject
+from profiler_ext.exporters.generated_code import kept_modules, kernel_sources
+from profiler_ext.records import GapReason
+from profiler_ext.rooflines.peaks import PEAKS
+
+_CODES = 3
+"""The generated code of so many kernels is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What an explanation is made of.
+
+    Attributes:
+        asked: a session, or several ranks.
+        subject: what is explained.
+        ranks: what of each rank belongs to it.
+    """
+
+    asked: Asked
+    subject: Subject
+    ranks: list[Chosen]
+
+
+def generated(about: About, kernels: Sequence[str]) -> list[Generated]:
+    """Return the code of the kernels of most time, of those whose module the session keeps.
+
+    Args:
+        about: whose.
+        kernels: its kernels, those of most time first.
+    """
+    told: dict[str, Generated] = {}
+    for analysis in about.asked.analyses:
+        for path, text in kept_modules(analysis.recording).items():
+            for kernel, source in kernel_sources(text).items():
+                if kernel in kernels and kernel not in told:
+                    told[kernel] = Generated(kernel=kernel, module=path, text=source)
+    return [told[kernel] for kernel in dict.fromkeys(kernels) if kernel in told][:_CODES]
+
+
+def gaps(about: About, duration_ns: int) -> list[GapRow]:
+    """Return what of it was not led further, and why.
+
+    Args:
+        about: what is explained.
+        duration_ns: its time.
+    """
+    reasons = sums.line_rules_ns(about.ranks, lambda place: place.gap)
+    known = {gap: time for gap, time in reasons.items() if gap in tuple(GapReason)}
+    return [gap_row(gap, time, duration_ns) for gap, time in known.items()]
+
+
+def findings(about: About) -> list[FindingEntry]:
+    """Return the findings that touch it."""
+    return [finding_entry(f) for f in about.asked.found.found if _touches(f.where, about)]
+
+
+def _touches(where: Any, about: About) -> bool:
+    """Tell whether a finding is about it, about what is below it, or about its kernel."""
+    subject = about.subject
+    if subject.kind is Kind.LINE:
+        return (where.file, where.line) == (subject.name, subject.line)
+    if subject.kind is Kind.MODULE:
+        return where.module is not None and is_below(where.module, subject.name)
+    return bool(where.kernel == subject.name)
+
+
+def idle(about: About) -> list[IdleRow]:
+    """Return why devices waited while the CPU was at a line, longest first."""
+    if about.subject.kind is not Kind.LINE:
+        return []
+    rows = [row for row in records(about.asked.table("idle_by_line")) if _is_there(row, about)]
+    named = ("cause", "cpu_activity", "duration_ns")
+    return [IdleRow(**{name: row[name] for name in named}) for row in rows]
+
+
+def _is_there(row: dict[str, Any], about: About) -> bool:
+    line = (about.subject.name, about.subject.line)
+    return line in ((row["file"], row["line"]), (row["user_file"], row["user_line"]))
+
+
+def roofline(ranks: Sequence[Chosen]) -> Roofline | None:
+    """Return how near it is to its roofline; of several ranks the sums, without rates."""
+    told = [_achieved(each) for each in ranks if len(each.own)]
+    if not told:
+        return None
+    if len(told) == 1:
+        return Roofline(**told[0])
+    sums_of: dict[str, Any] = {
+        name: sum(known) if (known := [t[name] for t in told if t[name] is not None]) else None
+        for name in ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
+    }
+    nothing = dict.fromkeys(Roofline.__struct_fields__)
+    return Roofline(**nothing | sums_of)
+
+
+def _achieved(each: Chosen) -> dict[str, Any]:
+    nothing = np.zeros(len(each.own), np.int64)
+    columns = tables.achieved_by_key(each.analysis, PEAKS, each.own, nothing, 1)
+    (row,) = records(tables.DataFrame(columns))
+    return row

@@ -1,0 +1,223 @@
+"""Owns how the answer about one thing is made of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from profiler_ext.errors import UnclearNameError
+from profiler_ext.exporters.answers.explained import (
+    Candidates,
+    Explanation,
+    IdleRow,
+    PartRow,
+    SubjectFacts,
+    TimeFacts,
+)
+from profiler_ext.exporters.answers.making import steps_cut, top_of
+from profiler_ext.exporters.answers.parts import Cut
+from profiler_ext.exporters.answers.whole import Asked, session_facts, whole
+from profiler_ext.exporters.explain import details, sums
+from profiler_ext.exporters.explain.chosen import calls, chosen, is_of
+from profiler_ext.exporters.explain.details import About
+from profiler_ext.exporters.explain.module_paths import depth_of, folds_of
+from profiler_ext.exporters.explain.silence import silence
+from profiler_ext.exporters.explain.subjects import (
+    Kind,
+    name_of,
+    subject_called,
+)
+from profiler_ext.records import Frame, Place
+
+
+def explain(asked: Asked, name: str, top: int | None = 10) -> Explanation:
+    """Return all about one thing.
+
+    Args:
+        asked: a session, or several ranks.
+        name: ``FILE:LINE``, a module's path, or a kernel's name.
+        top: so many rows of each list at most; ``None`` for all.
+
+    Raises:
+        UnclearNameError: The name means several things, or none.
+        UsageError: ``top`` is less than 1.
+    """
+    subject = subject_called(name, asked.analyses)
+    about = About(asked, subject, [chosen(each, subject) for each in asked.analyses])
+    time, idle = _time(about), details.idle(about)
+    has_time = bool(time.launches)
+    idle_ns = sum(row.duration_ns for row in idle)
+    called_ns = time.called_ns or 0
+    why = None if has_time else silence(subject, asked.analyses, called_ns, idle_ns)
+    lists, cuts = _lists(about, idle, top)
+    return Explanation(
+        cuts=[*cuts, *steps_cut(asked)],
+        session=session_facts(asked),
+        whole=whole(asked),
+        subject=_facts(about),
+        time=time,
+        silence=why,
+        roofline=details.roofline(about.ranks),
+        site_evidence_ns=sums.site_rules_ns(about.ranks),
+        line_evidence_ns=sums.line_rules_ns(about.ranks, lambda place: place.evidence),
+        forward_evidence_ns=sums.line_rules_ns(about.ranks, lambda p: p.forward_evidence),
+        own_gaps=details.gaps(about, time.duration_ns),
+        findings=details.findings(about),
+        **lists,
+    )
+
+
+def candidates(asked: Asked, name: str, error: UnclearNameError) -> Candidates:
+    """Return what a name could mean, for a program.
+
+    Args:
+        asked: a session, or several ranks.
+        name: what was asked for.
+        error: what became of it.
+    """
+    return Candidates(
+        cuts=steps_cut(asked),
+        session=session_facts(asked),
+        whole=whole(asked),
+        asked=name,
+        is_ambiguous=error.is_ambiguous,
+        candidates=list(error.candidates),
+    )
+
+
+def _lists(about: About, idle: list[IdleRow], top: int | None) -> tuple[dict[str, Any], list[Cut]]:
+    ranks, kind = about.ranks, about.subject.kind
+    kernels = sums.kernel_rows(ranks)
+    every: dict[str, Sequence[Any]] = {
+        "steps": sums.step_times(ranks),
+        "kernels": kernels,
+        "fused_with": _fused(about),
+        "lines": [] if kind is Kind.LINE else sums.part_rows(sums.by_place(ranks, _line), _LINE),
+        "modules": _modules(about),
+        "ops": sums.part_rows(sums.by_place(ranks, _op), ("aten_op",)),
+        "callers": _callers(about) if kind is Kind.LINE else [],
+        "idle": idle,
+    }
+    shown = {name: top_of(name, rows, top) for name, rows in every.items()}
+    lists: dict[str, Any] = {name: rows for name, (rows, _) in shown.items()}
+    lists["generated"] = details.generated(about, [row.kernel for row in kernels])
+    return lists, [cut for _, cuts in shown.values() for cut in cuts]
+
+
+_LINE = ("file", "line", "code", "gap")
+
+
+def _fused(about: About) -> list[PartRow]:
+    """Return what else the launches compute: of a module by module too."""
+    if about.subject.kind is Kind.LINE:
+        return sums.part_rows(sums.by_place(about.ranks, _line, others=True), _LINE)
+    folds = folds_of(about.asked.analyses)
+    others = sums.by_place(about.ranks, lambda p: (*_line(p), *folds.of(p.module)), others=True)
+    return sums.part_rows(others, (*_LINE, "module", "modules"))
+
+
+def _modules(about: About) -> list[PartRow]:
+    """Return the modules of a subject; of a module each by itself, else layers alike as one."""
+    if about.subject.kind is Kind.MODULE:
+        return sums.part_rows(sums.by_place(about.ranks, _module), ("module",))
+    folds = folds_of(about.asked.analyses)
+    known = sums.by_place(about.ranks, lambda p: None if p.module is None else folds.of(p.module))
+    return sums.part_rows(known, ("module", "modules"))
+
+
+def _line(place: Place) -> tuple[Hashable, ...]:
+    return place.file, place.line, place.code, place.gap if place.file is None else None
+
+
+def _module(place: Place) -> Hashable:
+    return None if place.module is None else (place.module,)
+
+
+def _op(place: Place) -> Hashable:
+    return None if place.aten_op is None else (place.aten_op,)
+
+
+def _facts(about: About) -> SubjectFacts:
+    subject, analyses = about.subject, about.asked.analyses
+    name = name_of(subject, analyses[0])
+    if subject.kind is Kind.KERNEL:
+        return SubjectFacts(kind=subject.kind, name=name, kernel=subject.name)
+    places = [p for analysis in analyses for p in analysis.places if is_of(p, subject)]
+    if subject.kind is Kind.MODULE:
+        own = (p.module_class for p in places if p.module == subject.name)
+        known = next(filter(None, own), None) or _class_of(about)
+        return SubjectFacts(kind=subject.kind, name=name, module=subject.name, module_class=known)
+    frame = _frame(about)
+    return SubjectFacts(
+        kind=subject.kind,
+        name=name,
+        file=subject.name,
+        line=subject.line,
+        code=frame.code,
+        function=frame.function or None,
+    )
+
+
+def _frame(about: About) -> Frame:
+    """Return what is known of a line: of what it launched, waited for, or called."""
+    subject, nothing = about.subject, Frame(about.subject.name, about.subject.line, "")
+    places = [p for a in about.asked.analyses for p in (*a.places, *a.idle.places)]
+    own = next((p for p in places if is_of(p, subject)), None)
+    if own is not None:
+        return Frame(subject.name, subject.line, own.function or "", own.code)
+    frames = (frame for place in places for frame in place.stack)
+    return next((f for f in frames if (f.file, f.line) == (subject.name, subject.line)), nothing)
+
+
+def _class_of(about: About) -> str | None:
+    """Return a module's class as the compiled graphs have it, where it runs nothing itself."""
+    graphs = (graph for each in about.asked.analyses for graph in each.recording.graphs)
+    frames = (f for graph in graphs for node in graph.nodes for f in node.lineage.modules)
+    return next((f.class_name for f in frames if f.path == about.subject.name), None)
+
+
+def _time(about: About) -> TimeFacts:
+    own = sums.total(about.ranks)
+    steps = sum(len(each.analysis.steps) for each in about.ranks)
+    analyses = about.asked.analyses
+    every = sums.total([chosen(each, None) for each in analyses]).duration_ns
+    inclusive = (int(r.analysis.launches.duration_ns[r.launches].sum()) for r in about.ranks)
+    return TimeFacts(
+        duration_ns=own.duration_ns,
+        fraction=own.duration_ns / every if every else None,
+        per_step_ns=own.duration_ns / steps if steps else None,
+        inclusive_ns=sum(inclusive),
+        launches=own.launches,
+        phases_ns=own.phases_ns,
+        below_ns=_below(about) if about.subject.kind is Kind.MODULE else None,
+        called_ns=_called(about) if about.subject.kind is Kind.LINE else None,
+    )
+
+
+def _below(about: About) -> int:
+    by_module = sums.by_place(about.ranks, lambda place: place.module)
+    own = depth_of(about.subject.name)
+    return sum(each.duration_ns for path, each in by_module.items() if depth_of(str(path)) > own)
+
+
+def _called(about: About) -> int:
+    every = [chosen(each, None) for each in about.asked.analyses]
+    called = sums.by_place(every, lambda place: calls(place, about.subject) or None)
+    return sum(each.duration_ns for each in called.values())
+
+
+def _callers(about: About) -> list[PartRow]:
+    """Return the lines from which a line was called, by the stacks of what it launched."""
+    return sums.part_rows(sums.by_place(about.ranks, _caller), _CALLER)
+
+
+_CALLER = ("file", "line", "code")
+
+
+def _caller(place: Place) -> Hashable:
+    own = (place.file, place.line)
+    at = [n for n, frame in enumerate(place.stack) if (frame.file, frame.line) == own]
+    if not at or not at[-1]:
+        return None
+    frame = place.stack[at[-1] - 1]
+    return frame.file, frame.line, frame.code

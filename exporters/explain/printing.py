@@ -1,0 +1,156 @@
+"""Owns how the page about one thing looks: in the terminal, and as Markdown."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.answers.bounds import answer_text
+from profiler_ext.exporters.answers.whole import Asked
+from profiler_ext.exporters.console import say, text_console
+from profiler_ext.exporters.explain.making import explain
+from profiler_ext.exporters.explain.sections import Page, Section, page
+from profiler_ext.printable import printable, printable_lines
+
+FORMATS = ("text", "json", "md")
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
+_BETWEEN, _ALWAYS = 2, 2
+_ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+
+
+def explained(
+    asked: Asked, name: str, format: str, width: int, top: int | None, budget: int | None
+) -> str:
+    """Return all about one thing as text.
+
+    Args:
+        asked: a session, or several ranks.
+        name: ``FILE:LINE``, a module's path, or a kernel's name.
+        format: ``text``, ``json`` or ``md``.
+        width: of lines of text, in characters.
+        top: so many rows of each table at most; ``None`` for all.
+        budget: of ``json`` about so many bytes at most; ``None`` for no bound.
+
+    Returns:
+        The text.
+
+    Raises:
+        UnclearNameError: The name means several things, or none.
+        UsageError: There is no such format.
+    """
+    if format not in FORMATS:
+        raise UsageError(f"there is no format {format!r}; ask for {', '.join(FORMATS)}")
+    told = explain(asked, name, top)
+    if format == "json":
+        return answer_text(told, budget)
+    about = page(told, asked.analyses[0].recording.settings)
+    return page_markdown(about) if format == "md" else page_text(about, width)
+
+
+def print_page(about: Page, console: Console) -> None:
+    """Print the page.
+
+    Args:
+        about: what it says.
+        console: where to; names are cut to its width, texts are wrapped.
+    """
+    console.print(Text(printable(about.title), style="bold"))
+    if about.code:
+        say(console, "    " + printable(about.code.strip()), "cyan")
+    for text in about.texts:
+        console.print(Text(printable(text)))
+    for section in about.sections:
+        console.print()
+        _print_section(section, console)
+
+
+def page_text(about: Page, width: int) -> str:
+    """Return the page as plain text.
+
+    Args:
+        about: what it says.
+        width: columns of the text.
+    """
+    file = io.StringIO()
+    print_page(about, text_console(file, width))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def page_markdown(about: Page) -> str:
+    """Return the page in GitHub's Markdown; names cannot break out of their place.
+
+    Args:
+        about: what it says.
+    """
+    lines = [f"# {_safe(about.title)}", ""]
+    if about.code:
+        lines += [*_fenced(about.code.strip(), "python"), ""]
+    lines += [f"- {_safe(text)}" for text in about.texts]
+    for section in about.sections:
+        lines += ["", f"## {_safe(section.title)}", "", *_section_lines(section)]
+    return "\n".join(lines) + "\n"
+
+
+def _print_section(section: Section, console: Console) -> None:
+    console.print(Text(printable(section.title), style="bold"))
+    if section.rows:
+        console.print(_table(section, console))
+    for text in section.texts:
+        console.print(Text(printable(text), style="dim" if text.startswith("(") else ""))
+    for line in printable_lines(section.code).splitlines():
+        say(console, "    " + line, "dim")
+
+
+def _table(section: Section, console: Console) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    *numbers, name = section.heads
+    widths = [max(map(len, column)) for column in zip(section.heads, *section.rows, strict=True)]
+    shown = _columns(widths[:-1], console.width)
+    for at in shown:
+        table.add_column(numbers[at], justify="right", width=widths[at], **_ONE_LINE)
+    taken = sum(widths[at] + _BETWEEN for at in shown)
+    table.add_column(name, width=max(min(widths[-1], console.width - taken), 1), **_ONE_LINE)
+    for row in section.rows:
+        table.add_row(*(Text(row[at]) for at in shown), Text(printable(row[-1])))
+    return table
+
+
+def _columns(widths: Sequence[int], width: int) -> list[int]:
+    """Return which columns of numbers leave half of the width for names; the first two do stay."""
+    shown, taken = [], 0
+    for at, each in enumerate(widths):
+        if at < _ALWAYS or taken + each + _BETWEEN <= width // 2:
+            shown.append(at)
+            taken += each + _BETWEEN
+    return shown
+
+
+def _section_lines(section: Section) -> list[str]:
+    lines = []
+    if section.rows:
+        rule = [*("---:" for _ in section.heads[1:]), "---"]
+        cells = [section.heads, rule, *(tuple(map(_safe, row)) for row in section.rows)]
+        lines += [f"| {' | '.join(each)} |" for each in cells]
+        lines += [""] if section.texts else []
+    lines += [f"- {_safe(text)}" for text in section.texts]
+    if section.code:
+        lines += ["", *_fenced(section.code, "")]
+    return lines
+
+
+def _fenced(code: str, language: str) -> list[str]:
+    """Return code between fences that are longer than any within it."""
+    longest = max((len(run) for run in re.findall("`+", code)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [fence + language, printable_lines(code), fence]
+
+
+def _safe(text: str) -> str:
+    return printable(" ".join(_MARKDOWN.sub(r"\\\1", text.expandtabs()).splitlines()))

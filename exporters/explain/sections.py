@@ -1,0 +1,285 @@
+"""Owns what the page about one thing says, in its order: texts and small tables for any medium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from profiler_ext.exporters.answers.explained import (
+    Explanation,
+    KernelRow,
+    PartRow,
+    StepTime,
+)
+from profiler_ext.exporters.answers.parts import FindingEntry, GapRow
+from profiler_ext.exporters.display_text import (
+    cause_text,
+    gap_text,
+    percent_text,
+    short_path,
+    short_phase,
+    time_text,
+)
+from profiler_ext.exporters.explain.subjects import THE_MODEL, Kind
+from profiler_ext.exporters.roofline_texts import roofline_text, savings_text, work_text
+from profiler_ext.records import (
+    EagerEvidence,
+    ForwardEvidence,
+    LineEvidence,
+    Phase,
+    Settings,
+    SiteEvidence,
+    Term,
+)
+
+_SHOWN_STEPS = 8
+_SHOWN_CODE = 40
+_RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        title: what heads it.
+        heads: what heads the columns of its table; the last is a name, the others are numbers.
+        rows: the table.
+        texts: lines of text below.
+        code: generated code below.
+    """
+
+    title: str
+    heads: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    texts: tuple[str, ...] = ()
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The page.
+
+    Attributes:
+        title: what it is about.
+        code: text of the line, where it is one.
+        texts: what is said of the whole.
+        sections: its parts; those with nothing to say are left out.
+    """
+
+    title: str
+    code: str
+    texts: tuple[str, ...]
+    sections: tuple[Section, ...] = field(default=())
+
+
+def page(told: Explanation, settings: Settings) -> Page:
+    """Return the page about one thing.
+
+    Args:
+        told: all about it.
+        settings: has the roots that shorten paths.
+    """
+    sections = (each for each in _sections(told, settings) if each.rows or each.texts or each.code)
+    subject = told.subject
+    about = subject.module_class or (subject.function and f"in {subject.function}")
+    title = " · ".join(filter(None, (subject.name, subject.kind, about)))
+    return Page(title, subject.code or "", tuple(_head(told)), tuple(sections))
+
+
+def _head(told: Explanation) -> Iterator[str]:
+    time = told.time
+    if told.silence is not None:
+        yield f"no device time: {told.silence}"
+        return
+    whole = f", which take {time_text(time.inclusive_ns)} whole" if _is_part(told) else ""
+    part = percent_text(time.fraction or 0, 1)
+    yield (
+        f"{time_text(time.duration_ns)}, {part} of the device time, {_each(told)}a step; "
+        f"{time.launches:,} launches{whole}"
+    )
+    phases = [phase for phase in Phase if phase in time.phases_ns]
+    yield " · ".join(f"{phase.words} {time_text(time.phases_ns[phase])}" for phase in phases)
+    if time.below_ns:
+        yield f"{time_text(time.below_ns)} of it in modules below"
+    if time.called_ns:
+        yield f"besides, lines that it calls take {time_text(time.called_ns)}"
+    yield from filter(None, (_near(told), *_step_texts(told)))
+
+
+def _is_part(told: Explanation) -> bool:
+    return told.time.inclusive_ns != told.time.duration_ns
+
+
+def _each(told: Explanation) -> str:
+    return "" if told.time.per_step_ns is None else f"{time_text(told.time.per_step_ns)} "
+
+
+def _near(told: Explanation) -> str:
+    if told.roofline is None:
+        return ""
+    row = msgspec.structs.asdict(told.roofline)
+    saved = savings_text(row)
+    parts = (roofline_text(row), work_text(row), saved and f"could save {saved}")
+    return " · ".join(filter(None, parts))
+
+
+def _step_texts(told: Explanation) -> list[str]:
+    """Return its time in each step; of many the shortest, the median and the longest."""
+    steps = told.steps
+    if len(steps) < 2:
+        return []
+    if len(steps) <= _SHOWN_STEPS:
+        ranks = len({step.rank for step in steps}) > 1
+        return ["; ".join(f"{_step(step, ranks)}: {time_text(step.duration_ns)}" for step in steps)]
+    times = sorted(step.duration_ns for step in steps)
+    shown = (times[0], times[(len(times) - 1) // 2], times[-1])
+    low, middle, high = map(time_text, shown)
+    return [f"a step: {low} at least, {middle} at the median, {high} at most ({len(steps)} told)"]
+
+
+def _step(step: StepTime, ranks: bool) -> str:
+    return f"step {step.step}" + (f" of rank {step.rank}" if ranks else "")
+
+
+def _sections(told: Explanation, settings: Settings) -> Iterator[Section]:
+    whole = told.time.duration_ns
+    yield Section("What is to be done", texts=tuple(map(_finding, told.findings)))
+    yield _kernel_section(told)
+    titles = {
+        "fused_with": "Fused with, in the same launches",
+        "lines": "Lines",
+        "modules": "Modules",
+        "ops": "ATen ops",
+        "callers": "Called at",
+    }
+    for name, title in titles.items():
+        rows: Sequence[PartRow] = getattr(told, name)
+        of = sum(row.duration_ns for row in rows) if name == "fused_with" else whole
+        if not (name in ("modules", "lines") and _says_nothing(rows, told)):
+            yield _part_section(told, name, title, of, settings)
+    yield Section("The device waited while the CPU was there", texts=tuple(_idle(told)))
+    yield Section("How that is known", texts=tuple(_evidence(told)))
+    yield Section("What is not known", texts=tuple(_gaps(told)))
+    if told.generated:
+        yield _code_section(told)
+
+
+def _says_nothing(rows: Sequence[PartRow], told: Explanation) -> bool:
+    """Tell whether a table would only repeat what is explained."""
+    return (
+        len(rows) == 1
+        and told.subject.kind == Kind.MODULE
+        and (rows[0].module == told.subject.module and rows[0].file is None)
+    )
+
+
+def _kernel_section(told: Explanation) -> Section:
+    rows = tuple(_kernel(row, told.time.duration_ns) for row in told.kernels)
+    heads = ("time", "part", "launches", "median", "min", "max", "kernel")
+    return Section("Kernels", heads, rows, _more(told, "kernels"))
+
+
+def _kernel(row: KernelRow, whole_ns: int) -> tuple[str, ...]:
+    own = "" if row.name == row.kernel else f" · {row.name}"
+    share = "" if row.whole_ns == row.duration_ns else f" · of {time_text(row.whole_ns)} whole"
+    return (
+        time_text(row.duration_ns),
+        percent_text(row.duration_ns, whole_ns),
+        f"{row.launches:,}",
+        time_text(row.median_ns),
+        time_text(row.min_ns),
+        time_text(row.max_ns),
+        f"{row.kernel}{share} · {row.kind}{own}",
+    )
+
+
+def _part_section(
+    told: Explanation, name: str, title: str, whole_ns: int, settings: Settings
+) -> Section:
+    rows: Sequence[PartRow] = getattr(told, name)
+    phases = [phase for phase in Phase if any(phase in row.phases_ns for row in rows)]
+    heads = ("time", "part", *map(short_phase, phases), title.lower().partition(",")[0])
+    cells = tuple(
+        (
+            time_text(row.duration_ns),
+            percent_text(row.duration_ns, whole_ns),
+            *(time_text(row.phases_ns[p]) if p in row.phases_ns else "" for p in phases),
+            _named(row, settings),
+        )
+        for row in rows
+    )
+    return Section(title, heads, cells, _more(told, name))
+
+
+def _named(row: PartRow, settings: Settings) -> str:
+    line = "" if row.file is None else f"{short_path(row.file, settings)}:{row.line}"
+    gap = f"({gap_text(row.gap)})" if row.gap else ""
+    module = THE_MODEL if row.module == "" else row.module
+    if row.modules > 1:
+        module = f"{module} ({row.modules} modules)"
+    parts = (line or gap, module, row.aten_op, row.code and row.code.strip())
+    return " · ".join(filter(None, parts)) or "(no source line)"
+
+
+def _more(told: Explanation, name: str) -> tuple[str, ...]:
+    """Say how many rows are left out."""
+    cuts = [cut for cut in told.cuts if cut.where == name]
+    return tuple(f"({cut.of - cut.kept} more: {time_text(cut.left_out_ns or 0)})" for cut in cuts)
+
+
+def _finding(entry: FindingEntry) -> str:
+    part = percent_text(entry.at_stake_ns, entry.of_ns) if entry.stake == "step" else entry.stake
+    stake = f"{time_text(entry.at_stake_ns)} {part}"
+    return f"{stake} · {entry.what} ({entry.rule}) · try: {entry.remedy}"
+
+
+def _idle(told: Explanation) -> Iterator[str]:
+    for row in told.idle:
+        during = f" while the CPU ran {row.cpu_activity}" if row.cpu_activity else ""
+        yield f"{time_text(row.duration_ns)}: {cause_text(row.cause)}{during}"
+
+
+def _evidence(told: Explanation) -> Iterator[str]:
+    whole = told.time.duration_ns
+    rules = {
+        "launches tied": told.site_evidence_ns,
+        "source line": told.line_evidence_ns,
+        "backward to forward": told.forward_evidence_ns,
+    }
+    for what, times in rules.items():
+        parts = (f"{_rule(rule)} {percent_text(time, whole)}" for rule, time in times.items())
+        if times:
+            yield f"{what}: {', '.join(parts)}"
+
+
+def _rule(rule: str) -> str:
+    for vocabulary in _RULES:
+        if rule in tuple(vocabulary):
+            return vocabulary(rule).words
+    return rule
+
+
+def _gaps(told: Explanation) -> Iterator[str]:
+    yield from (f"of it {_gap(gap)}" for gap in told.own_gaps)
+    if told.whole.gaps:
+        gaps = (f"{gap.words} {percent_text(gap.fraction or 0, 1)}" for gap in told.whole.gaps)
+        yield f"of the whole session's busy time: {', '.join(gaps)}"
+
+
+def _gap(gap: GapRow) -> str:
+    return f"{percent_text(gap.fraction or 0, 1)}: {gap.words}; {gap.remedy}"
+
+
+def _code_section(told: Explanation) -> Section:
+    first, *others = told.generated
+    lines = first.text.splitlines()
+    left = len(lines) - _SHOWN_CODE
+    texts = [f"({left} more lines: --format json)"] if left > 0 else []
+    if others:
+        listed = ", ".join(each.kernel for each in others)
+        texts.append(f"the code of {listed} is in --format json")
+    code = "\n".join(lines[:_SHOWN_CODE])
+    return Section(f"Generated code of {first.kernel}", texts=tuple(texts), code=code)

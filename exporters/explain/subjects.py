@@ -1,0 +1,234 @@
+"""Owns what a name means in a session: a source line, a module or a kernel.
+
+A name is taken as it is first; then as the end of a path, or a part of a kernel's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+
+import numpy as np
+
+from profiler_ext.errors import UnclearNameError
+from profiler_ext.exporters.display_text import short_path
+from profiler_ext.exporters.explain.module_paths import is_below, parents
+from profiler_ext.printable import printable
+from profiler_ext.records import Analysis, Place
+
+THE_MODEL = "(model)"
+"""What the model itself is called, whose path is empty."""
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+_MOST = 12
+
+
+class Kind(StrEnum):
+    """What a name is of."""
+
+    LINE = "line"
+    MODULE = "module"
+    KERNEL = "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One thing that can be explained.
+
+    Attributes:
+        kind: what it is.
+        name: a module's path or a kernel's name; of a line its file.
+        line: of a line its number.
+    """
+
+    kind: Kind
+    name: str
+    line: int = 0
+
+
+Times = Mapping[Subject, int]
+
+
+def times_of(analyses: Sequence[Analysis]) -> dict[Subject, int]:
+    """Return all that has a name in a session, with its device time in the profiled steps.
+
+    Args:
+        analyses: one for each rank.
+
+    Returns:
+        Lines, modules with what is below them, and kernels.
+    """
+    times: dict[Subject, int] = {}
+    for analysis in analyses:
+        for subject, time in _named(analysis):
+            times[subject] = times.get(subject, 0) + time
+    return times
+
+
+def subject_called(asked: str, analyses: Sequence[Analysis]) -> Subject:
+    """Return the one thing that a name means.
+
+    Args:
+        asked: ``FILE:LINE``, a module's path, or a kernel's name; ``line:``, ``module:`` or
+            ``kernel:`` before it says which.
+        analyses: one for each rank.
+
+    Returns:
+        The thing; a line of a known file may have no time.
+
+    Raises:
+        UnclearNameError: It means several things, or none.
+    """
+    times = times_of(analyses)
+    kind, name = _split(asked)
+    within = {each: time for each, time in times.items() if kind in (None, each.kind)}
+    for fits in (_is_exactly, _ends_with, _holds):
+        found = [each for each in within if fits(each, name)]
+        found = [each for each in found if times[each]] or found
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise _ambiguous(asked, found, times, analyses)
+    if (other := _line_without_time(name, within) or _pattern(name, within)) is not None:
+        return other
+    raise _unknown(asked, name, within, analyses)
+
+
+def name_of(subject: Subject, analysis: Analysis) -> str:
+    """Return what finds a subject again, as short as it can be.
+
+    Args:
+        subject: the subject.
+        analysis: has the roots that shorten paths.
+    """
+    if subject.kind is Kind.LINE:
+        return f"{short_path(subject.name, analysis.recording.settings)}:{subject.line}"
+    return subject.name or THE_MODEL
+
+
+def _named(analysis: Analysis) -> Iterable[tuple[Subject, int]]:
+    within = ~np.ma.getmaskarray(analysis.launches.step)
+    shares, chosen = analysis.shares, within[analysis.shares.launch]
+    time = np.zeros(len(analysis.places), np.int64)
+    np.add.at(time, shares.place[chosen], shares.duration_ns[chosen])
+    for place, spent in zip(analysis.places, time.tolist(), strict=True):
+        yield from ((line, spent) for line in _own_line(place))
+        for path in [] if place.module is None else parents(place.module):
+            yield Subject(Kind.MODULE, path), spent
+    yield from ((line, 0) for line in dict.fromkeys(_other_lines(analysis)))
+    launches = analysis.launches
+    for row in np.flatnonzero(within).tolist():
+        for name in {launches.kernel[row], launches.name[row]} - {""}:
+            yield Subject(Kind.KERNEL, name), int(launches.duration_ns[row])
+
+
+def _own_line(place: Place) -> Iterable[Subject]:
+    if place.file is not None and place.line is not None:
+        yield Subject(Kind.LINE, place.file, place.line)
+
+
+def _other_lines(analysis: Analysis) -> Iterable[Subject]:
+    """Yield lines that have no time: that call others, where the CPU was, of nodes of a graph."""
+    nodes = (node for graph in analysis.recording.graphs for node in graph.nodes)
+    stacks = chain((p.stack for p in analysis.places), (node.lineage.stack for node in nodes))
+    for frame in dict.fromkeys(frame for stack in stacks for frame in stack):
+        yield Subject(Kind.LINE, frame.file, frame.line)
+    for place in analysis.idle.places:
+        yield from _own_line(place)
+
+
+def _split(asked: str) -> tuple[Kind | None, str]:
+    before, colon, name = asked.partition(":")
+    if colon and before in tuple(Kind):
+        return Kind(before), name.strip()
+    return None, asked.strip()
+
+
+def _is_exactly(subject: Subject, name: str) -> bool:
+    if subject.kind is Kind.LINE:
+        return f"{subject.name}:{subject.line}" == name
+    return name in (subject.name, subject.name or THE_MODEL) and bool(name)
+
+
+def _ends_with(subject: Subject, name: str) -> bool:
+    if subject.kind is Kind.LINE:
+        asked = _LINE.fullmatch(name)
+        at_line = asked is not None and int(asked["line"]) == subject.line
+        return at_line and asked is not None and _is_file(subject.name, asked["file"])
+    return subject.kind is Kind.MODULE and bool(name) and subject.name.endswith("." + name)
+
+
+def _holds(subject: Subject, name: str) -> bool:
+    if subject.kind is Kind.LINE:
+        return _is_file(subject.name, name)
+    return subject.kind is Kind.KERNEL and len(name) > 2 and name in subject.name
+
+
+def _is_file(path: str, name: str) -> bool:
+    path, name = path.replace("\\", "/"), name.replace("\\", "/").removeprefix("./")
+    return path == name or path.endswith("/" + name) or name.endswith("/" + path)
+
+
+def _line_without_time(name: str, times: Times) -> Subject | None:
+    """Return a line that nothing is known of, in a file of which something is."""
+    asked = _LINE.fullmatch(name)
+    if asked is None:
+        return None
+    files = {each.name for each in times if each.kind is Kind.LINE}
+    fitting = [file for file in files if _is_file(file, asked["file"])]
+    return Subject(Kind.LINE, fitting[0], int(asked["line"])) if len(fitting) == 1 else None
+
+
+def _pattern(name: str, times: Times) -> Subject | None:
+    """Return modules that a name with ``*`` in it stands for, as one."""
+    paths = (each.name for each in times if each.kind is Kind.MODULE)
+    is_there = "*" in name and any(is_below(path, name) for path in paths)
+    return Subject(Kind.MODULE, name) if is_there else None
+
+
+def _ambiguous(
+    asked: str, found: Iterable[Subject], times: Times, analyses: Sequence[Analysis]
+) -> UnclearNameError:
+    ordered = sorted(found, key=lambda each: (-times[each], each.name, each.line))
+    names = _full_names(ordered, analyses)
+    more = f", and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return UnclearNameError(
+        f"{printable(asked)} fits {len(names)} things; ask for one of: "
+        f"{', '.join(map(printable, names[:_MOST]))}{more}",
+        candidates=names,
+        is_ambiguous=True,
+    )
+
+
+def _full_names(subjects: Sequence[Subject], analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """Return names each of which finds one of them; lines of several files have whole paths."""
+    files = {each.name for each in subjects if each.kind is Kind.LINE}
+    names = [
+        f"{each.name}:{each.line}" if each.name in files and len(files) > 1 else short
+        for each, short in ((each, name_of(each, analyses[0])) for each in subjects)
+    ]
+    if len(set(names)) < len(names):
+        pairs = zip(subjects, names, strict=True)
+        names = [f"{each.kind}:{name}" for each, name in pairs]
+    return tuple(names)
+
+
+def _unknown(asked: str, name: str, times: Times, analyses: Sequence[Analysis]) -> UnclearNameError:
+    close = _close(name, [name_of(each, analyses[0]) for each in times])
+    hint = f"; did you mean {', '.join(map(printable, close))}?" if close else ""
+    return UnclearNameError(
+        f"there is no line, module or kernel {printable(asked)!r} in the session{hint or '; '}"
+        f"{'' if hint else 'name one as report --by line, module or kernel prints it'}",
+        candidates=close,
+        is_ambiguous=False,
+    )
+
+
+def _close(name: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return names that are like one, whatever their case."""
+    by_lower: dict[str, str] = {each.lower(): each for each in names}
+    key: Callable[[str], str] = by_lower.__getitem__
+    return tuple(map(key, difflib.get_close_matches(name.lower(), list(by_lower), n=5, cutoff=0.5)))

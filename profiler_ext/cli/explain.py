@@ -1,0 +1,69 @@
+"""Owns ``profiler-ext explain``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.cli.choices import FAILED, add_format, print_answer
+from profiler_ext.cli.printing import console, tell, write
+from profiler_ext.errors import UnclearNameError
+
+if TYPE_CHECKING:
+    from profiler_ext.sessions.merging import MergedSession
+    from profiler_ext.sessions.session import Session
+
+HELP = "print all about one line, module or kernel"
+
+_TOP = 8
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    parser.add_argument(
+        "session",
+        type=Path,
+        nargs="?",
+        default=Path("profile_out"),
+        metavar="DIR",
+        help="a session's folder, or a trace; default: profile_out",
+    )
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="FILE:LINE, a module (layers.0.mlp, 'layers.*.mlp') or a kernel; line:, module: or "
+        "kernel: before it says which",
+    )
+    parser.add_argument("--top", type=int, default=_TOP, help=f"rows of a table; default: {_TOP}")
+    add_format(parser, ["text", "json", "md"])
+    parser.set_defaults(command=_explain)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from profiler_ext.exporters.explain.making import candidates
+    from profiler_ext.sessions.merging import load
+
+    session = load(options.session)
+    try:
+        _print(session, options)
+    except UnclearNameError as error:
+        if options.format != "json":
+            raise
+        print_answer(candidates(session, options.name, error), options)
+        tell(str(error))
+        return FAILED
+    return 0
+
+
+def _print(session: Session | MergedSession, options: argparse.Namespace) -> None:
+    from profiler_ext.exporters.explain.making import explain
+    from profiler_ext.exporters.explain.printing import print_page
+    from profiler_ext.exporters.explain.sections import page
+
+    if options.format == "text":
+        settings = session.analyses[0].recording.settings
+        print_page(page(explain(session, options.name, options.top), settings), console())
+    else:
+        given = {"top": options.top, "budget": options.budget}
+        write(session.explain(options.name, options.format, **given))
