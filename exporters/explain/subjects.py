@@ -143,8 +143,8 @@ def _other_lines(analysis: Analysis) -> Iterable[Subject]:
 def _split(asked: str) -> tuple[Kind | None, str]:
     before, colon, name = asked.partition(":")
     if colon and before in tuple(Kind):
-        return Kind(before), name.strip()
-    return None, asked.strip()
+        return Kind(before), name
+    return None, asked
 
 
 def _is_exactly(subject: Subject, name: str) -> bool:
