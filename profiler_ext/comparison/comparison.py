@@ -129,10 +129,8 @@ def _table(matched: Matched, kind: ComparedTable) -> Table:
     found = changes(base.sample, head.sample, (base.launches, head.launches), accounts)
     rows = [_row(matched, kind, base, head, row, change) for row, change in enumerate(found)]
     rows.sort(key=_largest_first)
-    launches = tuple(_all_launches(kind.parts(each).launch) for each in matched.sides)
-    return Table(
-        kind.by, tuple(rows), change_of_all(base.sample, head.sample, (launches[0], launches[1]))
-    )
+    launched = (0, 0) if kind.by == "compile" else _launched(matched)
+    return Table(kind.by, tuple(rows), change_of_all(base.sample, head.sample, launched))
 
 
 def _summed(of: Side, kind: ComparedTable, row_of: Ints, rows: int) -> Summed:
@@ -177,6 +175,11 @@ def _largest_first(row: Row) -> tuple[float, float, str]:
         -max(change.base_per_step_ns, change.head_per_step_ns),
         str(row.subject),
     )
+
+
+def _launched(matched: Matched) -> tuple[int, int]:
+    base, head = (_all_launches(side.parts.launch) for side in matched.sides)
+    return base, head
 
 
 def _all_launches(launch: Ints) -> int:

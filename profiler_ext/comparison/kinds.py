@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from profiler_ext.comparison.matched import Matched, line_at
+from profiler_ext.comparison.matched import Matched, function_of, line_at
 from profiler_ext.comparison.matching.pairs import Pairs
 from profiler_ext.comparison.parts import Parts
 from profiler_ext.comparison.records import Subject
@@ -160,8 +160,8 @@ TABLES = (
         by="compile",
         title="Compile time",
         parts=lambda side: side.compiles,
-        pairs=lambda matched: matched.lines,
-        name=line_at,
+        pairs=lambda matched: matched.functions,
+        name=function_of,
         shown=_compile,
         rest=lambda shown: (shown.kind, shown.function if line_at(shown) is None else None),
     ),

@@ -11,12 +11,19 @@ import numpy as np
 from profiler_ext.comparison.matching.kernels import Kernel, match_kernels
 from profiler_ext.comparison.matching.names import match_modules, match_ops, op_name
 from profiler_ext.comparison.matching.pairs import Pairs
-from profiler_ext.comparison.matching.source import Line, match_lines
+from profiler_ext.comparison.matching.source import (
+    Function,
+    Line,
+    Lines,
+    match_files,
+    match_functions,
+    match_lines,
+)
 from profiler_ext.comparison.records import Subject
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.words import Account
 from profiler_ext.recall.views import is_view_op
-from profiler_ext.records import Ints
+from profiler_ext.records import Frame, Ints
 
 NO_WORK = -1
 
@@ -42,6 +49,16 @@ class Matched:
     def lines(self) -> Pairs[Line]:
         """Lines by file and number."""
         return match_lines(self.base.lines, self.head.lines)
+
+    @cached_property
+    def functions(self) -> Pairs[Function]:
+        """Functions that were compiled."""
+        old, new = (
+            [name for each in side.compiles.subjects if (name := function_of(each)) is not None]
+            for side in self.sides
+        )
+        files = match_files(*(_with_files(side) for side in self.sides))
+        return match_functions(old, new, files)
 
     @cached_property
     def ops(self) -> Pairs[str]:
@@ -106,6 +123,18 @@ def _computes(subject: Subject) -> bool:
     op = subject.aten_op
     is_known = subject.account == Account.DEVICE and bool(op or subject.file)
     return is_known and not (op and is_view_op(f"aten.{op_name(op)}"))
+
+
+def _with_files(side: Side) -> Lines:
+    """Return the lines of a side, and those at which its compiled functions begin."""
+    begins = (line for each in side.compiles.subjects if (line := line_at(each)) is not None)
+    return {line: Frame(*line, "") for line in begins} | dict(side.lines)
+
+
+def function_of(subject: Subject) -> Function | None:
+    """Return the function of a subject of compile time."""
+    line = line_at(subject)
+    return None if line is None else (*line, subject.function or "")
 
 
 def line_at(subject: Subject) -> Line | None:

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
-from profiler_ext.comparison.comparison import Comparison, compare
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.records import (
     Analysis,
     Compilation,
     Device,
+    Frame,
     LaunchKind,
     Level,
     Phase,
     Place,
     Recording,
-    Scope,
     Settings,
     Step,
     Thread,
@@ -25,6 +24,7 @@ from profiler_ext.records import (
 from tests.handmade import Mark, Piece, Row, idle, launches, shares, trace
 
 GPU = Thread(0, 7)
+FILE = "/src/model.py"
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Part:
 
     line: int
     duration_ns: int
-    code: str = ""
+    code: str | None = None
     module: str | None = None
     op: str | None = None
     phase: Phase = Phase.FORWARD
-    file: str = "/src/model.py"
+    file: str = FILE
     function: str = "forward"
 
     @property
@@ -48,7 +48,7 @@ class Part:
             file=self.file,
             line=self.line,
             function=self.function,
-            code=self.code or f"y{self.line} = some.call_of_line({self.line})",
+            code=self.code,
             module=self.module,
             level=Level.LINE,
         )
@@ -60,7 +60,7 @@ class Launch:
 
     kernel: str
     parts: tuple[Part, ...]
-    kind: str = LaunchKind.EAGER
+    kind: LaunchKind = LaunchKind.EAGER
     idle_ns: int = 10
 
     @property
@@ -68,24 +68,30 @@ class Launch:
         return sum(part.duration_ns for part in self.parts)
 
 
+Steps = Sequence[Sequence[Launch]]
+
+
+def launch(line: int, duration_ns: int, code: str | None = None, **more: str) -> Launch:
+    """Return an eager launch of one line."""
+    return Launch(f"kernel_{line}", (Part(line, duration_ns, code, **more),))
+
+
 def run(
-    steps: Sequence[Sequence[Launch]],
+    steps: Steps,
     name: str = "run",
     *,
     rank: int = 0,
     device: str = "NVIDIA H200",
-    roots: tuple[str, ...] = ("/src",),
     compiles: tuple[Compilation, ...] = (),
 ) -> RunOfRanks:
     """Return a run of one rank in which the device does one thing after the other."""
-    return RunOfRanks(name, (analysis(steps, rank, device, roots, compiles),))
+    return RunOfRanks(name, (analysis(steps, rank, device, compiles),))
 
 
 def analysis(
-    steps: Sequence[Sequence[Launch]],
+    steps: Steps,
     rank: int = 0,
     device: str = "NVIDIA H200",
-    roots: tuple[str, ...] = ("/src",),
     compiles: tuple[Compilation, ...] = (),
 ) -> Analysis:
     """Return what attribution would find in such a run."""
@@ -97,34 +103,21 @@ def analysis(
     now = 0
     for number, step in enumerate(steps):
         begin = now
-        for launch in step:
-            if launch.idle_ns:
-                pieces.append(Piece(number, len(pieces), now, launch.idle_ns, "launching"))
-            now += launch.idle_ns
-            marks.append(
-                Mark(
-                    launch.kernel,
-                    "kernel",
-                    GPU,
-                    now,
-                    launch.duration_ns,
-                    {"device": 0, "stream": 7},
-                )
-            )
-            now += launch.duration_ns
-            own = tuple(
-                (places.setdefault(part.place, len(places)), part.duration_ns)
-                for part in launch.parts
-            )
-            rows.append(_row(len(marks) - 1, own, launch, number))
+        for each in step:
+            if each.idle_ns:
+                pieces.append(Piece(number, len(pieces), now, each.idle_ns, "launching"))
+            now += each.idle_ns
+            on_device = {"device": 0, "stream": 7}
+            marks.append(Mark(each.kernel, "kernel", GPU, now, each.duration_ns, on_device))
+            now += each.duration_ns
+            rows.append(_row(len(marks) - 1, each, number, places))
         spans.append(Step(number, begin, now))
     made = launches(marks, rows)
-    flags = made.device != made.device
     return Analysis(
         recording=Recording(
             trace=trace(marks, (Device(0, device),)),
             graphs=(),
-            settings=Settings(user_roots=roots, torch_version="2.11.0", rank=rank),
+            settings=Settings(user_roots=("/src",), torch_version="2.11.0", rank=rank),
             compiles=compiles,
         ),
         steps=tuple(spans),
@@ -132,15 +125,17 @@ def analysis(
         places=tuple(places),
         shares=shares(rows),
         idle=idle(pieces),
-        ledger=keep_ledger(made, flags, busy_spans(made), spans),
+        ledger=keep_ledger(made, made.device < 0, busy_spans(made), spans),
     )
 
 
-def _row(event: int, parts: tuple[tuple[int, int], ...], launch: Launch, step: int) -> Row:
+def _row(event: int, launch: Launch, step: int, places: dict[Place, int]) -> Row:
     is_eager = launch.kind == LaunchKind.EAGER
     return Row(
         event,
-        parts,
+        tuple(
+            (places.setdefault(part.place, len(places)), part.duration_ns) for part in launch.parts
+        ),
         launch.kind,
         launch.parts[0].phase,
         Level.LINE,
@@ -150,9 +145,17 @@ def _row(event: int, parts: tuple[tuple[int, int], ...], launch: Launch, step: i
     )
 
 
-def compared(base: Sequence[RunOfRanks], head: Sequence[RunOfRanks]) -> Comparison:
-    """Compare two sides."""
-    return compare(base, head)
+def lines(text: str, file: str = "model.py", first: int = 1) -> dict[tuple[str, int], Frame]:
+    """Return what is known of a source text: its lines that end with ``#``, by number.
 
-
-SCOPES = (Scope.EAGER, Scope.COMPILED)
+    ``def name`` says the function of those below it.
+    """
+    known: dict[tuple[str, int], Frame] = {}
+    function = "<module>"
+    for number, line in enumerate(text.strip("\n").splitlines(), first):
+        if line.strip().startswith("def "):
+            function = line.strip()[4:].partition("(")[0]
+        if line.rstrip().endswith("#"):
+            code = line.rstrip()[:-1].strip()
+            known[file, number] = Frame(file, number, function, code or None)
+    return known

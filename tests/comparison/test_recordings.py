@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -33,6 +34,7 @@ OTHER_WAY = {
 }
 
 
+@cache
 def between(pair: tuple[str, str]) -> Comparison:
     base, head = pair
     return compare([recorded(base)], [recorded(head)])

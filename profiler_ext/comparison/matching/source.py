@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from profiler_ext.comparison.matching.lines_of_file import Text, match_in_file
 from profiler_ext.comparison.matching.pairs import Pairs, clearly_best, equal
@@ -18,6 +18,8 @@ from profiler_ext.records import Frame
 
 Line = tuple[str, int]
 Lines = Mapping[Line, Frame]
+Function = tuple[str, int, str]
+"""File, first line and name."""
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+?)_at_\d+$")
 _ALIKE, _MARGIN = 0.5, 0.1
 _TELLING = 3
@@ -41,6 +43,33 @@ def match_lines(base: Lines, head: Lines) -> Pairs[Line]:
         for number, (to, why) in found.items():
             head_of[mine, number], match[mine, number] = (other, to), why
     return Pairs(head_of, match)
+
+
+def match_functions(
+    base: Iterable[Function], head: Iterable[Function], files: Pairs[str]
+) -> Pairs[Function]:
+    """Return which functions match: those of one name in files that match, in their order.
+
+    Args:
+        base: functions of the base, with file and first line.
+        head: the same of the head.
+        files: what files match.
+    """
+    old, new = (_by_name(side) for side in (base, head))
+    found: dict[Function, Function] = {}
+    for (file, name), mine in old.items():
+        others = new.get((files.head_of.get(file or ""), name), [])
+        # Where one side knows more functions of a name, it is not sure which is which.
+        found |= dict(zip(mine, others, strict=True)) if len(mine) == len(others) else {}
+    match = {mine: Match.SAME if mine == other else Match.MOVED for mine, other in found.items()}
+    return Pairs(found, match)
+
+
+def _by_name(functions: Iterable[Function]) -> dict[tuple[str | None, str], list[Function]]:
+    found: dict[tuple[str | None, str], list[Function]] = {}
+    for each in sorted(set(functions)):
+        found.setdefault((each[0], _function(each[2])), []).append(each)
+    return found
 
 
 def match_files(base: Lines, head: Lines) -> Pairs[str]:
