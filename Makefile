@@ -59,6 +59,8 @@ RUN := $(VENV)/bin/python
 DEMO_READY := $(VENV)/demo.stamp
 TEST_READY := $(VENV)/test.stamp
 endif
+# uv installs into several environments what it fetched and unpacked once.
+INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
 .PHONY: demo test test-lines test-torch faults names fuzz oracle eager-oracle mutants programs reference lint gpu-check gpu-record gold clean
 
@@ -70,7 +72,7 @@ demo: $(DEMO_READY)
 	@echo "ask it:  $(RUN) -m profiler_ext report $(OUT) --by module"
 
 test: lint
-	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --durations=10
+	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 	$(MAKE) --no-print-directory test-lines
 
 ifeq ($(strip $(VENV)),)
@@ -131,12 +133,12 @@ programs: $(TEST_READY)
 
 $(VENV)/demo.stamp: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet $(DEV_TORCH) --editable .
+	$(RUN) $(INSTALL) $(DEV_TORCH) --editable .
 	touch $@
 
 $(VENV)/test.stamp: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet $(DEV_TORCH) --editable '.[dev]'
+	$(RUN) $(INSTALL) $(DEV_TORCH) --editable '.[dev]'
 	touch $@
 
 clean:

@@ -45,13 +45,12 @@ def main() -> int:
 
 def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counted:
     """Try the failures of one script, and count them by outcome."""
-    from tests.faults.runs import Fault, run, run_each
+    from tests.faults.runs import Fault, run, run_each, run_first
     from tests.faults.verdicts import FORBIDDEN, verdict
 
-    run(script, Fault(), folder / script)  # it compiles the C++ that the others share
-    sound, again = (
-        run(script, Fault(), folder / f"{script}-{n}", folder / script / "cache") for n in "ab"
-    )
+    compiled = options.compiled or folder / "compiled"
+    run_first(script, Fault(), folder / script, compiled)
+    sound, again = (run(script, Fault(), folder / f"{script}-{n}", compiled) for n in "ab")
     if problem := _problem(sound, again):
         print(f"{script}: {problem}", flush=True)
         return Counter({("no failure", problem): 1}), True
@@ -63,7 +62,7 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counte
     faults = list(_faults(sound.calls, options, script))
     print(f"{script}: {len(sound.calls)} functions, {len(faults)} runs", flush=True)
     counted = Counter({("no failure", f"{name} past the door"): 1 for name in past})
-    for fault, result in run_each(script, faults, folder / script, options.jobs, until):
+    for fault, result in run_each(script, faults, compiled, options.jobs, until):
         found = verdict(fault, result, sound)
         counted[fault.error.__name__, found] += 1
         if found in FORBIDDEN:
@@ -96,6 +95,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after these")
     parser.add_argument("--later", action="store_true", help="at a later call, drawn by name")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--compiled", type=Path, help="keep compiled C++ in this folder")
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args()
 
@@ -136,6 +136,9 @@ def preload() -> None:
 
     torch.set_num_threads(1)
     sys.argv[0] = "profiler-ext"
+    from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+
+    valid_vec_isa_list()  # else each run asks eight processes what this CPU can
     import pandas  # noqa: F401
 
     import profiler_ext.cli.run

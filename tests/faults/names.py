@@ -43,6 +43,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", default="")
     parser.add_argument("--only", help="names that have this in them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--compiled", type=Path, help="keep compiled C++ in this folder")
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args()
 
@@ -51,12 +52,12 @@ def _tried(script: str, options: argparse.Namespace, folder: Path) -> int:
     """Run a script without each of the names that it reads; return how many runs are forbidden."""
     from profiler_ext.torch_compat import names
     from tests.faults.renaming import ALLOWED, READ, Renamed, verdict
-    from tests.faults.runs import run, run_each
+    from tests.faults.runs import run, run_each, run_first
     from tests.faults.verdicts import same
 
-    sound = run(script, Renamed(), folder / script)
+    compiled = options.compiled or folder / "compiled"
+    sound = run_first(script, Renamed(), folder / script, compiled)
     assert sound.launches, sound.stderr
-    compiled = folder / script / "cache"
     again = run(script, Renamed(), folder / f"{script}-again", compiled)
     assert same(again.launches or [], sound.launches), "two runs with all names differ"
     read = [int(each.removeprefix(READ)) for each in sound.calls if each.startswith(READ)]
@@ -69,7 +70,7 @@ def _tried(script: str, options: argparse.Namespace, folder: Path) -> int:
         faults = draw.sample(faults, min(options.sample, len(faults)))
     found: Counter[str] = Counter()
 
-    for fault, result in run_each(script, faults, folder / script, options.jobs):
+    for fault, result in run_each(script, faults, compiled, options.jobs):
         outcome = verdict(result, sound, fault.label())
         found[outcome] += 1
         if outcome not in ALLOWED or options.verbose:

@@ -13,6 +13,7 @@ import enum
 import functools
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 import types
 from collections import Counter
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import ClassVar
 
 PACKAGE = "profiler_ext"
 _ROOT = Path(__file__).parents[2]
@@ -176,11 +178,29 @@ class _Heads(ast.NodeTransformer):
         return node
 
 
+def _with_heads(module: str, path: Path) -> types.CodeType:
+    tree = _Heads(module).visit(ast.parse(path.read_bytes()))
+    return compile(tree, str(path), "exec", dont_inherit=True)
+
+
+def _codes() -> dict[str, types.CodeType]:
+    """Compile the whole package, so that no fork of this process need."""
+    files = (
+        Path(folder, name)
+        for folder, _, names in os.walk(_ROOT / PACKAGE, followlinks=True)
+        for name in names
+        if name.endswith(".py")
+    )
+    of_module = {".".join(path.relative_to(_ROOT).with_suffix("").parts): path for path in files}
+    named = {name.removesuffix(".__init__"): path for name, path in of_module.items()}
+    return {name: _with_heads(name, path) for name, path in named.items()}
+
+
 class _Loader(importlib.machinery.SourceFileLoader):
+    codes: ClassVar[dict[str, types.CodeType]] = {}
+
     def get_code(self, fullname: str) -> types.CodeType:
-        path = self.get_filename(fullname)
-        tree = _Heads(fullname).visit(ast.parse(self.get_data(path)))
-        return compile(tree, path, "exec", dont_inherit=True)
+        return self.codes[fullname]
 
     def exec_module(self, module: types.ModuleType) -> None:
         vars(module)["__planted__"] = PLANTED
@@ -202,4 +222,5 @@ class _Finder(importlib.abc.MetaPathFinder):
 def plant() -> None:
     """Have every function of the package able to fail; it must not be imported yet."""
     assert not any(name.split(".")[0] == PACKAGE for name in sys.modules)
+    _Loader.codes = _codes()
     sys.meta_path.insert(0, _Finder())

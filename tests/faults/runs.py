@@ -96,14 +96,14 @@ def run(script: str, fault: Begins, folder: Path, compiled: Path | None = None) 
 
 
 def run_each(
-    script: str, faults: Iterable[_F], sound: Path, jobs: int, until: float = math.inf
+    script: str, faults: Iterable[_F], compiled: Path, jobs: int, until: float = math.inf
 ) -> Iterator[tuple[_F, Result]]:
     """Run a script once with each fault, several side by side.
 
     Args:
         script: its name in ``scripts``.
         faults: what is wrong, in turn.
-        sound: the folder of a run without any, for its compiled C++.
+        compiled: the folder of the compiled C++; the runs are made beside it.
         jobs: so many at a time.
         until: none begins after this time of the monotonic clock.
     """
@@ -112,8 +112,8 @@ def run_each(
     while True:
         for fault in itertools.islice(waiting, jobs - len(running)):
             if time.monotonic() < until:
-                own = Path(tempfile.mkdtemp(dir=sound.parent)) / "run"
-                running[begin(script, fault, own, sound / "cache")] = fault, own
+                own = Path(tempfile.mkdtemp(dir=compiled.parent)) / "run"
+                running[begin(script, fault, own, compiled)] = fault, own
         if not running:
             return
         child, status = os.wait()
@@ -131,25 +131,39 @@ def begin(script: str, fault: Begins, folder: Path, compiled: Path | None = None
         script: its name in ``scripts``.
         fault: what is wrong; a failure of an empty function is nothing.
         folder: an empty folder for what it writes.
-        compiled: the cache of an earlier run, for its compiled C++.
+        compiled: the compiled C++ of earlier runs.
 
     Returns:
         The process.
     """
     folder.mkdir(parents=True)
-    if compiled is not None and compiled.is_dir():  # nothing may have been compiled
-        _share_objects(compiled, folder / "cache")
+    if compiled is not None:
+        share_objects(compiled, folder / "cache")
     child = os.fork()
     if child == 0:
         _in_child(script, fault, folder)
     return child
 
 
-def _share_objects(compiled: Path, cache: Path) -> None:
+def run_first(script: str, fault: Begins, folder: Path, compiled: Path) -> Result:
+    """Run a script to its end, and keep the C++ that it compiled for those that follow."""
+    found = run(script, fault, folder, compiled)
+    share_objects(folder / "cache", compiled)
+    return found
+
+
+def share_objects(of: Path, cache: Path) -> None:
+    """Link the compiled C++ of one cache into another, and nothing else that torch keeps there."""
+
     def kept(_: str, names: list[str]) -> set[str]:
         return {name for name in names if name in _KEPT_BY_CACHES or name.endswith(".lock")}
 
-    shutil.copytree(compiled, cache, ignore=kept, copy_function=os.link)
+    def link(source: str, target: str) -> None:
+        if not Path(target).exists():
+            os.link(source, target)
+
+    if of.is_dir():  # nothing may have been compiled
+        shutil.copytree(of, cache, ignore=kept, copy_function=link, dirs_exist_ok=True)
 
 
 def _wait(child: int) -> int:

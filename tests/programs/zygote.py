@@ -20,6 +20,9 @@ with warnings.catch_warnings():
     import torch._dynamo
     import torch._inductor.compile_fx
     import torch.profiler  # noqa: F401
+    from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+
+valid_vec_isa_list()  # else each program asks eight processes what this CPU can
 
 
 def next_request() -> dict:

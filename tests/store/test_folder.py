@@ -26,6 +26,8 @@ from tests.store.records import padded, record
 
 store, me = Store(Path(sys.argv[1])), sys.argv[2]
 data = to_bytes(padded(record(), 2000))
+print("ready", flush=True)
+sys.stdin.readline()
 for number in range(1_000_000):
     for key in (f"shared{number % 5}", f"own{me}x{number}"):
         store.put(key, "d1", data)
@@ -39,11 +41,16 @@ def test_eight_writers_that_are_killed_lose_nothing_that_they_reported(tmp_path:
         subprocess.Popen(
             [sys.executable, "-c", WRITE, str(tmp_path), str(number)],
             cwd=ROOT,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         for number in range(WRITERS)
     ]
+    assert [writer.stdout.readline() for writer in writers] == ["ready\n"] * WRITERS
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
     first = [writer.stdout.readline().strip() for writer in writers]
     for writer in writers:
         time.sleep(moment.uniform(0, 0.1))
