@@ -36,15 +36,16 @@ def main() -> int:
     os.environ["FAULTS_DEVICE"] = options.device
     preload()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        counts = [_of_script(script, options, Path(folder)) for script in _scripts(options)]
+        tried: set[str] = set()
+        counts = [_of_script(script, options, Path(folder), tried) for script in _scripts(options)]
     total = sum((found for found, _ in counts), Counter[tuple[str, str]]())
     for (error, outcome), runs in sorted(total.items()):
         print(f"{runs:6} {error:18} {outcome}")
     return 1 if any(is_bad for _, is_bad in counts) else 0
 
 
-def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counted:
-    """Try the failures of one script, and count them by outcome."""
+def _of_script(script: str, options: argparse.Namespace, folder: Path, tried: set[str]) -> Counted:
+    """Try the failures of one script, and count them by outcome; add to what was tried."""
     from tests.faults.runs import Fault, run, run_each, run_first
     from tests.faults.verdicts import FORBIDDEN, verdict
 
@@ -59,8 +60,10 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path) -> Counte
         print(f"{script}: entered past the door: {past}", flush=True)
 
     until = _BEGAN + 60 * options.minutes
-    faults = list(_faults(sound.calls, options, script))
-    print(f"{script}: {len(sound.calls)} functions, {len(faults)} runs", flush=True)
+    calls = {name: count for name, count in sound.calls.items() if name not in tried}
+    tried.update(sound.calls if options.each_once else ())
+    faults = list(_faults(calls, options, script))
+    print(f"{script}: {len(calls)} functions, {len(faults)} runs", flush=True)
     counted = Counter({("no failure", f"{name} past the door"): 1 for name in past})
     for fault, result in run_each(script, faults, compiled, options.jobs, until):
         found = verdict(fault, result, sound)
@@ -93,6 +96,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", default="0")
     parser.add_argument("--only", default="", help="functions whose name has this expression")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after these")
+    parser.add_argument("--each-once", action="store_true", help="none in two scripts")
     parser.add_argument("--later", action="store_true", help="at a later call, drawn by name")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--compiled", type=Path, help="keep compiled C++ in this folder")
