@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
@@ -33,18 +34,26 @@ Make = Callable[[Sizes], Pair]
 
 def after_backward(sizes: Sizes) -> Pair:
     """Each gradient is reduced by itself when the backward is over; DDP does it meanwhile."""
-    model = GPT(sizes).to(sizes.device, torch.bfloat16)
-    x = inputs(sizes, 48, torch.bfloat16)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=sizes.device == "cuda")
+    width, rows = (64, 8) if sizes.is_tiny else (4096, 2048)
+    x = torch.randn(rows, width, device=sizes.device, dtype=torch.bfloat16)
+    alone, ranked = (wide(sizes, width) for _ in range(2))
+    optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-5, fused=sizes.device == "cuda")
 
     def step() -> None:
-        model(x).backward()
-        for parameter in model.parameters():
+        alone(x).float().square().mean().backward()
+        for parameter in alone.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return Pair(step, data_parallel(sizes, bucket_mb=25))
+    beside = DistributedDataParallel(ranked)
+    return Pair(step, training(beside, forward=lambda: beside(x).float().square().mean()))
+
+
+def wide(sizes: Sizes, width: int) -> nn.Module:
+    """Return layers that have much to communicate, for what they compute of few rows."""
+    layers = (nn.Linear(width, width) for _ in range(sizes.layers))
+    return nn.Sequential(*layers).to(sizes.device, torch.bfloat16)
 
 
 def late_rank(sizes: Sizes) -> Pair:

@@ -121,7 +121,7 @@ def cause_text(cause: str) -> str:
 
 
 def late_text(row: Mapping[str, Any]) -> str:
-    """Return what the device of a rank did that came last: why it idled, or that it worked."""
+    """Return what made a rank late: why its device idled, or that it worked."""
     return "running" if row["cause"] is None else cause_text(row["cause"])
 
 

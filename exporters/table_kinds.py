@@ -181,7 +181,7 @@ TABLES = (
     ),
     TableKind(
         name="skew",
-        words="which rank came last to collectives, and what it did while others waited",
+        words="which rank came last to collectives, and what it spent more time in than others",
         maker="tables.communication:skew",
         keys=("rank", "collective", "process_group", "cause", *_LINE),
         by="skew",

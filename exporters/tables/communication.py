@@ -57,7 +57,10 @@ def communication(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFram
 
 
 def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
-    """Return what a rank did while others only waited for it in a collective, largest first.
+    """Return what made a rank late for a collective that another only waited in, largest first.
+
+    It is what the late rank spent more time in than the one that waited, since the last collective
+    that held both up, scaled to how long that one waited: an estimate.
 
     Args:
         analysis: what attribution found of one of several ranks that are merged; of a rank alone
@@ -65,8 +68,8 @@ def skew(analysis: Analysis, **filters: Unpack[Filters]) -> pd.DataFrame:
         **filters: the step, rank, phase or scope of the collectives.
 
     Returns:
-        The rank that came last, the collective, ``cause`` (why its device ran nothing then; absent
-        while it ran something else), the line of that, ``launches`` (to how many collectives it
+        The rank that came last, the collective, ``cause`` (why its device ran nothing; absent where
+        it ran something), the line of that, ``launches`` (to how many collectives it
         came last so), and ``duration_ns``, how long another rank had nothing to run but to wait:
         of the others the one that waited longest so.
 

@@ -1,4 +1,4 @@
-"""Owns who waited for whom: the ranks' starts of each collective, and what the last one did.
+"""Owns who waited for whom: the ranks' starts of each collective, and which one came last.
 
 Every rank stays in an all-reduce from its own start until all have come and the data is there. So
 from a rank's own start to the last rank's it waits, and what follows is the transfer. That holds on
@@ -9,25 +9,16 @@ it waits loses nothing, so the last one is late by the exposed part of the longe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from profiler_ext.attribution.clocks import Shared, left_together
+from profiler_ext.attribution.doing import Windows, length_ns
+from profiler_ext.attribution.lateness import Side, Wait, with_reasons
 from profiler_ext.attribution.ledger import busy_spans
-from profiler_ext.attribution.trace.cutting import cut_at
-from profiler_ext.attribution.trace.lookups import intern
-from profiler_ext.records import (
-    Analysis,
-    IdleCause,
-    Ints,
-    Lateness,
-    MaskedInts,
-    Place,
-)
-
-_OUTSIDE, _RUNNING = -2, -1
+from profiler_ext.records import Analysis, MaskedInts
 
 
 def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
@@ -46,10 +37,12 @@ def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
     whole = [of_all for of_all in known.values() if _is_whole(of_all, len(analyses))]
     exposed = [_exposed(analysis) for analysis in analyses]
     meetings = [_meeting(of_all, analyses, exposed) for of_all in whole]
-    return tuple(_told(analysis, rank, meetings) for rank, analysis in enumerate(analyses))
-
-
-_Windows = list[tuple[int, int]]
+    meetings.sort(key=lambda meeting: meeting.last_ns)
+    reasons = with_reasons(analyses, list(_waits(meetings, analyses, exposed)))
+    return tuple(
+        replace(_told(analysis, rank, meetings), lateness=reasons[rank])
+        for rank, analysis in enumerate(analyses)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +53,15 @@ class _Meeting:
         launches: of each rank, by its index, its launches.
         last_ns: when the last rank began, on the wall clock.
         last: the index of that rank.
-        windows: when another rank had nothing to run but to wait, the one that waited longest so.
+        waiter: of the others the one that had nothing to run but to wait for longest.
+        windows: when it had not.
     """
 
     launches: Mapping[int, list[int]]
     last_ns: int
     last: int
-    windows: _Windows
+    waiter: int
+    windows: Windows
 
 
 def _is_whole(of_all: Sequence[tuple[int, Shared]], count: int) -> bool:
@@ -78,7 +73,7 @@ def _is_whole(of_all: Sequence[tuple[int, Shared]], count: int) -> bool:
 def _meeting(
     of_all: Sequence[tuple[int, Shared]],
     analyses: Sequence[Analysis],
-    exposed: Sequence[Mapping[int, _Windows]],
+    exposed: Sequence[Mapping[int, Windows]],
 ) -> _Meeting:
     launches = {rank: shared.launches for rank, shared in of_all}
     starts = {
@@ -87,24 +82,24 @@ def _meeting(
         for rank, own in launches.items()
     }
     last = max(starts, key=lambda rank: starts[rank])
-    waited = [
-        _until(starts[last], [part for at in own for part in exposed[rank].get(at, ())])
+    waited = {
+        rank: _until(starts[last], [part for at in own for part in exposed[rank].get(at, ())])
         for rank, own in launches.items()
         if rank != last
-    ]
-    longest = max(waited, key=lambda windows: sum(end - start for start, end in windows))
-    return _Meeting(launches, starts[last], last, longest)
+    }
+    waiter = max(waited, key=lambda rank: length_ns(waited[rank]))
+    return _Meeting(launches, starts[last], last, waiter, waited[waiter])
 
 
-def _until(time_ns: int, windows: _Windows) -> _Windows:
+def _until(time_ns: int, windows: Windows) -> Windows:
     return [(start, min(end, time_ns)) for start, end in windows if start < time_ns]
 
 
-def _exposed(analysis: Analysis) -> Mapping[int, _Windows]:
+def _exposed(analysis: Analysis) -> Mapping[int, Windows]:
     """Return when a device ran each collective and nothing else, on the wall clock."""
     base_ns = analysis.recording.trace.base_ns
     collectives = set(analysis.communication.launch.tolist())
-    found = defaultdict[int, _Windows](list)
+    found = defaultdict[int, list[tuple[int, int]]](list)
     for own in busy_spans(analysis.launches):
         columns = (own.launch, own.start_ns + base_ns, own.end_ns + base_ns)
         for launch, start, end in zip(*(each.tolist() for each in columns), strict=True):
@@ -113,105 +108,95 @@ def _exposed(analysis: Analysis) -> Mapping[int, _Windows]:
     return found
 
 
+def _waits(
+    meetings: Sequence[_Meeting],
+    analyses: Sequence[Analysis],
+    exposed: Sequence[Mapping[int, Windows]],
+) -> Iterator[Wait]:
+    """Yield who waited for whom, in order of time, and since when they were not level."""
+    held = [_held_up(meeting, analyses, exposed) for meeting in meetings]
+    level = _Level(meetings, held, _begin_ns(analyses))
+    for at, meeting in enumerate(meetings):
+        if meeting.windows:
+            late, waiter = (
+                Side(rank, _first(analyses[rank], meeting.launches[rank]))
+                for rank in (meeting.last, meeting.waiter)
+            )
+            yield Wait(late, waiter, meeting.windows, level.before(at))
+
+
+def _held_up(
+    meeting: _Meeting,
+    analyses: Sequence[Analysis],
+    exposed: Sequence[Mapping[int, Windows]],
+) -> Mapping[int, int]:
+    """Return when the collective ended on each rank that had nothing else to run until then."""
+    found = {}
+    for rank, own in meeting.launches.items():
+        of_rank = analyses[rank].launches
+        ends = of_rank.start_ns[own] + of_rank.duration_ns[own]
+        end_ns = int(ends.max()) + analyses[rank].recording.trace.base_ns
+        if any(end == end_ns for at in own for _, end in exposed[rank].get(at, ())):
+            found[rank] = end_ns
+    return found
+
+
+def _begin_ns(analyses: Sequence[Analysis]) -> int | None:
+    """Return when the first step has begun on all ranks."""
+    begins = [
+        a.steps[0].start_ns + a.recording.trace.base_ns if a.steps else None for a in analyses
+    ]
+    known = [begin for begin in begins if begin is not None]
+    return max(known) if len(known) == len(begins) else None
+
+
+class _Level:
+    """When two ranks were last level: when a collective ended that held both of them up."""
+
+    def __init__(
+        self,
+        meetings: Sequence[_Meeting],
+        held: Sequence[Mapping[int, int]],
+        begin_ns: int | None,
+    ) -> None:
+        self._meetings = meetings
+        self._held = held
+        self._begin_ns = begin_ns
+        self._known: dict[frozenset[int], tuple[int, int | None]] = {}
+
+    def before(self, at: int) -> int | None:
+        """Return it for the two of a meeting; meetings are asked for in order."""
+        meeting = self._meetings[at]
+        pair = frozenset((meeting.last, meeting.waiter))
+        since, level_ns = self._known.get(pair, (0, self._begin_ns))
+        for held in self._held[since:at]:
+            if pair <= held.keys():
+                level_ns = max(held[rank] for rank in pair)
+        self._known[pair] = at, level_ns
+        if level_ns is None or level_ns >= meeting.windows[0][0]:
+            return None
+        return level_ns
+
+
+def _first(analysis: Analysis, own: Sequence[int]) -> int:
+    """Return the launch that began first."""
+    return min(own, key=lambda at: int(analysis.launches.start_ns[at]))
+
+
 def _told(analysis: Analysis, rank: int, meetings: Sequence[_Meeting]) -> Analysis:
     found, launches = analysis.communication, analysis.launches
     base_ns = analysis.recording.trace.base_ns
     waiting, late = _masked(len(found)), _masked(len(found))
     row = {launch: at for at, launch in enumerate(found.launch.tolist())}
-    windows: list[tuple[int, int, int]] = []
     for meeting in meetings:
         for launch in meeting.launches.get(rank, ()):
             wait_ns = meeting.last_ns - base_ns - int(launches.start_ns[launch])
             waiting[row[launch]] = min(max(wait_ns, 0), int(launches.duration_ns[launch]))
             late[row[launch]] = 0
         if meeting.last == rank:
-            first = min(meeting.launches[rank], key=lambda at: int(launches.start_ns[at]))
-            late[row[first]] = sum(end - start for start, end in meeting.windows)
-            windows += [(first, start - base_ns, end - base_ns) for start, end in meeting.windows]
-    told = replace(found, waiting_ns=waiting, late_ns=late)
-    return replace(analysis, communication=told, lateness=_lateness(analysis, windows))
+            late[row[_first(analysis, meeting.launches[rank])]] = length_ns(meeting.windows)
+    return replace(analysis, communication=replace(found, waiting_ns=waiting, late_ns=late))
 
 
 def _masked(count: int) -> MaskedInts:
     return np.ma.MaskedArray(np.zeros(count, dtype=np.int64), mask=np.ones(count, dtype=np.bool_))
-
-
-def _lateness(analysis: Analysis, windows: Sequence[tuple[int, int, int]]) -> Lateness:
-    """Return what a rank's device did while another had nothing to run but to wait for it."""
-    launch, start_ns, end_ns = np.array(windows, dtype=np.int64).reshape(-1, 3).T
-    device = analysis.launches.device[launch]
-    # The last two are meant by their number from the end.
-    words = (*analysis.idle.cause.strings, IdleCause.OUTSIDE_STEPS.value, "")
-    columns: list[list[Ints]] = [[], [], [], []]
-    for own in np.unique(device).tolist():
-        rows, doing = np.flatnonzero(device == own), _of_device(analysis, own)
-        cuts = cut_at(doing.times_ns, start_ns[rows], end_ns[rows])
-        found = (launch[rows][cuts.span], *(column[cuts.segment] for column in doing.columns))
-        for column, values in zip(columns, (*found, cuts.duration_ns), strict=True):
-            column.append(values)
-    whose, cause, place, duration_ns = map(_joined, columns)
-    return Lateness(
-        launch=whose,
-        cause=intern([words[at] for at in cause.tolist()]),
-        place=place.astype(np.int32),
-        duration_ns=duration_ns,
-        places=(*analysis.places, *analysis.idle.places, Place()),
-    )
-
-
-def _joined(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts]).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class _Doing:
-    """What a device did: until the first of the times, and from each one on.
-
-    Attributes:
-        times_ns: when that changes.
-        columns: the cause of idle time and the index of the place, one more than there are times.
-    """
-
-    times_ns: Ints
-    columns: tuple[Ints, Ints]
-
-
-def _of_device(analysis: Analysis, device: int) -> _Doing:
-    (busy,) = (each for each in busy_spans(analysis.launches) if each.device == device)
-    shown = np.flatnonzero(busy.end_ns > busy.start_ns)
-    idle = analysis.idle
-    own = np.flatnonzero(idle.device == device)
-    starts = np.append(busy.start_ns[shown], idle.start_ns[own])
-    ends = np.append(busy.end_ns[shown], (idle.start_ns + idle.duration_ns)[own])
-    cause = np.append(np.full(len(shown), _RUNNING), idle.cause.codes[own])
-    place = np.append(_main_places(analysis)[busy.launch[shown]], _of_idle(analysis)[own])
-    order = np.argsort(starts, kind="stable")
-    return _with_gaps(starts[order], ends[order], cause[order], place[order], _nowhere(analysis))
-
-
-def _with_gaps(starts: Ints, ends: Ints, cause: Ints, place: Ints, nowhere: int) -> _Doing:
-    """Lay out spans that do not overlap; between them nothing is known."""
-    times = np.stack([starts, ends], axis=1).reshape(-1)
-    causes = np.stack([cause, np.full(len(cause), _OUTSIDE)], axis=1).reshape(-1)
-    places = np.stack([place, np.full(len(place), nowhere)], axis=1).reshape(-1)
-    lasts = np.append(times[1:] > times[:-1], True)[: len(times)]
-    return _Doing(
-        times[lasts],
-        (np.append(_OUTSIDE, causes[lasts]), np.append(nowhere, places[lasts])),
-    )
-
-
-def _main_places(analysis: Analysis) -> Ints:
-    """Return the place of the largest share of each launch."""
-    shares = analysis.shares
-    order = np.lexsort((-shares.duration_ns, shares.launch))
-    firsts = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches)))
-    return shares.place[order][firsts].astype(np.int64)
-
-
-def _of_idle(analysis: Analysis) -> Ints:
-    return analysis.idle.cause_place.astype(np.int64) + len(analysis.places)
-
-
-def _nowhere(analysis: Analysis) -> int:
-    return len(analysis.places) + len(analysis.idle.places)

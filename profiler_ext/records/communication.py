@@ -46,15 +46,16 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """What the device did while another rank had nothing to run but to wait for it in a collective.
+    """What made a rank late for a collective, while another had nothing to run but to wait for it.
 
+    It is what this rank spent more time in than that one, since both were last level: an estimate.
     The rows of a launch add up to its ``late_ns``.
 
     Attributes:
         launch: row in ``Launches`` of the collective to which this rank came last.
         cause: the ``IdleCause`` of that idle time; ``""`` where the device ran something else.
         place: index into ``places``: of what it ran, or of what it idled for.
-        duration_ns: how long.
+        duration_ns: how long the other one waited because of that.
         places: what these point at.
     """
 

@@ -143,7 +143,7 @@ class Tabled(ABC):
         return self.table("communication", **filters)
 
     def skew(self, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return which rank came last to collectives, and what it did while others waited.
+        """Return which rank came last to collectives, and what it spent more time in.
 
         Args:
             **filters: the step, rank, phase or scope of the collectives.

@@ -128,15 +128,28 @@ def test_a_rank_waits_from_its_own_start_to_the_last_rank_s() -> None:
     assert late(first) == []
 
 
-def test_what_the_last_rank_did_meanwhile_is_told_in_pieces() -> None:
-    busy = ran("gemm", 150, 350, 2)
-    _, second = two(collective(100, 510, 1), [*busy, *collective(400, 510, 1)])
-    (launch,) = second.communication.launch.tolist()
-    assert late(second) == [
-        (launch, "launch_latency", 50),
-        (launch, "", 200),
-        (launch, "between_launches", 50),
-    ]
+def test_a_rank_is_late_by_what_it_does_more_than_the_one_that_waits() -> None:
+    """It computes when the other has done that already; but it began later."""
+    first = [*ran("gemm", 50, 250, 2), *collective(250, 510, 1)]
+    second = [*ran("gemm", 200, 400, 2), *collective(400, 510, 1)]
+    _, other = two(first, second)
+    assert late(other) == [(1, "launch_latency", 150)]
+
+
+def test_a_rank_that_has_more_to_compute_is_late_by_that() -> None:
+    first = [*ran("gemm", 50, 250, 2), *collective(250, 510, 1)]
+    second = [*ran("gemm", 50, 400, 2), *collective(400, 510, 1)]
+    _, other = two(first, second)
+    assert late(other) == [(1, "", 150)]
+
+
+def test_ranks_are_level_when_a_collective_is_over_that_held_both_up() -> None:
+    """The second one computes longer before the first collective, and idles before the other."""
+    first = [*ran("gemm", 10, 50, 3), *collective(50, 310, 1), *collective(400, 610, 2)]
+    second = [*ran("gemm", 10, 250, 3), *collective(250, 310, 1), *collective(500, 610, 2)]
+    one, other = two(first, second)
+    assert waiting(one) == [(200, 0), (100, 0)]
+    assert late(other) == [(1, "", 200), (2, "between_launches", 100)]
 
 
 def test_a_rank_that_computes_while_it_waits_loses_nothing() -> None:
@@ -155,7 +168,7 @@ def test_a_rank_whose_step_has_not_begun_is_outside_of_its_steps() -> None:
     one = analysed(step(0, 1000), *collective(100, 510, 1))
     other = analysed(step(350, 1000), *collective(400, 510, 1), rank=1)
     _, second = with_skew([one, other])
-    assert late(second) == [(0, "outside_steps", 250), (0, "between_launches", 50)]
+    assert late(second) == [(0, "between_launches", 50), (0, "outside_steps", 250)]
 
 
 def test_ranks_are_compared_on_the_wall_clock() -> None:

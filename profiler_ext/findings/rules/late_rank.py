@@ -42,20 +42,20 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
             at_stake_ns=0,
             stake=Stake.UNKNOWN,
             sureness=Sureness.ESTIMATED,
-            remedy="look at what this rank does meanwhile that the others do not: more work, a "
-            "slower loader, logging or checks on one rank alone; share it, or do it on all",
+            remedy="look at what this rank does and the others do not: more work, a slower "
+            "loader, logging or checks on one rank alone; share it, or do it on all",
             where=where,
             why=(
                 Figure("they wait for that a step", waited_ns, FigureUnit.NS),
                 Figure("collectives that it was the last in", len(np.unique(launches))),
-                Figure("meanwhile mostly", doing, FigureUnit.TEXT),
+                Figure("it spent more time in", doing, FigureUnit.TEXT),
             ),
         ),
     )
 
 
 def _most(facts: Facts, rows: Ints) -> tuple[Where, str]:
-    """Return where this rank was for most of the time that others waited, and what it did."""
+    """Return what made this rank late for most of the time, and where."""
     late = facts.analysis.lateness
     sums: dict[tuple[Where, str], int] = {}
     for row in rows.tolist():
@@ -71,8 +71,8 @@ RULE = Rule(
     name="late_rank",
     title="A rank that the others wait for",
     means="In collectives that no rank can leave before all have come, this rank came last, and "
-    "the others waited for it while it ran Python, loaded data, waited for its device, allocated "
-    "or compiled.",
+    "the others waited for it, because it spent more time in Python, the data loader, waiting "
+    "for its device, allocating or compiling than the rank that waited.",
     because="Ranks that have different work (longer sequences, more experts, logging on rank 0, a "
     "slower loader or a slower device) come to a collective at different times.",
     remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
