@@ -52,4 +52,5 @@ class Extra:
 
 PARQUET = Extra("parquet", ("pyarrow",), "pyarrow")
 TENSORBOARD = Extra("tensorboard", ("tensorboard", "torch-tb-profiler"), "tensorboard")
-EXTRAS = (TENSORBOARD, PARQUET)
+MCP = Extra("mcp", ("mcp",), "mcp")
+EXTRAS = (TENSORBOARD, PARQUET, MCP)

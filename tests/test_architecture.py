@@ -37,6 +37,7 @@ ALLOWED = {
     "comparison": "attribution errors recall records",
     "exporters": "comparison errors files findings kineto printable records rooflines",
     "sessions": "attribution comparison errors exporters findings isolation kineto records",
+    "serving": "comparison errors exporters isolation sessions version",
     "python_lines": "errors files records",
     "profiling": "attribution capture errors exporters files findings isolation kineto "
     "python_lines records sessions torch_compat",
@@ -46,7 +47,7 @@ ALLOWED = {
     "joint_table": "attribution capture errors exporters files recall records torch_compat",
     "autostart": "profiling renaming",
     "cli": "attaching comparison doctor errors exporters findings isolation joint_table kineto "
-    "printable renaming run sessions store torch_compat",
+    "printable renaming run serving sessions store torch_compat",
     "__main__": "cli",
     "__init__": "autostart joint_table profiling sessions version",
 }
@@ -67,6 +68,8 @@ OWNERS = {
     "pandas": {"profiler_ext.exporters.tables"},
     "pyarrow": {"profiler_ext.exporters.tables"},
     "perfetto": {"profiler_ext.exporters.perfetto"},
+    "mcp": {"serving"},
+    "anyio": {"serving"},
 }
 
 

@@ -16,6 +16,7 @@ import msgspec
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.answers.documents import Answer
 from profiler_ext.exporters.answers.parts import Cut
+from profiler_ext.printable import printable, printable_lines
 
 LEAST_BUDGET = 4_000
 _THROUGH = ("files",)
@@ -51,12 +52,13 @@ def answer_text(answer: Answer, budget: int | None = None) -> str:
     return _encoded(bounded(answer, budget)) + "\n"
 
 
-def bounded(answer: Answer, budget: int | None = None) -> dict[str, Any]:
+def bounded(answer: Answer, budget: int | None = None, *, clean: bool = False) -> dict[str, Any]:
     """Return an answer as what JSON can hold, within a budget.
 
     Args:
         answer: the answer.
         budget: about so many bytes at most; ``None`` for no bound.
+        clean: no character of a text steers what shows it; else texts are as they were recorded.
 
     Raises:
         UsageError: The budget is too small for any answer.
@@ -64,9 +66,19 @@ def bounded(answer: Answer, budget: int | None = None) -> dict[str, Any]:
     if budget is not None and budget < LEAST_BUDGET:
         raise UsageError(f"a budget of {budget} bytes is too small; ask for {LEAST_BUDGET} or more")
     document: dict[str, Any] = msgspec.to_builtins(answer)
+    if clean:
+        document = _cleaned(document)
     if budget is not None:
         _cut_down(document, budget)
     return document
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable_lines(value)
+    if isinstance(value, dict):
+        return {printable(name): _cleaned(each) for name, each in value.items()}
+    return [_cleaned(each) for each in value] if isinstance(value, list) else value
 
 
 def _cut_down(document: dict[str, Any], budget: int) -> None:

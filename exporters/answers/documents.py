@@ -108,3 +108,18 @@ class SequenceTable(Answer, frozen=True, kw_only=True, tag="seq_table"):
 
     row_count: int
     rows: list[dict[str, Any]]
+
+
+class Sessions(Answer, frozen=True, kw_only=True, tag="sessions"):
+    """The sessions that a server can be asked about."""
+
+    folders: Annotated[list[str], about("only what lies below these is read")]
+    sessions: Annotated[list[str], about("paths, as the other tools take them")]
+    is_partial: Annotated[bool, about("there may be more: not all folders were looked at")]
+
+
+class Failure(Answer, frozen=True, kw_only=True, tag="failure"):
+    """A question that was not answered."""
+
+    slug: Annotated[str, about("what kind of error it is")]
+    message: Annotated[str, about("what was found, what was expected, what to do")]

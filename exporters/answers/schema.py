@@ -39,6 +39,8 @@ _PLAIN: tuple[type[Answer], ...] = (
     documents.CacheList,
     documents.Pruned,
     documents.Written,
+    documents.Sessions,
+    documents.Failure,
     ComparisonAnswer,
     explained.Explanation,
     explained.Candidates,

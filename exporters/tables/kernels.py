@@ -74,7 +74,7 @@ def by_site(
     Raises:
         UsageError: There is no such step or phase.
     """
-    keys, selection = _site_keys(analysis), Selection(**filters)
+    keys, selection = site_keys(analysis), Selection(**filters)
     key, launch = _chosen(analysis, keys, selection)
     times = _times(analysis.launches.duration_ns[launch], key, len(keys.table))
     return with_rooflines(analysis, keys, selection, peaks, times)
@@ -96,7 +96,8 @@ def _times(duration_ns: Ints, key: Ints, rows: int) -> dict[str, ExtensionArray]
     return {name: whole(column) for name, column in columns.items()}
 
 
-def _site_keys(analysis: Analysis) -> Keys:
+def site_keys(analysis: Analysis) -> Keys:
+    """Return kernels and the places that launch them."""
     launches, kernels = analysis.launches, kernel_columns(analysis)
     places, shapes = main_places(analysis), input_shapes(analysis)
     launched = launch_shapes(analysis.recording.trace, launches.event)

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 import pandas as pd
 
+from profiler_ext.exporters.tables.kernels import site_keys
 from profiler_ext.exporters.tables.keys import (
     Keys,
     kernel_keys,
@@ -29,6 +30,7 @@ _KEYS: Mapping[str, Callable[..., Keys]] = {
     "by_mechanism": lambda analysis: text_keys(analysis, "mechanism"),
     "by_phase": phase_keys,
     "by_kernel": kernel_keys,
+    "by_site": site_keys,
 }
 SUMMING = frozenset(_KEYS)
 """The tables whose rows are sums of shares of launches."""

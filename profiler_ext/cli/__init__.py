@@ -20,6 +20,7 @@ from profiler_ext.cli import (
     report,
     run,
     seq_table,
+    serve,
 )
 from profiler_ext.cli.choices import FAILED, READER_GONE
 from profiler_ext.cli.printing import tell, tell_usage, write
@@ -41,6 +42,7 @@ _COMMANDS = {
     "seq-table": seq_table,
     "attach": attach,
     "cache": cache,
+    "serve": serve,
     "doctor": doctor,
 }
 

@@ -1,0 +1,34 @@
+"""Owns ``profiler-ext serve``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+HELP = "answer an agent's questions about sessions (MCP)"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what the command line may hold."""
+    parser.description = (
+        "Answer questions over standard input and output, by the Model Context Protocol: list, "
+        "open, explain and compare sessions below the given folders. Nothing is written."
+    )
+    parser.add_argument(
+        "folders",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="sessions below these folders may be read; no link that leaves them is followed",
+    )
+    parser.set_defaults(command=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from profiler_ext.exporters.extras import MCP
+
+    MCP.require("profiler-ext serve")
+    from profiler_ext.serving.server import serve
+
+    serve(options.folders)
+    return 0

@@ -1,0 +1,155 @@
+"""Owns how a question is answered: as one JSON object, bounded, without characters that steer.
+
+What a recording holds is somebody else's text: it is handed on as values of fields, and nothing
+in it is ever taken for anything else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from profiler_ext.errors import ProfilerExtError, UnclearNameError, UsageError
+from profiler_ext.exporters.answers import making
+from profiler_ext.exporters.answers.bounds import bounded
+from profiler_ext.exporters.answers.documents import Answer, Failure, Sessions
+from profiler_ext.exporters.comparison_json import comparison_answer
+from profiler_ext.exporters.explain.making import candidates, explain
+from profiler_ext.exporters.table_kinds import table_by
+from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.serving.folders import Folders
+from profiler_ext.serving.questions import (
+    USUAL_BUDGET,
+    Diff,
+    Explain,
+    ListFindings,
+    ListSessions,
+    OpenSession,
+    Question,
+    ReportTable,
+)
+from profiler_ext.sessions.comparing import diff
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A question that can be asked by name.
+
+    Attributes:
+        name: what it is called.
+        question: the type of its arguments.
+        answer: answers it of the folders that may be read.
+    """
+
+    name: str
+    question: type[Question]
+    answer: Callable[[Folders, Any], Answer]
+
+    @property
+    def words(self) -> str:
+        """What it is for."""
+        return inspect.cleandoc(self.question.__doc__ or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer, and whether the question failed."""
+
+    document: dict[str, Any]
+    is_error: bool = False
+
+
+def ask(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Told:
+    """Answer a question; what fails is an answer too, with a sentence that says what to do.
+
+    Args:
+        folders: what may be read.
+        name: the tool's name.
+        arguments: its arguments.
+
+    Returns:
+        The answer, within its budget.
+    """
+    budget = USUAL_BUDGET
+    try:
+        tool = _tool(name)
+        question = _question(tool, arguments)
+        budget = question.budget
+        return Told(bounded(tool.answer(folders, question), budget, clean=True))
+    except ProfilerExtError as error:
+        failure = Failure(slug=error.slug, message=str(error))
+    except OSError as error:
+        failure = Failure(slug="cannot_read", message=f"cannot go on: {error}")
+    except Exception as error:
+        detail = f"{failure_detail(error)}; this is a fault of profiler-ext's own: please report it"
+        failure = Failure(slug="own_fault", message=detail)
+    return Told(bounded(failure, budget, clean=True), is_error=True)
+
+
+def _tool(name: str) -> Tool:
+    for tool in TOOLS:
+        if tool.name == name:
+            return tool
+    listed = ", ".join(tool.name for tool in TOOLS)
+    raise UsageError(f"there is no tool {name!r}; ask one of {listed}")
+
+
+def _question(tool: Tool, arguments: Mapping[str, Any]) -> Question:
+    try:
+        return msgspec.convert(dict(arguments), tool.question, strict=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{tool.name} does not take that: {error}") from error
+
+
+def _list_sessions(folders: Folders, _: ListSessions) -> Answer:
+    found, is_partial = folders.sessions()
+    return Sessions(
+        folders=[str(root) for root in folders.roots], sessions=found, is_partial=is_partial
+    )
+
+
+def _open_session(folders: Folders, question: OpenSession) -> Answer:
+    return making.report_answer(folders.session(question.session), question.top)
+
+
+def _list_findings(folders: Folders, question: ListFindings) -> Answer:
+    return making.findings_answer(folders.session(question.session), question.top)
+
+
+def _report(folders: Folders, question: ReportTable) -> Answer:
+    return making.table_answer(
+        folders.session(question.session),
+        table_by(question.by),
+        question.top,
+        step=question.step,
+        rank=question.rank,
+        phase=question.phase,
+        scope=question.scope,
+    )
+
+
+def _explain(folders: Folders, question: Explain) -> Answer:
+    session = folders.session(question.session)
+    try:
+        return explain(session, question.name, question.top)
+    except UnclearNameError as error:
+        return candidates(session, question.name, error)
+
+
+def _diff(folders: Folders, question: Diff) -> Answer:
+    compared = diff(folders.session(question.base), folders.session(question.head))
+    return comparison_answer(compared.comparison, question.by, question.top)
+
+
+TOOLS = (
+    Tool("list_sessions", ListSessions, _list_sessions),
+    Tool("open_session", OpenSession, _open_session),
+    Tool("list_findings", ListFindings, _list_findings),
+    Tool("report", ReportTable, _report),
+    Tool("explain", Explain, _explain),
+    Tool("diff", Diff, _diff),
+)

@@ -1,0 +1,142 @@
+"""Owns what the server may read: sessions below the folders that it was started with.
+
+A path is resolved with all its links before it is opened, and so is each file that a session is
+made of; what leads out of the folders is refused as if it were not there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.formats import FILE_NAME
+from profiler_ext.sessions.merging import MergedSession, load, rank_folders
+from profiler_ext.sessions.session import Session
+
+_MOST_KEPT = 4
+_MOST_LISTED = 500
+_MOST_LOOKED_AT = 20_000
+_Stamp = tuple[tuple[str, int, int], ...]
+AnySession = Session | MergedSession
+
+
+@dataclass(slots=True)
+class Folders:
+    """The folders that may be read, and the sessions that were read last.
+
+    Attributes:
+        roots: the folders, with every link resolved.
+    """
+
+    roots: tuple[Path, ...]
+    _kept: OrderedDict[_Stamp, AnySession] = field(default_factory=OrderedDict)
+
+    @classmethod
+    def of(cls, paths: Iterable[Path]) -> Folders:
+        """Return the folders that a user named.
+
+        Args:
+            paths: the folders.
+
+        Raises:
+            UsageError: One is no folder.
+        """
+        return cls(tuple(_folder(path) for path in paths))
+
+    def session(self, name: str) -> AnySession:
+        """Return a session; one that was read before and has not changed is not read again.
+
+        Args:
+            name: its path, from one of the folders or absolute.
+
+        Raises:
+            UsageError: There is none of that name below the folders.
+            TraceError: It cannot be read.
+        """
+        place = self._place(name)
+        files = self._files(place)
+        if files is None:
+            raise self._not_here(name)
+        stamp = tuple(_stamp(file) for file in files)
+        if stamp not in self._kept:
+            self._kept[stamp] = load(place)
+        self._kept.move_to_end(stamp)
+        while len(self._kept) > _MOST_KEPT:
+            self._kept.popitem(last=False)
+        return self._kept[stamp]
+
+    def sessions(self) -> tuple[list[str], bool]:
+        """Return the paths of sessions below the folders, and whether there may be more.
+
+        A folder of ranks is one session; links are not followed.
+        """
+        found: list[str] = []
+        for looked_at, place in enumerate(self._below()):
+            if looked_at >= _MOST_LOOKED_AT or len(found) >= _MOST_LISTED:
+                return sorted(found), True
+            if self._files(place) and not _is_rank_of_a_session(place):
+                found.append(self._shown(place))
+        return sorted(found), False
+
+    def _below(self) -> Iterator[Path]:
+        for root in self.roots:
+            for folder, inner, _ in os.walk(root):
+                inner[:] = sorted(name for name in inner if not name.startswith("."))
+                yield Path(folder)
+
+    def _shown(self, place: Path) -> str:
+        """Return how a session is asked for: from its root where there is one, else whole."""
+        if len(self.roots) > 1:
+            return str(place)
+        return str(place.relative_to(self.roots[0]))
+
+    def _place(self, name: str) -> Path:
+        for root in self.roots:
+            real = _resolved(root / name)
+            if real is not None and self._holds(real):
+                return real
+        raise self._not_here(name)
+
+    def _files(self, place: Path) -> list[Path] | None:
+        """Return the files that a session is read from; ``None`` where one leads out."""
+        folders = [place] if (place / FILE_NAME).is_file() else rank_folders(place) or [place]
+        parts = [place] if place.is_file() else [each / FILE_NAME for each in folders]
+        real = [file for part in parts if (file := _resolved(part)) and self._holds(file)]
+        return real if len(real) == len(parts) else None
+
+    def _holds(self, real: Path) -> bool:
+        return any(real.is_relative_to(root) for root in self.roots)
+
+    def _not_here(self, name: str) -> UsageError:
+        listed = ", ".join(map(str, self.roots))
+        return UsageError(
+            f"there is no session {name!r} below {listed}; list_sessions tells which there are"
+        )
+
+
+def _folder(path: Path) -> Path:
+    real = _resolved(path)
+    if real is None or not real.is_dir():
+        raise UsageError(f"{path} is no folder; name the folders that may be read")
+    return real
+
+
+def _resolved(path: Path) -> Path | None:
+    """Return a path with every link resolved; ``None`` where it leads nowhere."""
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    status = file.stat()
+    return str(file), status.st_mtime_ns, status.st_size
+
+
+def _is_rank_of_a_session(place: Path) -> bool:
+    return place in rank_folders(place.parent) and not (place.parent / FILE_NAME).is_file()

@@ -1,0 +1,101 @@
+"""Owns the questions that the server answers: the arguments of each, as types with their words."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from profiler_ext.comparison.comparison import BY as COMPARED_BY
+from profiler_ext.exporters.answers.bounds import LEAST_BUDGET
+from profiler_ext.exporters.table_kinds import BY
+from profiler_ext.exporters.tables.selection import PHASES, SCOPES
+
+USUAL_BUDGET, MOST_BUDGET = 20_000, 200_000
+
+
+def _about(words: str, **more: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=words, **more)
+
+
+def _one_of(words: str, values: Any) -> msgspec.Meta:
+    return msgspec.Meta(description=words, extra_json_schema={"enum": list(values)})
+
+
+_Session = Annotated[str, _about("path of a session, as list_sessions tells it")]
+_Top = Annotated[int, _about("so many rows at most", ge=1)]
+_SIZE = "about so many bytes at most; cuts says what was left out"
+_Budget = Annotated[int, _about(_SIZE, ge=LEAST_BUDGET, le=MOST_BUDGET)]
+
+
+class Question(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What every question may say."""
+
+    budget: _Budget = USUAL_BUDGET
+
+
+class ListSessions(Question, kw_only=True):
+    """List the recorded profiling sessions that can be asked about."""
+
+
+class OpenSession(Question, kw_only=True):
+    """Look at a session: what was profiled, what to do first, where the time goes.
+
+    Tells the ledger of wall time, the gaps in attribution, the findings with most at stake, and the
+    largest phases, source lines, modules, kernels and causes of idle time.
+    """
+
+    session: _Session
+    top: _Top = 8
+
+
+class ListFindings(Question, kw_only=True):
+    """List what to do to make training steps quicker, what saves most first, with the figures."""
+
+    session: _Session
+    top: _Top = 20
+
+
+class ReportTable(Question, kw_only=True):
+    """Get one table of a session: device time by line, module, kernel, ... or idle time."""
+
+    session: _Session
+    by: Annotated[str, _one_of("which table", BY)] = "line"
+    top: _Top = 15
+    step: Annotated[int | None, _about("only this profiled step")] = None
+    rank: Annotated[int | None, _about("only this rank")] = None
+    phase: Annotated[str | None, _one_of("only this phase", [*PHASES, None])] = None
+    scope: Annotated[str | None, _one_of("only compiled or eager work", [*SCOPES, None])] = None
+
+
+class Explain(Question, kw_only=True):
+    """Get all about one source line, module or kernel.
+
+    Its time by phase and step, its kernels, what it is fused with, its roofline, the evidence, its
+    findings and its generated code. A name that means several things is answered with candidates.
+    """
+
+    session: _Session
+    name: Annotated[str, _about("FILE:LINE, a module's path (layers.*.mlp for several), a kernel")]
+    top: _Top = 8
+    against: Annotated[str | None, _about("a session from before: tells what changed")] = None
+
+
+class Diff(Question, kw_only=True):
+    """Compare two sessions: what got slower or quicker, with how sure that is."""
+
+    base: Annotated[str, _about("path of the session from before")]
+    head: Annotated[str, _about("path of the session to compare with it")]
+    by: Annotated[str, _one_of("which table", COMPARED_BY)] = "line"
+    top: _Top = 15
+
+
+def schema_of(question: type[Question]) -> dict[str, Any]:
+    """Return the JSON schema of a question's arguments.
+
+    Args:
+        question: the question.
+    """
+    _, named = msgspec.json.schema_components((question,))
+    schema = dict(named[question.__name__])
+    return {name: value for name, value in schema.items() if name not in ("title", "description")}
