@@ -77,8 +77,8 @@ def _without_lines(comparison: Comparison) -> Iterator[str]:
     known = [_fraction_with_line(side) for side in comparison.matched.sides]
     if max(known) < 0.5:
         yield (
-            f"only {known[0]:.0%} and {known[1]:.0%} of the device time has a source line: compare by "
-            "op, kernel or phase"
+            f"only {known[0]:.0%} and {known[1]:.0%} of the device time has a source line: compare "
+            "by op, kernel or phase"
         )
     for name, (mine, other) in (("base", (known[0], known[1])), ("head", (known[1], known[0]))):
         if mine < 0.5 <= other:

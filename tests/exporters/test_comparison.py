@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "answers.schema.json").read_text())
 MLP, NORM = "return self.down(F.gelu(self.up(x)))", "x = self.norm_of_the_block(x)"
 PAIR = "findings/dtype_conversion", "findings/dtype_conversion.remedied"
-BEFORE, AFTER = (H200 / f"{name}.session.pt.trace.json.gz" for name in PAIR)
+SMALL = "cases/graph_break", "cases/in_a_thread"
+BEFORE, AFTER = (H200 / f"{name}.session.pt.trace.json.gz" for name in SMALL)
 
 
 @pytest.fixture(scope="module")
