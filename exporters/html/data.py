@@ -17,6 +17,7 @@ from profiler_ext.exporters.html.layers import Layers
 from profiler_ext.exporters.html.near import near
 from profiler_ext.exporters.html.places import place_row
 from profiler_ext.exporters.html.pools import Pools
+from profiler_ext.exporters.html.single_launches import single_launches
 from profiler_ext.exporters.html.sites import Sites, sites_of
 from profiler_ext.exporters.html.slices import Choices, Slice, Sums, choices
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
@@ -60,6 +61,7 @@ def report_data(
         "slices": _slices(analyses, sites, chosen, layers),
         "layers": layers.folded(),
         "steps": _steps(analyses),
+        "single": single_launches(analyses, sites),
         "lines": pools.lines.values(),
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
         "ops": [printable(op) for op in pools.ops.values()],

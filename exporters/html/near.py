@@ -8,7 +8,11 @@ from typing import Any
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.roofline_texts import roofline_text, work_text
+from profiler_ext.exporters.tables.keys import kernel_keys
+from profiler_ext.exporters.tables.selection import Selection
+from profiler_ext.exporters.tables.sums import with_rooflines
 from profiler_ext.records import Analysis
+from profiler_ext.rooflines.peaks import PEAKS
 
 Codes = Mapping[Any, int]
 
@@ -24,16 +28,13 @@ def near(analysis: Analysis, lines: Codes, modules: Codes, kernels: Codes) -> di
 
     Returns:
         For lines, modules and kernels pairs of its number and a list: how near in words, the part
-        of the peak in percent, nanoseconds that it could save, what it moves and computes.
+        of the peak in percent, nanoseconds that it could save, what it moves and computes, GB/s.
     """
+    by_kernel = with_rooflines(analysis, kernel_keys(analysis), Selection(), PEAKS)
     return {
         "lines": _rows(tables.by_line(analysis), ("file", "line"), lines),
         "modules": _rows(tables.by_module(analysis), ("module",), modules),
-        "kernels": _rows(
-            tables.by_kernel(analysis),
-            ("kernel", "kind"),
-            {(k[0], k[2]): v for k, v in kernels.items()},
-        ),
+        "kernels": _rows(by_kernel, ("kernel", "name", "kind"), kernels),
     }
 
 
@@ -49,4 +50,6 @@ def _known(
         how_near, work = roofline_text(row), work_text(row)
         if code is not None and (how_near or work):
             part = round(100 * (row["est_peak_fraction"] or 0), 1)
-            yield [code, how_near, part, row["could_save_ns"] or 0, work]
+            rate = row["est_gb_per_s"]
+            rounded = None if rate is None else round(rate)
+            yield [code, how_near, part, row["could_save_ns"] or 0, work, rounded]

@@ -36,6 +36,7 @@ _SCRIPTS = (
     "elements.js",
     "table.js",
     "columns.js",
+    "launches.js",
     "details.js",
     "tree.js",
     "flame.js",

@@ -138,7 +138,7 @@ def _legend(columns: Sequence[StepColumn]) -> str:
 
 def _key(kind: str, time_ns: float) -> str:
     label = f"{kind.replace('_', ' ')} {time_text(time_ns)}"
-    return f'<span class="key {kind}"></span><span>{label}</span>'
+    return f'<span><span class="key {kind}"></span>{label}</span>'
 
 
 def _text(text: str) -> str:

@@ -13,6 +13,26 @@ const COULD_SAVE = {
     element("div", { class: "quiet", title: row.near.work }, row.near.text)] : ""),
 };
 
+const RATE = {
+  title: "GB/s",
+  type: "number wide-only",
+  about: `what it moves over its time${NEAR_WHERE}, where that is known`,
+  value: row => row.near?.rate ?? 0,
+  show: row => row.near?.rate?.toLocaleString("en") ?? "",
+};
+
+const MEDIAN = {
+  title: "median launch",
+  type: "number",
+  about: "of all steps, with the least and the largest",
+  value: row => row.single?.median ?? 0,
+  show: row => (row.single ? element("span", { title: spreadText(row.single) }, timeText(row.single.median)) : ""),
+};
+
+function spreadText({ least, median, most }) {
+  return `least ${timeText(least)}, median ${timeText(median)}, largest ${timeText(most)}`;
+}
+
 function timeColumn(title, valueOf, type = "number", about = null) {
   return { title, type, about, value: valueOf, show: row => (valueOf(row) ? sumText(valueOf(row)) : "") };
 }

@@ -3,6 +3,7 @@
 
 const SHOWN_PARTS = 12;
 const SHOWN_ROWS = 40;
+const SHOWN_FUSED = 200;
 
 // The launches that a line (or module, or reason) is fused into, and what else is in them.
 // Call sites of one kernel that hold the same (the layers of a model) are one row.
@@ -68,17 +69,17 @@ function otherParts(parts) {
   return [...shown, ...rest.map(text => element("div", { class: "quiet" }, text))];
 }
 
-// The fused ops of a kernel; beside its source lines the code that was generated of them.
+// The launches and the fused ops of a kernel; beside its source lines the code that was generated of them.
 function kernelDetail(kernel) {
   const chosen = [...kernel.sites.keys()];
   const rows = folded(chosen, partKey);
   const fused = simpleTable([["fused op", "name"], [sumWords(), "number"], ["phase", ""], ["module", "name"]],
-    rows.slice(0, 200).map(fusedRow));
+    rows.slice(0, SHOWN_FUSED).map(fusedRow));
   const codes = generatedCodes(kernel, chosen);
-  const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : null;
+  const beside = codes.length ? element("div", { class: "beside" }, sourceLines(rows), codes) : sourceLines(rows);
   const self = element("p", {}, kernelLink(kernel, "link to this kernel"));
   const work = kernel.near?.work ? element("p", { class: "quiet" }, `Over all launches it ${kernel.near.work}.`) : null;
-  return element("div", {}, work, fused, beside, self);
+  return element("div", {}, work, fused, ...launchesOf(kernel, chosen), beside, self);
 }
 
 function fusedRow(row) {
@@ -103,6 +104,7 @@ function sourceLines(rows) {
 }
 
 function generatedCodes(kernel, chosen) {
+  if (kernel.kind === "extern") return []; // a library's
   const inside = new Set(chosen.map(site => site.graph).filter(graph => graph !== null));
   return [...inside].map(graph => element("div", { class: "generated" },
     element("h3", {}, `generated code, graph ${graph.at}`),
@@ -121,7 +123,6 @@ function codeLines(code) {
 }
 
 function missingCode(kernel, graph) {
-  if (kernel.kind === "extern") return "a library's kernel: no code was generated for it";
   if (!graph.output_module) return "the path of the generated module was not recorded";
   if (!graph.module_is_here) return `${graph.output_module} was not there when this report was made`;
   return `${graph.output_module} holds no kernel of this name`;

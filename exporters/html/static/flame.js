@@ -58,7 +58,7 @@ class Flame {
     this.title.textContent = `${this.side.name}: ${sumText(this.data.value)} (${sumWords()})`;
     this.box.replaceChildren();
     this.chart = flamegraph.default()
-      .width(Math.max(this.box.clientWidth, 200)).cellHeight(20).inverted(true).transitionDuration(0)
+      .width(this.width()).cellHeight(20).inverted(true).transitionDuration(0)
       .minFrameSize(1).sort(inOrder).getChildren(node => [...node.below.values()])
       .label(node => this.text(node)).onClick(node => this.clicked(node))
       .setSearchMatch((node, term) => node.data.name.toLowerCase().includes(term.toLowerCase()))
@@ -67,6 +67,14 @@ class Flame {
     const drawing = this.box.querySelector("svg");
     const size = [drawing.getAttribute("width"), drawing.getAttribute("height")];
     drawing.setAttribute("viewBox", `0 0 ${size.join(" ")}`); // paper is narrower than the screen
+  }
+
+  isStale() {
+    return this.chart?.width() !== this.width();
+  }
+
+  width() {
+    return Math.max(this.box.clientWidth, 200);
   }
 
   fill({ data, highlight }) {
@@ -131,7 +139,7 @@ function makeFlames(host) {
     host.append(column);
     return new Flame(side, column);
   });
-  window.addEventListener("resize", drawFlames);
+  window.addEventListener("resize", () => Flame.all.filter(flame => flame.isStale()).forEach(flame => flame.draw()));
 }
 
 function drawFlames() {

@@ -29,8 +29,9 @@ const modules = report.modules.map(([path, type]) => ({
 const kernels = report.kernels.map(([name, own, kind], at) => ({ ...sum(), at, name, own: own || name, kind, near: null }));
 const graphs = report.graphs.map((graph, at) => ({ ...sum(), ...graph, at }));
 for (const [name, rows] of Object.entries({ lines, modules, kernels })) {
-  for (const [at, text, part, saves, work] of report.near[name]) rows[at].near = { text, part, saves, work };
+  for (const [at, text, part, saves, work, rate] of report.near[name]) rows[at].near = { text, part, saves, work, rate };
 }
+for (const [at, least, median, most, counts] of report.single.kernels) kernels[at].single = { least, median, most, counts };
 const unplaced = new Map(); // reason to its sum: what has no line
 
 const places = report.places.map(([line, module, op, phase, gap, stack, node]) => ({
@@ -49,6 +50,9 @@ const everySite = report.sites.map(([kernel, graph, callSite, isEager, numbers])
   isEager: isEager === 1,
   places: numbers.map(number => places[number]),
 }));
+for (const [at, least, median, most, shape] of report.single.sites) {
+  everySite[at].single = { least, median, most, shape: report.single.shapes[shape] };
+}
 
 let slice = null; // what the sums are of
 let sites = []; // what ran in it

@@ -18,8 +18,8 @@ function lineName(row) {
 
 function kernelsTable() {
   const rowsOf = () => withTime(kernels);
-  const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf()),
-    { title: "kind", type: "wide-only", value: row => row.kind }];
+  const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf()), MEDIAN,
+    ...(kernels.some(each => each.near?.rate) ? [RATE] : []), { title: "kind", type: "wide-only", value: row => row.kind }];
   return new PagedTable(columns, rowsOf, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail });
 }
 

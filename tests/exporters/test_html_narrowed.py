@@ -1,0 +1,112 @@
+"""In Chromium the page of two ranks narrows to a rank and a step, and each time is of that."""
+
+from __future__ import annotations
+
+import pytest
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.html import html_text
+from profiler_ext.sessions.merging import merge
+from profiler_ext.sessions.session import load
+from tests.browser import open_page
+from tests.cases.neutral import FOLDER
+from tests.exporters.test_html_in_browser import written
+from tests.exporters.test_html_slices import many_steps
+
+
+@pytest.fixture(scope="module")
+def analyses():
+    names = (f"ddp.rank_{rank}.session.pt.trace.json.gz" for rank in (0, 1))
+    return merge([load(FOLDER / name) for name in names]).analyses
+
+
+@pytest.fixture(scope="module")
+def report(analyses, tmp_path_factory):
+    return written(tmp_path_factory.mktemp("ranks"), html_text(analyses))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_page(viewport={"width": 900, "height": 900}) as (page, troubles):
+        yield page, troubles
+
+
+@pytest.fixture
+def page(browser, report):
+    page, troubles = browser
+    page.goto("about:blank")
+    troubles.clear()
+    page.goto(report)
+    yield page
+    assert troubles == []
+
+
+def test_a_rank_and_a_step_narrow_all_that_is_shown(page, analyses):
+    page.select_option("#rank", "1")
+    page.select_option("#step", "0")
+    expected = tables.by_kernel(analyses[1], step=0)
+    assert page.evaluate("wholeTime") == int(expected.duration_ns.sum())
+    assert page.evaluate("kernels.reduce((sum, each) => sum + each.launches, 0)") == int(
+        expected.launches.sum()
+    )
+    assert page.locator("#ledger table:visible").count() == 1
+    assert page.locator("#steps .rank:visible").count() == 1
+    heads = [text.strip() for text in page.locator("#kernels th:visible").all_inner_texts()]
+    assert heads[:2] == ["kernel", "step 0"]
+
+
+def test_what_is_chosen_is_in_the_address_and_comes_back(page):
+    page.select_option("#rank", "1")
+    page.fill("#search", "attention")
+    link = page.evaluate("location.href")
+    page.goto("about:blank")
+    page.goto(link)
+    assert page.input_value("#rank") == "1"
+    assert page.evaluate("slice.rank") == 1
+    assert "hits" in page.inner_text("#status")
+
+
+def test_times_are_the_mean_of_a_step_or_their_sum(page):
+    first = "#kernels tbody tr:first-child td:nth-child(2)"
+    mean = page.inner_text(first)
+    assert page.inner_text("#kernels th:nth-child(2)").strip() == "a step"
+    page.select_option("#unit", "sum")
+    assert page.inner_text("#kernels th:nth-child(2)").strip() == "4 steps"
+    total = page.evaluate("Math.max(...kernels.map(each => each.total))")
+    texts = (f"timeText({total} / 4)", f"timeText({total})")
+    assert [mean, page.inner_text(first)] == [page.evaluate(text) for text in texts]
+
+
+@pytest.mark.parametrize("width", [900, 1280, 1920])
+def test_nothing_is_wider_than_the_page(page, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.eval_on_selector_all("#kernels .twist", "all => all.slice(0, 2).forEach(b => b.click())")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    wide = "each => each.scrollWidth > each.clientWidth + 1"
+    tables_shown = f"[...document.querySelectorAll('#kernels, #modules, #lines')].filter({wide})"
+    assert page.evaluate(f"{tables_shown}.map(each => each.id)") == []
+
+
+def test_a_long_name_gives_way_in_its_middle(page):
+    name = page.locator("#kernels .middle:has(.head)").first
+    head, tail = name.locator("span").all()
+    whole = name.get_attribute("title")
+    assert head.inner_text() + tail.inner_text() == whole
+    assert tail.bounding_box()["width"] > 60
+    page.set_viewport_size({"width": 700, "height": 900})
+    cut = "each => each.scrollWidth > each.clientWidth"
+    assert head.evaluate(cut) and not tail.evaluate("each => each.offsetWidth < 60")
+
+
+def test_a_step_of_the_chart_is_read_and_chosen(browser, tmp_path):
+    page, troubles = browser
+    page.goto(written(tmp_path, html_text([many_steps(20)])))
+    chart = page.locator(".chart svg")
+    chart.hover(position={"x": 2, "y": 20})
+    assert page.inner_text(".chart .about").startswith("step 0: 1.00 ms, device busy 2.0%; forward")
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert page.input_value("#step") == "1"
+    assert page.evaluate("slice.step") == 1
+    assert troubles == []
