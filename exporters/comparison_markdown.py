@@ -14,9 +14,12 @@ from profiler_ext.exporters.comparison_texts import (
     change_text,
     count_text,
     details_text,
+    device_rows,
+    idle_rows,
     row_texts,
     shown_rows,
     side_text,
+    total_texts,
 )
 from profiler_ext.exporters.tables.files import markdown_row, markdown_words
 
@@ -40,8 +43,9 @@ def comparison_markdown(comparison: Comparison, by: str = "line", top: int | Non
 def _lines(comparison: Comparison, table: Table, top: int | None) -> Iterator[str]:
     yield f"### A step: {markdown_words(change_text(comparison.total))}"
     yield ""
-    yield f"Device time: {markdown_words(change_text(comparison.device))}"
-    yield ""
+    for line in (*total_texts(comparison),)[1:]:
+        yield markdown_words(line)
+        yield ""
     for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
         yield f"- {name}: {markdown_words(side_text(side))}"
     yield ""
@@ -49,13 +53,15 @@ def _lines(comparison: Comparison, table: Table, top: int | None) -> Iterator[st
         ledger = comparison.table("ledger")
         changed = [row for row in ledger.rows if row.change.verdict is not Verdict.EQUAL]
         yield from _table(comparison, ledger, changed, "wall time of a step")
-    rows = shown_rows(table)
-    yield f"**By {table.by}**: {count_text(table)}"
-    yield ""
-    yield from _table(comparison, table, rows[:top], table.by)
-    if left := len(rows) - len(rows[:top]):
-        yield f"and {left} more"
-        yield ""
+    for words, of in (("By", device_rows(table)), ("Idle time by", idle_rows(table))):
+        rows = shown_rows(of)
+        if rows or words == "By":
+            yield f"**{words} {table.by}**: {count_text(of)}"
+            yield ""
+            yield from _table(comparison, table, rows[:top], table.by)
+        if left := len(rows) - len(rows[:top]):
+            yield f"and {left} more"
+            yield ""
     yield from _fusions(comparison)
     for note in notes(comparison):
         yield f"> {markdown_words(note)}"

@@ -7,7 +7,13 @@ from profiler_ext.comparison.words import Account
 from profiler_ext.exporters.display_text import cause_text, gap_text, ledger_label, short_phase
 from profiler_ext.records import CompileKind, Phase, Scope
 
-_UNNAMED = {"line": "no source line", "module": "no module", "op": "no op", "kernel": "no kernel"}
+_UNNAMED = {
+    "line": "no source line",
+    "module": "no module",
+    "layer": "no module",
+    "op": "no op",
+    "kernel": "no kernel",
+}
 
 
 def names_text(by: str, row: Row) -> str:
@@ -57,7 +63,7 @@ def own_name(by: str, subject: Subject) -> str:
         return f"{subject.file}:{subject.line}{function}{_compile_kind(by, subject)}"
     if by == "compile":
         return f"{subject.function or 'no function'}{_compile_kind(by, subject)}"
-    if by == "module" and subject.module is not None:
+    if by in ("module", "layer") and subject.module is not None:
         return subject.module or "(the model itself)"
     if by == "phase":
         return short_phase(Phase(subject.phase)) if subject.phase else ""

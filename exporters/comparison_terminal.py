@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.console import Console
 from rich.text import Text
@@ -11,12 +12,14 @@ from rich.text import Text
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.records import FusedKernel, FusionChange, Row, Table
-from profiler_ext.comparison.words import Verdict
+from profiler_ext.comparison.words import Account, Verdict
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.comparison_texts import (
     change_text,
     count_text,
     details_text,
+    device_rows,
+    idle_rows,
     kernel_text,
     row_texts,
     shown_rows,
@@ -36,7 +39,7 @@ MARKS = {Verdict.NOISE: "~", Verdict.TOO_FEW: "?"}
 SHOWN_FUSIONS, _SHOWN_KERNELS = 5, 4
 _TIME, _DELTA, _PERCENT = 8, 9, 7
 _INDENT = 10
-_LEDGER_ROWS = 8
+_LEDGER_ROWS, _IDLE_ROWS = 8, 5
 
 
 def print_comparison(
@@ -63,11 +66,14 @@ def print_comparison(
     if by != "ledger":
         _print_ledger(comparison, console)
     console.print()
-    _print_table(comparison, table, console, top)
+    _print_table(comparison, table, device_rows(table), console, top)
+    if idle := idle_rows(table):
+        console.print()
+        _print_table(comparison, table, idle, console, min(top or _IDLE_ROWS, _IDLE_ROWS))
     if by in ("line", "kernel", "op"):
         _print_fusions(comparison, console)
-    if any(row.change.verdict in MARKS for row in (*table.rows, *comparison.table("ledger").rows)):
-        legend = (f"{mark} {verdict.words}" for verdict, mark in MARKS.items())
+    found = {row.change.verdict for row in (*table.rows, *comparison.table("ledger").rows)}
+    if legend := [f"{mark} {verdict.words}" for verdict, mark in MARKS.items() if verdict in found]:
         say(console, ", ".join(legend), "dim")
     print_notes(notes(comparison), console)
 
@@ -100,14 +106,18 @@ def _print_ledger(comparison: Comparison, console: Console) -> None:
         say(console, f"and {len(rows) - _LEDGER_ROWS} more: --by ledger", "dim")
 
 
-def _print_table(comparison: Comparison, table: Table, console: Console, top: int | None) -> None:
-    rows = shown_rows(table)
-    say(console, f"by {table.by}: {count_text(table)}", "bold")
+def _print_table(
+    comparison: Comparison, table: Table, of: tuple[Row, ...], console: Console, top: int | None
+) -> None:
+    """Print some rows of a table: those that changed, and how many did not."""
+    rows = shown_rows(of)
+    words = "idle time by" if of and of[0].subject.account == Account.IDLE else "by"
+    say(console, f"{words} {table.by}: {count_text(of)}", "bold")
     shown = rows[:top]
     if shown:
         _print_rows(comparison, table, shown, console, table.by)
-    if len(rows) > len(shown):
-        say(console, f"and {len(rows) - len(shown)} more: --top {len(rows)}", "dim")
+    if left := len(rows) - len(shown):
+        say(console, f"and {left} more: --top {len(rows)}", "dim")
 
 
 def _print_rows(
@@ -141,7 +151,8 @@ def _print_fusions(comparison: Comparison, console: Console) -> None:
     for fusion in fusions[:SHOWN_FUSIONS]:
         say(console, change_text(fusion.change), STYLES.get(fusion.change.verdict, ""))
         for line in fusion_lines(fusion):
-            say(console, printable(line))
+            wrapped = wrap(printable(line), console.width, subsequent_indent=" " * _INDENT)
+            console.print(Text("\n".join(wrapped)))
     if len(fusions) > SHOWN_FUSIONS:
         say(console, f"and {len(fusions) - SHOWN_FUSIONS} more: --format json", "dim")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from profiler_ext.comparison.comparison import Comparison
@@ -16,7 +16,7 @@ from profiler_ext.exporters.comparison_names import names_text, own_name
 from profiler_ext.exporters.display_text import short_phase, time_text
 from profiler_ext.records import Phase
 
-SHOWN_OPS = 6
+SHOWN_OPS = 8
 _ORDER = (
     *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
     *(Verdict.TOO_FEW, Verdict.NOISE, Verdict.EQUAL),
@@ -75,6 +75,15 @@ def total_texts(comparison: Comparison) -> Iterator[str]:
     """
     yield f"a step: {change_text(comparison.total)}"
     yield f"its device time: {change_text(comparison.device)}"
+    rows = [row for row in comparison.table("phase").rows if row.subject.phase]
+    if len(rows) > 1:
+        yield ", ".join(_phase_text(row) for row in rows)
+
+
+def _phase_text(row: Row) -> str:
+    times = f"{time_of(row.change.base_per_step_ns)} -> {time_of(row.change.head_per_step_ns)}"
+    part = percent_of(row.change) or row.change.verdict.words
+    return f"{names_text('phase', row)} {times} ({part})"
 
 
 def change_text(change: Change) -> str:
@@ -91,13 +100,12 @@ def change_text(change: Change) -> str:
     return f"{times}, {signed(change.delta_ns)}{percent}{interval}: {change.verdict.words}"
 
 
-def count_text(table: Table) -> str:
-    """Return how many rows of a table changed, and how many are inside the noise.
+def count_text(rows: Sequence[Row]) -> str:
+    """Return how many rows changed, and how many are inside the noise.
 
     Args:
-        table: the table.
+        rows: rows of a table.
     """
-    rows = _own_rows(table)
     often = Counter(row.change.verdict for row in rows)
     said = [f"{often[verdict]} {verdict.words}" for verdict in _ORDER if often[verdict]]
     noise = [row.change.delta_ns for row in rows if row.change.verdict is Verdict.NOISE]
@@ -105,25 +113,34 @@ def count_text(table: Table) -> str:
     return f"{text} (together {signed(sum(noise))})" if noise else text
 
 
-def shown_rows(table: Table) -> tuple[Row, ...]:
+def shown_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Return the rows to be shown: what changed, and what cannot be told from noise.
+
+    Args:
+        rows: rows of a table.
+    """
+    hidden = (Verdict.NOISE, Verdict.EQUAL)
+    return tuple(row for row in rows if row.change.verdict not in hidden)
+
+
+def device_rows(table: Table) -> tuple[Row, ...]:
+    """Return the rows that only this table tells; of the ledger all.
 
     Args:
         table: the table.
     """
-    hidden = (Verdict.NOISE, Verdict.EQUAL)
-    return tuple(row for row in _own_rows(table) if row.change.verdict not in hidden)
+    is_whole = table.by == "ledger"
+    return tuple(r for r in table.rows if is_whole or r.subject.account == Account.DEVICE)
 
 
-def _own_rows(table: Table) -> tuple[Row, ...]:
-    """Return the rows that only this table tells: idle time without a line is in the ledger."""
-    if table.by == "ledger":
-        return table.rows
-    return tuple(
-        row
-        for row in table.rows
-        if row.subject.account == Account.DEVICE or row.subject.file is not None
-    )
+def idle_rows(table: Table) -> tuple[Row, ...]:
+    """Return the rows of idle time at lines; what has no line is in the ledger.
+
+    Args:
+        table: the table.
+    """
+    rows = (row for row in table.rows if row.subject.account == Account.IDLE)
+    return tuple(row for row in rows if row.subject.file is not None)
 
 
 def row_texts(comparison: Comparison, table: Table, row: Row) -> RowTexts:
@@ -160,13 +177,17 @@ def kernel_text(kernel: FusedKernel, steps: int) -> str:
         steps: over how many steps their time is.
     """
     at: dict[str, list[str]] = {}
-    for op in kernel.ops:
+    for op in kernel.ops[:SHOWN_OPS]:
         phase = short_phase(Phase(op.phase)) if op.phase else ""
         place = f"{own_name('line', op) or 'no line'} {phase}".strip()
         at.setdefault(place, []).append(op_name(op.aten_op or "?"))
     ops = "; ".join(f"{', '.join(sorted(set(names)))} ({place})" for place, names in at.items())
-    launches = kernel.launches / steps if steps else 0
-    return f"{time_text(kernel.duration_ns / max(steps, 1))}, {launches:g} launches: {ops}"
+    left = len(kernel.ops) - SHOWN_OPS
+    more = f"; {left} more" if left > 0 else ""
+    return (
+        f"{time_text(kernel.duration_ns / max(steps, 1))}, "
+        f"{kernel.launches / max(steps, 1):.3g} launches: {ops}{more}"
+    )
 
 
 def signed(time_ns: float) -> str:
@@ -184,7 +205,7 @@ def percent_of(change: Change) -> str:
     if change.fraction is None:
         return ""
     part = 100 * change.fraction * (-1 if change.base_ns < 0 else 1)
-    return f"{part:+.1f}%" if abs(part) < 1000 else f"{1 + change.fraction:.3g}x"
+    return f"{part:+.1f}%" if abs(part) < 1000 else f"{1 + change.fraction:,.0f}x"
 
 
 def interval_text(change: Change) -> str:
@@ -200,14 +221,14 @@ def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
         yield row.match.words
     if row.match is Match.EDITED and row.base is not None:
         yield f"was: {row.base.code}"
-    if row.modules and table.by != "module":
+    if row.modules and table.by not in ("module", "layer"):
         yield ", ".join(module or "(the model itself)" for module in row.modules)
     if table.by != "phase" and (phases := _phases_text(row)):
         yield phases
-    if change.base_launches != change.head_launches and row.subject.account == Account.DEVICE:
-        yield f"launches a step: {_launches_text(change)}"
     if change.interval is not None and change.is_change:
         yield f"95%: {interval_text(change)}"
+    if change.base_launches != change.head_launches and row.subject.account == Account.DEVICE:
+        yield f"launches a step: {_launches_text(change)}"
     if devices_differ(comparison) and row.subject.account == Account.DEVICE:
         yield f"part of device time: {_parts_text(comparison, change)}"
 

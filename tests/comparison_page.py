@@ -9,9 +9,10 @@ COMPARISON = f"""# Comparing runs
     profiler_ext.diff("before", "after").table("line")  # pandas; also .report(), .comparison
 
 The *base* came before, the *head* is compared with it. `--by` takes `ledger`, `phase`, `line`,
-`module`, `op`, `kernel` and `compile`; `--format` takes `text`, `json` (`comparison` in
-[answers.schema.json](answers.schema.json)), `md` for a pull request and `csv`. The words of the
-columns `account`, `match` and `verdict` are in [words.md](words.md).
+`module`, `layer` (modules with numbers as `*`), `op`, `kernel` and `compile`; `--format` takes
+`text`, `json` (`comparison` in [answers.schema.json](answers.schema.json)), `md` for a pull
+request and `csv`. The words of the columns `account`, `match` and `verdict` are in
+[words.md](words.md).
 
 **What the times are.** Time of a mean recorded step, on one rank. A row of device time is the
 whole time of the launches that the steps enqueued, as in the tables of a session. The ledger

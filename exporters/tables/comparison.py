@@ -17,6 +17,7 @@ from profiler_ext.records import Phase
 _OF_BOTH: Mapping[str, tuple[str, ...]] = {
     "line": ("file", "line", "function", "code"),
     "module": ("module", "module_class"),
+    "layer": ("module", "module_class"),
     "op": ("aten_op",),
     "kernel": ("kernel", "kind"),
     "compile": ("file", "line", "function", "kind"),
@@ -86,7 +87,8 @@ def compared(comparison: Comparison, by: str) -> pd.DataFrame:
 
     Args:
         comparison: the comparison.
-        by: ``ledger``, ``phase``, ``line``, ``module``, ``op``, ``kernel`` or ``compile``.
+        by: ``ledger``, ``phase``, ``line``, ``module``, ``layer``, ``op``, ``kernel`` or
+            ``compile``.
 
     Returns:
         The names of each row on both sides, what matched them, the verdict, and the times, which

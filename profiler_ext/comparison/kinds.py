@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from profiler_ext.comparison.matched import Matched, function_of, line_at
+from profiler_ext.comparison.matching.names import numberless
 from profiler_ext.comparison.matching.pairs import Pairs
 from profiler_ext.comparison.parts import Parts
 from profiler_ext.comparison.records import Subject
@@ -61,6 +62,11 @@ def _module(subject: Subject) -> Subject:
     if subject.module is None:
         return replace(_unnamed(subject), gap=_gap_of_work(subject))
     return Subject(module=subject.module, module_class=subject.module_class)
+
+
+def _layer(subject: Subject) -> Subject:
+    shown = _module(subject)
+    return shown if shown.module is None else replace(shown, module=numberless(shown.module))
 
 
 def _op(subject: Subject) -> Subject:
@@ -136,6 +142,15 @@ TABLES = (
         pairs=lambda matched: matched.modules,
         name=lambda subject: subject.module,
         shown=_module,
+        rest=_why,
+    ),
+    ComparedTable(
+        by="layer",
+        title="Modules, numbered layers as one",
+        parts=_parts,
+        pairs=lambda matched: matched.layers,
+        name=lambda subject: None if subject.module is None else numberless(subject.module),
+        shown=_layer,
         rest=_why,
     ),
     ComparedTable(

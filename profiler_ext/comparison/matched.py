@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from profiler_ext.comparison.matching.kernels import Kernel, match_kernels
-from profiler_ext.comparison.matching.names import match_modules, match_ops, op_name
+from profiler_ext.comparison.matching.names import match_layers, match_modules, match_ops, op_name
 from profiler_ext.comparison.matching.pairs import Pairs
 from profiler_ext.comparison.matching.source import (
     Function,
@@ -76,6 +76,14 @@ class Matched:
                     found.setdefault(each.module, set()).add(number)
         old, new = ({path: frozenset(of) for path, of in each.items()} for each in contents)
         return match_modules(old, new)
+
+    @cached_property
+    def layers(self) -> Pairs[str]:
+        """Modules by path, with numbers as ``*``."""
+        old, new = (
+            [s.module for s in side.parts.subjects if s.module is not None] for side in self.sides
+        )
+        return match_layers(self.modules, old, new)
 
     @cached_property
     def kernels(self) -> Pairs[Kernel]:

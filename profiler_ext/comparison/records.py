@@ -158,8 +158,8 @@ class Table:
     """A table of a comparison.
 
     Attributes:
-        by: what its rows are: ``ledger``, ``phase``, ``line``, ``module``, ``op``, ``kernel`` or
-            ``compile``.
+        by: what its rows are: ``ledger``, ``phase``, ``line``, ``module``, ``layer`` (modules with
+            numbers as ``*``), ``op``, ``kernel`` or ``compile``.
         rows: the rows, the largest difference first.
         total: their sum: the whole of the steps' wall time; of ``compile`` what compiling took.
     """

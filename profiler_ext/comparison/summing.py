@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from profiler_ext.comparison.kinds import ComparedTable
 from profiler_ext.comparison.matched import Matched
+from profiler_ext.comparison.matching.names import numberless
 from profiler_ext.comparison.parts import NO_LAUNCH, Parts
 from profiler_ext.comparison.records import Subject
 from profiler_ext.comparison.uncertainty import Sample
@@ -17,7 +17,6 @@ from profiler_ext.records import Ints, Phase
 
 PHASES = tuple(Phase)
 _SHOWN_MODULES = 3
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def _modules(parts: Parts, row: Ints, rows: int) -> tuple[dict[str, int], ...]:
     found: tuple[dict[str, int], ...] = tuple({} for _ in range(rows))
     for subject, at, ns in zip(parts.subjects, of_row.tolist(), time.tolist(), strict=True):
         if subject.module is not None and ns:
-            name = _NUMBER.sub("*", subject.module)
+            name = numberless(subject.module)
             found[at][name] = found[at].get(name, 0) + ns
     return found
 

@@ -44,7 +44,8 @@ class ComparedSessions:
         """Return a table, the largest difference first; its times add up to the ledgers.
 
         Args:
-            by: ``ledger``, ``phase``, ``line``, ``module``, ``op``, ``kernel`` or ``compile``.
+            by: ``ledger``, ``phase``, ``line``, ``module``, ``layer``, ``op``, ``kernel`` or
+                ``compile``.
 
         Raises:
             UsageError: There is no such table.

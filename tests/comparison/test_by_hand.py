@@ -202,7 +202,7 @@ def test_a_run_without_steps_and_a_side_without_runs_are_refused() -> None:
 
 
 def test_there_is_no_other_table() -> None:
-    with pytest.raises(UsageError, match="ask for one of ledger, phase, line, module, op, kernel"):
+    with pytest.raises(UsageError, match="ask for one of ledger, phase, line, module, layer, op"):
         compare([run([[launch(10, 1)]])], [run([[launch(10, 1)]])]).table("stream")
 
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from profiler_ext.comparison.matching.kernels import match_kernels
-from profiler_ext.comparison.matching.names import match_modules, match_ops, op_name
-from profiler_ext.comparison.matching.pairs import clearly_best
+from profiler_ext.comparison.matching.names import (
+    match_layers,
+    match_modules,
+    match_ops,
+    numberless,
+    op_name,
+)
+from profiler_ext.comparison.matching.pairs import Pairs, clearly_best
 from profiler_ext.comparison.words import Match
 from profiler_ext.records import LaunchKind
 
@@ -52,6 +58,22 @@ def test_a_module_that_both_sides_have_is_matched_with_no_other():
 def test_a_module_with_two_equal_candidates_is_not_guessed():
     content = frozenset({1, 2})
     assert match_modules({"old": content}, {"a": content, "b": content}).head_of == {}
+
+
+def test_layers_together_follow_their_modules_where_all_go_one_way():
+    modules = {f"blocks.{n}.mlp": f"layers.{n}.ff" for n in range(2)} | {"norm": "norm"}
+    pairs = Pairs(modules, {})
+    found = match_layers(pairs, modules.keys(), modules.values())
+    assert found.match == {"norm": Match.SAME, "blocks.*.mlp": Match.RENAMED}
+    split = Pairs({"blocks.0.mlp": "layers.0.ff", "blocks.1.mlp": "layers.1.mlp"}, {})
+    both = ["layers.0.ff", "layers.1.mlp"]
+    assert match_layers(split, ["blocks.0.mlp", "blocks.1.mlp"], both).head_of == {}
+    assert [numberless(path) for path in ("0", "a.12.b3.4", "", "x1.y")] == [
+        "*",
+        "a.*.b3.*",
+        "",
+        "x1.y",
+    ]
 
 
 def test_a_generated_kernel_is_matched_by_its_work_and_not_by_its_number():

@@ -67,7 +67,7 @@ by line: 1 slower, 1 inside the noise (together +200 ns)
     base      head     change            line
  1.00 ms   1.20 ms    +200 us   +20.0%   model.py:10 -> :12  return self.down(F.gelu(self.up(x)))
           moved · blocks.*.mlp · forward · 95%: +184 us to +215 us
-~ inside the noise, ? too few steps
+~ inside the noise
 note: each side is one run: how much two runs of one program differ is taken as usual (0.5%);
 several runs of each side tell it
 """

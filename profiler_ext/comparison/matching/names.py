@@ -13,6 +13,7 @@ from profiler_ext.comparison.matching.pairs import Pairs, clearly_best, equal
 from profiler_ext.comparison.words import Match
 
 _ALIKE, _MARGIN = 0.6, 0.1
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 Content = frozenset[Hashable]
 
 
@@ -58,6 +59,36 @@ def match_modules(base: Mapping[str, Content], head: Mapping[str, Content]) -> P
     return Pairs(same | renamed, match)
 
 
+def match_layers(modules: Pairs[str], base: Iterable[str], head: Iterable[str]) -> Pairs[str]:
+    """Return which modules match when all numbers in paths are one: ``blocks.*.mlp``.
+
+    Args:
+        modules: which modules match.
+        base: modules of the base.
+        head: modules of the head.
+    """
+    same = equal(map(numberless, base), map(numberless, head))
+    renamed: dict[str, set[str]] = {}
+    back: dict[str, set[str]] = {}
+    for mine, other in modules.head_of.items():
+        pair = numberless(mine), numberless(other)
+        renamed.setdefault(pair[0], set()).add(pair[1])
+        back.setdefault(pair[1], set()).add(pair[0])
+    taken = set(same)
+    found = {
+        mine: other
+        for mine, (other, *more) in renamed.items()
+        if not more and len(back[other]) == 1 and mine not in taken and other not in taken
+    }
+    match = dict.fromkeys(same, Match.SAME) | dict.fromkeys(found, Match.RENAMED)
+    return Pairs(same | found, match)
+
+
+def numberless(path: str) -> str:
+    """Return a module's path with its numbers as ``*``."""
+    return _NUMBER.sub("*", path)
+
+
 def _spelt(ops: Iterable[str]) -> dict[str, str]:
     """Return the op of each name that one op only has."""
     found: dict[str, list[str]] = {}
@@ -67,4 +98,4 @@ def _spelt(ops: Iterable[str]) -> dict[str, str]:
 
 
 def _numbers(path: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"(?:^|\.)(\d+)(?=\.|$)", path))
+    return tuple(_NUMBER.findall(path))
