@@ -157,23 +157,24 @@ def comparison_answer(
             for where, of in (("rows", len(table.rows)), ("fusions", len(comparison.fusions)))
             if top is not None and top < of
         ],
-        base=_side(comparison.base),
-        head=_side(comparison.head),
-        total=_change(comparison.total),
-        device=_change(comparison.device),
-        ledger=[_row(row) for row in comparison.table("ledger").rows],
+        base=side_facts(comparison.base),
+        head=side_facts(comparison.head),
+        total=change_facts(comparison.total),
+        device=change_facts(comparison.device),
+        ledger=[row_facts(row) for row in comparison.table("ledger").rows],
         by=by,
         row_count=len(table.rows),
         verdict_counts={str(v): verdicts.count(v) for v in Verdict if v in verdicts},
-        rows=[_row(row) for row in table.rows[:top]],
-        fusions=[_fusion(each) for each in comparison.fusions[:top]],
+        rows=[row_facts(row) for row in table.rows[:top]],
+        fusions=[fusion_facts(each) for each in comparison.fusions[:top]],
         false_discovery_rate=FALSE_DISCOVERIES,
         fewest_steps=FEWEST_STEPS,
         notes=list(notes(comparison)),
     )
 
 
-def _side(side: Side) -> SideFacts:
+def side_facts(side: Side) -> SideFacts:
+    """Return a side's runs, as answers have them."""
     return SideFacts(runs=[_run(run) for run in side.runs], rank_steps=side.steps)
 
 
@@ -188,7 +189,8 @@ def _run(run: Run) -> RunFacts:
     )
 
 
-def _change(change: Change) -> ChangeFacts:
+def change_facts(change: Change) -> ChangeFacts:
+    """Return what something takes on both sides, as answers have it."""
     return ChangeFacts(
         base_ns=change.base_ns,
         head_ns=change.head_ns,
@@ -209,13 +211,14 @@ def _interval(found: Interval) -> IntervalFacts:
     )
 
 
-def _row(row: Row) -> ComparedRow:
+def row_facts(row: Row) -> ComparedRow:
+    """Return a row of a table, as answers have it."""
     steps = row.change.base_steps, row.change.head_steps
     return ComparedRow(
         base=_named(row.base),
         head=_named(row.head),
         match=row.match,
-        change=_change(row.change),
+        change=change_facts(row.change),
         phases_delta_ns={
             each.phase: each.head_ns / steps[1] - each.base_ns / steps[0] for each in row.phases
         },
@@ -229,11 +232,12 @@ def _named(subject: Subject | None) -> Named | None:
     return Named(**{name: getattr(subject, name) for name in Named.__struct_fields__})
 
 
-def _fusion(fusion: FusionChange) -> FusionFacts:
+def fusion_facts(fusion: FusionChange) -> FusionFacts:
+    """Return a fusion that changed, as answers have it."""
     return FusionFacts(
         base=[_fused(each) for each in fusion.base],
         head=[_fused(each) for each in fusion.head],
-        change=_change(fusion.change),
+        change=change_facts(fusion.change),
     )
 
 

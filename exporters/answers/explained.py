@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from profiler_ext.exporters.answers.documents import OfSession
 from profiler_ext.exporters.answers.parts import FindingEntry, GapRow, Part, about
+from profiler_ext.exporters.comparison_json import (
+    ChangeFacts,
+    ComparedRow,
+    FusionFacts,
+    SideFacts,
+)
 
 _Phases = Annotated[dict[str, int], about("phase to time; a phase without time is left out")]
 
@@ -80,6 +86,7 @@ class KernelRow(Part, frozen=True, kw_only=True):
 class Roofline(Part, frozen=True, kw_only=True):
     """How near to its roofline it is, by the table's columns of those names."""
 
+    known_ns: Annotated[int, about("its time of which bytes or operations are known")]
     est_bytes: int | None
     est_flops: int | None
     est_gb_per_s: float | None
@@ -108,6 +115,17 @@ class IdleRow(Part, frozen=True, kw_only=True):
     duration_ns: int
 
 
+class Against(Part, frozen=True, kw_only=True):
+    """What changed since another run, the base; this session is the head."""
+
+    base: SideFacts
+    change: Annotated[ChangeFacts, about("of its device time in a mean step")]
+    rows: Annotated[list[ComparedRow], about("of the comparison, those that are of it")]
+    fusions: Annotated[list[FusionFacts], about("those in which it takes part")]
+    in_words: Annotated[list[str], about("the same for a person")]
+    notes: list[str]
+
+
 class Explanation(OfSession, frozen=True, kw_only=True, tag="explain"):
     """All about one thing."""
 
@@ -129,7 +147,7 @@ class Explanation(OfSession, frozen=True, kw_only=True, tag="explain"):
     findings: Annotated[list[FindingEntry], about("those that touch it")]
     idle: list[IdleRow]
     generated: Annotated[list[Generated], about("code of its kernels, of most time first")]
-    against: Annotated[dict[str, Any] | None, about("what changed since another run")] = None
+    against: Annotated[Against | None, about("what changed since another run")] = None
 
 
 class Candidates(OfSession, frozen=True, kw_only=True, tag="candidates"):

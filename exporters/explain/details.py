@@ -21,6 +21,7 @@ from profiler_ext.exporters.explain.subjects import Kind, Subject
 from profiler_ext.exporters.generated_code import kept_modules, kernel_sources
 from profiler_ext.records import GapReason
 from profiler_ext.rooflines.peaks import PEAKS
+from profiler_ext.rooflines.rooflines import rooflines
 
 _CODES = 3
 """The generated code of so many kernels is told."""
@@ -103,14 +104,20 @@ def roofline(ranks: Sequence[Chosen]) -> Roofline | None:
     told = [_achieved(each) for each in ranks if len(each.own)]
     if not told:
         return None
+    known_ns = sum(map(_known_ns, ranks))
     if len(told) == 1:
-        return Roofline(**told[0])
-    sums_of: dict[str, Any] = {
-        name: sum(known) if (known := [t[name] for t in told if t[name] is not None]) else None
-        for name in ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
-    }
-    nothing = dict.fromkeys(Roofline.__struct_fields__)
-    return Roofline(**nothing | sums_of)
+        return Roofline(known_ns=known_ns, **told[0])
+    nothing = dict.fromkeys(told[0])
+    sums_of = {name: _sum([each[name] for each in told]) for name in _SUMMED}
+    return Roofline(known_ns=known_ns, **nothing | sums_of)
+
+
+_SUMMED = ("est_bytes", "est_flops", "roofline_ns", "could_save_ns")
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _achieved(each: Chosen) -> dict[str, Any]:
@@ -118,3 +125,9 @@ def _achieved(each: Chosen) -> dict[str, Any]:
     columns = tables.achieved_by_key(each.analysis, PEAKS, each.own, nothing, 1)
     (row,) = records(tables.DataFrame(columns))
     return row
+
+
+def _known_ns(each: Chosen) -> int:
+    found = rooflines(each.analysis, PEAKS)
+    unknown = np.ma.getmaskarray(found.bytes) & np.ma.getmaskarray(found.flops)
+    return int(each.durations(each.own[~unknown[each.launch_of(each.own)]]).sum())

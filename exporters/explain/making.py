@@ -18,6 +18,7 @@ from profiler_ext.exporters.answers.making import steps_cut, top_of
 from profiler_ext.exporters.answers.parts import Cut
 from profiler_ext.exporters.answers.whole import Asked, session_facts, whole
 from profiler_ext.exporters.explain import details, sums
+from profiler_ext.exporters.explain.against import Earlier, against
 from profiler_ext.exporters.explain.chosen import calls, chosen, is_of
 from profiler_ext.exporters.explain.details import About
 from profiler_ext.exporters.explain.module_paths import depth_of, folds_of
@@ -30,17 +31,20 @@ from profiler_ext.exporters.explain.subjects import (
 from profiler_ext.records import Frame, Place
 
 
-def explain(asked: Asked, name: str, top: int | None = 10) -> Explanation:
+def explain(
+    asked: Asked, name: str, top: int | None = 10, earlier: Earlier | None = None
+) -> Explanation:
     """Return all about one thing.
 
     Args:
         asked: a session, or several ranks.
         name: ``FILE:LINE``, a module's path, or a kernel's name.
         top: so many rows of each list at most; ``None`` for all.
+        earlier: another run: tells what changed since.
 
     Raises:
         UnclearNameError: The name means several things, or none.
-        UsageError: ``top`` is less than 1.
+        UsageError: ``top`` is less than 1, or one of two runs has no profiled step.
     """
     subject = subject_called(name, asked.analyses)
     about = About(asked, subject, [chosen(each, subject) for each in asked.analyses])
@@ -63,6 +67,7 @@ def explain(asked: Asked, name: str, top: int | None = 10) -> Explanation:
         forward_evidence_ns=sums.line_rules_ns(about.ranks, lambda p: p.forward_evidence),
         own_gaps=details.gaps(about, time.duration_ns),
         findings=details.findings(about),
+        against=None if earlier is None else against(asked.analyses, earlier, subject),
         **lists,
     )
 

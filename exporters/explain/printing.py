@@ -15,6 +15,7 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.whole import Asked
 from profiler_ext.exporters.console import say, text_console
+from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
 from profiler_ext.exporters.explain.sections import Page, Section, page
 from profiler_ext.printable import printable, printable_lines
@@ -26,7 +27,13 @@ _ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 
 
 def explained(
-    asked: Asked, name: str, format: str, width: int, top: int | None, budget: int | None
+    asked: Asked,
+    name: str,
+    format: str = "text",
+    width: int = 120,
+    top: int | None = None,
+    budget: int | None = None,
+    earlier: Earlier | None = None,
 ) -> str:
     """Return all about one thing as text.
 
@@ -37,6 +44,7 @@ def explained(
         width: of lines of text, in characters.
         top: so many rows of each table at most; ``None`` for all.
         budget: of ``json`` about so many bytes at most; ``None`` for no bound.
+        earlier: another run: tells what changed since.
 
     Returns:
         The text.
@@ -47,7 +55,7 @@ def explained(
     """
     if format not in FORMATS:
         raise UsageError(f"there is no format {format!r}; ask for {', '.join(FORMATS)}")
-    told = explain(asked, name, top)
+    told = explain(asked, name, top, earlier)
     if format == "json":
         return answer_text(told, budget)
     about = page(told, asked.analyses[0].recording.settings)

@@ -36,6 +36,7 @@ from profiler_ext.records import (
 
 _SHOWN_STEPS = 8
 _SHOWN_CODE = 40
+_MOSTLY = 0.9
 _RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
 
 
@@ -121,6 +122,9 @@ def _near(told: Explanation) -> str:
     if told.roofline is None:
         return ""
     row = msgspec.structs.asdict(told.roofline)
+    known = told.roofline.known_ns / told.time.duration_ns if told.time.duration_ns else 1
+    if known < _MOSTLY:
+        return f"bytes and operations are known for {percent_text(known, 1)} of its time only"
     saved = savings_text(row)
     parts = (roofline_text(row), work_text(row), saved and f"could save {saved}")
     return " · ".join(filter(None, parts))
@@ -147,6 +151,7 @@ def _step(step: StepTime, ranks: bool) -> str:
 def _sections(told: Explanation, settings: Settings) -> Iterator[Section]:
     whole = told.time.duration_ns
     yield Section("What is to be done", texts=tuple(map(_finding, told.findings)))
+    yield from _since(told)
     yield _kernel_section(told)
     titles = {
         "fused_with": "Fused with, in the same launches",
@@ -165,6 +170,14 @@ def _sections(told: Explanation, settings: Settings) -> Iterator[Section]:
     yield Section("What is not known", texts=tuple(_gaps(told)))
     if told.generated:
         yield _code_section(told)
+
+
+def _since(told: Explanation) -> Iterator[Section]:
+    """Yield the section about another run, where there is one."""
+    if told.against is not None:
+        name = ", ".join(run.name for run in told.against.base.runs)
+        notes = (f"note: {note}" for note in told.against.notes)
+        yield Section(f"Since {name}", texts=(*told.against.in_words, *notes))
 
 
 def _says_nothing(rows: Sequence[PartRow], told: Explanation) -> bool:

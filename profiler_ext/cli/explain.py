@@ -11,6 +11,7 @@ from profiler_ext.cli.printing import console, tell, write
 from profiler_ext.errors import UnclearNameError
 
 if TYPE_CHECKING:
+    from profiler_ext.exporters.explain.against import Earlier
     from profiler_ext.sessions.merging import MergedSession
     from profiler_ext.sessions.session import Session
 
@@ -36,6 +37,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "kernel: before it says which",
     )
     parser.add_argument("--top", type=int, default=_TOP, help=f"rows of a table; default: {_TOP}")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="DIR",
+        help="a session from before: tells what changed since",
+    )
     add_format(parser, ["text", "json", "md"])
     parser.set_defaults(command=_explain)
 
@@ -58,12 +65,20 @@ def _explain(options: argparse.Namespace) -> int:
 
 def _print(session: Session | MergedSession, options: argparse.Namespace) -> None:
     from profiler_ext.exporters.explain.making import explain
-    from profiler_ext.exporters.explain.printing import print_page
+    from profiler_ext.exporters.explain.printing import explained, print_page
     from profiler_ext.exporters.explain.sections import page
 
+    earlier = _earlier(options.against)
     if options.format == "text":
-        settings = session.analyses[0].recording.settings
-        print_page(page(explain(session, options.name, options.top), settings), console())
+        told = explain(session, options.name, options.top, earlier)
+        print_page(page(told, session.analyses[0].recording.settings), console())
     else:
-        given = {"top": options.top, "budget": options.budget}
-        write(session.explain(options.name, options.format, **given))
+        given = {"top": options.top, "budget": options.budget, "earlier": earlier}
+        write(explained(session, options.name, options.format, **given))
+
+
+def _earlier(path: Path | None) -> Earlier | None:
+    from profiler_ext.exporters.explain.against import Earlier
+    from profiler_ext.sessions.merging import load
+
+    return None if path is None else Earlier(str(path), load(path).analyses)

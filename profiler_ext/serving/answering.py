@@ -18,6 +18,7 @@ from profiler_ext.exporters.answers import making
 from profiler_ext.exporters.answers.bounds import bounded
 from profiler_ext.exporters.answers.documents import Answer, Failure, Sessions
 from profiler_ext.exporters.comparison_json import comparison_answer
+from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import candidates, explain
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.isolation.failures import failure_detail
@@ -134,8 +135,10 @@ def _report(folders: Folders, question: ReportTable) -> Answer:
 
 def _explain(folders: Folders, question: Explain) -> Answer:
     session = folders.session(question.session)
+    before = question.against
+    earlier = None if before is None else Earlier(before, folders.session(before).analyses)
     try:
-        return explain(session, question.name, question.top)
+        return explain(session, question.name, question.top, earlier)
     except UnclearNameError as error:
         return candidates(session, question.name, error)
 

@@ -31,6 +31,7 @@ class Explained(Tabled):
         width: int = 120,
         top: int | None = 8,
         budget: int | None = None,
+        against: Explained | None = None,
     ) -> str:
         """Return all about one line, module or kernel; see ``profiler-ext explain``.
 
@@ -40,14 +41,17 @@ class Explained(Tabled):
             width: of lines of text, in characters.
             top: so many rows of each table at most; ``None`` for all.
             budget: of ``json`` about so many bytes at most; ``None`` for no bound.
+            against: a session from before: tells what changed since.
 
         Returns:
             The page.
 
         Raises:
             UnclearNameError: The name means several things, or none.
-            UsageError: There is no such format.
+            UsageError: There is no such format, or one of two sessions has no profiled step.
         """
+        from profiler_ext.exporters.explain.against import Earlier
         from profiler_ext.exporters.explain.printing import explained
 
-        return explained(self, name, format, width, top, budget)
+        earlier = None if against is None else Earlier("the other", against.analyses)
+        return explained(self, name, format, width, top, budget, earlier)

@@ -16,9 +16,11 @@ from profiler_ext import cli
 from profiler_ext.errors import UnclearNameError, UsageError
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.explained import Explanation
+from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
 from profiler_ext.exporters.explain.subjects import Kind, Subject, subject_called
 from profiler_ext.records import Analysis
+from profiler_ext.sessions.comparing import diff
 from profiler_ext.sessions.session import Session, load
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.exporters.hostile import hostile_step, steering
@@ -29,6 +31,9 @@ from tests.test_merging import two_ranks
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "h200"
 GPT = FIXTURES / "findings" / "tuned_gpt.session.pt.trace.json.gz"
 LINE_58 = Subject(Kind.LINE, "/src/benchmarks/eager_lines.py", 58)
+SUFFIX = "session.pt.trace.json.gz"
+FINDINGS = FIXTURES / "findings"
+LAYOUT = FINDINGS / f"layout_conversion.{SUFFIX}"
 LOADER = FIXTURES / "findings" / "data_loader.session.pt.trace.json.gz"
 
 
@@ -235,6 +240,64 @@ def test_a_line_whose_ops_launch_nothing_says_which(monkeypatch: pytest.MonkeyPa
     )
 
 
+# What changed
+
+
+def test_a_run_against_itself_changed_nothing() -> None:
+    for name in ("eager_lines.py:58", "blocks.*.up", "extern_kernels.mm"):
+        about = explain(gpt(), name, None, Earlier("itself", gpt().analyses))
+        assert about.against is not None
+        change = about.against.change
+        assert change.base_ns == change.head_ns == about.time.duration_ns
+        assert (change.delta_ns, change.verdict) == (0, "equal")
+        assert (about.against.base.runs[0].name, about.against.fusions) == ("itself", [])
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "verdict"),
+    [
+        ("layout_conversion", "(model)", "slower"),
+        ("far_from_roofline", "flaws.py:103", "slower"),
+    ],
+)
+def test_what_changed_is_what_the_comparison_says(case: str, name: str, verdict: str) -> None:
+    base, head = (load(FINDINGS / f"{case}{kind}.{SUFFIX}") for kind in (".remedied", ""))
+    about = explain(head, name, None, Earlier("base", base.analyses))
+    assert about.against is not None
+    rows = diff(base, head).comparison.table("module" if name == "(model)" else "line").rows
+    own = [row for row in rows if row.subject.account == "device" and row.head is not None]
+    if name == "(model)":
+        own = [row for row in own if row.subject.module is not None]
+    else:
+        own = [row for row in own if row.subject.line == 103]
+    assert about.against.change.head_ns == sum(row.change.head_ns for row in own)
+    assert about.against.change.base_ns == sum(row.change.base_ns for row in own) > 0
+    assert about.against.change.head_ns == about.time.duration_ns
+    assert about.against.change.verdict == verdict
+    assert verdict in about.against.in_words[0]
+    assert valid(answer_text(about))["against"]["base"]["runs"][0]["name"] == "base"
+
+
+def test_what_is_new_says_so() -> None:
+    about = explain(gpt(), "eager_lines.py:58", None, Earlier("base", load(LAYOUT).analyses))
+    assert about.against is not None
+    assert (about.against.change.base_ns, about.against.change.verdict) == (0, "new")
+    assert "\n\nSince base\n" in gpt().explain("head", against=load(LAYOUT)).replace(
+        "the other", "base"
+    )
+
+
+def test_a_roofline_says_of_how_much_of_the_time_it_is_known() -> None:
+    about = of("(model)", load(LAYOUT))
+    assert about.roofline is not None
+    table = load(LAYOUT).launches()
+    known = table[table["est_bytes"].notna() | table["est_flops"].notna()]
+    assert 0 < about.roofline.known_ns <= known["duration_ns"].sum()
+    assert "bytes and operations are known for 0.3% of its time only" in load(LAYOUT).explain(
+        "(model)"
+    )
+
+
 # How it looks
 
 
@@ -301,6 +364,10 @@ def test_the_command_reads_what_run_wrote_unless_told_otherwise(
     code, out, err = printed("head", "--format", "md")
     assert (code, err) == (0, "")
     assert out.startswith("# head · module · Linear\n\n- 2.47 ms, 20.8% of the device time")
+    assert (
+        f"\n## Since {LAYOUT}\n".replace("_", r"\_")
+        in printed("head", "--format", "md", "--against", str(LAYOUT))[1]
+    )
     document = valid(printed("blocks.*.up", "--format", "json", "--budget", "9000")[1])
     assert document["subject"]["name"] == "blocks.*.up"
     assert document["time"]["duration_ns"] == of("blocks.*.up").time.duration_ns

@@ -115,6 +115,8 @@ def test_findings_and_differences_are_told(folders: Folders) -> None:
     changed = asked(folders, "diff", base="base", head="head", by="kernel", top=3)
     assert changed["answer"] == "comparison"
     assert changed["device"]["delta_ns"] < 0
+    since = asked(folders, "explain", session="head", name="flaws.py:103", against="base")
+    assert since["against"]["change"]["verdict"] == "faster"
     same = asked(folders, "diff", base="head", head="head")
     assert same["device"]["delta_ns"] == 0
 

@@ -1,0 +1,142 @@
+"""Owns what changed of one thing since another run: its rows of the comparison, and its fusions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from profiler_ext.comparison.comparison import Comparison, compare
+from profiler_ext.comparison.notes import notes
+from profiler_ext.comparison.records import Change, FusionChange, Row, Table
+from profiler_ext.comparison.records import Subject as ComparedSubject
+from profiler_ext.comparison.sides import RunOfRanks
+from profiler_ext.comparison.words import Account, Match
+from profiler_ext.exporters.answers.explained import Against
+from profiler_ext.exporters.comparison_json import (
+    change_facts,
+    fusion_facts,
+    row_facts,
+    side_facts,
+)
+from profiler_ext.exporters.comparison_names import names_text
+from profiler_ext.exporters.comparison_terminal import fusion_lines
+from profiler_ext.exporters.comparison_texts import change_text, details_text, row_texts
+from profiler_ext.exporters.explain.module_paths import is_below
+from profiler_ext.exporters.explain.subjects import Kind, Subject
+from profiler_ext.records import Analysis
+
+_BY = {Kind.LINE: "line", Kind.MODULE: "module", Kind.KERNEL: "kernel"}
+_MOST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """Another run, to tell what changed since.
+
+    Attributes:
+        name: what it is called.
+        analyses: what attribution found in it, one for each rank.
+    """
+
+    name: str
+    analyses: tuple[Analysis, ...]
+
+
+def against(analyses: Sequence[Analysis], earlier: Earlier, subject: Subject) -> Against:
+    """Return what changed of a subject since another run.
+
+    Args:
+        analyses: one for each rank.
+        earlier: the other run.
+        subject: what is explained.
+
+    Returns:
+        The change of its device time, and the rows and fusions that are of it.
+
+    Raises:
+        UsageError: A run has no profiled step.
+    """
+    compared = compare(
+        [RunOfRanks(earlier.name, earlier.analyses)], [RunOfRanks("this", tuple(analyses))]
+    )
+    rows = [row for row in compared.table(_BY[subject.kind]).rows if _is_of(row, compared, subject)]
+    change = _change(compared, rows, subject)
+    fusions = [each for each in compared.fusions if _takes_part(each, rows, subject)]
+    return Against(
+        base=side_facts(compared.base),
+        change=change_facts(change),
+        rows=[row_facts(row) for row in rows[:_MOST]],
+        fusions=[fusion_facts(each) for each in fusions[:_MOST]],
+        in_words=list(_words(compared, change, rows, fusions, subject)),
+        notes=list(notes(compared)),
+    )
+
+
+def _is_of(row: Row, compared: Comparison, subject: Subject) -> bool:
+    """Tell whether a row is of a subject of the head; a module's rows are those below it too."""
+    of = row.head or row.base
+    if of is None:
+        return False
+    if subject.kind is Kind.LINE:
+        paths = compared.head.paths if row.head else compared.base.paths
+        return (paths.get(of.file or "", of.file), of.line) == (subject.name, subject.line)
+    if subject.kind is Kind.MODULE:
+        return of.module is not None and is_below(of.module, subject.name)
+    return of.kernel == subject.name
+
+
+def _change(compared: Comparison, rows: Sequence[Row], subject: Subject) -> Change:
+    """Return the change of all of its device time, judged as a whole."""
+    own = [row for row in rows if row.subject.account == Account.DEVICE]
+    if subject.kind is Kind.LINE and len(own) == 1:
+        return own[0].change
+    return compared.where(_predicate(own, subject))
+
+
+def _predicate(rows: Sequence[Row], subject: Subject) -> Callable[[ComparedSubject], bool]:
+    """Return what tells its parts: by the names that it has on either side."""
+    names = {_name(each, subject) for row in rows for each in (row.base, row.head) if each}
+
+    def is_own(part: ComparedSubject) -> bool:
+        return part.account == Account.DEVICE and _name(part, subject) in names
+
+    return is_own
+
+
+def _name(part: ComparedSubject, subject: Subject) -> object:
+    if subject.kind is Kind.LINE:
+        return part.file, part.line
+    return part.module if subject.kind is Kind.MODULE else part.kernel
+
+
+def _takes_part(fusion: FusionChange, rows: Sequence[Row], subject: Subject) -> bool:
+    kernels = (*fusion.base, *fusion.head)
+    if subject.kind is Kind.KERNEL:
+        return any(subject.name in each.kernels for each in kernels)
+    names = {_name(each, subject) for row in rows for each in (row.base, row.head) if each}
+    return any(_name(op, subject) in names for each in kernels for op in each.ops)
+
+
+def _words(
+    compared: Comparison,
+    change: Change,
+    rows: Sequence[Row],
+    fusions: Sequence[FusionChange],
+    subject: Subject,
+) -> Iterator[str]:
+    table = compared.table(_BY[subject.kind])
+    yield f"{change_text(change)} (device time of a mean step)"
+    moved = [row for row in rows if row.base and row.head and row.match is not Match.SAME]
+    yield from (f"it was {names_text(table.by, row)}: {row.match.words}" for row in moved[:_MOST])
+    yield from (_row_words(compared, table, row) for row in rows[:_MOST] if len(rows) > 1)
+    if len(rows) == 1:
+        yield from filter(None, [details_text(row_texts(compared, table, rows[0]))])
+    for fusion in fusions[:_MOST]:
+        yield "; ".join(" ".join(line.split()) for line in fusion_lines(fusion))
+
+
+def _row_words(compared: Comparison, table: Table, row: Row) -> str:
+    texts = row_texts(compared, table, row)
+    change = f"{texts.delta} {texts.percent}".strip()
+    parts = (f"{names_text(table.by, row)} {change}: {texts.verdict}", details_text(texts))
+    return " · ".join(filter(None, parts))
