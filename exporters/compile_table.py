@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from profiler_ext.exporters import tables
+from profiler_ext.exporters.columns import BETWEEN
 from profiler_ext.exporters.compile_texts import detail_texts, name_text
 from profiler_ext.exporters.display_text import records, time_text
-from profiler_ext.exporters.top_table import BETWEEN, TIME
+from profiler_ext.exporters.drawing import Drawing
+from profiler_ext.exporters.top_table import TIME
 from profiler_ext.printable import printable
-from profiler_ext.records import CompilePhase, Settings
+from profiler_ext.records import CompilePhase
 
 HEADS = {
     CompilePhase.DYNAMO: "Dynamo",
@@ -34,18 +35,14 @@ def phases_of(rows: Iterable[Mapping[str, Any]]) -> list[CompilePhase]:
     return [phase for phase in CompilePhase if any(row[f"{phase}_ns"] for row in told)]
 
 
-def compile_table(
-    settings: Settings, shown: tables.DataFrame, console: Console, left: int
-) -> RenderableType:
+def compile_table(drawing: Drawing) -> RenderableType:
     """Return some compilations, each with its times in one line and the rest below.
 
     Args:
-        settings: has the roots, to shorten paths.
-        shown: their rows.
-        console: what it must fit; where it is narrow it has the whole time alone.
-        left: how many more there are.
+        drawing: what is shown, and where; where that is narrow they have the whole time alone.
     """
-    rows = records(shown)
+    rows, left = records(drawing.shown), len(drawing.whole) - len(drawing.shown)
+    console, settings = drawing.console, drawing.settings
     phases = phases_of(rows) if console.width >= _NARROW else []
     heads = [("time", TIME), *((HEADS[each], max(TIME, len(HEADS[each]))) for each in phases)]
     widths = [width for _, width in heads]

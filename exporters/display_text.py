@@ -285,7 +285,17 @@ def step_text(analysis: Analysis, step: Step) -> str:
     return f"{text}, device busy {percent_text(busy, total)}" if total else text
 
 
-def narrowed_text(filters: Filters) -> str:
-    """Say what a table is narrowed to; nothing where it is not."""
+def narrowed_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
+    """Say what a table is narrowed to, and how much it leaves out; nothing where it is not.
+
+    Args:
+        filters: what it is narrowed to.
+        shown_ns: the time that it has.
+        all_ns: the time that it has without them.
+    """
     given = [f"{name} {value}" for name, value in filters.items() if value is not None]
-    return f"only {', '.join(given)}" if given else ""
+    if not given:
+        return ""
+    left = f"{time_text(all_ns - shown_ns)} of {time_text(all_ns)}"
+    part = percent_text(all_ns - shown_ns, all_ns) or "nothing"
+    return f"only {', '.join(given)}; left out: {left} ({part}); all above is of everything"

@@ -37,11 +37,16 @@ def idle_texts(analysis: Analysis, most: int) -> list[str]:
         text = f"{cause_text(cause)}{_where(place, did, analysis.recording.settings, named)}"
         sums[text] = sums.get(text, 0) + duration_ns
     largest = sorted(sums.items(), key=lambda each: -each[1])
-    shown = [f"{time_text(duration_ns)}: {text}" for text, duration_ns in largest[:most]]
+    shown = [f"{_of_step(took_ns, analysis)}: {text}" for text, took_ns in largest[:most]]
     if rest := largest[most:]:
         left_ns = sum(duration_ns for _, duration_ns in rest)
-        shown.append(f"{time_text(left_ns)}: {len(rest)} more causes and lines")
+        shown.append(f"{_of_step(left_ns, analysis)}: {len(rest)} more causes and lines")
     return [printable(f"idle {text}") for text in shown]
+
+
+def _of_step(duration_ns: int, analysis: Analysis) -> str:
+    steps = len(analysis.steps)
+    return time_text(duration_ns) if steps < 2 else f"{time_text(duration_ns / steps)} a step"
 
 
 def cause_parts(table: tables.DataFrame) -> list[tuple[str, int]]:
@@ -81,8 +86,9 @@ def causes_shown(sums: Mapping[str, int]) -> list[tuple[str, int]]:
         sums: cause to its time.
     """
     parts = sorted(sums.items(), key=lambda part: -part[1])
-    rest = parts[_SHOWN_CAUSES:]
-    shown = [(cause_text(cause), duration_ns) for cause, duration_ns in parts[:_SHOWN_CAUSES]]
+    most = len(parts) if len(parts) == _SHOWN_CAUSES + 1 else _SHOWN_CAUSES
+    rest = parts[most:]
+    shown = [(cause_text(cause), duration_ns) for cause, duration_ns in parts[:most]]
     more = [(f"({len(rest)} more causes)", sum(duration_ns for _, duration_ns in rest))]
     return shown + (more if rest else [])
 

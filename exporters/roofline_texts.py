@@ -64,12 +64,12 @@ def _unit(row: Mapping[str, Any]) -> str:
 
 
 def _rate(rate: float | None, unit: str) -> str:
-    return "" if rate is None else f" at {_figure(rate)} {unit}"
+    return "" if rate is None else f" at {figure(rate)} {unit}"
 
 
 def _best(row: Mapping[str, Any]) -> str:
     best = row["est_attainable_tflop_per_s"]
-    return "" if best is None else f", of {_figure(best)} attainable"
+    return "" if best is None else f", of {figure(best)} attainable"
 
 
 def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
@@ -118,5 +118,6 @@ def _amount(amount: float, unit: str) -> str:
     return f"{amount:.0f} {unit}"
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """Return a number with three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

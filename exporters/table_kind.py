@@ -30,6 +30,7 @@ class TableKind:
         shown: of those the columns that name a row, and their headings.
         unnamed: what a row is called that has no name, and no gap.
         has_phases: it has a column for each phase.
+        drawer: the function that makes of it what a terminal shows, as :mod:`.loading` names one.
     """
 
     name: str
@@ -43,6 +44,7 @@ class TableKind:
     shown: tuple[tuple[str, str], ...] = ()
     unnamed: str = ""
     has_phases: bool = True
+    drawer: str = "top_table:top_table"
 
     @property
     def headings(self) -> tuple[str, ...]:

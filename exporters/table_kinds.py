@@ -64,6 +64,7 @@ TABLES = (
         title="Modules",
         shown=(("module", "module"), ("module_class", "class")),
         unnamed="no module",
+        drawer="module_table:module_table",
     ),
     TableKind(
         name="by_op",
@@ -214,6 +215,7 @@ TABLES = (
         shown=(("function", "function"), ("recompile_reason", "why again")),
         unnamed="no function",
         has_phases=False,
+        drawer="compile_table:compile_table",
     ),
     TableKind(
         name="findings",

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.compile_table import compile_table
+from profiler_ext.exporters.columns import (
+    Name,
+    Number,
+    Row,
+    bar_text,
+    bar_width,
+    table_of,
+)
 from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.console import print_notes, say, text_console
 from profiler_ext.exporters.display_text import (
     bypass_text,
+    checked_top,
     first_rows,
     heading,
     led_texts,
@@ -25,29 +35,41 @@ from profiler_ext.exporters.display_text import (
     step_text,
     table_text,
 )
+from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
+from profiler_ext.exporters.loading import named
 from profiler_ext.exporters.roofline_texts import utilisation_texts
+from profiler_ext.exporters.short_texts import middle
 from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.exporters.table_kinds import table_by
+from profiler_ext.exporters.table_kinds import table_by, table_called
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal_findings import print_first
-from profiler_ext.exporters.top_table import (
-    BETWEEN,
-    ONE_LINE,
-    PART,
-    SCOPE_STYLES,
-    TIME,
-    add_columns,
-    bar_text,
-    bar_width,
-    plain_table,
-    time_and_part,
-    top_table,
-)
+from profiler_ext.exporters.top_table import OF_STEP, SCOPE_STYLES, measures
 from profiler_ext.findings import find
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
 
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is reported besides the ledger.
+
+    Attributes:
+        kind: the summing table.
+        top: how many of its rows at most; ``None`` for all.
+        depth: how deep modules are shown; ``None`` for as deep as there is room.
+        settings: has the roots, to shorten paths.
+        table: makes a table by its name, narrowed to the filters that it is given.
+    """
+
+    kind: TableKind
+    top: int | None
+    depth: int | None
+    settings: Settings
+    table: Callable[..., tables.DataFrame]
+
+
+_LEAST_LABEL = 34
 _SHOWN_STEPS = 8
 _SHOWN_IDLE = 3
 
@@ -58,6 +80,7 @@ def print_report(
     *,
     by: str = "line",
     top: int | None = 15,
+    depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> None:
     """Print the ledger, and then the largest rows of one summing table.
@@ -67,15 +90,15 @@ def print_report(
         console: where to; bars fit its width.
         by: the ``by`` of a table: ``line``, ``module``, ...
         top: how many rows at most; ``None`` for all.
+        depth: how deep modules are shown; ``None`` for as deep as there is room.
         **filters: what the table is narrowed to; the ledger is of everything.
 
     Raises:
         UsageError: There is no such table, step or phase, or ``top`` is less than 1.
     """
-    kind = table_by(by)
-    table = kind.make(analysis, **filters)
-    shown = first_rows(table, top)
-    say(console, heading(analysis), "bold")
+    report = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
+    table = report.table(report.kind.name, **filters)
+    console.print(Text(heading(analysis), style="bold"))
     if analysis.steps:
         print_first(find(analysis), analysis.recording.settings, console)
     else:
@@ -86,37 +109,74 @@ def print_report(
     if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
         say(console, bypassed, "yellow")
     if analysis.steps or len(table):
-        print_top(analysis.recording.settings, kind, table, shown, console, filters)
+        print_top(report, table, console, filters)
     print_notes(analysis.notes, console)
 
 
-def print_top(
+def report_of(
+    by: str,
+    top: int | None,
+    depth: int | None,
     settings: Settings,
-    kind: TableKind,
-    whole: tables.DataFrame,
-    shown: tables.DataFrame,
+    table: Callable[..., tables.DataFrame],
+) -> Report:
+    """Return what is reported.
+
+    Args:
+        by: the ``by`` of a table.
+        top: how many of its rows at most.
+        depth: how deep modules are shown.
+        settings: has the roots.
+        table: makes a table by its name.
+
+    Raises:
+        UsageError: There is no such table, ``top`` is less than 1, or ``depth`` is less than 0 or
+            of a table that has none.
+    """
+    kind = table_by(by)
+    if top is not None:
+        checked_top(top)
+    if depth is not None and (depth < 0 or kind.by != "module"):
+        told = "0 or more" if depth < 0 else "one of a report by module, which alone has it"
+        raise UsageError(f"the depth is {depth}; ask for {told}")
+    return Report(kind, top, depth, settings, table)
+
+
+def _tables_of(analysis: Analysis) -> Callable[..., tables.DataFrame]:
+    return lambda name, **filters: table_called(name).make(analysis, **filters)
+
+
+def print_top(
+    report: Report,
+    table: tables.DataFrame,
     console: Console,
     filters: Filters,
 ) -> None:
     """Print the largest rows of a summing table, or that it has none, and what it is narrowed to.
 
     Args:
-        settings: has the roots, to shorten paths.
-        kind: which table it is.
-        whole: all its rows.
-        shown: those to print.
+        report: what is reported.
+        table: all rows of the table.
         console: where to.
         filters: what the table was narrowed to.
     """
+    kind, shown = report.kind, first_rows(table, report.top)
     console.print()
-    if narrowed := narrowed_text(filters):
-        say(console, narrowed)
-    if not len(whole):
+    if any(value is not None for value in filters.values()):
+        all_ns = _time_of(report.table(kind.name))
+        console.print(Text(narrowed_text(filters, _time_of(table), all_ns)))
+    if not len(table):
         console.print(Text(f"nothing to show by {kind.by}: {kind.words}"))
-    elif kind.by == "compile":
-        console.print(compile_table(settings, shown, console, len(whole) - len(shown)))
-    else:
-        console.print(top_table(settings, kind, whole, shown, console))
+        return
+    of_wall: Filters = {"step": filters.get("step"), "rank": filters.get("rank")}
+    wall_ns = int(report.table("coverage", **of_wall)["duration_ns"].sum())
+    drawing = Drawing(kind, table, shown, report.settings, console, wall_ns, report.depth)
+    console.print(named(kind.drawer)(drawing))
+
+
+def _time_of(table: tables.DataFrame) -> int:
+    name = "duration_ns" if "duration_ns" in table else "compile_ns"
+    return int(table[name].sum())
 
 
 def report(
@@ -125,6 +185,7 @@ def report(
     top: int | None = 15,
     format: str = "text",
     width: int = 120,
+    depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> str:
     """Return one summing table as text; for a person, the ledger comes first.
@@ -135,6 +196,7 @@ def report(
         top: how many rows at most; ``None`` for all.
         format: ``text`` for a person; ``csv`` or ``md`` hold raw nanoseconds.
         width: columns of the text.
+        depth: how deep modules are shown, or told apart.
         **filters: what the table is narrowed to.
 
     Returns:
@@ -146,9 +208,11 @@ def report(
     if format == "text":
         file = io.StringIO()
         console = text_console(file, width)
-        print_report(analysis, console, by=by, top=top, **filters)
+        print_report(analysis, console, by=by, top=top, depth=depth, **filters)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
-    return table_text(table_by(by).make(analysis, **filters), top, format)
+    asked = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
+    arguments = () if depth is None else (depth,)
+    return table_text(asked.kind.make(analysis, *arguments, **filters), top, format)
 
 
 def _print_ledger(analysis: Analysis, console: Console) -> None:
@@ -187,21 +251,26 @@ def _ledger_table(
     rows: list[dict[str, Any]], causes: Iterable[tuple[str, int]], console: Console
 ) -> Table:
     wall = sum(row["duration_ns"] for row in rows)
-    most = max(row["duration_ns"] for row in rows)
-    room = bar_width(console)
-    table = plain_table()
-    add_columns(table, {"time": TIME, "part": PART, "": room}, numbers=2)
-    taken = TIME + PART + room + 3 * BETWEEN
-    table.add_column("wall time of the steps", width=max(console.width - taken, 1), **ONE_LINE)
-    for row in rows:
-        bar = bar_text({SCOPE_STYLES[row["scope"]]: row["duration_ns"]}, most, room, console)
-        table.add_row(
-            *time_and_part(row["duration_ns"], wall), bar, Text(printable(ledger_label(row)))
-        )
-    for words, duration_ns in causes:
-        table.add_row(*time_and_part(duration_ns, wall), "", Text(f"  {words}"), style="dim")
-    table.add_row(*time_and_part(wall, wall), "", Text("total"), style="bold")
+    steps = sum(row["per_step_ns"] for row in rows)
+    told: list[Row] = [{**row, "label": printable(ledger_label(row))} for row in rows]
+    told += [_part_row(f"  {words}", took_ns, steps / wall) for words, took_ns in causes]
+    told.append(_part_row("total", wall, steps / wall))
+    width = max(bar_width(console), len(OF_STEP))
+
+    def bar(row: Row) -> Text:
+        parts = {SCOPE_STYLES[row["scope"]]: row["duration_ns"]} if "scope" in row else {}
+        return bar_text(parts, wall, width, console)
+
+    name = Name("wall time of the steps", [row["label"] for row in told], middle, _LEAST_LABEL)
+    numbers = [*measures(wall), Number(OF_STEP, width, bar, 1, justify="left")]
+    table = table_of(told, [name], numbers, console.width)
+    for drawn, row in zip(table.rows, told, strict=True):
+        drawn.style = "" if "scope" in row else "bold" if row["label"] == "total" else "dim"
     return table
+
+
+def _part_row(label: str, duration_ns: int, of_steps: float) -> Row:
+    return {"label": label, "duration_ns": duration_ns, "per_step_ns": duration_ns * of_steps}
 
 
 def _print_steps(analysis: Analysis, console: Console) -> None:

@@ -12,7 +12,6 @@ from profiler_ext.exporters.compile_texts import compile_text_of_ranks
 from profiler_ext.exporters.console import print_notes, say
 from profiler_ext.exporters.display_text import (
     bypass_text,
-    first_rows,
     heading_of_ranks,
     led_texts,
     records,
@@ -20,9 +19,8 @@ from profiler_ext.exporters.display_text import (
 from profiler_ext.exporters.idle_texts import cause_parts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
-from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.exporters.tables.selection import Filters
-from profiler_ext.exporters.terminal import print_coverage, print_top
+from profiler_ext.exporters.terminal import print_coverage, print_top, report_of
 from profiler_ext.exporters.terminal_findings import print_first
 from profiler_ext.findings import Findings
 from profiler_ext.records import Analysis
@@ -51,6 +49,14 @@ class Ranks(Protocol):
             **filters: the step, rank, phase or scope.
         """
 
+    def table(self, name: str, **filters: Unpack[Filters]) -> tables.DataFrame:
+        """Return a table by its name.
+
+        Args:
+            name: the table's name.
+            **filters: the step, rank, phase or scope.
+        """
+
     def coverage(self) -> tables.DataFrame:
         """Return the ledger."""
 
@@ -64,6 +70,7 @@ def print_ranks_report(
     *,
     by: str = "line",
     top: int | None = 15,
+    depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> None:
     """Print the ledger of several ranks together, and then the largest rows of one table.
@@ -73,15 +80,17 @@ def print_ranks_report(
         console: where to; bars fit its width.
         by: as in :func:`print_report`.
         top: as in :func:`print_report`.
+        depth: as in :func:`print_report`.
         **filters: as in :func:`print_report`.
 
     Raises:
         UsageError: There is no such step, rank or phase, or ``top`` is less than 1.
     """
+    settings = ranks.analyses[0].recording.settings
+    report = report_of(by, top, depth, settings, ranks.table)
     table = ranks.by(by, **filters)
-    shown = first_rows(table, top)
-    say(console, heading_of_ranks(ranks.analyses), "bold")
-    print_first(ranks.found, ranks.analyses[0].recording.settings, console)
+    console.print(Text(heading_of_ranks(ranks.analyses), style="bold"))
+    print_first(ranks.found, settings, console)
     causes = cause_parts(ranks.idle_by_cause())
     said = (*led_texts(ranks.analyses), *utilisation_texts(ranks.analyses))
     print_coverage(records(ranks.coverage()), causes, (*said, *skew_texts(ranks.analyses)), console)
@@ -90,5 +99,5 @@ def print_ranks_report(
     for analysis in ranks.analyses:
         if (bypassed := bypass_text(analysis.recording.graphs)) is not None:
             say(console, f"rank {analysis.recording.settings.rank}: {bypassed}", "yellow")
-    print_top(ranks.analyses[0].recording.settings, table_by(by), table, shown, console, filters)
+    print_top(report, table, console, filters)
     print_notes(ranks.notes, console)

@@ -31,6 +31,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--by", choices=list(BY), help="default: line; with --format json all at a glance"
     )
     parser.add_argument("--top", type=int, help="how many rows; default: 15, of findings all")
+    parser.add_argument(
+        "--depth",
+        type=int,
+        metavar="N",
+        help="of --by module: how deep; default: as deep as the rows have room for",
+    )
     parser.add_argument("--scope", choices=SCOPES)
     parser.add_argument("--phase", choices=PHASES)
     parser.add_argument("--step", type=int, help="only this profiled step")
@@ -87,17 +93,17 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
     from profiler_ext.sessions.merging import MergedSession
 
-    filters, by = _filters(options), options.by or _BY
+    filters, by, depth = _filters(options), options.by or _BY, options.depth
     top = _TOP if options.top is None else options.top
     if isinstance(session, MergedSession):
         if options.format == "text":
-            print_ranks_report(session, console(), by=by, top=top, **filters)
+            print_ranks_report(session, console(), by=by, top=top, depth=depth, **filters)
         else:
             write(table_text(session.by(by, **filters), top, options.format))
     elif options.format == "text":
-        print_report(session.analysis, console(), by=by, top=top, **filters)
+        print_report(session.analysis, console(), by=by, top=top, depth=depth, **filters)
     else:
-        write(report(session.analysis, by, top, options.format, **filters))
+        write(report(session.analysis, by, top, options.format, depth=depth, **filters))
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:

@@ -123,6 +123,7 @@ class Session(Explained):
         format: str = "text",
         width: int = 120,
         budget: int | None = None,
+        depth: int | None = None,
         **filters: Unpack[Filters],
     ) -> str:
         """Return a report as text; see ``profiler-ext report``.
@@ -134,14 +135,14 @@ class Session(Explained):
             format: ``text``, ``csv``, ``json`` or ``md``.
             width: of lines of text, in characters.
             budget: of ``json`` about so many bytes at most; ``None`` for no bound.
+            depth: how deep modules are shown in text; ``None`` for as deep as there is room.
             **filters: the step, rank, phase or scope.
         """
         from profiler_ext.exporters import terminal
 
         if format == "json":
             return self._report_json(by, top, budget, **filters)
-
-        return terminal.report(self.analysis, by, top, format, width, **filters)
+        return terminal.report(self.analysis, by, top, format, width, depth, **filters)
 
     def _report_json(
         self, by: str, top: int | None, budget: int | None, **filters: Unpack[Filters]

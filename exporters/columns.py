@@ -1,0 +1,201 @@
+"""Owns which columns of numbers a terminal has room for, and how wide its names are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from profiler_ext.exporters.display_text import percent_text, time_text
+from profiler_ext.printable import printable
+
+BETWEEN = 2
+ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+_MATTERS = 3
+_FEWEST_LETTERS = 8
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A column of numbers, or of bars.
+
+    Attributes:
+        heading: what heads it.
+        width: in letters.
+        cell: what it says of a row.
+        order: those of the least are there first, where there is little room; that of 0 always.
+        style: of its heading.
+        justify: where in its column a cell stands.
+    """
+
+    heading: str
+    width: int
+    cell: Callable[[Row], Text]
+    order: int
+    style: str = ""
+    justify: Any = "right"
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A column that names rows.
+
+    Attributes:
+        heading: what heads it.
+        texts: one for each row.
+        cut: cuts one to a width.
+        least: so many letters it needs before a number that matters less.
+        wanted: so many before one that matters least.
+    """
+
+    heading: str
+    texts: Sequence[str]
+    cut: Callable[[str, int], str]
+    least: int
+    wanted: int = 48
+
+    @property
+    def longest(self) -> int:
+        """The letters of the longest of its texts."""
+        return max(map(len, (self.heading, *self.texts)), default=0)
+
+
+def number(
+    heading: str, cell: Callable[[Row], str], order: int, width: int = 0, style: str = ""
+) -> Number:
+    """Return a column of numbers.
+
+    Args:
+        heading: what heads it.
+        cell: what it says of a row, as text.
+        order: those of the least are there first.
+        width: in letters, where it is more than the heading's.
+        style: of its heading.
+    """
+    return Number(heading, max(width, len(heading)), lambda row: Text(cell(row)), order, style)
+
+
+def fitting(numbers: Sequence[Number], names: Sequence[Name], width: int) -> list[Number]:
+    """Return the columns of numbers that there is room for beside the names, in their order.
+
+    Args:
+        numbers: all of them.
+        names: the columns of names.
+        width: of a line.
+    """
+    least = sum(min(each.least, each.longest) + BETWEEN for each in names) - BETWEEN
+    wanted = sum(min(max(each.least, each.wanted), each.longest) for each in names)
+    wanted += BETWEEN * (len(names) - 1)
+    chosen: list[Number] = []
+    for each in sorted(numbers, key=lambda column: column.order):
+        taken = sum(column.width + BETWEEN for column in (*chosen, each))
+        needed = least if each.order <= _MATTERS else wanted
+        if each.order == 0 or taken + needed <= width:
+            chosen.append(each)
+    return [each for each in numbers if each in chosen]
+
+
+def name_widths(names: Sequence[Name], room: int) -> list[int]:
+    """Return how wide the columns of names are; the second is left out where it has no room.
+
+    Args:
+        names: one or two.
+        room: for all of them.
+    """
+    first, *others = names
+    if others:
+        second = others[0]
+        own = min(first.longest, max(first.least, room - BETWEEN - second.longest))
+        left = min(second.longest, room - BETWEEN - own)
+        if left >= min(second.longest, _FEWEST_LETTERS):
+            return [own, left]
+    return [max(min(first.longest, room), 1)]
+
+
+def table_of(
+    rows: Sequence[Row], names: Sequence[Name], numbers: Sequence[Number], width: int
+) -> Table:
+    """Return a table whose rows are named first, and then have their numbers.
+
+    Args:
+        rows: the rows.
+        names: what they are called.
+        numbers: what is said of them; those for which there is no room are left out.
+        width: of a line.
+    """
+    names = [each for at, each in enumerate(names) if at == 0 or any(each.texts)]
+    shown = fitting(numbers, names, width)
+    widths = name_widths(names, width - sum(each.width + BETWEEN for each in shown))
+    table = plain_table()
+    for each, wide in zip(names, widths, strict=False):
+        table.add_column(each.heading, width=wide, **ONE_LINE)
+    for column in shown:
+        heading = Text(column.heading, style=column.style)
+        table.add_column(heading, justify=column.justify, width=column.width)
+    for at, row in enumerate(rows):
+        texts = _beside([printable(each.texts[at]) for each in names], widths)
+        cut = (each.cut(text, wide) for each, text, wide in zip(names, texts, widths, strict=False))
+        table.add_row(*map(Text, cut), *(column.cell(row) for column in shown))
+    return table
+
+
+def _beside(texts: list[str], widths: list[int]) -> list[str]:
+    """Move what is too long for its column into the next, where that is empty and wider."""
+    if len(widths) < 2 or texts[1] or len(texts[0]) <= widths[0] or widths[1] <= widths[0]:
+        return texts
+    return ["", texts[0]]
+
+
+def plain_table() -> Table:
+    """Return a table without lines."""
+    return Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+
+
+def time_cell(duration_ns: float) -> str:
+    """Return a time; nothing for none."""
+    return time_text(duration_ns) if duration_ns else ""
+
+
+def part_of(total_ns: float) -> Callable[[Row], str]:
+    """Return what says which part of a total a row's time is.
+
+    Args:
+        total_ns: the total.
+    """
+    return lambda row: percent_text(row["duration_ns"], total_ns)
+
+
+def bar_width(console: Console) -> int:
+    """Return how wide bars are."""
+    return max(4, min(24, console.width // 8))
+
+
+def bar_text(parts: Mapping[str, float], whole: float, width: int, console: Console) -> Text:
+    """Return a bar, coloured by part.
+
+    Args:
+        parts: style to time.
+        whole: the time that fills its width.
+        width: in cells.
+        console: what it is drawn for; without Unicode a bar is of whole cells.
+    """
+    is_plain = console.options.ascii_only
+    block = "#" if is_plain else "\N{FULL BLOCK}"
+    bar, reached, drawn = Text(no_wrap=True), 0.0, 0
+    for style, duration in parts.items():
+        reached += duration
+        cells = min(width * reached / whole, width) if whole else 0
+        edge = round(cells) if is_plain else int(cells + 1e-9)
+        bar.append(block * (edge - drawn), style=style)
+        drawn = edge
+    last = next((style for style, time in reversed([*parts.items()]) if time), "")
+    cells = min(width * reached / whole, width) if whole else 0
+    eighths = 0 if is_plain else int(8 * (cells - drawn) + 1e-9)
+    bar.append(_EIGHTHS[eighths].strip(), style=last)
+    return bar
