@@ -293,9 +293,10 @@ def narrowed_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
         shown_ns: the time that it has.
         all_ns: the time that it has without them.
     """
-    given = [f"{name} {value}" for name, value in filters.items() if value is not None]
-    if not given:
+    if not (given := [f"{name} {value}" for name, value in filters.items() if value is not None]):
         return ""
-    left = f"{time_text(all_ns - shown_ns)} of {time_text(all_ns)}"
-    part = percent_text(all_ns - shown_ns, all_ns) or "nothing"
-    return f"only {', '.join(given)}; left out: {left} ({part}); all above is of everything"
+    left_ns, said = all_ns - shown_ns, f"only {', '.join(given)}; left out"
+    part = percent_text(left_ns, all_ns) or "nothing"
+    return (
+        f"{said}: {time_text(left_ns)} of {time_text(all_ns)} ({part}); all above is of everything"
+    )
