@@ -206,38 +206,6 @@ def ledger_label(row: Mapping[str, Any]) -> str:
     return f"{Scope(row['scope']).words}: {led}{text}"
 
 
-def heading(analysis: Analysis) -> str:
-    """Return one line that says what was profiled."""
-    settings = analysis.recording.settings
-    rank = f"rank {settings.rank} of {settings.world_size}" if settings.world_size > 1 else ""
-    return _heading(analysis, rank, len(analysis.launches))
-
-
-def heading_of_ranks(analyses: Sequence[Analysis]) -> str:
-    """Return one line that says what was profiled on several ranks."""
-    launches = sum(len(analysis.launches) for analysis in analyses)
-    return _heading(analyses[0], f"{len(analyses)} ranks", launches)
-
-
-def _heading(analysis: Analysis, rank: str, launches: int) -> str:
-    settings = analysis.recording.settings
-    parts = [
-        _command_text(settings),
-        f"torch {settings.torch_version}" if settings.torch_version else "",
-        ", ".join(dict.fromkeys(device.name for device in analysis.recording.trace.devices)),
-        rank,
-        f"{len(analysis.steps)} step{'s' if len(analysis.steps) != 1 else ''}",
-        f"{launches:,} launches",
-    ]
-    return printable(" · ".join(filter(None, parts)))
-
-
-def _command_text(settings: Settings) -> str:
-    program = settings.command[0] if settings.command else "profile"
-    # A notebook's command line is the kernel's and tells nobody anything.
-    return "notebook" if "ipykernel" in program else " ".join(settings.command) or program
-
-
 def bypass_text(graphs: Sequence[GraphInstance]) -> str | None:
     """Return one line that says which graphs bypassed torch's caches, why, and the cost.
 

@@ -14,7 +14,6 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
-    heading,
     labels,
     led_texts,
     ledger_label,
@@ -30,6 +29,7 @@ from profiler_ext.exporters.findings_texts import (
     where_text,
     why_text,
 )
+from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
 from profiler_ext.exporters.roofline_texts import roofline_text, savings_text, utilisation_texts
 from profiler_ext.exporters.table_kinds import BY

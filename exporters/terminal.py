@@ -27,7 +27,6 @@ from profiler_ext.exporters.display_text import (
     bypass_text,
     checked_top,
     first_rows,
-    heading,
     led_texts,
     ledger_label,
     narrowed_text,
@@ -36,6 +35,7 @@ from profiler_ext.exporters.display_text import (
     table_text,
 )
 from profiler_ext.exporters.drawing import Drawing
+from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
 from profiler_ext.exporters.loading import named
 from profiler_ext.exporters.roofline_texts import utilisation_texts

@@ -18,8 +18,8 @@ from string import Template
 from typing import Any
 
 from profiler_ext.exporters.colors import style_sheet
-from profiler_ext.exporters.display_text import heading, heading_of_ranks
 from profiler_ext.exporters.generated_code import module_texts
+from profiler_ext.exporters.headings import heading, heading_of_ranks
 from profiler_ext.exporters.html.compiles import compiles
 from profiler_ext.exporters.html.controls import controls
 from profiler_ext.exporters.html.data import report_data

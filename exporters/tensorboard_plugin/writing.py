@@ -9,14 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import (
-    heading,
-    labels,
-    led_texts,
-    ledger_label,
-    records,
-    short_path,
-)
+from profiler_ext.exporters.display_text import labels, led_texts, ledger_label, records, short_path
+from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import causes_text, idle_texts
 from profiler_ext.exporters.sources import SourceFile, read_texts, source_files
 from profiler_ext.exporters.table_kinds import BY
