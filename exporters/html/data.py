@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from profiler_ext.exporters.display_text import gap_text, short_path
+from profiler_ext.exporters.display_text import gap_text
 from profiler_ext.exporters.html.choices import own_step_ns, rank_of
-from profiler_ext.exporters.html.graphs import graph_numbers, graph_rows
+from profiler_ext.exporters.html.files import file_row, files_shown
+from profiler_ext.exporters.html.graphs import Codes, graph_numbers, graph_rows
 from profiler_ext.exporters.html.layers import Layers
 from profiler_ext.exporters.html.near import near
 from profiler_ext.exporters.html.places import place_row
@@ -21,13 +22,9 @@ from profiler_ext.exporters.html.single_launches import single_launches
 from profiler_ext.exporters.html.sites import Sites, sites_of
 from profiler_ext.exporters.html.slices import Choices, Slice, Sums, choices
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
-from profiler_ext.exporters.sources import (
-    SourceFile,
-    is_users_own,
-    sources_of_ranks,
-)
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, Codes, Phase, Settings
+from profiler_ext.records import Analysis, Phase
+from profiler_ext.records import Codes as PlaceCodes
 
 
 def report_data(
@@ -45,18 +42,20 @@ def report_data(
         compiled graphs with their kernels' code.
     """
     settings, slowest = analyses[0].recording.settings, max(analyses, key=own_step_ns)
-    files, pools = sources_of_ranks(analyses, texts), Pools()
+    files, pools = files_shown(analyses, texts), Pools()
     paths = {file.path: number for number, file in enumerate(files)}
     sites = _sites(analyses, pools, paths)
     chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
+    codes = Codes(_kernel_times(analyses))
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
     of_modules = {(path,): at for (path, _), at in pools.modules.codes().items()}
     data = {
         "near": near(slowest, of_lines, of_modules, pools.kernels.codes()),
         "near_rank": rank_of(slowest) if len(analyses) > 1 else None,
         "phases": [phase.value for phase in Phase],
-        "files": [_file(file, settings) for file in files],
-        "graphs": graph_rows(analyses, texts),
+        "files": [file_row(file, settings) for file in files],
+        "graphs": graph_rows(analyses, texts, codes),
+        "codes": codes.texts(),
         "sites": [(s.kernel, s.graph, s.call_site, int(s.is_eager), s.places) for s in sites.sites],
         "slices": _slices(analyses, sites, chosen, layers),
         "layers": layers.folded(),
@@ -73,12 +72,22 @@ def report_data(
     return data, chosen
 
 
+def _kernel_times(analyses: Sequence[Analysis]) -> dict[str, int]:
+    times: dict[str, int] = {}
+    for launches in (analysis.launches for analysis in analyses):
+        sums = np.zeros(len(launches.kernel.strings), np.int64)
+        np.add.at(sums, launches.kernel.codes, launches.duration_ns)
+        for kernel, time in zip(launches.kernel.strings, sums.tolist(), strict=True):
+            times[kernel] = times.get(kernel, 0) + time
+    return times
+
+
 def _sites(analyses: Sequence[Analysis], pools: Pools, paths: Mapping[str, int]) -> Sites:
     places = [_place_numbers(analysis, pools, paths) for analysis in analyses]
     return sites_of(analyses, pools.kernels, graph_numbers(analyses), places)
 
 
-def _place_numbers(analysis: Analysis, pools: Pools, paths: Mapping[str, int]) -> Codes:
+def _place_numbers(analysis: Analysis, pools: Pools, paths: Mapping[str, int]) -> PlaceCodes:
     rows = (place_row(place, pools, paths) for place in analysis.places)
     return np.array([pools.places.code(row) for row in rows], np.int32)
 
@@ -103,14 +112,3 @@ def _slices(
 def _slice(each: Slice, sums: dict[str, Any], layers: Layers) -> dict[str, Any]:
     named = {"rank": each.rank, "step": each.step, "spans": each.spans, "wall": each.wall_ns}
     return {**named, **sums, "outliers": layers.outliers(sums)}
-
-
-def _file(file: SourceFile, settings: Settings) -> dict[str, Any]:
-    return {
-        "path": printable(file.path),
-        "name": printable(short_path(file.path, settings)),
-        "own": is_users_own(file.path, settings),
-        "missing": file.missing,
-        "numbers": list(file.lines) if file.missing else [],
-        "lines": [printable(line.expandtabs()) for line in file.lines.values()],
-    }

@@ -11,9 +11,11 @@ import numpy as np
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.generated_code import kernel_sources
+from profiler_ext.exporters.html.pools import Pool
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.records import Analysis, GraphInstance, Ints
 
+MOST_CODE = 2_000_000  # letters
 _Identity = tuple[str | None, bool, int, int, int]
 
 
@@ -29,14 +31,53 @@ def graph_numbers(analyses: Sequence[Analysis]) -> list[Ints]:
     ]
 
 
-def graph_rows(analyses: Sequence[Analysis], texts: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a row for each graph of the page, with its kernels' code, as of its first rank.
+def graph_rows(
+    analyses: Sequence[Analysis], texts: Mapping[str, str], codes: Codes
+) -> list[dict[str, Any]]:
+    """Return a row for each graph of the page, as of its first rank.
 
     Args:
         analyses: one for each rank.
         texts: path of an output module to its text.
+        codes: where the code of kernels is written.
+
+    Returns:
+        The rows; ``kernels`` are names and numbers of their code.
     """
-    return [_row(*each, texts) for each in _distinct(analyses).values()]
+    return [_row(*each, texts, codes) for each in _distinct(analyses).values()]
+
+
+class Codes:
+    """The generated code of kernels, each text once, and no more than there is room for."""
+
+    def __init__(self, times: Mapping[str, int]) -> None:
+        """Start with no code.
+
+        Args:
+            times: kernel to its time; those with most are kept.
+        """
+        self._times, self._pool = times, Pool()
+        self._most: dict[int, int] = {}
+
+    def number(self, kernel: str, text: str) -> int:
+        """Return the number of a kernel's code.
+
+        Args:
+            kernel: its name.
+            text: the code.
+        """
+        at = self._pool.code(printable_lines(text))
+        self._most[at] = max(self._most.get(at, 0), self._times.get(kernel, 0))
+        return at
+
+    def texts(self) -> list[str | None]:
+        """Return the texts by their number; ``None`` where there is no room."""
+        texts, room = self._pool.values(), MOST_CODE
+        kept = dict.fromkeys(range(len(texts)))
+        for at in sorted(self._most, key=lambda at: -self._most[at]):
+            room -= len(texts[at])
+            kept[at] = texts[at] if room >= 0 else None
+        return list(kept.values())
 
 
 def _distinct(analyses: Sequence[Analysis]) -> dict[_Identity, tuple[dict[str, Any], str | None]]:
@@ -66,12 +107,11 @@ def _own(graph: GraphInstance) -> tuple[str | None, bool, int, int]:
     return graph.compile_id, graph.is_backward, len(record.nodes), len(record.call_sites)
 
 
-def _row(row: Mapping[str, Any], module: str | None, texts: Mapping[str, str]) -> dict[str, Any]:
+def _row(
+    row: Mapping[str, Any], module: str | None, texts: Mapping[str, str], codes: Codes
+) -> dict[str, Any]:
     text = texts.get(module or "")
     shown = {name: printable(each) if isinstance(each, str) else each for name, each in row.items()}
-    return shown | {"kernels": _kernels(text or ""), "module_is_here": text is not None}
-
-
-def _kernels(module_text: str) -> dict[str, str]:
-    sources = kernel_sources(module_text)
-    return {printable(name): printable_lines(text) for name, text in sources.items()}
+    sources = kernel_sources(text or "").items()
+    kernels = {printable(name): codes.number(name, code) for name, code in sources}
+    return shown | {"kernels": kernels, "module_is_here": text is not None}

@@ -15,14 +15,21 @@ import pytest
 from profiler_ext.errors import OutputError
 from profiler_ext.exporters.html import export_html, html_text
 from profiler_ext.exporters.html.data import report_data
+from profiler_ext.exporters.html.files import files_shown
+from profiler_ext.exporters.html.graphs import MOST_CODE, Codes
 from profiler_ext.exporters.html.page import data_text
 from profiler_ext.exporters.html.pools import Pool
 from profiler_ext.exporters.html.sites import Site, sites_of
 from profiler_ext.records import Analysis, LedgerLine, Place, Recording
 from tests.analyses import GPU_IDLE, GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
 from tests.exporters.estimated import estimated
+from tests.gpu_model import MODEL
 from tests.handmade import idle, launches, shares, trace
 
+SOURCE = "# model\n" * 10 + (
+    "def forward(self, x):\n    h = self.up(x)\n    h = F.gelu(h)\n"
+    "    return self.down(h.to(x.dtype))\n"
+)
 EVIL = "\"'></script><!--<script><img onerror=alert(1) src=x>"
 
 
@@ -228,7 +235,28 @@ def test_data_names_each_thing_once():
     assert [file["name"] for file in data["files"]] == ["model.py", "train.py"]
     assert data["files"][1]["numbers"] == [40]
     assert data["files"][0]["lines"] == model.removesuffix("\n").split("\n")
-    assert [graph["kernels"] for graph in data["graphs"]] == [{"cpp_fused_gelu_0": "int main"}]
+    assert [graph["kernels"] for graph in data["graphs"]] == [{"cpp_fused_gelu_0": 0}]
+    assert data["codes"] == ["int main"]
+
+
+def test_of_too_much_generated_code_the_page_has_that_of_the_kernels_with_most_time():
+    codes = Codes({"fast": 1, "slow": 9})
+    kept, long = "y" * (MOST_CODE - 4), "x" * 5
+    assert [codes.number(*each) for each in (("fast", long), ("slow", kept), ("new", long))] == [
+        *(0, 1, 0),
+    ]
+    assert codes.texts() == [None, kept]
+    assert codes.number("slow", long) == 0
+
+
+def test_of_too_much_source_the_page_has_the_recorded_lines_and_says_so():
+    text = SOURCE.replace("# model", "# model, in many words")
+    whole, train = files_shown([gpu_step()], {MODEL: text}, len(text))
+    assert (len(whole.lines), whole.missing) == (14, "")
+    cut, _ = files_shown([gpu_step()], {MODEL: text}, 30)
+    assert list(cut.lines) == [12, 13, 14]
+    assert cut.missing == "the page carries 4 MB of source, the user's own first"
+    assert train.missing == "the file is not here, or under no --root"
 
 
 def test_lines_modules_and_kernels_have_their_rooflines_by_number():

@@ -13,14 +13,10 @@ from profiler_ext.exporters.html import html_text
 from profiler_ext.records import Analysis, Recording, Shares
 from tests.analyses import GPU_MARKS, GPU_PLACES, gpu_step
 from tests.browser import open_page
-from tests.exporters.test_html import EVIL, evil
+from tests.exporters.test_html import EVIL, SOURCE, evil
 from tests.gpu_model import MODEL
 from tests.handmade import Row, launches, shares, trace
 
-SOURCE = "# model\n" * 10 + (
-    "def forward(self, x):\n    h = self.up(x)\n    h = F.gelu(h)\n"
-    "    return self.down(h.to(x.dtype))\n"
-)
 GENERATED = (
     "triton_poi_fused__to_copy_gelu_0 = async_compile.triton("
     "'triton_poi_fused__to_copy_gelu_0', '''\n@triton.jit\ndef gelu(p): pass  # </pre>\n''')\n"

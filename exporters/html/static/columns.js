@@ -48,8 +48,17 @@ function sumColumns(rows) {
       row => row.phases[phase], "number phase-time")),
     ...(hasBothScopes ? [timeColumn("of it eager", row => row.eager, "number wide-only")] : []),
     ...(rows.some(row => row.near?.text) ? [COULD_SAVE] : []),
-    { title: "launches", type: "number", value: row => row.launches, show: row => row.launches.toLocaleString("en") },
+    { title: launchesWords, type: "number", value: row => row.launches, show: row => launchesText(row.launches) },
   ];
+}
+
+function launchesWords() {
+  return isMean && slice.spans > 1 ? "launches a step" : "launches";
+}
+
+function launchesText(count) {
+  const shown = isMean ? count / Math.max(slice.spans, 1) : count;
+  return shown.toLocaleString("en", { maximumFractionDigits: 1 });
 }
 
 function nameColumn(title, value, show = row => middle(value(row))) {

@@ -9,7 +9,7 @@ const SHOWN_FUSED = 200;
 // Call sites of one kernel that hold the same (the layers of a model) are one row.
 function launchesDetail(key) {
   const rows = alike(key).sort((a, b) => b.time - a.time);
-  const heads = [["kernel", "name"], [`here, ${sumWords()}`, "number"], ["in all", "number"], ["launches", "number"],
+  const heads = [["kernel", "name"], [`here, ${sumWords()}`, "number"], ["in all", "number"], [launchesWords(), "number"],
     ["what else is in it", "name"]];
   const more = rows.length - SHOWN_ROWS;
   return element("div", { class: "launches" }, simpleTable(heads, rows.slice(0, SHOWN_ROWS).map(alikeRow)),
@@ -43,7 +43,7 @@ function alikeRow({ time, total, launches, sites: chosen, parts }) {
       element("div", { class: "quiet wrap" }, sitesText(chosen))),
     timeCell(time),
     timeCell(total),
-    element("td", { class: "number" }, launches.toLocaleString("en")),
+    element("td", { class: "number" }, launchesText(launches)),
     element("td", { class: "fused" }, otherParts(parts)));
 }
 
@@ -112,8 +112,8 @@ function generatedCodes(kernel, chosen) {
 }
 
 function codeOrReason(kernel, graph) {
-  const code = graph.kernels[kernel.name];
-  if (code !== undefined) return element("pre", { tabindex: "0" }, codeLines(code));
+  const code = codeOf(kernel, graph);
+  if (code) return element("pre", { tabindex: "0" }, codeLines(code));
   return element("p", { class: "quiet" }, missingCode(kernel, graph));
 }
 
@@ -122,7 +122,12 @@ function codeLines(code) {
   return code.split("\n").flatMap((text, at) => [at ? "\n" : "", element("span", { "data-code": String(at) }, text)]);
 }
 
+function codeOf(kernel, graph) {
+  return report.codes[graph?.kernels[kernel.name]];
+}
+
 function missingCode(kernel, graph) {
+  if (kernel.name in graph.kernels) return "left out: the page carries 2 MB of generated code, that of the kernels with most time";
   if (!graph.output_module) return "the path of the generated module was not recorded";
   if (!graph.module_is_here) return `${graph.output_module} was not there when this report was made`;
   return `${graph.output_module} holds no kernel of this name`;

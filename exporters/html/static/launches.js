@@ -26,7 +26,7 @@ function histogram({ least, most, counts }) {
 
 function callSites(chosen, withShape) {
   const rows = [...chosen].sort((a, b) => b.total - a.total);
-  const heads = [["call site", "name"], [sumWords(), "number"], ["launches", "number"], ["least", "number"],
+  const heads = [["call site", "name"], [sumWords(), "number"], [launchesWords(), "number"], ["least", "number"],
     ["median", "number"], ["largest", "number"], ...(withShape ? [["the largest launched as", "shape"]] : [])];
   const table = some => simpleTable(heads, some.map(site => callSiteRow(site, withShape)));
   const more = rows.slice(SHOWN_PARTS, SHOWN_PARTS + SHOWN_FUSED);
@@ -37,7 +37,7 @@ function callSites(chosen, withShape) {
 function callSiteRow(site, withShape) {
   const { least, median, most, shape } = site.single;
   return element("tr", {}, element("td", { class: "name" }, ...siteName(site)), timeCell(site.total),
-    element("td", { class: "number" }, site.launches.toLocaleString("en")),
+    element("td", { class: "number" }, launchesText(site.launches)),
     ...[least, median, most].map(time => element("td", { class: "number" }, timeText(time))),
     withShape ? element("td", { class: "shape quiet" }, shape) : null);
 }

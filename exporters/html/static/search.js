@@ -122,7 +122,7 @@ function* fileLines() {
 
 function* generatedLines() {
   for (const kernel of kernels) {
-    const code = [...kernel.sites.keys()].map(site => site.graph?.kernels[kernel.name]).find(text => text !== undefined);
+    const code = [...kernel.sites.keys()].map(site => codeOf(kernel, site.graph)).find(Boolean);
     for (const [number, text] of (code ?? "").split("\n").entries()) {
       if (text) yield { kind: "code", where: `${kernel.name}:${number + 1}`, text, kernel, number };
     }

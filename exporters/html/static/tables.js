@@ -18,9 +18,14 @@ function lineName(row) {
 
 function kernelsTable() {
   const rowsOf = () => withTime(kernels);
-  const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf()), MEDIAN,
+  const columns = [nameColumn("kernel", row => row.name, kernelName), ...sumColumns(rowsOf()).filter(isOfKernels), MEDIAN,
     ...(kernels.some(each => each.near?.rate) ? [RATE] : []), { title: "kind", type: "wide-only", value: row => row.kind }];
   return new PagedTable(columns, rowsOf, { textOf: row => `${row.name} ${row.own} ${row.kind}`, detail: kernelDetail });
+}
+
+// A kernel is of one phase, mostly, which its bar shows, and its kind says whether it is eager.
+function isOfKernels({ type, title }) {
+  return type !== "number phase-time" && title !== "of it eager";
 }
 
 function kernelName(row) {
