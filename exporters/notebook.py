@@ -1,4 +1,4 @@
-"""Owns how a session shows itself in a notebook: what to do first, the ledger, the top lines.
+"""Owns how a session shows itself in a notebook: what to do first, the ledger, lines, modules.
 
 A notebook puts the text into its own page, so every name is escaped, and styles are written
 on the elements: nothing leaks out, and light and dark themes keep their colours.
@@ -6,12 +6,12 @@ on the elements: nothing leaks out, and light and dark themes keep their colours
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.compile_texts import compile_text
+from profiler_ext.exporters.compile_texts import compile_text, compile_text_of_ranks
 from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
     labels,
@@ -29,42 +29,71 @@ from profiler_ext.exporters.findings_texts import (
     where_text,
     why_text,
 )
-from profiler_ext.exporters.headings import heading
-from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
+from profiler_ext.exporters.headings import heading, heading_of_ranks
+from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
+from profiler_ext.exporters.module_tree import ModuleNode, module_tree
 from profiler_ext.exporters.roofline_texts import roofline_text, savings_text, utilisation_texts
-from profiler_ext.exporters.table_kinds import BY
-from profiler_ext.findings import Finding, find
+from profiler_ext.exporters.skew_texts import skew_texts
+from profiler_ext.exporters.table_kinds import BY, table_called
+from profiler_ext.findings import Finding, find, find_of_ranks
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Settings
 
 _TOP = 10
 _SHOWN_IDLE = 3
+_DEPTH = 4
 _LEFT, _RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
 _CODE = f"{_LEFT};font-family:monospace"
+Row = Mapping[str, Any]
 
 
-def session_html(analysis: Analysis) -> str:
+def session_html(analyses: Sequence[Analysis]) -> str:
     """Return a session as a small piece of HTML.
 
     Args:
-        analysis: what attribution found.
+        analyses: what attribution found, one for each rank.
 
     Returns:
-        What to do first, the ledger, what compiling took, and the lines that took most device time.
+        What to do first, the ledger, what compiling took, the lines that took most device time,
+        and the modules as a tree, folded. Times are the mean of a step.
     """
-    notes = "".join(f"<p>{_text(f'note: {note}')}</p>" for note in analysis.notes)
-    title = f"<p><b>{_text(heading(analysis))}</b></p>"
-    told = compile_text(analysis)
+    line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
+    told = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
     compiled = f"<p>{_text(told)}</p>" if told is not None else ""
-    parts = (title, _findings(analysis), _ledger(analysis), compiled, _top_lines(analysis), notes)
+    parts = (
+        f"<p><b>{_text(line)}</b></p>",
+        _findings(analyses),
+        _ledger(analyses),
+        compiled,
+        _top_lines(analyses),
+        _modules(analyses),
+        _notes(analyses),
+    )
     return f"<div>{''.join(parts)}</div>"
 
 
-def _findings(analysis: Analysis) -> str:
-    if not analysis.steps:
+def _notes(analyses: Sequence[Analysis]) -> str:
+    notes = dict.fromkeys(note for analysis in analyses for note in analysis.notes)
+    return "".join(f"<p>{_text(f'note: {note}')}</p>" for note in notes)
+
+
+def _rows(analyses: Sequence[Analysis], name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table, of one rank as it is, of several their sum."""
+    if len(analyses) == 1:
+        return records(table_called(name).make(analyses[0]))
+    return records(tables.of_ranks(analyses, analyses[0].recording.trace.base_ns, name))
+
+
+def _spans(analyses: Sequence[Analysis]) -> int:
+    """Return over how many steps, of each rank, sums are."""
+    return max(sum(len(analysis.steps) for analysis in analyses), 1)
+
+
+def _findings(analyses: Sequence[Analysis]) -> str:
+    if not any(analysis.steps for analysis in analyses):
         return ""
-    told = find(analysis)
-    items = [_finding(each, analysis.recording.settings) for each in told.found]
+    told = find(analyses[0]) if len(analyses) == 1 else find_of_ranks(analyses)
+    items = [_finding(each, analyses[0].recording.settings) for each in told.found]
     rest = "".join(items[SHOWN:])
     more = f"<details><summary>{len(items) - SHOWN} more</summary><ol>{rest}</ol></details>"
     shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
@@ -83,58 +112,99 @@ def _finding(finding: Finding, settings: Settings) -> str:
     return f"<li>{'<br>'.join(filter(None, lines))}</li>"
 
 
-def _ledger(analysis: Analysis) -> str:
-    rows = records(tables.coverage(analysis))
+def _ledger(analyses: Sequence[Analysis]) -> str:
+    rows = _rows(analyses, "coverage")
     if not rows:
         return "<p>No step was profiled, so there is nothing to sum.</p>"
-    wall = sum(row["duration_ns"] for row in rows)
-    lines = [(*_time(row["duration_ns"], wall), _text(ledger_label(row))) for row in rows]
-    for words, duration_ns in cause_parts(tables.idle_by_cause(analysis)):
-        lines.append((*_time(duration_ns, wall), f"&emsp;{_text(words)}"))
-    lines.append((*_time(wall, wall), "total"))
-    near = utilisation_texts([analysis])
-    said = (*led_texts([analysis]), *near, *idle_texts(analysis, _SHOWN_IDLE))
+    wall, spans = sum(row["duration_ns"] for row in rows), _spans(analyses)
+    lines = [_ledger_row(row["duration_ns"], wall, spans, _text(ledger_label(row))) for row in rows]
+    for words, duration_ns in causes_shown(cause_sums(analyses)):
+        lines.append(_ledger_row(duration_ns, wall, spans, f"&emsp;{_text(words)}"))
+    lines.append(_ledger_row(wall, wall, spans, "total"))
+    waits = skew_texts(analyses) if len(analyses) > 1 else idle_texts(analyses[0], _SHOWN_IDLE)
+    said = (*led_texts(analyses), *utilisation_texts(analyses), *waits)
     below = "".join(f"<p>{_text(text)}</p>" for text in said)
-    heads = ("time", "part", "wall time of the steps")
-    return _table(heads, (_RIGHT, _RIGHT, _LEFT), lines) + below
+    heads = ("wall time of the device", "a step", "of wall time")
+    return _table(heads, (_LEFT, _RIGHT, _RIGHT), lines) + below
 
 
-def _top_lines(analysis: Analysis) -> str:
-    rows = records(tables.by_line(analysis))
+def _ledger_row(duration_ns: int, wall_ns: int, spans: int, label: str) -> tuple[str, ...]:
+    return label, time_text(duration_ns / spans), percent_text(duration_ns, wall_ns)
+
+
+def _top_lines(analyses: Sequence[Analysis]) -> str:
+    rows = _rows(analyses, "by_line")
     if not rows:
         return ""
     phases = [phase for phase in Phase if any(row[phase] for row in rows)]
-    total = sum(row["duration_ns"] for row in rows)
-    near = ("roofline", "could save")
-    heads = ("time", "part", "", *map(short_phase, phases), *near, "line", "code")
-    styles = (_RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *near)), _CODE, _CODE)
-    lines = [_line(analysis, row, phases, rows[0]["duration_ns"], total) for row in rows[:_TOP]]
+    near = ("roofline", "could save") if len(analyses) == 1 else ()
+    sums = ("a step", "of device", "of wall time")
+    heads = ("line", "code", *sums, *map(short_phase, phases), *near)
+    styles = (_CODE, _CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *near)))
+    lines = [
+        _line(analyses, row, phases, sum(r["duration_ns"] for r in rows)) for row in rows[:_TOP]
+    ]
     more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
     return _table(heads, styles, lines) + more
 
 
 def _line(
-    analysis: Analysis, row: Mapping[str, Any], phases: list[Phase], most: int, total: int
+    analyses: Sequence[Analysis], row: Row, phases: Sequence[Phase], total_ns: int
 ) -> tuple[str, ...]:
-    names = labels(BY["line"], row, analysis.recording.settings)
-    times = (time_text(row[phase]) if row[phase] else "" for phase in phases)
-    near = (roofline_text(row), savings_text(row))
-    numbers = (*_time(row["duration_ns"], total), _bar(row, most), *times, *near)
-    return (*numbers, *map(_text, names))
+    names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
+    times = (time_text(row[phase] / spans) if row[phase] else "" for phase in phases)
+    near = (roofline_text(row), savings_text(row)) if len(analyses) == 1 else ()
+    own = (time_text(row["duration_ns"] / spans), percent_text(row["duration_ns"], total_ns))
+    return (*map(_text, names), *own, _bar(row, _wall_ns(analyses)), *times, *near)
 
 
-def _bar(row: Mapping[str, Any], most_ns: int) -> str:
+def _modules(analyses: Sequence[Analysis]) -> str:
+    """Return the modules as a tree: inclusive times, numbered layers as one."""
+    rows = [row for row in _rows(analyses, "by_module") if row["module"] is not None]
+    if not rows:
+        return ""
+    own: dict[str, int] = {}
+    for row in rows:
+        own[row["module"]] = own.get(row["module"], 0) + row["duration_ns"]
+    tree = module_tree(own, {row["module"]: row["module_class"] for row in rows})
+    spans = _spans(analyses)
+    lines = [_module(node, depth, tree.inclusive_ns, spans) for node, depth in _walk(tree, 0)]
+    body = _table(("module", "a step", "of all modules"), (_CODE, _RIGHT, _RIGHT), lines)
+    return f"<details><summary>modules</summary>{body}</details>"
+
+
+def _walk(node: ModuleNode, depth: int) -> Iterator[tuple[ModuleNode, int]]:
+    yield node, depth
+    for each in node.below if depth < _DEPTH else ():
+        yield from _walk(each, depth + 1)
+
+
+def _module(node: ModuleNode, depth: int, whole_ns: int, spans: int) -> tuple[str, ...]:
+    several = f" \N{MULTIPLICATION SIGN}{node.modules}" if node.modules > 1 else ""
+    name = f"{node.path or '(the model itself)'}{several}"
+    marks = (
+        f"; {each.path} {time_text(each.inclusive_ns / spans)}, of a median of "
+        f"{time_text(each.median_ns / spans)}"
+        for each in node.outliers
+    )
+    label = f"{_text(name)} {_text(node.module_class or '')}{_text(''.join(marks))}"
+    part = percent_text(node.inclusive_ns, whole_ns)
+    return f"{'&emsp;' * depth}{label}", time_text(node.inclusive_ns / spans), part
+
+
+def _wall_ns(analyses: Sequence[Analysis]) -> int:
+    return sum(line.duration_ns for analysis in analyses for line in analysis.ledger)
+
+
+def _bar(row: Row, most_ns: int) -> str:
+    """Return a bar of phases, filled by the wall time."""
     pieces = (
-        f'<div style="width:{100 * row[phase] / most_ns:.1f}%;'
+        f'<div style="width:{100 * row[phase] / max(most_ns, 1):.1f}%;'
         f'background:{PHASE_STYLES[phase]}"></div>'
         for phase in Phase
         if row[phase]
     )
     return f'<div style="display:flex;width:8em;height:.8em">{"".join(pieces)}</div>'
-
-
-def _time(duration_ns: int, total_ns: int) -> tuple[str, str]:
-    return time_text(duration_ns), percent_text(duration_ns, total_ns)
 
 
 def _table(heads: Iterable[str], styles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

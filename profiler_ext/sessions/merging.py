@@ -16,7 +16,7 @@ from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, Roots, fo
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.findings import Findings, find_of_ranks
 from profiler_ext.kineto.source import is_folder
-from profiler_ext.records import Analysis, Trace
+from profiler_ext.records import Analysis
 from profiler_ext.sessions.explained import Explained
 from profiler_ext.sessions.session import Session
 from profiler_ext.sessions.session import load as load_one
@@ -175,6 +175,12 @@ class MergedSession(Explained):
                 f"expected {fraction:.2%}; see coverage()"
             )
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from profiler_ext.exporters import notebook
+
+        return notebook.session_html(self.analyses)
+
     def export(self, path: str | Path) -> Path:
         """Write all ranks in the format that the path's suffix names.
 
@@ -271,13 +277,11 @@ def rank_folders(folder: Path) -> list[Path]:
 def _shifted(analysis: Analysis, shift_ns: int) -> Analysis:
     if not shift_ns:
         return analysis
-    trace = _with_base(analysis.recording.trace, analysis.recording.trace.base_ns + shift_ns)
-    return replace(analysis, recording=replace(analysis.recording, trace=trace))
-
-
-def _with_base(trace: Trace, base_ns: int) -> Trace:
+    trace = analysis.recording.trace
+    base_ns = trace.base_ns + shift_ns
     header = tuple((k, v) for k, v in trace.header if k != _BASE_KEY)
-    return replace(trace, base_ns=base_ns, header=(*header, (_BASE_KEY, str(base_ns).encode())))
+    moved = replace(trace, base_ns=base_ns, header=(*header, (_BASE_KEY, str(base_ns).encode())))
+    return replace(analysis, recording=replace(analysis.recording, trace=moved))
 
 
 def _clock_notes(clocks: Sequence[Clock]) -> tuple[str, ...]:

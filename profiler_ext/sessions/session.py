@@ -169,7 +169,7 @@ class Session(Explained):
         """Return what a notebook shows."""
         from profiler_ext.exporters import notebook
 
-        return notebook.session_html(self.analysis)
+        return notebook.session_html([self.analysis])
 
     def export(self, path: str | Path) -> Path:
         """Write the session in the format that the path's suffix names.

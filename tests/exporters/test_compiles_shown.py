@@ -66,8 +66,8 @@ def test_the_page_has_a_row_for_each_compilation_and_its_texts_are_escaped() -> 
 
 
 def test_a_notebook_says_what_compiling_took() -> None:
-    assert f"<p>{escape(compile_text(of(FORWARD)) or '')}</p>" in session_html(of(FORWARD))
-    assert "compiling took" not in session_html(of())
+    assert f"<p>{escape(compile_text(of(FORWARD)) or '')}</p>" in session_html([of(FORWARD)])
+    assert "compiling took" not in session_html([of()])
 
 
 def test_the_page_shows_the_longest_and_the_rest_can_be_opened() -> None:

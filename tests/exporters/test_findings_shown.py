@@ -154,7 +154,7 @@ def test_no_name_in_it_steers_a_terminal_or_is_markup() -> None:
 
 
 def test_a_page_and_a_notebook_begin_with_it() -> None:
-    for page in (html_text([gpu_step()]), notebook.session_html(gpu_step())):
+    for page in (html_text([gpu_step()]), notebook.session_html([gpu_step()])):
         first, ledger = page.index("What to do first, of a step"), page.index("wall time of the")
         assert first < ledger
 

@@ -44,7 +44,7 @@ def test_no_report_steers_a_terminal_and_each_keeps_its_lines(form):
 
 def test_annotated_source_and_what_a_notebook_shows_steer_nothing():
     assert steering(annotate([hostile_step()], {})) == set()
-    page = notebook.session_html(hostile_step())
+    page = notebook.session_html([hostile_step()])
     assert steering(page) == set()
     assert "<script" not in page and "<img" not in page
 

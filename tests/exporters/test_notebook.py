@@ -4,52 +4,79 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from profiler_ext.exporters.display_text import PHASE_STYLES
 from profiler_ext.exporters.notebook import session_html
-from profiler_ext.records import Analysis, Recording
+from profiler_ext.records import Analysis, Phase, Recording
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.exporters.test_html import Page, evil
 from tests.handmade import launches, shares, trace
 
 
 def tables_of(analysis):
-    return [[tuple(row) for row in table] for table in Page(session_html(analysis)).tables]
+    return [[tuple(row) for row in table] for table in Page(session_html([analysis])).tables]
 
 
 def test_the_ledger_stands_first():
     assert tables_of(gpu_step())[0] == [
-        ("time", "part", "wall time of the steps"),
-        ("130 us", "13.0%", "compiled: led to source lines"),
-        ("20.0 us", "2.0%", "compiled: library calls with an open boundary"),
-        ("74.5 us", "7.5%", "eager: led to ATen ops only"),
-        ("775 us", "77.5%", "device idle"),
-        ("278 us", "27.8%", "launch latency"),
-        ("240 us", "24.0%", "end of the step"),
-        ("142 us", "14.2%", "launching"),
-        ("66.0 us", "6.6%", "Python between ops"),
-        ("50.0 us", "5.0%", "between launches"),
-        ("1.00 ms", "100.0%", "total"),
+        ("wall time of the device", "a step", "of wall time"),
+        ("compiled: led to source lines", "130 us", "13.0%"),
+        ("compiled: library calls with an open boundary", "20.0 us", "2.0%"),
+        ("eager: led to ATen ops only", "74.5 us", "7.5%"),
+        ("device idle", "775 us", "77.5%"),
+        ("launch latency", "278 us", "27.8%"),
+        ("end of the step", "240 us", "24.0%"),
+        ("launching", "142 us", "14.2%"),
+        ("Python between ops", "66.0 us", "6.6%"),
+        ("between launches", "50.0 us", "5.0%"),
+        ("total", "1.00 ms", "100.0%"),
     ]
 
 
-def test_the_top_lines_have_their_time_by_phase():
+def test_the_top_lines_have_their_name_first_and_the_time_of_a_step_by_phase():
     heads, first, *_ = tables_of(gpu_step())[1]
     assert heads == (
-        *("time", "part", "", "forward", "backward", "grad. acc.", "optimizer", "other"),
-        *("roofline", "could save", "line", "code"),
+        *("line", "code", "a step", "of device", "of wall time"),
+        *("forward", "backward", "grad. acc.", "optimizer", "other", "roofline", "could save"),
     )
     assert first == (
-        *("100 us", "42.6%", "", "50.0 us", "50.0 us", "", "", "", "bf16", ""),
         *("model.py:12", "h = self.up(x)"),
+        *("100 us", "42.6%", "", "50.0 us", "50.0 us", "", "", "", "bf16", ""),
     )
+
+
+def test_a_bar_is_as_long_as_its_part_of_the_wall_time():
+    page = session_html([gpu_step()])
+    forward, backward = (f"background:{PHASE_STYLES[p]}" for p in list(Phase)[:2])
+    assert f'<div style="width:5.0%;{forward}"></div><div style="width:5.0%;{backward}">' in page
+
+
+def test_the_modules_are_a_tree():
+    assert tables_of(gpu_step())[2] == [
+        ("module", "a step", "of all modules"),
+        ("(the model itself)", "140 us", "100.0%"),
+        ("mlp MLP", "140 us", "100.0%"),
+        ("mlp.up Linear", "100 us", "71.4%"),
+        ("mlp.down Linear", "6.67 us", "4.8%"),
+    ]
+
+
+def test_ranks_are_shown_together_and_their_times_are_of_a_step_of_one():
+    one = gpu_step()
+    settings = replace(one.recording.settings, rank=1, world_size=2)
+    other = replace(one, recording=replace(one.recording, settings=settings))
+    both = [[tuple(row) for row in each] for each in Page(session_html([one, other])).tables]
+    alone = tables_of(one)
+    assert both[0] == alone[0] and both[2] == alone[2]
+    assert [row[:10] for row in both[1]] == [row[:10] for row in alone[1]]
 
 
 def test_what_is_left_out_is_counted():
     places = tuple(replace(place, file="a.py", line=at) for at, place in enumerate(GPU_PLACES))
-    assert "<p>and 1 more</p>" in session_html(replace(gpu_step(), places=places))
+    assert "<p>and 1 more</p>" in session_html([replace(gpu_step(), places=places)])
 
 
 def test_no_name_becomes_a_tag_or_an_attribute():
-    page, plain = Page(session_html(evil())), Page(session_html(gpu_step()))
+    page, plain = Page(session_html([evil()])), Page(session_html([gpu_step()]))
     assert set(page.tags) - {"p"} == set(plain.tags) - {"p"}
     assert set(page.attributes) == set(plain.attributes)
 
@@ -57,7 +84,7 @@ def test_no_name_becomes_a_tag_or_an_attribute():
 def test_nothing_recorded_says_so_and_keeps_the_notes():
     recording = Recording(trace=trace(()))
     analysis = Analysis(recording, (), launches((), ()), (), shares(()), notes=("capture was off",))
-    page = Page(session_html(analysis))
+    page = Page(session_html([analysis]))
     assert page.texts == [
         "profile · 0 steps · 0 launches",
         "No step was profiled, so there is nothing to sum.",
