@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.uncertainty import BETWEEN_RUNS, FEWEST_STEPS, is_enough
 from profiler_ext.comparison.words import Account, Verdict
 
+_UNLIKE = 0.1
+"""A first step that differs by more than this part, and by more than others do, is told."""
 _AHEAD = 0.1
 """Where more than this part of a step's time ran in other spans, the spans are the CPU's."""
 
@@ -21,7 +24,7 @@ def notes(comparison: Comparison) -> tuple[str, ...]:
     Args:
         comparison: two sides.
     """
-    found = (_differing, _uncertain, _displaced, _without_lines)
+    found = (_differing, _versions, _uncertain, _first_steps, _displaced, _without_lines)
     return tuple(sentence for each in found for sentence in each(comparison))
 
 
@@ -60,10 +63,34 @@ def _uncertain(comparison: Comparison) -> Iterator[str]:
         )
 
 
+def _versions(comparison: Comparison) -> Iterator[str]:
+    for name, side in _named(comparison):
+        if side.versions:
+            yield (
+                f"the runs of the {name} are of different versions of {', '.join(side.versions)}: "
+                "its lines are told as the first run has them"
+            )
+
+
+def _first_steps(comparison: Comparison) -> Iterator[str]:
+    for (name, side), sample in zip(_named(comparison), comparison.samples, strict=True):
+        if len(side.runs) > 1 or len(sample.run) < FEWEST_STEPS:
+            continue
+        first, *others = (sample.sums[:, 0] / sample.ranks).tolist()
+        usual = median(others)
+        spread = max(abs(each - usual) for each in others)
+        if usual and abs(first - usual) > max(_UNLIKE * usual, 3 * spread):
+            yield (
+                f"the first step of the {name} took {first / usual:.2f} times as long as the "
+                "others: it is in the means, and makes intervals longer; a larger --skip leaves "
+                "it out"
+            )
+
+
 def _displaced(comparison: Comparison) -> Iterator[str]:
     ahead = [
         name
-        for name, side in zip(("base", "head"), comparison.matched.sides, strict=True)
+        for name, side in _named(comparison)
         if -_time(side, Account.DISPLACED) > _AHEAD * _time(side, Account.DEVICE)
     ]
     if ahead:
@@ -91,6 +118,10 @@ def _without_lines(comparison: Comparison) -> Iterator[str]:
 def _fraction_with_line(side: Side) -> float:
     whole, with_line = _time(side, Account.DEVICE), _time(side, Account.DEVICE, with_line=True)
     return with_line / whole if whole else 1.0
+
+
+def _named(comparison: Comparison) -> Iterator[tuple[str, Side]]:
+    return zip(("base", "head"), comparison.matched.sides, strict=True)
 
 
 def _time(side: Side, account: Account, *, with_line: bool = False) -> int:

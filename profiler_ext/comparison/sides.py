@@ -41,6 +41,7 @@ class Side:
         compiles: what each run waited for compiling; its steps are the runs.
         lines: all lines that the recordings tell, by file and number.
         paths: the path of each file, by what it is called; of the run that was first.
+        versions: files of which its runs tell different texts of one line.
     """
 
     runs: tuple[Run, ...]
@@ -51,6 +52,7 @@ class Side:
     compiles: Parts
     lines: Mapping[tuple[str, int], Frame]
     paths: Mapping[str, str]
+    versions: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -80,8 +82,13 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
     started = [(each, end - each.steps) for each, end in zip(every, ends, strict=True)]
     known: dict[tuple[str, int], Frame] = {}
     paths: dict[str, str] = {}
+    versions: dict[str, None] = {}
     for each in every:
-        known = each.lines | known
+        own = each.lines
+        versions |= dict.fromkeys(
+            key[0] for key in own.keys() & known.keys() if _contradict(own[key], known[key])
+        )
+        known = own | known
         paths = each.paths | paths
     return Side(
         runs=tuple(each.described() for each in every),
@@ -92,7 +99,12 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         compiles=join([part for row, each in enumerate(every) for part in each.compiles(row)]),
         lines=known,
         paths=paths,
+        versions=tuple(sorted(versions)),
     )
+
+
+def _contradict(one: Frame, other: Frame) -> bool:
+    return bool(one.code and other.code and one.code.split() != other.code.split())
 
 
 class _Ranked:

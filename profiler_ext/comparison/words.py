@@ -44,7 +44,7 @@ class Match(Term, page="words.md", title="match", columns=()):
     NUMBER = (
         "number",
         "the same number",
-        "is a line without recorded text, in a file whose other lines did not change",
+        "is a line without recorded text, in a file of which nothing says that it changed",
     )
     RENAMED = (
         "renamed",

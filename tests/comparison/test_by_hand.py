@@ -193,6 +193,25 @@ def test_other_devices_and_too_few_steps_are_said() -> None:
     )
 
 
+def test_a_first_step_that_is_unlike_the_others_is_said() -> None:
+    usual = [[launch(10, 100 + n, MLP)] for n in range(6)]
+    first = [[launch(10, 160, MLP)], *usual[1:]]
+    said = notes(compare([run(usual)], [run(first)]))
+    assert [each for each in said if each.startswith("the first step")] == [
+        "the first step of the head took 1.50 times as long as the others: it is in the means, and "
+        "makes intervals longer; a larger --skip leaves it out"
+    ]
+
+
+def test_runs_of_one_side_that_are_of_different_versions_are_said() -> None:
+    one, other = ([[launch(10, 100, code)]] * 2 for code in (MLP, NORM))
+    said = notes(compare([run(one, "a"), run(other, "b")], [run(one), run(one)]))
+    assert said[0] == (
+        "the runs of the base are of different versions of model.py: its lines are told as the "
+        "first run has them"
+    )
+
+
 def test_a_run_without_steps_and_a_side_without_runs_are_refused() -> None:
     some = run([[launch(10, 100, MLP)]])
     with pytest.raises(UsageError, match=r"^empty has no profiled step, so .* `profiler-ext run`"):

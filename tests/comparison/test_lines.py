@@ -182,6 +182,29 @@ def test_lines_without_text_do_not_match_in_a_file_that_changed():
     assert unknown not in match_lines(base, head).head_of
 
 
+def test_without_any_text_nearly_all_lines_must_have_one_number():
+    base = {("m.py", n): Frame("m.py", n, "forward") for n in range(1, 11)}
+    head = {("m.py", n): Frame("m.py", n, "forward") for n in range(2, 12)}
+    assert len(match_lines(base, head).head_of) == 9
+    far = {("m.py", n): Frame("m.py", n, "forward") for n in range(6, 16)}
+    assert match_lines(base, far).head_of == {}
+
+
+def test_a_line_that_reads_a_little_alike_is_edited_only_where_it_stood():
+    text = """
+def forward(self, x):
+    x = self.token_embedding(x)  #
+    x = torch.cat([x, x])  #
+    return self.head_projection(x)  #
+"""
+    there = text.replace("torch.cat([x, x])", "F.pad(x, (0, width))")
+    farther = there.replace("    x = F.pad", "\n\n    x = F.pad").replace(
+        "    return", "\n\n    return"
+    )
+    assert matched(text, there)[3] == (3, Match.EDITED)
+    assert 3 not in matched(text, farther)
+
+
 def test_what_dynamo_calls_a_function_after_a_break_does_not_matter():
     base = {("m.py", 3): Frame("m.py", 3, "work", "return model.down(h)")}
     resumed = "torch_dynamo_resume_in_work_at_2"

@@ -6,6 +6,7 @@ where nothing ran. So a short text counts only where it moved as its neighbours 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from profiler_ext.comparison.words import Match
 _LONG = 24
 """A text of so many characters is of one place, if it is known in one."""
 _ALIKE, _ALIKE_IN_PLACE, _MARGIN = 0.6, 0.4, 0.1
+_END = -1
+"""Stands for the begin and the end of a file."""
 Found = dict[int, int]
 
 
@@ -104,25 +107,26 @@ def _in_order(base: Sequence[Text], head: Sequence[Text]) -> Found:
     for run in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks():
         for at in range(run.size):
             found[mine[run.a + at].number] = others[run.b + at].number
-    long = {text.number for text in mine if len(text.code) >= _LONG}
-    return {n: to for n, to in found.items() if n in long or _moved_as_others(n, found, long)}
+    long = sorted(t.number for t in mine if len(t.code) >= _LONG and t.number in found)
+    told = set(long)
+    return {n: to for n, to in found.items() if n in told or _moved_as_others(n, found, long)}
 
 
-def _moved_as_others(number: int, found: Mapping[int, int], others: set[int]) -> bool:
+def _moved_as_others(number: int, found: Mapping[int, int], others: Sequence[int]) -> bool:
     """Tell whether a line moved by no more and no less than those around it."""
-    shifts = [found[n] - n for n in _neighbours(number, found.keys() & others)]
+    shifts = [found[n] - n for n in _neighbours(number, others)]
     return bool(shifts) and min(shifts) <= found[number] - number <= max(shifts)
 
 
-def _neighbours(number: int, others: set[int]) -> list[int]:
-    before = max((n for n in others if n < number), default=None)
-    after = min((n for n in others if n > number), default=None)
-    return [n for n in (before, after) if n is not None]
+def _neighbours(number: int, others: Sequence[int]) -> Sequence[int]:
+    """Return the next lower and the next higher of others, which are in order."""
+    low, high = bisect_left(others, number), bisect_right(others, number)
+    return (*others[max(low - 1, 0) : low], *others[high : high + 1])
 
 
 def _beside(base: Sequence[Text], head: Sequence[Text], found: Found) -> Found:
     """Match texts that stand in several places: those that moved just as a neighbour did."""
-    taken, known = set(found.values()), set(found)
+    taken, known = set(found.values()), sorted(found)
     left = {text.number: text for text in head if text.number not in taken}
     beside: Found = {}
     for text in base:
@@ -154,31 +158,39 @@ def _elsewhere(
 
 def _edited(base: Sequence[Text], head: Sequence[Text], found: Found) -> Found:
     """Match lines between the same neighbours, in one function, that read alike."""
-    back = {other: mine for mine, other in found.items()}
     old = _gaps(base, {number: number for number in found})
-    new = _gaps(head, back)
+    new = _gaps(head, {other: number for number, other in found.items()})
     edited: Found = {}
     for gap, mine in old.items():
-        others = new.get(gap, [])
         scores = {
-            (a.number, b.number): SequenceMatcher(None, a.code, b.code, autojunk=False).ratio()
+            (a.number, b.number): likeness
             for a in mine
-            for b in others
+            for b in new.get(gap, ())
             if a.function == b.function
+            and (likeness := SequenceMatcher(None, a.code, b.code, autojunk=False).ratio())
+            >= (_ALIKE_IN_PLACE if _is_in_place(a, b, gap, found) else _ALIKE)
         }
-        least = _ALIKE_IN_PLACE if len(mine) == len(others) == 1 else _ALIKE
-        pairs = clearly_best(scores, least, _MARGIN)
+        pairs = clearly_best(scores, 0.0, _MARGIN)
         if list(pairs.values()) == sorted(pairs.values()):
             edited |= pairs
     return edited
 
 
+def _is_in_place(old: Text, new: Text, gap: tuple[int, int], found: Found) -> bool:
+    """Tell whether a line stands as far from a matched neighbour as the other one does."""
+    return any(end in found and new.number - found[end] == old.number - end for end in gap)
+
+
 def _gaps(texts: Sequence[Text], known: Mapping[int, int]) -> dict[tuple[int, int], list[Text]]:
     """Return what is left between each two matched neighbours, which have the base's numbers."""
-    ends = [(-1, -1), *((t.number, known[t.number]) for t in texts if t.number in known)]
     gaps: dict[tuple[int, int], list[Text]] = {}
-    for (start, name), (end, after) in zip(ends, [*ends[1:], (None, -1)], strict=True):
-        between = [t for t in texts if t.number > start and (end is None or t.number < end)]
-        if between:
-            gaps[name, after] = between
-    return gaps
+    before, waiting = _END, list[Text]()
+    for text in texts:
+        if text.number not in known:
+            waiting.append(text)
+            continue
+        after = known[text.number]
+        if waiting:
+            gaps[before, after] = waiting
+        before, waiting = after, []
+    return gaps | ({(before, _END): waiting} if waiting else {})

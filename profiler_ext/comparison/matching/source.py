@@ -22,6 +22,7 @@ Function = tuple[str, int, str]
 """File, first line and name."""
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+?)_at_\d+$")
 _ALIKE, _MARGIN = 0.5, 0.1
+_NEARLY_ALL = 0.8
 _TELLING = 3
 """So many lines must two files of different names have in common."""
 
@@ -34,12 +35,13 @@ def match_lines(base: Lines, head: Lines) -> Pairs[Line]:
         head: the same of the head.
     """
     old, new = _by_file(base), _by_file(head)
+    whole = _all_by_file(base), _all_by_file(head)
     head_of: dict[Line, Line] = {}
     match: dict[Line, Match] = {}
     for mine, other in match_files(base, head).head_of.items():
         found = match_in_file(old.get(mine, ()), new.get(other, ()))
         if all(why is Match.SAME for _, why in found.values()):
-            found |= _without_text(_of(base, mine), _of(head, other))
+            found |= _without_text(whole[0][mine], whole[1][other], is_known=bool(found))
         for number, (to, why) in found.items():
             head_of[mine, number], match[mine, number] = (other, to), why
     return Pairs(head_of, match)
@@ -103,8 +105,11 @@ def _by_file(lines: Lines) -> dict[str, tuple[Text, ...]]:
     return {file: tuple(texts) for file, texts in found.items()}
 
 
-def _of(lines: Lines, file: str) -> dict[int, Frame]:
-    return {number: frame for (own, number), frame in lines.items() if own == file}
+def _all_by_file(lines: Lines) -> dict[str, dict[int, Frame]]:
+    found: dict[str, dict[int, Frame]] = {}
+    for (file, number), frame in lines.items():
+        found.setdefault(file, {})[number] = frame
+    return found
 
 
 def _function(name: str) -> str:
@@ -121,12 +126,21 @@ def _likeness(base: Sequence[Text], head: Sequence[Text]) -> float:
 
 
 def _without_text(
-    base: Mapping[int, Frame], head: Mapping[int, Frame]
+    base: Mapping[int, Frame], head: Mapping[int, Frame], *, is_known: bool
 ) -> dict[int, tuple[int, Match]]:
-    """Match by number the lines whose text one side lacks, in a file that did not change."""
+    """Match by number the lines whose text one side lacks, in a file that did not change.
+
+    Where no line has a text that says so, nearly all lines must be of one number and function.
+    """
+    common = [
+        number
+        for number in base.keys() & head.keys()
+        if _function(base[number].function) == _function(head[number].function)
+    ]
+    if not is_known and len(common) < _NEARLY_ALL * min(len(base), len(head)):
+        return {}
     return {
         number: (number, Match.NUMBER)
-        for number in base.keys() & head.keys()
+        for number in common
         if not (base[number].code and head[number].code)
-        and _function(base[number].function) == _function(head[number].function)
     }
