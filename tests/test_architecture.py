@@ -41,13 +41,15 @@ ALLOWED = {
     "python_lines": "errors files records",
     "profiling": "attribution capture errors exporters files findings isolation kineto "
     "python_lines records sessions torch_compat",
-    "run": "capture errors files isolation profiling records sessions torch_compat",
+    "torch_import": "",
+    "run": "capture errors exporters files isolation profiling python_lines records sessions "
+    "torch_compat torch_import",
     "attaching": "attribution errors files kineto recall records store",
     "doctor": "exporters torch_compat",
     "joint_table": "attribution capture errors exporters files recall records torch_compat",
-    "autostart": "profiling renaming",
+    "autostart": "profiling renaming torch_import",
     "cli": "attaching comparison doctor errors exporters findings isolation joint_table kineto "
-    "printable renaming run serving sessions store torch_compat",
+    "printable records renaming run serving sessions store torch_compat version",
     "__main__": "cli",
     "__init__": "autostart joint_table profiling sessions version",
 }

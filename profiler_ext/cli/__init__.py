@@ -1,4 +1,7 @@
-"""Owns the command line ``profiler-ext``; each command is a module of its own here."""
+"""Owns the command line ``profiler-ext``; each command is a module of its own here.
+
+A command's module is imported when it is asked for, and imports what it works with when it works.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +9,22 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from types import ModuleType
 
-from profiler_ext.cli import (
-    annotate,
-    attach,
-    cache,
-    diff,
-    doctor,
-    explain,
-    export,
-    merge,
-    report,
-    run,
-    seq_table,
-    serve,
-)
 from profiler_ext.cli.choices import FAILED, READER_GONE
-from profiler_ext.cli.printing import tell, tell_usage, write
+from profiler_ext.cli.parsing import Parser, listed
+from profiler_ext.cli.printing import tell
 from profiler_ext.errors import ProfilerExtError, ReaderGoneError
 from profiler_ext.isolation.failures import failure_detail
-from profiler_ext.printable import printable_lines
+from profiler_ext.version import VERSION
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-_COMMANDS = {
-    "run": run,
-    "report": report,
-    "explain": explain,
-    "diff": diff,
-    "annotate": annotate,
-    "export": export,
-    "merge": merge,
-    "seq-table": seq_table,
-    "attach": attach,
-    "cache": cache,
-    "serve": serve,
-    "doctor": doctor,
+_GROUPS = {
+    "record": ("run", "attach"),
+    "read": ("report", "explain", "diff", "annotate", "serve"),
+    "write": ("export", "merge"),
+    "maintain": ("doctor", "cache", "seq-table"),
 }
+_COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         4 where a finding is above the limit of ``report --fail-above``.
     """
     try:
-        options = _parser().parse_args(arguments)
-        if options.command is run.command and (name := run.other_name(options)) is not None:
+        options = _parsed(sys.argv[1:] if arguments is None else arguments)
+        if (name := options.other_name(options)) is not None:
             return int(import_module(f"{name}.cli").main(arguments))
         code: int = options.command(options)
     except ReaderGoneError:
@@ -79,20 +59,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-class _Parser(argparse.ArgumentParser):
-    """Prints as the commands do."""
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Read a command line with the options of its command."""
+    if not words or words[0] not in _COMMANDS:
+        _no_command().parse_args(words)
+    command = _module(words[0])
+    parser = Parser(prog=f"profiler-ext {words[0]}", description=_sentence(command.HELP))
+    parser.set_defaults(other_name=lambda _: None)
+    command.add_options(parser)
+    return parser.parse_args(words[1:])
 
-    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        if message:
-            (tell_usage if file is sys.stderr else write)(printable_lines(message))
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _no_command() -> Parser:
+    """What reads a line that begins with no command: it helps, or says what is wrong."""
+    parser = Parser(
         prog="profiler-ext",
+        usage="profiler-ext COMMAND [OPTION ...]",
         description="Lead every GPU microsecond of a compiled training step to the model's lines.",
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, command in _COMMANDS.items():
-        command.add_options(commands.add_parser(name, help=command.HELP))
+    parser.add_argument("COMMAND", choices=_COMMANDS, help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=f"profiler-ext {VERSION}")
+    parser.show_examples(
+        ("profile two training steps of a script as it is", "profiler-ext run train.py"),
+        ("see where the time went", "profiler-ext report profile_out --by module"),
+    )
+    groups = (
+        listed(title, [(name, _module(name).HELP) for name in names])
+        for title, names in _GROUPS.items()
+    )
+    more = "`profiler-ext COMMAND --help` tells the options of a command."
+    parser.epilog = "\n\n".join((*groups, parser.epilog or "", more))
     return parser
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

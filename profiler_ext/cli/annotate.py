@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from profiler_ext.cli.choices import add_format, add_roots
+from profiler_ext.cli.choices import add_format, add_rank, add_roots, add_session
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, write
 
 HELP = "print source with time in the margin"
@@ -13,16 +13,22 @@ HELP = "print source with time in the margin"
 _FILE_WIDTH = 240
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     from profiler_ext.exporters.printed import PRINTED
 
     forms = [each.name for each in PRINTED if each.is_of_source]
-    parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="default: all that took time")
-    parser.add_argument("--rank", type=int, metavar="N", help="of several ranks only this one")
+    add_session(parser)
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="names or ends of paths (default: all with time)"
+    )
+    add_rank(parser)
     add_format(parser, forms)
     add_roots(parser)
+    parser.show_examples(
+        ("each file that took time", "profiler-ext annotate profile_out"),
+        ("one file, of rank 1", "profiler-ext annotate profile_out model.py --rank 1"),
+    )
     parser.set_defaults(command=_annotate)
 
 

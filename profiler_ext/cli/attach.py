@@ -5,25 +5,32 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from profiler_ext.cli.choices import add_folder
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import tell
 
-HELP = "lead a trace that was recorded without us to lines, by what the store knows"
+HELP = "lead a trace that was recorded without us to lines"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     parser.add_argument("trace", type=Path, metavar="TRACE", help="of torch.profiler, may be .gz")
-    parser.add_argument("-o", "--output", type=Path, default=Path("profile_out"), metavar="DIR")
-    parser.add_argument("--force", action="store_true", help="replace a session that is in DIR")
+    add_folder(parser)
     parser.add_argument(
         "--root",
         type=Path,
         default=Path(),
         metavar="DIR",
-        help="folder of the script that was profiled; by default the working folder",
+        help="folder of the script that was profiled (default: the working folder)",
     )
     parser.add_argument(
-        "--cache-dir", type=Path, metavar="DIR", help="Inductor's cache folder; by default torch's"
+        "--cache-dir",
+        type=Path,
+        metavar="DIR",
+        help="Inductor's cache folder (default: torch's own)",
+    )
+    parser.show_examples(
+        ("a trace that torch.profiler wrote", "profiler-ext attach trace.json.gz -o attached")
     )
     parser.set_defaults(command=_attach)
 
@@ -33,7 +40,8 @@ def _attach(options: argparse.Namespace) -> int:
     from profiler_ext.cli.cache import open_store
     from profiler_ext.cli.run import print_session
     from profiler_ext.kineto.recording import read_recording
-    from profiler_ext.sessions.output import check_folder, write_all
+    from profiler_ext.sessions.folder import check_folder
+    from profiler_ext.sessions.output import write_all
     from profiler_ext.sessions.session import Session
 
     check_folder(options.output, force=options.force)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_ext.cli.choices import add_format, print_answer
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, say
 from profiler_ext.errors import UsageError
 from profiler_ext.printable import printable
@@ -29,7 +30,7 @@ _UNITS = (("d", _DAY_S), ("h", 3600), ("min", 60))
 _STATE_STYLES = {"ok": "green", "damaged": "red", "newer": "yellow", "older": "yellow"}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="print what is stored")
@@ -42,8 +43,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for action in (listing, pruning):
         add_format(action, ["text", "json"])
         action.add_argument(
-            "--dir", type=Path, metavar="DIR", help="Inductor's cache folder; by default torch's"
+            "--dir", type=Path, metavar="DIR", help="Inductor's cache folder (default: torch's)"
         )
+    parser.show_examples(
+        ("what is kept of compiled graphs", "profiler-ext cache list"),
+        ("remove what was not used for a month", "profiler-ext cache prune --older-than 30"),
+    )
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -17,6 +17,42 @@ FOUND = 4
 """A finding has more at stake than ``report --fail-above`` allows."""
 READER_GONE = 141
 """What a shell says of a program that wrote into a closed pipe."""
+DEFAULT = "(default: %(default)s)"
+
+
+def add_session(parser: argparse.ArgumentParser) -> None:
+    """Let the user name a session."""
+    parser.add_argument(
+        "session",
+        type=Path,
+        metavar="DIR",
+        help="folder of a session, of its ranks, or a trace file",
+    )
+
+
+def add_rank(parser: argparse._ActionsContainer) -> None:
+    """Let the user choose a rank."""
+    parser.add_argument("--rank", type=int, metavar="N", help="only this rank (default: all)")
+
+
+def add_step(parser: argparse._ActionsContainer) -> None:
+    """Let the user choose a step."""
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="only this recorded step (default: their sum)"
+    )
+
+
+def add_folder(parser: argparse._ActionsContainer) -> None:
+    """Let the user say where a new session is written."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("profile_out"),
+        metavar="DIR",
+        help=f"folder of the session {DEFAULT}",
+    )
+    parser.add_argument("--force", action="store_true", help="replace a session that is in DIR")
 
 
 def add_format(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
@@ -26,12 +62,14 @@ def add_format(parser: argparse.ArgumentParser, forms: Sequence[str]) -> None:
         parser: the command's.
         forms: what ``--format`` may be; ``text`` is the default.
     """
-    parser.add_argument("--format", choices=forms, default="text")
-    parser.add_argument(
+    group = parser.add_argument_group("how it is printed")
+    group.add_argument("--format", choices=forms, default="text", help=f"for whom {DEFAULT}")
+    group.add_argument(
         "--budget",
         type=int,
         metavar="BYTES",
-        help="of --format json print about so many bytes at most; it says what was left out",
+        help="of --format json print about so many bytes at most; it says what was left out "
+        "(default: all)",
     )
 
 
@@ -75,7 +113,7 @@ def print_written(
         tell(note)
 
 
-def add_roots(parser: argparse.ArgumentParser) -> None:
+def add_roots(parser: argparse._ActionsContainer) -> None:
     """Let the user say from which folders source may be shown."""
     parser.add_argument(
         "--root",

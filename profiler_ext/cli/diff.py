@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import add_format, print_answer
+from profiler_ext.cli.choices import DEFAULT, add_format, print_answer
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, write
 from profiler_ext.errors import UsageError
 
-HELP = "compare two runs, or several of each side, by source line and all else"
+HELP = "compare two runs, or several of each side, line by line"
 
 _TOP = 15
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     from profiler_ext.comparison.comparison import BY
     from profiler_ext.exporters.printed import PRINTED
@@ -34,9 +35,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             metavar="DIR",
             help=f"instead of that: several runs of what {words}",
         )
-    parser.add_argument("--by", choices=BY, default="line", help="default: line")
-    parser.add_argument("--top", type=int, help=f"how many rows; default: {_TOP}, of json all")
+    parser.add_argument(
+        "--by",
+        choices=BY,
+        default="line",
+        metavar="WHAT",
+        help=f"compare by %(choices)s {DEFAULT}",
+    )
+    parser.add_argument(
+        "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of --format json all)"
+    )
     add_format(parser, [each.name for each in PRINTED])
+    parser.show_examples(
+        ("before and after an edit", "profiler-ext diff before after"),
+        ("for a pull request", "profiler-ext diff before after --format md"),
+        ("three runs against three", "profiler-ext diff --base a1 a2 a3 --head b1 b2 b3"),
+    )
     parser.set_defaults(command=_diff)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from profiler_ext.cli.choices import FAILED, add_format, print_answer
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import say
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 HELP = "say what fits here, and what does not"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     add_format(parser, ["text", "json"])
     parser.set_defaults(command=_doctor)

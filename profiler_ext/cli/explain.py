@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import FAILED, add_format, print_answer
+from profiler_ext.cli.choices import DEFAULT, FAILED, add_format, print_answer
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, tell, write
 from profiler_ext.errors import UnclearNameError
 
@@ -20,7 +21,7 @@ HELP = "print all about one line, module or kernel"
 _TOP = 8
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     parser.add_argument(
         "session",
@@ -28,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=Path("profile_out"),
         metavar="DIR",
-        help="a session's folder, or a trace; default: profile_out",
+        help=f"folder of a session, of its ranks, or a trace file {DEFAULT}",
     )
     parser.add_argument(
         "name",
@@ -36,7 +37,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="FILE:LINE, a module (layers.0.mlp, 'layers.*.mlp') or a kernel; line:, module: or "
         "kernel: before it says which",
     )
-    parser.add_argument("--top", type=int, default=_TOP, help=f"rows of a table; default: {_TOP}")
+    parser.add_argument(
+        "--top", type=int, default=_TOP, metavar="N", help=f"rows of a table {DEFAULT}"
+    )
     parser.add_argument(
         "--against",
         type=Path,
@@ -44,6 +47,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a session from before: tells what changed since",
     )
     add_format(parser, ["text", "json", "md"])
+    parser.show_examples(
+        ("a line", "profiler-ext explain profile_out model.py:36"),
+        ("a module of every layer", "profiler-ext explain profile_out 'layers.*.mlp'"),
+    )
     parser.set_defaults(command=_explain)
 
 

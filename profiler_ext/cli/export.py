@@ -5,30 +5,45 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import add_format, add_roots, print_written
+from profiler_ext.cli.choices import add_format, add_rank, add_roots, add_session, print_written
+from profiler_ext.cli.parsing import Parser
 
 HELP = "write a session in another format"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     from profiler_ext.exporters.formats import FORMATS
 
-    parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
-    parser.add_argument("--to", choices=[each.name for each in FORMATS], required=True)
-    parser.add_argument("-o", "--output", type=Path, metavar="PATH", help="default: beside DIR")
-    add_format(parser, ["text", "json"])
+    add_session(parser)
+    words = "; ".join(f"{each.name}: {each.words}" for each in FORMATS)
+    names = [each.name for each in FORMATS]
+    parser.add_argument("--to", choices=names, required=True, help=words)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="PATH", help="file or folder (default: in DIR)"
+    )
+    add_rank(parser)
     add_roots(parser)
+    add_format(parser, ["text", "json"])
+    parser.show_examples(
+        ("for ui.perfetto.dev", "profiler-ext export profile_out --to perfetto"),
+        ("tables, elsewhere", "profiler-ext export profile_out --to csv -o tables"),
+    )
     parser.set_defaults(command=_export)
 
 
 def _export(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.formats import format_called
-    from profiler_ext.sessions.merging import load
+    from profiler_ext.sessions.merging import MergedSession, load
 
     session, format = load(options.session, options.roots), format_called(options.to)
     target = options.output or _folder(options.session) / format.target
-    written = session.export_as(format, target)
+    if options.rank is None:
+        written = session.export_as(format, target)
+    else:
+        merged = session if isinstance(session, MergedSession) else MergedSession([session])
+        (analysis,) = merged.of_rank(options.rank)
+        written = format.write(analysis, target, merged.roots)
     print_written(written, format.name, tuple(format.hints(target)), options)
     return 0
 

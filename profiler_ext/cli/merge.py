@@ -6,15 +6,20 @@ import argparse
 from pathlib import Path
 
 from profiler_ext.cli.choices import add_format, print_written
+from profiler_ext.cli.parsing import Parser
 
 HELP = "put the sessions of ranks into one"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     parser.add_argument("sessions", nargs="+", type=Path, metavar="DIR", help="folders of ranks")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="where to")
     add_format(parser, ["text", "json"])
+    parser.show_examples(
+        ("two ranks", "profiler-ext merge profile_out/rank_0 profile_out/rank_1 -o all"),
+        ("all that torchrun made", "profiler-ext merge profile_out -o all"),
+    )
     parser.set_defaults(command=_merge)
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import FOUND, add_format, print_answer
+from profiler_ext.cli.choices import (
+    FOUND,
+    add_format,
+    add_rank,
+    add_session,
+    add_step,
+    print_answer,
+)
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, write
 
 if TYPE_CHECKING:
@@ -20,38 +27,64 @@ HELP = "print where the time of a session went"
 _BY, _TOP = "line", 15
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     from profiler_ext.exporters.printed import PRINTED
     from profiler_ext.exporters.table_kinds import BY
-    from profiler_ext.exporters.tables.selection import PHASES, SCOPES
 
-    parser.add_argument("session", type=Path, metavar="DIR", help="a session's folder, or a trace")
+    add_session(parser)
     parser.add_argument(
-        "--by", choices=list(BY), help="default: line; with --format json all at a glance"
+        "--by",
+        choices=list(BY),
+        metavar="WHAT",
+        help="sum time by %(choices)s (default: line; of --format json all at a glance)",
     )
-    parser.add_argument("--top", type=int, help="how many rows; default: 15, of findings all")
+    parser.add_argument(
+        "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of findings all)"
+    )
     parser.add_argument(
         "--depth",
         type=int,
         metavar="N",
-        help="of --by module: how deep; default: as deep as the rows have room for",
+        help="of --by module: how deep (default: as deep as the rows have room for)",
     )
-    parser.add_argument("--scope", choices=SCOPES)
-    parser.add_argument("--phase", choices=PHASES)
-    parser.add_argument("--step", type=int, help="only this profiled step")
-    parser.add_argument("--rank", type=int, help="only this rank")
+    _add_filters(parser.add_argument_group("narrow it to"))
+    _add_findings(parser.add_argument_group("what to do first"))
     add_format(parser, [each.name for each in PRINTED])
-    parser.add_argument(
+    parser.show_examples(
+        (
+            "modules, in the backward",
+            "profiler-ext report profile_out --by module --phase backward",
+        ),
+        ("for a program", "profiler-ext report profile_out --by kernel --format json"),
+        ("in CI", "profiler-ext report profile_out --findings --fail-above 5%"),
+    )
+    parser.set_defaults(command=_report)
+
+
+def _add_filters(group: argparse._ArgumentGroup) -> None:
+    from profiler_ext.records.vocabulary import Phase, Scope
+
+    add_step(group)
+    add_rank(group)
+    scopes = [Scope.COMPILED.value, Scope.EAGER.value]
+    group.add_argument("--scope", choices=scopes, help="only compiled or only eager work")
+    phases = [each.value for each in Phase]
+    group.add_argument(
+        "--phase", choices=phases, metavar="PHASE", help="only work of it: %(choices)s"
+    )
+
+
+def _add_findings(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--findings", action="store_true", help="print all that is to be done, and nothing else"
     )
-    parser.add_argument(
+    group.add_argument(
         "--fail-above",
         type=_percent,
         metavar="PERCENT",
         help=f"exit with {FOUND} where a finding has more than this part of a step at stake: 5%%",
     )
-    parser.set_defaults(command=_report)
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -8,51 +8,141 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from profiler_ext import renaming
+from profiler_ext.cli.choices import DEFAULT, add_folder
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, say, tell, write
-from profiler_ext.errors import OutputError, ReaderGoneError
+from profiler_ext.errors import OutputError, ReaderGoneError, UsageError
 from profiler_ext.run.program import Program
+from profiler_ext.run.request import Amount, Repeats, Request, StepOn
 
 if TYPE_CHECKING:
-    from profiler_ext.run.profiled_program import Outcome
+    from profiler_ext.run.outcome import Kept, Outcome
+    from profiler_ext.run.series import Series
     from profiler_ext.sessions.session import Session
 
 HELP = "profile the steps of an untouched script"
 
+_STEP_ON = """what ends a step: an optimizer's class (AdamW); forward, the outermost call of
+a model or of what torch.compile made; forward:CLASS, a call of a module of that class;
+MODULE:FUNCTION, or :FUNCTION of the script (default: prof.step() of the script, else the
+first optimizer)"""
+_KEEP = 5
+_AMOUNTS = "--steps takes 1 or more, --skip 0 or more, or each a time: 500ms, 5s, 2min, 1h"
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
-    parser.add_argument("--skip", type=int, default=3, help="steps before the first recorded one")
-    parser.add_argument("--steps", type=int, default=2, help="steps to record")
-    parser.add_argument("--step-on", metavar="NAME", help="class of the optimizer that ends a step")
-    parser.add_argument("-o", "--output", type=Path, default=Path("profile_out"), metavar="DIR")
-    parser.add_argument("--force", action="store_true", help="replace a session that is in DIR")
-    parser.add_argument(
-        "--recompile",
-        action="store_true",
-        help="compile those graphs once more that a cache has from a run without capture",
+    parser.usage = "profiler-ext run [OPTION ...] SCRIPT [ARGUMENT ...]\n" + (
+        "       profiler-ext run [OPTION ...] -m MODULE [ARGUMENT ...]"
     )
+    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="Python file, with arguments")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.add_argument(
+        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="or a module, as one"
+    )
+    _add_steps(parser.add_argument_group("which steps"))
+    _add_repeats(parser.add_argument_group("again and again"))
+    _add_recorded(parser.add_argument_group("what is recorded"))
+    add_folder(parser.add_argument_group("where to"))
+    parser.show_examples(
+        ("two training steps, after three", "profiler-ext run train.py --lr 3e-4"),
+        ("ten calls of a model, then end", "profiler-ext run --step-on forward --steps 10 --stop "
+         "generate.py"),
+        ("five seconds, a minute after the start", "profiler-ext run --skip 1min --steps 5s "
+         "train.py"),
+        ("two steps of each thousand, the last five times", "profiler-ext run --every 1000 "
+         "train.py"),
+        ("steps twice as slow as the median", "profiler-ext run --slow 2 --skip 20 train.py"),
+        ("each of eight ranks", "torchrun --nproc-per-node 8 --no-python profiler-ext run ddp.py"),
+    )  # fmt: skip
+    parser.set_defaults(command=command, other_name=other_name, parser=parser)
+
+
+def _add_steps(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--skip",
+        type=_amount,
+        default=Amount(3),
+        metavar="N|TIME",
+        help=f"steps, or a time, before the first recorded one {DEFAULT}",
+    )
+    group.add_argument(
+        "--steps",
+        type=_amount,
+        default=Amount(2),
+        metavar="N|TIME",
+        help=f"steps to record, or for how long {DEFAULT}",
+    )
+    group.add_argument("--step-on", type=_step_on, default=StepOn(), metavar="WHAT", help=_STEP_ON)
+    group.add_argument(
+        "--stop",
+        action="store_true",
+        help="end the script, by an exit with status 0, when the recorded steps are written; of "
+        "several ranks all at one step",
+    )
+
+
+def _add_repeats(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--every", type=int, metavar="N", help="record anew N steps after a recording began"
+    )
+    group.add_argument(
+        "--slow",
+        type=float,
+        metavar="X",
+        help="keep only recordings with a step slower than X times the median of the 50 before it; "
+        "without --every one follows the other",
+    )
+    group.add_argument(
+        "--keep",
+        type=int,
+        default=_KEEP,
+        metavar="K",
+        help=f"sessions to keep, the last ones, each in DIR/step_N {DEFAULT}",
+    )
+
+
+def _add_recorded(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--shapes",
+        action="store_true",
+        help="shapes of eager ops' inputs too, for their rooflines; it takes time, and meanwhile "
+        "holds on to their tensors",
+    )
+    group.add_argument(
         "--no-lines",
         dest="lines",
         action="store_false",
         help="do not watch which lines run: eager work is led to its ops only",
     )
-    parser.add_argument(
-        "--shapes",
-        action="store_true",
-        help="record the shapes of eager ops' inputs, for their rooflines; it takes time, and "
-        "meanwhile holds on to their tensors",
-    )
-    parser.add_argument(
+    group.add_argument(
         "--no-source",
         dest="source",
         action="store_false",
         help="keep no text of source in the session: neither that of lines nor generated code",
     )
-    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER)
-    parser.add_argument("script", nargs="?", help="the script, with its own arguments after it")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.set_defaults(command=command, parser=parser)
+    group.add_argument(
+        "--recompile",
+        action="store_true",
+        help="compile those graphs once more that a cache has from a run without capture",
+    )
+
+
+def _amount(text: str) -> Amount:
+    try:
+        return Amount.parsed(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no number of steps and no time: {_AMOUNTS}") from None
+
+
+def _step_on(text: str) -> StepOn:
+    try:
+        return StepOn.parsed(text)
+    except ValueError:
+        raise UsageError(
+            f"--step-on {text} names nothing: give an optimizer's class, forward, forward:CLASS, "
+            "package.module:function, or :function"
+        ) from None
 
 
 def other_name(options: argparse.Namespace) -> str | None:
@@ -71,11 +161,9 @@ def _program(options: argparse.Namespace) -> Program:
     return Program(words[0], tuple(words[1:]), options.module is not None)
 
 
-def command(options: argparse.Namespace) -> int:
-    """Run the program; returns its exit code."""
-    from profiler_ext.run.profiled_program import Request, run
-
-    request = Request(
+def _request(options: argparse.Namespace) -> Request:
+    is_repeated = options.every is not None or options.slow is not None
+    return Request(
         program=_program(options),
         folder=options.output,
         skip=options.skip,
@@ -86,9 +174,17 @@ def command(options: argparse.Namespace) -> int:
         lines=options.lines,
         shapes=options.shapes,
         source=options.source,
+        stops=options.stop,
+        repeats=Repeats(options.every, options.slow, options.keep) if is_repeated else None,
     )
+
+
+def command(options: argparse.Namespace) -> int:
+    """Run the program; returns its exit code."""
+    from profiler_ext.run.profiled_program import run
+
     try:
-        ending = run(request, _tell)
+        ending = run(_request(options), _tell)
     except KeyboardInterrupt:  # before the script began, or while its report is printed
         _end_as_interrupted()
     if ending.was_interrupted:
@@ -97,7 +193,7 @@ def command(options: argparse.Namespace) -> int:
 
 
 def _tell(outcome: Outcome) -> None:
-    for remark in (*_printed(outcome.session, outcome.folder), *outcome.remarks):
+    for remark in (*_printed(outcome.session, outcome.kept), *outcome.remarks):
         tell(remark)
 
 
@@ -107,15 +203,17 @@ def _end_as_interrupted() -> NoReturn:
     raise KeyboardInterrupt from None
 
 
-def _printed(session: Session | None, folder: Path) -> tuple[str, ...]:
+def _printed(session: Session | None, kept: Kept) -> tuple[str, ...]:
     """Print a session; where that fails the exit code stays the script's, and a remark says it."""
     try:
-        if session is not None:
-            print_session(session, folder)
+        if session is not None and kept.series is not None:
+            _print_series(session, kept.series)
+        elif session is not None:
+            print_session(session, kept.folder)
     except ReaderGoneError:
         return ()
     except OutputError as error:
-        return (f"{error}; what was recorded is in {folder}",)
+        return (f"{error}; what was recorded is in {kept.folder}",)
     return ()
 
 
@@ -131,13 +229,30 @@ def print_session(session: Session, folder: Path) -> None:
         ReaderGoneError: Nobody reads it any more.
     """
     from profiler_ext.exporters.formats import in_run
+
+    if not _print_report(session):
+        return
+    say(f"written to {folder}:")
+    output = console()
+    for name, use in (file for each in in_run() for file in each.in_run):
+        output.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
+
+
+def _print_series(session: Session, series: Series) -> None:
+    """Print the last session of several, and where they are."""
+    if not _print_report(session):
+        return
+    say(f"written were {series.count} sessions, kept are the last {len(series.folders)}:")
+    for folder in series.folders:
+        say(f"  profiler-ext report {folder}")
+
+
+def _print_report(session: Session) -> bool:
+    """Print where the time went; other ranks than the first print nothing."""
     from profiler_ext.exporters.terminal import print_report
 
     if session.recording.settings.rank != 0:
-        return
-    output = console()
-    print_report(session.analysis, output)
+        return False
+    print_report(session.analysis, console())
     write("\n")
-    say(f"written to {folder}:")
-    for name, use in (file for each in in_run() for file in each.in_run):
-        output.print(f"  {name:24} {use}", markup=False, no_wrap=True, overflow="ellipsis")
+    return True

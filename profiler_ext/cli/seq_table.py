@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 
 from profiler_ext.cli.choices import add_format, print_answer
+from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import write
 
 HELP = "print which forward a backward op has"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     from profiler_ext.exporters.printed import PRINTED
 
@@ -20,6 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a function, or MODULE:FUNCTION, that returns a model and its inputs",
     )
     add_format(parser, [each.name for each in PRINTED])
+    parser.show_examples(("of a model", "profiler-ext seq-table model.py:example"))
     parser.set_defaults(command=_seq_table)
 
 

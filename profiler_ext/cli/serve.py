@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from profiler_ext.cli.parsing import Parser
+
 HELP = "answer an agent's questions about sessions (MCP)"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Say what the command line may hold."""
     parser.description = (
         "Answer questions over standard input and output, by the Model Context Protocol: list, "
@@ -21,6 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="sessions below these folders may be read; no link that leaves them is followed",
     )
+    parser.show_examples(("what lies below runs", "profiler-ext serve runs"))
     parser.set_defaults(command=_serve)
 
 

@@ -93,6 +93,13 @@ class Tool:
             if not self._is_left:
                 raise
 
+    def hear_again(self) -> None:
+        """Have no place silent that a callback heard no more of; its id may be another tool's next.
+
+        Others hear once more of what they disabled: Python knows no less.
+        """
+        self._monitoring.restart_events()
+
     def _fall_silent(self) -> None:
         if self._is_left:
             return

@@ -23,7 +23,8 @@ class Settings:
         torch_version: torch that ran.
         rank: rank of the process, 0 without ranks.
         world_size: number of ranks, 1 without ranks.
-        step_source: what ended a step: ``prof.step``, ``Optimizer.step`` or ``none``.
+        step_source: what ended a step: ``prof.step``, ``Optimizer.step``, ``forward``,
+            ``function`` or ``none``.
         called_modules: modules that were compiled by themselves, by the number in their mark in
             the trace: each with its path from the user's model.
     """

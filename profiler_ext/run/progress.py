@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Progress:
@@ -11,14 +15,23 @@ class Progress:
 
     def __init__(self) -> None:
         """Show nothing yet; nothing is ever shown where standard error is no terminal."""
-        from rich.console import Console
-
-        self._console = Console(file=sys.stderr or io.StringIO(), highlight=False)
+        self._made: Console | None = None
+        self._is_terminal = False
+        with suppress(ValueError):  # it is closed
+            self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._shown = False
+
+    @property
+    def _console(self) -> Console:
+        if self._made is None:
+            from rich.console import Console
+
+            self._made = Console(file=sys.stderr, highlight=False)
+        return self._made
 
     def say(self, stage: str) -> None:
         """Show a stage."""
-        if self._console.is_terminal:
+        if self._is_terminal:
             self.done()
             self._console.print(f"[dim]profiler-ext: {stage}[/dim]", end="\r", no_wrap=True)
             self._shown = True

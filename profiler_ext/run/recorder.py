@@ -1,12 +1,9 @@
-"""Owns the profiler of ``profiler-ext run``: which steps it records, and that they are kept.
-
-While the program has a profiler of its own on, nothing is recorded, and the asked number of steps
-after it is recorded instead.
-"""
+"""Owns the profiler of ``profiler-ext run``: it records steps, and what is recorded is kept."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -17,113 +14,74 @@ from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.errors import ProfilerExtError
 from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import undisturbed
+from profiler_ext.profiling.lines import HOOK
 from profiler_ext.profiling.profiler import RECORDING, profile
+from profiler_ext.run.pace import Pace
+from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds
+from profiler_ext.run.window import Window
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import profilers
-from profiler_ext.torch_compat.profiler_use import USE
-
-
-class Window:
-    """Which steps are recorded.
-
-    Attributes:
-        was_moved: they are later ones than were asked for.
-    """
-
-    def __init__(self, skip: int, steps: int) -> None:
-        """Record ``steps`` steps after ``skip``.
-
-        Args:
-            skip: steps that are not recorded.
-            steps: steps that are recorded then.
-        """
-        self.was_moved = False
-        self._first = skip
-        self._steps = steps
-        self._warmup = min(skip, 1)
-
-    def __call__(self, step: int) -> ProfilerAction:
-        """Say what is done in a step; where another profiler is on, later ones are recorded."""
-        position = step - self._first
-        if not -self._warmup <= position < self._steps:
-            return ProfilerAction.NONE
-        if USE.by_others:
-            self.move_behind(step)
-            return ProfilerAction.NONE
-        if position < 0:
-            return ProfilerAction.WARMUP
-        is_last = position == self._steps - 1
-        return ProfilerAction.RECORD_AND_SAVE if is_last else ProfilerAction.RECORD
-
-    def move_behind(self, step: int) -> None:
-        """Record the asked number of steps after this one and one that warms up."""
-        self.was_moved = True
-        self._warmup = 1
-        self._first = step + 2
-
-    def has_begun(self, step: int) -> bool:
-        """Whether a step, or one before it, is recorded."""
-        return step >= self._first
-
-    def is_over(self, step: int) -> bool:
-        """Whether nothing is recorded from a step on."""
-        return step >= self._first + self._steps
+from profiler_ext.torch_compat.default_store import agreed_to_end
+from profiler_ext.torch_compat.open_regions import OpenRegions
 
 
 class Recorder:
     """Records steps of the program and hands over what there is to keep.
 
     Attributes:
-        session: what was kept.
+        session: what was kept last.
         failure: what went wrong in recording or keeping.
         ends: what ends the program's steps.
         window: the steps to record.
+        passed: recordings that were not kept, as no step of them was slow.
+        first: the first step of the last recording.
+        went_on: the program did so after it was to end.
     """
 
     def __init__(
         self,
         capture: Capture,
-        window: Window,
-        keep: Callable[[Session], None],
+        request: Request,
+        keep: Callable[[Session, int], None],
         on_step: Callable[[], None],
-        *,
         user_roots: tuple[str, ...],
-        step_on: str | None,
-        lines: bool,
-        shapes: bool = False,
-        source: bool = True,
     ) -> None:
         """Prepare.
 
         Args:
             capture: the capture that is on.
-            window: the steps to record.
-            keep: writes a session.
+            request: what to record.
+            keep: writes a session that begins with a step.
             on_step: called when a step has ended.
             user_roots: folders whose files are the user's own.
-            step_on: class name of the optimizer that ends a step.
-            lines: watch which lines run.
-            shapes: record the shapes of eager ops' inputs.
-            source: keep text of source.
         """
         self.session: Session | None = None
         self.failure: Exception | None = None
-        self.window = window
+        self._regions = OpenRegions(lambda: self._profiler.is_recording)
+        self.window = Window(
+            request.skip, request.steps, request.repeats, lambda: self._regions.are_any
+        )
+        self.passed = self.first = 0
+        self.went_on = self._is_to_end = False
+        self._pace = Pace()
+        self._slow = request.repeats.slow if request.repeats is not None else None
+        self._since_s = time.perf_counter()
         self._keep = keep
         self._on_step = on_step
         self._part: Session | None = None
         self._process = os.getpid()
         self._profiler = _ProfilerOfRun(
             self,
-            schedule=window,
-            acc_events=True,
+            schedule=self.window,
             user_roots=user_roots,
-            lines=lines,
-            record_shapes=shapes,
-            source=source,
+            lines=request.lines,
+            record_shapes=request.shapes,
+            source=request.source,
         )
-        self.ends = StepEnds(capture, self._step, self._profiler, step_on)
+        regions = self._regions.hooks() if request.repeats is not None else ()
+        self.ends = StepEnds(capture, self._step, self._profiler, request.step_on, regions)
+        self._stops = request.stops
 
     @property
     def is_in_child(self) -> bool:
@@ -171,14 +129,38 @@ class Recorder:
             self._part = session
             return
         self._part = None
-        self._try(lambda: self._keep(session))
+        self._try(lambda: self._keep(session, self.first))
         if self.failure is None:
             self.session = session
 
-    def _step(self) -> None:
+    def is_wanted(self) -> bool:
+        """Tell whether what was recorded is to be kept; the next recording is looked at anew."""
+        worst = self._pace.worst
+        self._pace.begin()
+        is_wanted = self._slow is None or worst > self._slow
+        self.passed += not is_wanted
+        return is_wanted
+
+    def _step(self) -> bool:
+        """End a step; tells whether the program is to end."""
+        if self._slow is not None:
+            self._pace.step(time.perf_counter() - self._since_s)
+            if not self._profiler.is_recording:
+                self._pace.begin()
         self._profiler.step_source = self.ends.source
         self._try(self._profiler.step)
         self._on_step()
+        self._since_s = time.perf_counter()
+        return self._ends_program()
+
+    def _ends_program(self) -> bool:
+        """Tell, once, that the program is to end."""
+        self.went_on = self._is_to_end
+        is_over = self.session is not None or self.failure is not None
+        if not self._stops or self._is_to_end or not is_over:
+            return False
+        self._is_to_end = True
+        return agreed_to_end()
 
     def _try(self, work: Callable[[], object]) -> None:
         """Do what the program must not feel a failure of."""
@@ -206,13 +188,28 @@ class _ProfilerOfRun(profile):
         """Mark recorded steps only: a profiler of the program's would see the others' marks."""
         profilers.mark_steps(self, self.schedule(step) is not ProfilerAction.NONE)
 
+    def prepare_trace(self) -> None:
+        self.profiler = None  # what was recorded before is kept, or not wanted
+        super().prepare_trace()
+
+    def start_trace(self) -> None:
+        super().start_trace()
+        if self.is_recording:
+            self._recorder.first = self.step_num
+
     def step_aside(self) -> None:
         if self.is_prepared:
             super().step_aside()
             self._recorder.window.move_behind(self.step_num)
 
+    def _cycle_over(self, profiler: Any) -> None:
+        if self._guard.run(RECORDING, self._recorder.is_wanted) is False:
+            self._guard.run(HOOK, self.lines.forget)
+        else:
+            super()._cycle_over(profiler)
+
     def deliver(self) -> None:
-        self._guard.run(RECORDING, self._recorder.take, self.sessions[-1])
+        self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())
 
     def refuse(self, error: ProfilerExtError) -> None:
         self._recorder.refuse(error)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from profiler_ext.sessions.session import Session
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.run.request import EndedBy, Request, StepOn
+
+if TYPE_CHECKING:
+    from profiler_ext.run.recorder import Recorder
+    from profiler_ext.sessions.session import Session
 
 KEPT = "what was recorded until then is kept"
 NOTHING = "nothing was recorded"
 FAILED = "what was recorded is not kept as asked"
 CUT_SHORT = "a second Ctrl-C ended the work on what was recorded, and none of it is kept"
 ONLY_SAVED = "a second Ctrl-C ended the writing, and only the session itself is kept"
+REMEDY = "`profiler-ext export` writes the rest from it"
+NO_TORCH = "the script never imported torch, so there was nothing to record"
+WENT_ON = "the script caught the exit of --stop and went on; it is asked to end only once"
+
+_MOST_SEEN = 6
 
 
 def failed_script(code: int, kept: str, steps: int) -> str:
@@ -19,7 +32,7 @@ def failed_script(code: int, kept: str, steps: int) -> str:
         kept: what became of what was recorded: ``KEPT`` and the others.
         steps: how many steps were recorded.
     """
-    return f"the script ended with exit code {code} after {steps} steps; {kept}"
+    return f"the script ended with exit code {code} after {_steps(steps)}; {kept}"
 
 
 def ended_by(signal: str, kept: str, steps: int) -> str:
@@ -30,7 +43,17 @@ def ended_by(signal: str, kept: str, steps: int) -> str:
         kept: what became of what was recorded: ``KEPT`` and the others.
         steps: how many steps were recorded.
     """
-    return f"the script was ended by {signal} after {steps} steps; {kept}"
+    return f"the script was ended by {signal} after {_steps(steps)}; {kept}"
+
+
+def only_saved(folder: Path) -> str:
+    """Say where the session is of which nothing else was written."""
+    return f"{ONLY_SAVED}: it is in {folder}; {REMEDY}"
+
+
+def not_slow(passed: int) -> str:
+    """Say that nothing was slow enough to be kept."""
+    return f"{passed} recordings had no step slow enough, and are not kept"
 
 
 def own_fault(detail: str) -> str:
@@ -40,38 +63,85 @@ def own_fault(detail: str) -> str:
     )
 
 
-def of_success(
-    session: Session | None, steps: int, *, skip: int, asked: int, was_moved: bool
-) -> tuple[str, ...]:
+def of_success(request: Request, recorder: Recorder) -> tuple[str, ...]:
     """Say what a run that went well did not record.
 
     Args:
-        session: what was recorded.
-        steps: how many steps the script made.
-        skip: how many were to be skipped.
-        asked: how many were to be recorded.
-        was_moved: later ones than those were.
+        request: what was asked for.
+        recorder: what recorded.
     """
-    if steps == 0 and session is not None and skip == 0:
-        return ()
+    session, steps, window = recorder.session, recorder.ends.count, recorder.window
     if steps == 0:
-        return (
-            "the script never stepped: no optimizer's step() and no prof.step() was seen; "
-            "for a script that does not train, record it whole with --skip 0",
-        )
-    if was_moved:
+        is_whole = session is not None and request.skip.is_nothing and request.step_on == StepOn()
+        return () if is_whole else (never_stepped(request, recorder.ends.seen),)
+    if window.was_moved:
         return (_moved(session),)
+    if recorder.went_on:
+        return (WENT_ON,)
     if session is None:
+        return (_unkept(request, recorder),)
+    if request.repeats is None and not window.is_over(steps):
+        recorded = max(steps - (window.first or 0), 0)
         return (
-            f"the script ended after {steps} steps, before the {skip} skipped were over; "
-            f"use --skip {max(steps - asked, 0)}",
-        )
-    if steps < skip + asked:
-        return (
-            f"the script ended after {steps} steps: {max(steps - skip, 0)} of the "
-            f"{asked} asked were recorded whole; use a smaller --skip",
+            f"the script ended after {_steps(steps)}: {recorded} of the {request.steps} asked "
+            f"were recorded whole{_smaller(request)}",
         )
     return ()
+
+
+def never_stepped(request: Request, seen: Counter[str]) -> str:
+    """Say that no step ended, and what could have ended one.
+
+    Args:
+        request: what was asked for.
+        seen: what came by, and how often.
+    """
+    if request.step_on.by is not EndedBy.FIRST:
+        return f"the script never stepped: {_unmet(request.step_on)}{_met(seen)}"
+    if request.skip.is_nothing:
+        return "the script never stepped, and nothing was recorded"
+    return (
+        "the script never stepped: no optimizer's step() and no prof.step() was seen; of a script "
+        "that does not train each call of its model is a step with --step-on forward, or record "
+        "it whole with --skip 0"
+    )
+
+
+def _unmet(step_on: StepOn) -> str:
+    if step_on.by is EndedBy.FUNCTION:
+        return f"{step_on} was not called, or never returned"
+    if step_on.by is EndedBy.FORWARD:
+        called = "no model" if step_on.name is None else f"no module of class {step_on.name}"
+        return f"{called} was called"
+    return f"no optimizer of class {step_on.name} stepped"
+
+
+def _met(seen: Counter[str]) -> str:
+    """Say what came by instead, the most frequent first."""
+    told = [f"{what} ({count:,} times)" for what, count in seen.most_common(_MOST_SEEN)]
+    return f"; seen were {', '.join(told)}" if told else "; no other was seen either"
+
+
+def _unkept(request: Request, recorder: Recorder) -> str:
+    """Say why there is no session of a script that stepped."""
+    steps, asked = recorder.ends.count, request.steps.steps
+    if recorder.passed:
+        return not_slow(recorder.passed)
+    if request.skip.steps is None or asked is None:
+        return f"the script ended after {_steps(steps)}, before {request.skip} were over"
+    return (
+        f"the script ended after {_steps(steps)}, before the {request.skip} skipped were over; "
+        f"use --skip {max(steps - asked, 0)}"
+    )
+
+
+def _smaller(request: Request) -> str:
+    """Advise a smaller ``--skip``, where there is one."""
+    return "" if request.skip.is_nothing else "; use a smaller --skip"
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'' if count == 1 else 's'}"
 
 
 def _moved(session: Session | None) -> str:

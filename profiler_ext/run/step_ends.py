@@ -1,13 +1,18 @@
 """Owns when a step ends in a script that was never touched.
 
 A step ends at the script's own ``prof.step()`` if it calls that, else when the first optimizer
-has stepped: an eager one by torch's public hook, a compiled one when its graph has run.
+has stepped: an eager one by torch's public hook, a compiled one when its graph has run. It is asked
+for by name that another optimizer, a model's call or a function ends it.
+
+Where the program is to end with a step, that is by an exit as ``sys.exit()`` makes it, out of what
+ended the step, when that has done all its own work. It is raised once: a program may catch it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,15 +21,20 @@ import torch.compiler
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.records import GraphInstance
+from profiler_ext.run.call_ends import Call, CallEnds, Outermost
+from profiler_ext.run.request import EndedBy, StepOn
 from profiler_ext.torch_compat import points, process, profilers
 from profiler_ext.torch_compat.patches import Hook, installed
 
+COMPILED = "what torch.compile made"
+
 
 class _PerThread(threading.local):
-    """The compiled functions that are running, by their frames."""
+    """The compiled functions that are running, by their frames; and that the program is to end."""
 
     def __init__(self) -> None:
         self.entered: list[int] = []
+        self.is_to_end = False
 
 
 class _AtEnd(threading.local):
@@ -40,20 +50,27 @@ class StepEnds:
     """Watches a script and calls back at the end of each of its steps.
 
     Attributes:
-        source: what ends a step: ``prof.step``, ``Optimizer.step`` or ``none`` so far.
+        source: what ends a step: ``prof.step``, ``Optimizer.step``, ... or ``none`` so far.
         count: how many steps have ended.
+        seen: what could have ended steps, and how often it came by.
     """
 
     def __init__(
-        self, capture: Capture, on_end: Callable[[], None], own: Any, step_on: str | None
+        self,
+        capture: Capture,
+        on_end: Callable[[], object],
+        own: Any,
+        step_on: StepOn = StepOn(),  # noqa: B008  (it is frozen)
+        more: Iterable[Hook] = (),
     ) -> None:
         """Prepare.
 
         Args:
             capture: the capture that is on; it reports compiled optimizers.
-            on_end: called at the end of each step.
+            on_end: called at the end of each step; the program is to end where it says so.
             own: the profiler whose ``step`` is not the script's.
-            step_on: class name of the optimizer that ends a step; by default the first.
+            step_on: what ends a step; by default what does so first.
+            more: what else is observed meanwhile.
 
         Raises:
             PrivateNameError: This torch does not tell when an optimizer has stepped.
@@ -61,15 +78,18 @@ class StepEnds:
         process.check_optimizer_steps()
         self.source = "none"
         self.count = 0
+        self.seen: Counter[str] = Counter()
         self._capture = capture
         # A hook of a compiled optimizer runs where Dynamo compiles what is called.
         disabled: Any = torch.compiler.disable
-        self._on_end: Callable[[], None] = disabled(on_end)
+        self._on_end: Callable[[], object] = disabled(on_end)
         self._own = own
         self._step_on = step_on
+        self._more = tuple(more)
         self._ender: object = None
         self._ran: GraphInstance | None = None
         self._thread = _PerThread()
+        self._outermost = Outermost()
         self._hooks = ExitStack()
 
     def watch(self) -> None:
@@ -79,7 +99,7 @@ class StepEnds:
             TorchCapabilityError: A function of torch's is not there or has another shape.
         """
         guard = self._capture.guard
-        hooks: list[Hook] = [(points.PROFILER_STEP, self._profiler_step)]
+        hooks: list[Hook] = [(points.PROFILER_STEP, self._profiler_step), *self._more]
         if process.can_tell_frame_ends():
             hooks.append((points.FRAME_EDGE, self._frame_edge))
         with ExitStack() as stack:
@@ -87,6 +107,9 @@ class StepEnds:
             watched = guard.callback("Optimizer.step", self._eager_optimizer)
             stack.callback(process.on_optimizer_step(watched).remove)
             self._capture.on_optimizer_graph = self._compiled_optimizer
+            if self._step_on.by in (EndedBy.FORWARD, EndedBy.FUNCTION):
+                calls = CallEnds(self._step_on, self._outermost, self._call_over, guard)
+                stack.enter_context(calls.watched())
             self._hooks = stack.pop_all()
 
     def leave(self) -> None:
@@ -105,12 +128,16 @@ class StepEnds:
             yield
         finally:
             profilers.mark_steps(profiler, asked)
-        self._end("prof.step", "prof.step")
+        self.seen["prof.step()"] += 1
+        if self._step_on.by is EndedBy.FIRST:
+            self._end("prof.step", "prof.step")
+        self._leave_program()
 
     def _frame_edge(self, _: Observed) -> Observation:
         """See the outermost compiled function return to its caller.
 
         It ends before the evaluator is set: after it, Dynamo would compile what is called here.
+        The program ends after it: that is the last thing that torch does for the call.
         """
         edge, entered = process.frame_edge(), self._thread.entered
         if edge is None:
@@ -119,20 +146,35 @@ class StepEnds:
             entered.append(edge)
             return
         entered.pop()
-        if not entered:
-            self._frame_exit()
-        yield from ()
+        if entered:
+            return
+        self._frame_exit()
+        yield
+        self._leave_program()
 
     def _eager_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         # Dynamo traces this hook where it compiles a step; it must see nothing to trace.
         if torch.compiler.is_compiling():
             return
-        if self._step_on in (None, type(optimizer).__name__):
+        name = type(optimizer).__name__
+        self.seen[f"{name}.step()"] += 1
+        by = self._step_on.by
+        if by is EndedBy.FIRST or (by is EndedBy.OPTIMIZER and name == self._step_on.name):
             self._end(id(optimizer), "Optimizer.step")
+            self._leave_program()
 
     def _compiled_optimizer(self, graph: GraphInstance) -> None:
-        if self._step_on is None:
+        self.seen["a compiled optimizer"] += 1
+        if self._step_on.by is EndedBy.FIRST:
             self._ran = graph
+
+    def _call_over(self, call: Call) -> None:
+        """A call of a model or a function is over, and no other one is around it."""
+        if self._step_on.name is None and self._thread.entered:
+            return  # it is within a compiled function
+        self.seen[call.words] += 1
+        self._end(call.ender, call.source)
+        self._leave_program()
 
     def _frame_exit(self) -> None:
         """A step ends when the compiled function is over, not amid the profiler's events of it."""
@@ -140,6 +182,9 @@ class StepEnds:
             self._ran = None
             frame = (graph.compile_id or "").partition("/")[0]
             self._end(("graph", frame), "Optimizer.step")
+        elif self._step_on == StepOn(EndedBy.FORWARD) and not self._outermost.is_any:
+            self.seen[f"calls of {COMPILED}"] += 1
+            self._end(COMPILED, "forward")
 
     def _end(self, ender: object, source: str) -> None:
         """Count a step if what ended the first one ends it; ``prof.step`` goes before all."""
@@ -149,9 +194,19 @@ class StepEnds:
             self.count += 1
             _AT_END.is_true = True
             try:
-                self._on_end()
+                self._thread.is_to_end = bool(self._on_end())
             finally:
                 _AT_END.is_true = False
+
+    def _leave_program(self) -> None:
+        """End the program where that was asked for; what raises is the last of what ended a step.
+
+        Raises:
+            SystemExit: It is to end.
+        """
+        is_to_end, self._thread.is_to_end = self._thread.is_to_end, False
+        if is_to_end:
+            raise SystemExit(0)
 
 
 class _Naming:

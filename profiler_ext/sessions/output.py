@@ -1,43 +1,17 @@
-"""Owns the folder of a session: that it may be written, and the files that belong into it."""
+"""Owns the files that belong into the folder of a session."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
-from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError, UsageError
-from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, in_run
+from profiler_ext.errors import OutputError, OwnFaultError, ProfilerExtError
+from profiler_ext.exporters.formats import SESSION, Format, in_run
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.sessions.session import Session
 
 REMEDY = "`profiler-ext export` writes the rest from it"
-
-
-def check_folder(folder: Path, *, force: bool) -> None:
-    """Make a folder, so that a session can be written into it.
-
-    Args:
-        folder: where the files shall be.
-        force: a session that is there may be replaced.
-
-    Raises:
-        UsageError: A session is in the way.
-        OutputError: It cannot be made or written.
-    """
-    if (folder / FILE_NAME).exists() and not force:
-        raise UsageError(f"{folder} holds a session; choose another folder, or add --force")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise OutputError(f"{folder} is not a folder; choose another with -o") from None
-    except OSError as error:
-        raise OutputError(
-            f"cannot make {folder}: {error.strerror}; choose another with -o"
-        ) from None
-    if not os.access(folder, os.W_OK):
-        raise OutputError(f"cannot write into {folder}; choose another with -o")
 
 
 def write_all(session: Session, folder: Path, *, keep: bool = True) -> None:

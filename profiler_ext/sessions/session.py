@@ -213,6 +213,14 @@ class Session(Explained):
         return self.export(Path(folder) / FILE_NAME)
 
 
+def _remedy(place: Path) -> str:
+    """Say which folder to give: of a run that recorded again and again, one of its sessions."""
+    found = sorted(each.name for each in place.glob("step_*") if is_folder(each))
+    if not found:
+        return "give a folder that `profiler-ext run` wrote"
+    return f"give the folder of one of its sessions, {shown(place / found[-1])}"
+
+
 def load(path: str | Path, roots: Roots = ()) -> Session:
     """Read a session without importing torch.
 
@@ -231,8 +239,7 @@ def load(path: str | Path, roots: Roots = ()) -> Session:
     if is_folder(place):
         if not (place / FILE_NAME).is_file():
             raise TraceError(
-                f"{shown(place)} holds no {FILE_NAME}; give a folder that `profiler-ext run` "
-                "wrote, or a trace file"
+                f"{shown(place)} holds no {FILE_NAME}; {_remedy(place)}, or a trace file"
             )
         place = place / FILE_NAME
     return Session(read_recording(place), roots=roots)

@@ -199,6 +199,14 @@ PROFILER_STEP = Point(
     "the end of a step where the script calls its own profiler",
     "each step that the script's own profiler is told of",
 )
+_OPEN = "that no recording of `run --every` begins while a region of the one before is open"
+REGION_BEGINS, REGION_ENDS = (
+    Point("torch.autograd.profiler", f"record_function.{name}", ("self",), _OPEN, sees, False)
+    for name, sees in (
+        ("__enter__", "each region that the program marks; with `run --every` and `--slow` only"),
+        ("__exit__", "the end of it"),
+    )
+)
 
 
 _TIMES = "what compiling took, by phase"
@@ -280,6 +288,8 @@ ALL = (
     BACKWARD_MADE,
     FRAME_EDGE,
     PROFILER_STEP,
+    REGION_BEGINS,
+    REGION_ENDS,
     COMPILE_BEGIN,
     COMPILE_END,
     COMPILE_TOLD,

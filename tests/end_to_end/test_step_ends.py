@@ -29,7 +29,7 @@ def test_dynamo_compiles_nothing_at_the_end_of_a_compiled_optimizers_step() -> N
     parameter = torch.nn.Parameter(torch.ones(2))
     parameter.grad = torch.ones(2)
     optimizer = torch.optim.SGD([parameter])
-    ends = StepEnds(capture, on_end, None, None)
+    ends = StepEnds(capture, on_end, None)
     ends.watch()
     try:
         step = torch.compile(optimizer.step, backend="eager")
@@ -46,9 +46,7 @@ def test_of_two_runs_in_one_process_none_takes_the_others_profiler_for_the_scrip
     capture = switch.current()
     assert capture is not None
     profilers = [torch.profiler.profile(activities=[CPU]) for _ in range(2)]
-    ends = [
-        StepEnds(capture, partial(methodcaller("step"), each), each, None) for each in profilers
-    ]
+    ends = [StepEnds(capture, partial(methodcaller("step"), each), each) for each in profilers]
     parameter = torch.nn.Parameter(torch.ones(2))
     parameter.grad = torch.ones(2)
     optimizer = torch.optim.SGD([parameter])

@@ -110,6 +110,12 @@ AFTER_OPTIMIZER = Member(
     "the end of a step",
     takes=("hook",),
 )
+DEFAULT_STORE = Member(
+    "torch.distributed.distributed_c10d",
+    "_get_default_store",
+    "that ranks end together with `run --stop`",
+    is_lazy=True,
+)
 _PROFILER = "torch.profiler.profiler"
 RECORD_STEPS = Attribute(_PROFILER, "profile.record_steps", "the steps of a script's own profiler")
 STEP_NUM = Attribute(_PROFILER, "profile.step_num", "a clean begin of the first step")

@@ -1,0 +1,127 @@
+"""Owns how a run went: its exit code, what is kept of it and where, and what is said of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.errors import OwnFaultError, ProfilerExtError
+from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.run import remarks
+from profiler_ext.run.program import Ending
+from profiler_ext.run.request import Request
+from profiler_ext.run.series import Series
+
+if TYPE_CHECKING:
+    from profiler_ext.run.recorder import Recorder
+    from profiler_ext.sessions.session import Session
+
+NEVER_STEPPED = 3
+NOT_KEPT = 2
+
+
+@dataclass(slots=True)
+class Kept:
+    """Where the sessions of this rank are kept.
+
+    Attributes:
+        folder: of its session.
+        series: of its sessions, where steps are recorded again and again.
+        is_saved: a session was saved, though perhaps not all that is made of it.
+    """
+
+    folder: Path
+    series: Series | None = None
+    is_saved: bool = False
+
+    def place_of(self, step: int) -> Path:
+        """Return the folder of a session that begins with a step."""
+        return self.folder if self.series is None else self.series.place_of(step)
+
+    def words(self, recorder: Recorder) -> str:
+        """Say what there is of an early end."""
+        if recorder.session is not None:
+            return remarks.KEPT
+        if recorder.passed:
+            return remarks.not_slow(recorder.passed)
+        if not recorder.has_recorded:
+            return remarks.NOTHING
+        if said_of(recorder.failure, recorder.lost):
+            return remarks.FAILED
+        return remarks.only_saved(self.folder) if self.is_saved else remarks.CUT_SHORT
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run went.
+
+    Attributes:
+        ending: how the script ended, or how the run shall.
+        session: what was recorded and written, the last one of several.
+        kept: where.
+        remarks: what to tell the user.
+    """
+
+    ending: Ending
+    session: Session | None
+    kept: Kept
+    remarks: tuple[str, ...]
+
+
+def outcome_of(
+    ending: Ending,
+    request: Request,
+    recorder: Recorder | None,
+    kept: Kept,
+    refused: Exception | None,
+) -> Outcome:
+    """Tell how a run went.
+
+    Args:
+        ending: how the script ended.
+        request: what was asked for.
+        recorder: what recorded; ``None`` where the script never imported torch.
+        kept: where what was recorded is kept.
+        refused: why nothing could be recorded.
+    """
+    if recorder is None:
+        return _unrecorded(ending, kept, refused)
+    failed, steps = said_of(recorder.failure, recorder.lost), recorder.ends.count
+    if ending.code == 0 and failed:
+        code = 0 if _is_own_fault(recorder.failure) else NOT_KEPT
+        return Outcome(Ending(code), None, kept, failed)
+    if ending.code:
+        said = remarks.failed_script(ending.code, kept.words(recorder), steps)
+        return Outcome(ending, recorder.session, kept, (said, *failed))
+    is_whole = recorder.session is not None and request.skip.is_nothing
+    code = 0 if steps or is_whole else NEVER_STEPPED
+    return Outcome(Ending(code), recorder.session, kept, remarks.of_success(request, recorder))
+
+
+def _unrecorded(ending: Ending, kept: Kept, refused: Exception | None) -> Outcome:
+    """Tell how a run went in which nothing could be recorded; why was said at once."""
+    if ending.code:
+        said = remarks.failed_script(ending.code, remarks.NOTHING, 0)
+        return Outcome(ending, None, kept, (said,))
+    if refused is not None:
+        code = 0 if _is_own_fault(refused) else NOT_KEPT
+        return Outcome(Ending(code), None, kept, ())
+    return Outcome(Ending(NEVER_STEPPED), None, kept, (remarks.NO_TORCH,))
+
+
+def said_of(error: Exception | None, lost: str | None = None) -> tuple[str, ...]:
+    """Say what went wrong in recording or keeping, if anything did.
+
+    Args:
+        error: what was raised.
+        lost: what of ours failed, so that there is no session.
+    """
+    if error is None:
+        return () if lost is None else (remarks.own_fault(lost),)
+    is_told = isinstance(error, ProfilerExtError)
+    return (str(error) if is_told else remarks.own_fault(failure_detail(error)),)
+
+
+def _is_own_fault(error: Exception | None) -> bool:
+    return isinstance(error, OwnFaultError) or not isinstance(error, ProfilerExtError)

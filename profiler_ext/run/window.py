@@ -1,0 +1,110 @@
+"""Owns which steps of a run are recorded: by their number or by the time, once or again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from torch.profiler import ProfilerAction
+
+from profiler_ext.run.request import Amount, Repeats
+from profiler_ext.torch_compat.profiler_use import USE
+
+
+class Window:
+    """The steps that are recorded; a schedule for torch's profiler.
+
+    While another profiler is on, nothing is recorded, and the asked steps after it are recorded
+    instead. What is asked for as a time is decided at the end of a step, once for each: the last
+    recorded step is the one in which, as long as the one before it, the time is over.
+
+    Attributes:
+        was_moved: they are later ones than were asked for.
+        first: the first recorded step; ``None`` while that is not known.
+    """
+
+    def __init__(
+        self,
+        skip: Amount,
+        steps: Amount,
+        repeats: Repeats | None = None,
+        is_held: Callable[[], bool] = lambda: False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Record ``steps`` after ``skip``.
+
+        Args:
+            skip: what is passed before.
+            steps: what is recorded then.
+            repeats: what is recorded again.
+            is_held: tells whether no recording may begin yet.
+            now: tells the time in seconds.
+        """
+        self.was_moved = False
+        self._steps, self._repeats, self._now = steps, repeats, now
+        self._is_held = is_held
+        self._skip_s = skip.seconds
+        self._began_s = self._settled_s = now()
+        self._settled = -1
+        self._has_begun = False
+        self._warmup = 0 if skip.is_nothing else 1
+        self.first: int | None = None
+        self._last: int | None = None
+        if skip.steps is not None or skip.is_nothing:
+            self._begin_at(skip.steps or 0)
+
+    def __call__(self, step: int) -> ProfilerAction:
+        """Say what is done in a step; where another profiler is on, later ones are recorded."""
+        if step > self._settled:
+            self._settle(step)
+        if self.first is None or step < self.first - self._warmup or self.is_over(step):
+            return ProfilerAction.NONE
+        if USE.by_others:
+            self.move_behind(step)
+            return ProfilerAction.NONE
+        if step < self.first:
+            return ProfilerAction.WARMUP
+        return ProfilerAction.RECORD_AND_SAVE if step == self._last else ProfilerAction.RECORD
+
+    def move_behind(self, step: int) -> None:
+        """Record the asked number of steps after this one and one that warms up."""
+        self.was_moved = True
+        self._warmup = 1
+        self._begin_at(step + 2)
+
+    def has_begun(self, step: int) -> bool:
+        """Whether a step, or one before it, is recorded."""
+        return self._has_begun or (self.first is not None and step >= self.first)
+
+    def is_over(self, step: int) -> bool:
+        """Whether nothing is recorded from a step on."""
+        return self._last is not None and step > self._last
+
+    def _begin_at(self, step: int) -> None:
+        self.first = step
+        self._last = None if self._steps.steps is None else step + self._steps.steps - 1
+
+    def _settle(self, step: int) -> None:
+        """Decide what only the time can tell, and what comes after a recording."""
+        now = self._now()
+        before_s, self._settled_s = now - self._settled_s, now
+        self._settled = step
+        if self.first is None and now - self._began_s >= self._skip_s:
+            self._begin_at(step + 1)
+        if self._repeats is not None and self.is_over(step):
+            self._begin_again(step)
+        if step == self.first and self._is_held():
+            self._begin_at(step + 1)
+        if self.first is None or step < self.first:
+            return
+        if step == self.first:
+            self._has_begun, self._first_s = True, now
+        if self._last is None and now + before_s >= self._first_s + self._steps.seconds:
+            self._last = step
+
+    def _begin_again(self, step: int) -> None:
+        """Record again, with a step between in which all ends that the last recording saw begin."""
+        every = self._repeats.every if self._repeats is not None else None
+        first = step if every is None or self.first is None else self.first + every
+        self._warmup = 1
+        self._begin_at(max(first, step + 1))

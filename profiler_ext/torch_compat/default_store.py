@@ -1,0 +1,49 @@
+"""Owns what the ranks of a program agree on through the store that they have already.
+
+Source: ``torch/distributed/distributed_c10d.py``: ``init_process_group`` keeps the store of the
+default group, over TCP or in a file, and serves it while the program runs.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed
+
+from profiler_ext.torch_compat.names import running_names
+
+WAIT = timedelta(seconds=60)
+"""So long a rank waits for the others at the end of a step, before it goes on."""
+_ARRIVED = "profiler_ext/arrived"
+_DECISION = "profiler_ext/decision"
+_END, _GO_ON = "end", "go on"
+
+
+def agreed_to_end(wait: timedelta = WAIT) -> bool:
+    """Tell whether all ranks are to end at this step: each has come to its end.
+
+    The last one to come decides it; a rank that waited too long decides otherwise, for all.
+
+    Args:
+        wait: how long to wait for the others.
+    """
+    store = _default_store()
+    if store is None:
+        return True
+    if store.add(_ARRIVED, 1) == torch.distributed.get_world_size():
+        store.compare_set(_DECISION, "", _END)
+    try:
+        store.wait([_DECISION], wait)
+    except RuntimeError:  # torch.distributed.DistStoreError: the time is over
+        store.compare_set(_DECISION, "", _GO_ON)
+    return bool(store.get(_DECISION) == _END.encode())
+
+
+def _default_store() -> Any:
+    """Return the store of the program's default group; ``None`` of one rank alone."""
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    if torch.distributed.get_world_size() == 1 or not running_names.DEFAULT_STORE.is_there():
+        return None
+    return running_names.DEFAULT_STORE.get()()

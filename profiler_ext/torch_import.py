@@ -1,0 +1,99 @@
+"""Owns that something is done as soon as this process has imported torch, and not before.
+
+A process that never imports torch pays nothing, and one that does finds torch as ever.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def when_torch_is_there(do: Callable[[], object]) -> None:
+    """Call a function now if torch is imported, else when it has been.
+
+    Args:
+        do: what is called, once; what it raises then is a warning, and no failed import.
+    """
+    if "torch" in sys.modules:
+        _attempt(do)
+    else:
+        sys.meta_path.insert(0, _TorchFinder(do))
+
+
+def is_awaited() -> bool:
+    """Tell whether something is to be done when torch is imported."""
+    return any(isinstance(finder, _TorchFinder) for finder in sys.meta_path)
+
+
+class _TorchFinder(MetaPathFinder):
+    """Finds torch as ever, and hears when it is there; to be asked where torch is, is no import."""
+
+    def __init__(self, do: Callable[[], object]) -> None:
+        self._do: Callable[[], object] | None = do
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return _attempt(self._spec, path, target) if name == "torch" else None
+
+    def _spec(self, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        """Ask those that would be asked without this one."""
+        spec = None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = spec or finder.find_spec("torch", path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ThenDo(spec.loader, self._there)
+        return spec
+
+    def _there(self) -> None:
+        do, self._do = self._do, None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if do is not None:
+            do()
+
+
+class _ThenDo(Loader):
+    """Loads torch by its own loader, and then does what is to be done."""
+
+    def __init__(self, loader: Any, do: Callable[[], object]) -> None:
+        self._loader = loader
+        self._do = do
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the loader of torch to whoever asks it anything else."""
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        _attempt(self._do)
+
+
+def _attempt(function: Callable[..., T], *arguments: Any) -> T | None:
+    """Do what ``import torch`` must not feel a failure of: a torch that does not fit, say.
+
+    This is no :class:`profiler_ext.isolation.guard.Guard`: every process of Python comes here,
+    and that one costs more to import.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        with suppress(Exception):  # where warnings are errors
+            warnings.warn(f"profiler_ext is off in this process: {error}", stacklevel=2)
+        return None

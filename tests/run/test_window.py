@@ -1,0 +1,112 @@
+"""Which steps are recorded: by number, by time, once and again, and behind what holds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from torch.profiler import ProfilerAction
+
+from profiler_ext.run.request import Amount, Repeats
+from profiler_ext.run.window import Window
+from profiler_ext.torch_compat.profiler_use import ProfilerUse
+
+LETTERS = {
+    ProfilerAction.NONE: "-",
+    ProfilerAction.WARMUP: "w",
+    ProfilerAction.RECORD: "r",
+    ProfilerAction.RECORD_AND_SAVE: "R",
+}
+
+
+class Clock:
+    """Tells the time that a test has set."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProfilerUse]:
+    fresh = ProfilerUse()
+    monkeypatch.setattr("profiler_ext.run.window.USE", fresh)
+    yield fresh
+
+
+def actions(window: Window, steps: int, before: Callable[[int], None] = lambda step: None) -> str:
+    """Ask for each step thrice, as torch's profiler and ours do."""
+    told = ""
+    for step in range(steps):
+        before(step)
+        asked = [window(step) for _ in range(3)]
+        assert len(set(asked)) == 1
+        told += LETTERS[asked[0]]
+    return told
+
+
+@pytest.mark.parametrize(
+    ("skip", "steps", "told"),
+    [
+        ("3", "2", "--wrR---"),
+        ("0", "1", "R-------"),
+        ("0", "3", "rrR-----"),
+        ("1", "4", "wrrrR---"),
+    ],
+)
+def test_steps_are_chosen_by_their_numbers(skip: str, steps: str, told: str) -> None:
+    window = Window(Amount.parsed(skip), Amount.parsed(steps))
+    assert actions(window, 8) == told
+    assert window.is_over(8)
+
+
+@pytest.mark.parametrize(
+    ("skip", "steps", "told"),
+    [
+        ("2s", "3s", "--wrrR--"),  # a step takes a second
+        ("0", "2s", "rR------"),
+        ("1", "100ms", "wR------"),
+        ("3s", "1", "---wR---"),
+        ("0s", "1h", "rrrrrrrr"),
+    ],
+)
+def test_steps_are_chosen_by_the_time(skip: str, steps: str, told: str) -> None:
+    clock = Clock()
+
+    def before(step: int) -> None:
+        clock.seconds = float(step)
+
+    window = Window(Amount.parsed(skip), Amount.parsed(steps), now=clock)
+    assert actions(window, 8, before) == told
+
+
+@pytest.mark.parametrize(
+    ("every", "told"),
+    [
+        (4, "wrR-wrR-wrR-wr"),
+        (6, "wrR---wrR---wr"),
+        (3, "wrRwrRwrRwrRwr"),
+        (2, "wrRwrRwrRwrRwr"),  # a step between, in which all ends that the last one saw begin
+        (None, "wrRwrRwrRwrRwr"),
+    ],
+)
+def test_steps_are_recorded_again(every: int | None, told: str) -> None:
+    assert actions(Window(Amount(1), Amount(2), Repeats(every)), 14) == told
+
+
+def test_no_recording_begins_while_it_is_held_up() -> None:
+    held = {5, 6}
+    at = [0]
+    window = Window(Amount(1), Amount(1), Repeats(4), is_held=lambda: at[0] in held)
+    assert actions(window, 12, lambda step: at.__setitem__(0, step)) == "wR--wwwR--wR"
+
+
+def test_while_another_profiler_is_on_later_steps_are_recorded(use: ProfilerUse) -> None:
+    window = Window(Amount(1), Amount(2))
+
+    def before(step: int) -> None:
+        use._by_others = step in (0, 1)
+
+    assert actions(window, 7, before) == "--wrR--"
+    assert window.was_moved
