@@ -34,7 +34,7 @@ Make = Callable[[Sizes], Pair]
 
 def after_backward(sizes: Sizes) -> Pair:
     """Each gradient is reduced by itself when the backward is over; DDP does it meanwhile."""
-    width, rows = (64, 8) if sizes.is_tiny else (4096, 2048)
+    width, rows = (64, 8) if sizes.is_tiny else (4096, 6144)
     x = torch.randn(rows, width, device=sizes.device, dtype=torch.bfloat16)
     alone, ranked = (wide(sizes, width) for _ in range(2))
     optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-5, fused=sizes.device == "cuda")
@@ -51,7 +51,7 @@ def after_backward(sizes: Sizes) -> Pair:
 
 
 def wide(sizes: Sizes, width: int) -> nn.Module:
-    """Return layers that have much to communicate, for what they compute of few rows."""
+    """Return layers that have much to communicate, for what they compute."""
     layers = (nn.Linear(width, width) for _ in range(sizes.layers))
     return nn.Sequential(*layers).to(sizes.device, torch.bfloat16)
 

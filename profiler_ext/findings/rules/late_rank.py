@@ -21,6 +21,8 @@ _OWN = (
     IdleCause.COMPILING,
 )
 """What one rank does and another does not; that one launches more slowly is often the recording."""
+_SLOWER = (IdleCause.LAUNCHING, IdleCause.AUTOGRAD)
+"""A CPU that is slower, or more in demand, is so in these and in Python alike."""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
@@ -31,9 +33,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
         return Lacking("the sessions of all ranks together tell it: merge them")
     late = facts.analysis.lateness
     rows = np.flatnonzero(late.cause.where(*_OWN))
-    launches, late_ns = late.launch[rows], late.duration_ns[rows]
-    waited_ns = facts.of_usual_step(launches, late_ns)
-    if waited_ns < _LEAST * facts.step_ns:
+    launches = late.launch[rows]
+    waited_ns = _waited_ns(facts, _OWN)
+    if waited_ns - _waited_ns(facts, _SLOWER) < _LEAST * facts.step_ns:
         return ()
     where, doing = _most(facts, rows)
     return (
@@ -52,6 +54,13 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
             ),
         ),
     )
+
+
+def _waited_ns(facts: Facts, causes: tuple[IdleCause, ...]) -> int:
+    """Return how long others waited for this rank in the usual step because of some causes."""
+    late = facts.analysis.lateness
+    rows = np.flatnonzero(late.cause.where(*causes))
+    return facts.of_usual_step(late.launch[rows], late.duration_ns[rows])
 
 
 def _most(facts: Facts, rows: Ints) -> tuple[Where, str]:
@@ -78,7 +87,8 @@ RULE = Rule(
     remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
     "alone does in each step.",
     stake="Not known. How long another rank had nothing to run but to wait for that is a figure, "
-    "from 3% of the usual step on. That a rank launches more slowly, or computes for longer, is "
-    "not counted: recorded ranks differ in that without a flaw. `skew()` has all of it.",
+    "from 3% of the usual step on, and so much more than what slower launching makes them wait: "
+    "recorded ranks differ in that, and in what they compute for, without a flaw. `skew()` has "
+    "all of it.",
     judge=_judge,
 )
