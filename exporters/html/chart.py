@@ -25,10 +25,11 @@ def chart(rank: int, columns: Sequence[StepColumn], most_ns: int) -> str:
     """
     paths = "".join(_paths(columns, most_ns))
     return (
-        f'<p>{_words(columns)}</p><div class="chart" data-rank="{rank}">'
+        f'<p>{_words(columns)}</p><div class="chart" data-rank="{rank}" '
+        f'style="--columns:{len(columns)}">'
         f'<span class="most quiet">{time_text(most_ns)}</span>'
         f'<svg role="img" aria-label="{escape(_words(columns))}" preserveAspectRatio="none" '
-        f'viewBox="0 0 {len(columns)} {_HEIGHT}" style="--columns:{len(columns)}">{paths}</svg>'
+        f'viewBox="0 0 {len(columns)} {_HEIGHT}">{paths}</svg>'
         f'<p class="ends quiet"><span>step {columns[0].first}</span>'
         f"<span>{_last(columns)}</span></p>"
         '<p class="about quiet" role="status"></p></div>'

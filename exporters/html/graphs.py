@@ -59,6 +59,14 @@ class Codes:
         self._times, self._pool = times, Pool()
         self._most: dict[int, int] = {}
 
+    def is_wanted(self, kernel: str) -> bool:
+        """Tell whether a kernel was launched: the others are not on the page.
+
+        Args:
+            kernel: its name.
+        """
+        return kernel in self._times
+
     def number(self, kernel: str, text: str) -> int:
         """Return the number of a kernel's code.
 
@@ -113,5 +121,6 @@ def _row(
     text = texts.get(module or "")
     shown = {name: printable(each) if isinstance(each, str) else each for name, each in row.items()}
     sources = kernel_sources(text or "").items()
-    kernels = {printable(name): codes.number(name, code) for name, code in sources}
+    ran = ((name, code) for name, code in sources if codes.is_wanted(name))
+    kernels = {printable(name): codes.number(name, code) for name, code in ran}
     return shown | {"kernels": kernels, "module_is_here": text is not None}

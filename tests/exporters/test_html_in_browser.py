@@ -248,8 +248,8 @@ def test_a_click_on_a_frame_zooms_both_sides(page):
 def test_what_the_icicles_leave_out_is_said(page):
     assert page.inner_text("#left-out") == "not in it: optimizer 60.5 us, other 10.0 us"
     assert texts(page, ".flame ~ p, .sides h3") == [
-        *("forward: 70.0 us (time)", "click a frame to zoom; click the top to go back"),
-        *("backward: 94.0 us (time)", "click a frame to zoom; click the top to go back"),
+        *("forward: 70.0 us", "click a frame to zoom; click the top to go back"),
+        *("backward: 94.0 us", "click a frame to zoom; click the top to go back"),
     ]
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
 from profiler_ext.sessions.merging import merge
 from profiler_ext.sessions.session import load
+from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.browser import open_page
 from tests.cases.neutral import FOLDER
 from tests.exporters.test_html_in_browser import written
 from tests.exporters.test_html_slices import many_steps
+from tests.handmade import launches, shares
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +93,7 @@ def test_nothing_is_wider_than_the_page(page, width):
 
 
 def test_a_long_name_gives_way_in_its_middle(page):
-    name = page.locator("#kernels .middle:has(.head)").first
+    name = page.locator("#kernels .middle:has(.start)").first
     head, tail = name.locator("span").all()
     whole = name.get_attribute("title")
     assert head.inner_text() + tail.inner_text() == whole
@@ -109,4 +114,35 @@ def test_a_step_of_the_chart_is_read_and_chosen(browser, tmp_path):
     page.keyboard.press("Enter")
     assert page.input_value("#step") == "1"
     assert page.evaluate("slice.step") == 1
+    assert troubles == []
+
+
+def layered():
+    """A step of five layers of which one takes three times as long as the others."""
+    named = [(f"layers.{at}.mlp", 60_000 if at == 3 else 20_000) for at in range(5)]
+    places = tuple(replace(GPU_PLACES[2], module=path, module_class="MLP") for path, _ in named)
+    rows = [replace(GPU_ROWS[2], parts=((at, time),)) for at, (_, time) in enumerate(named)]
+    kernels = launches(GPU_MARKS, rows)
+    lengths = np.array([time for _, time in named])
+    kernels = replace(kernels, duration_ns=lengths)
+    return replace(gpu_step(), places=places, launches=kernels, shares=shares(rows))
+
+
+def test_layers_are_one_and_that_which_stands_out_is_named(browser, tmp_path):
+    page, troubles = browser
+    page.goto(written(tmp_path, html_text([layered()])))
+    names = "#modules tbody td:first-child"
+    shown = page.locator(names).all_inner_texts()
+    assert [text.split("\n")[0].strip("▾▸ ") for text in shown] == [
+        *("(the model itself)", "layers", "layers.* \N{MULTIPLICATION SIGN}5", "mlp MLP launches"),
+    ]
+    assert page.inner_text("#modules .outlier") == (
+        "layers.3 60.0 us: the median of its like is 20.0 us"
+    )
+    page.uncheck("#fold")
+    assert page.locator(names).count() == 2 + 2 * 5
+    assert page.locator("#modules .outlier").count() == 1
+    page.fill("#search", "layers.3")
+    page.press("#search", "Enter")
+    assert "mlp" in page.inner_text("#modules tr.target")
     assert troubles == []

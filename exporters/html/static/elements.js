@@ -36,7 +36,7 @@ function phaseTag(phase) {
 function middle(name) {
   if (name.length <= 2 * TAIL) return element("span", { class: "whole", title: name }, name);
   return element("span", { class: "middle", title: name },
-    element("span", { class: "head" }, name.slice(0, -TAIL)), element("span", {}, name.slice(-TAIL)));
+    element("span", { class: "start" }, name.slice(0, -TAIL)), element("span", {}, name.slice(-TAIL)));
 }
 
 function link(kind, name, shown = middle(name)) {

@@ -55,7 +55,7 @@ class Flame {
 
   draw() {
     this.data = flameTree(this.side);
-    this.title.textContent = `${this.side.name}: ${sumText(this.data.value)} (${sumWords()})`;
+    this.title.textContent = `${this.side.name}: ${sumText(this.data.value)}${slice.spans > 1 ? ` (${sumWords()})` : ""}`;
     this.box.replaceChildren();
     this.chart = flamegraph.default()
       .width(this.width()).cellHeight(20).inverted(true).transitionDuration(0)

@@ -50,7 +50,7 @@ class Search {
 
   *every() {
     for (const row of modules) if (row.launches) yield { kind: "module", text: `${row.path} ${row.type}`, row };
-    for (const row of kernels) if (row.launches) yield { kind: "kernel", text: `${row.name} ${row.own}`, row };
+    for (const row of kernels) if (row.launches) yield { kind: "kernel", text: row.own === row.name ? row.name : `${row.name} ${row.own}`, row };
     yield* fileLines();
     yield* generatedLines();
     for (const row of graphs) yield { kind: "graph", text: `${row.key} ${row.compile_id} ${row.output_module}`, row };
@@ -130,15 +130,19 @@ function* generatedLines() {
 }
 
 function* rangesOf(term) {
-  const walk = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
-  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
-    const text = node.data.toLowerCase();
-    for (let at = text.indexOf(term); at >= 0; at = text.indexOf(term, at + term.length)) {
-      const range = new Range();
-      range.setStart(node, at);
-      range.setEnd(node, Math.min(at + term.length, node.length));
-      yield range;
-    }
+  for (const part of [document.querySelector("main"), document.getElementById("hits")]) {
+    const walk = document.createTreeWalker(part, NodeFilter.SHOW_TEXT);
+    for (let node = walk.nextNode(); node; node = walk.nextNode()) yield* rangesIn(node, term);
+  }
+}
+
+function* rangesIn(node, term) {
+  const text = node.data.toLowerCase();
+  for (let at = text.indexOf(term); at >= 0; at = text.indexOf(term, at + term.length)) {
+    const range = new Range();
+    range.setStart(node, at);
+    range.setEnd(node, Math.min(at + term.length, node.length));
+    yield range;
   }
 }
 
