@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from profiler_ext.exporters.sources import read_texts
@@ -19,8 +20,13 @@ def kept_modules(recording: Recording) -> dict[str, str]:
 
     Args:
         recording: what was recorded.
+
+    Returns:
+        Path to text; nothing in a Python that cannot unpack it.
     """
-    return {path: module.text for module in recording.generated for path in module.paths}
+    with suppress(ImportError):
+        return {path: module.text for module in recording.generated for path in module.paths}
+    return {}
 
 
 def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[str, str]:

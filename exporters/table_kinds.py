@@ -108,7 +108,7 @@ TABLES = (
         is_sum=True,
         by="site",
         title="Call sites",
-        shown=(("kernel", "kernel"), ("file", "line")),
+        shown=(("kernel", "kernel"), ("module", "module")),
         unnamed="no kernel",
     ),
     TableKind(

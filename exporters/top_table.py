@@ -191,7 +191,7 @@ def _names(drawing: Drawing, rows: Sequence[Row]) -> list[Name]:
         return names[:2]
     of_kernels = tuple(map(kernel_text, rows))
     first = Name(kind.headings[0], of_kernels, _cut_kernel, least["kernel"])
-    return [first, *(each for each in names[1:] if each.heading == "line")]
+    return [first, *(each for each in names[1:] if each.heading == "module")]
 
 
 def _cut_kernel(text: str, width: int) -> str:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from types import ModuleType
+
+lzma: ModuleType | None
+try:
+    import lzma
+except ImportError:  # Python can be built without it
+    lzma = None
 
 MOST_MODULE_BYTES = 8_000_000
 """A module whose text is larger is not kept."""
@@ -13,6 +19,7 @@ MOST_CODE_BYTES = 64_000_000
 """Nor is what goes beyond this in one session."""
 MOST_PACKED_BYTES = 4_000_000
 """Nor what makes the session's file larger than this by it."""
+_PRESET, _MOST_MEMORY_BYTES = 3, 64 << 20
 _BYTES_OF_A_PART = 32 << 10  # no text in a file of ours may be long
 
 
@@ -24,7 +31,7 @@ class GeneratedModule:
         digest: SHA-256 of the text in UTF-8; names the content.
         paths: where it lay, as the graphs name it in ``output_module``.
         size_bytes: of the text in UTF-8.
-        packed: the text as zlib packs it, in parts that a file may hold.
+        packed: the text as xz packs it, in parts that a file may hold.
     """
 
     digest: str
@@ -43,11 +50,14 @@ class GeneratedModule:
 
         Raises:
             ValueError: What is packed is not the text that the digest names.
+            ImportError: This Python has no xz.
         """
-        unpacking = zlib.decompressobj()
+        if lzma is None:
+            raise ImportError("this Python was built without lzma")
+        unpacking = lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY_BYTES)
         try:
-            text = unpacking.decompress(b"".join(self.packed), self.size_bytes + 1)
-        except zlib.error as error:
+            text: bytes = unpacking.decompress(b"".join(self.packed), self.size_bytes + 1)
+        except (lzma.LZMAError, EOFError) as error:
             raise ValueError(f"it cannot be unpacked ({error})") from error
         if len(text) != self.size_bytes or hashlib.sha256(text).hexdigest() != self.digest:
             raise ValueError("it is not what its digest names")
@@ -63,9 +73,14 @@ def generated_module(text: str, paths: Iterable[str]) -> GeneratedModule:
 
     Returns:
         The module.
+
+    Raises:
+        ImportError: This Python has no xz.
     """
+    if lzma is None:
+        raise ImportError("this Python was built without lzma")
     plain = text.encode("utf-8", "backslashreplace")
-    packed = zlib.compress(plain)
+    packed = lzma.compress(plain, preset=_PRESET)
     parts = (packed[at : at + _BYTES_OF_A_PART] for at in range(0, len(packed), _BYTES_OF_A_PART))
     return GeneratedModule(
         hashlib.sha256(plain).hexdigest(), tuple(paths), len(plain), tuple(parts)
@@ -90,5 +105,7 @@ def _of_modules(modules: Iterable[GeneratedModule]) -> Iterator[str]:
             return
         try:
             _ = module.text
+        except ImportError:
+            return
         except ValueError as error:
             yield f"generated module {at}: {error}"

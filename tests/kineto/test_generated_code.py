@@ -11,7 +11,12 @@ import pytest
 from profiler_ext.errors import TraceError
 from profiler_ext.exporters.generated_code import kept_modules, module_texts
 from profiler_ext.kineto.recording import in_utf8, read_recording, write_recording
-from profiler_ext.records import MOST_MODULE_BYTES, GeneratedModule, generated_module
+from profiler_ext.records import (
+    MOST_MODULE_BYTES,
+    GeneratedModule,
+    generated_code,
+    generated_module,
+)
 from tests.analyses import gpu_step
 
 TEXT = "triton_poi_0 = async_compile.triton('triton_poi_0', '''\ndef f(): \u00e4\n''')\n"
@@ -59,6 +64,15 @@ def test_a_path_that_is_not_utf_8_takes_the_code_along() -> None:
     assert kept_modules(clean) == {"/\\udcff.py": TEXT}
 
 
+def test_a_python_without_xz_reads_the_session_and_has_no_code(tmp_path: Path, monkeypatch) -> None:
+    write_recording(tmp_path / "r.json", kept(generated_module(TEXT, [FORWARD])))
+    monkeypatch.setattr(generated_code, "lzma", None)
+    read = read_recording(tmp_path / "r.json")
+    assert (len(read.generated), kept_modules(read)) == (1, {})
+    with pytest.raises(ImportError, match="built without lzma"):
+        generated_module(TEXT, [FORWARD])
+
+
 SOUND = generated_module(TEXT, ["/a.py"])
 BOMB = generated_module("x" * (MOST_MODULE_BYTES + 1), ["/a.py"])
 
@@ -68,7 +82,7 @@ BOMB = generated_module("x" * (MOST_MODULE_BYTES + 1), ["/a.py"])
     [
         (replace(SOUND, digest="0" * 64), "it is not what its digest names"),
         (replace(SOUND, size_bytes=3), "it is not what its digest names"),
-        (replace(SOUND, packed=(b"no zlib",)), "it cannot be unpacked"),
+        (replace(SOUND, packed=(b"what is no xz at all",)), "it cannot be unpacked"),
         (replace(SOUND, packed=()), "it is not what its digest names"),
         (replace(BOMB, size_bytes=3), "it is not what its digest names"),
         (BOMB, "8000001 bytes, expected fewer"),
