@@ -8,7 +8,12 @@ from typing import Any
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.compile_table import HEADS, phases_of
-from profiler_ext.exporters.compile_texts import compile_text, detail_texts, name_text
+from profiler_ext.exporters.compile_texts import (
+    compile_text,
+    compile_text_of_ranks,
+    detail_texts,
+    name_text,
+)
 from profiler_ext.exporters.display_text import records, time_text
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, CompilePhase, Settings
@@ -17,9 +22,14 @@ _SHOWN = 20
 Row = Mapping[str, Any]
 
 
-def compiles(analysis: Analysis) -> str:
-    """Return what compiling took; nothing where no compilation is known."""
-    told = compile_text(analysis)
+def compiles(analyses: Sequence[Analysis]) -> str:
+    """Return what compiling took; nothing where no compilation is known.
+
+    Args:
+        analyses: one for each rank; the rows are those of the first.
+    """
+    analysis, *others = analyses
+    told = compile_text_of_ranks(analyses) if others else compile_text(analysis)
     if told is None:
         return ""
     rows = records(tables.compiles(analysis))
@@ -28,7 +38,8 @@ def compiles(analysis: Analysis) -> str:
     settings = analysis.recording.settings
     more = _opened(len(rest), _table(rest, phases, settings)) if rest else ""
     body = f"<p>{_text(told)}</p>{_table(first, phases, settings)}{more}"
-    return f'<section id="compiles"><h2>What torch compiled</h2>{body}</section>\n'
+    where = f" (each compilation: of rank {analysis.recording.settings.rank})" if others else ""
+    return f'<section id="compiles"><h2>What torch compiled{where}</h2>{body}</section>\n'
 
 
 def _table(rows: Sequence[Row], phases: Sequence[CompilePhase], settings: Settings) -> str:

@@ -22,6 +22,7 @@ from profiler_ext.exporters.html.single_launches import single_launches
 from profiler_ext.exporters.html.sites import Sites, sites_of
 from profiler_ext.exporters.html.slices import Choices, Slice, Sums, choices
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
+from profiler_ext.exporters.short_texts import short_kernel
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 from profiler_ext.records import Codes as PlaceCodes
@@ -65,11 +66,18 @@ def report_data(
         "modules": [tuple(map(printable, names)) for names in pools.modules.values()],
         "ops": [printable(op) for op in pools.ops.values()],
         "gaps": [printable(gap_text(gap)) for gap in pools.gaps.values()],
-        "kernels": [tuple(map(printable, names)) for names in pools.kernels.values()],
+        "kernels": [_kernel(*names) for names in pools.kernels.values()],
         "stacks": pools.stacks.values(),
         "places": pools.places.values(),
     }
     return data, chosen
+
+
+def _kernel(name: str, own: str, kind: str) -> tuple[str, ...]:
+    """Return a kernel's name, the device's own, its kind, and short what is shown of both."""
+    is_one = own.endswith(name) or name.startswith(("triton_", "cpp_"))
+    shown = (short_kernel(name), "" if is_one else short_kernel(own))
+    return tuple(map(printable, (name, own, kind, *shown)))
 
 
 def _kernel_times(analyses: Sequence[Analysis]) -> dict[str, int]:

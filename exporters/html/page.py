@@ -131,7 +131,7 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
         controls=controls(chosen),
         ledger=ledger(chosen),
         steps=steps(analyses),
-        compiles=compiles(analyses[0]),
+        compiles=compiles(analyses),
         data=data_text(data),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )

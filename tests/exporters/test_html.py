@@ -224,9 +224,9 @@ def test_data_names_each_thing_once():
         }
     ]
     assert data["kernels"] == [
-        ("extern_kernels.addmm", "aten::addmm", "extern"),
-        ("cpp_fused_gelu_0", "cpp_fused_gelu_0", "cpp"),
-        ("aten::_fused_adamw_", "aten::_fused_adamw_", "eager"),
+        ("extern_kernels.addmm", "aten::addmm", "extern", "extern_kernels.addmm", "aten::addmm"),
+        ("cpp_fused_gelu_0", "cpp_fused_gelu_0", "cpp", "cpp_fused_gelu_0", ""),
+        ("aten::_fused_adamw_", "aten::_fused_adamw_", "eager", "aten::_fused_adamw_", ""),
     ]
     assert data["places"][1] == (1, 0, 1, 0, -1, 1, "addmm")
     assert data["lines"][1] == (0, 12)

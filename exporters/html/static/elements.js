@@ -33,9 +33,9 @@ function phaseTag(phase) {
 }
 
 // A name that gives way in its middle where there is no room: triton_poi_..._view_5.
-function middle(name) {
-  if (name.length <= 2 * TAIL) return element("span", { class: "whole", title: name }, name);
-  return element("span", { class: "middle", title: name },
+function middle(name, title = name) {
+  if (name.length <= 2 * TAIL) return element("span", { class: "whole", title }, name);
+  return element("span", { class: "middle", title },
     element("span", { class: "start" }, name.slice(0, -TAIL)), element("span", {}, name.slice(-TAIL)));
 }
 
@@ -43,7 +43,7 @@ function link(kind, name, shown = middle(name)) {
   return element("a", { href: hashOf(kind, name), title: name }, shown);
 }
 
-function kernelLink(kernel, shown = middle(kernel.name)) {
+function kernelLink(kernel, shown = middle(kernel.short, kernel.name)) {
   return element("a", { href: hashOf("kernel", kernelId(kernel)), title: kernel.own }, shown);
 }
 

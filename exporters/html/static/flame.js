@@ -40,7 +40,7 @@ function frames(site, place) {
   return [
     ...names.map(name => ({ name, kind: "module" })),
     { name: line, kind: "line", target: place.line?.path },
-    { name: site.kernel.name, kind: "kernel", target: kernelId(site.kernel), phase: PHASES[place.phase] },
+    { name: site.kernel.short, kind: "kernel", target: kernelId(site.kernel), phase: PHASES[place.phase] },
   ];
 }
 
@@ -48,7 +48,8 @@ class Flame {
   constructor(side, host) {
     Object.assign(this, { side, host });
     this.title = element("h3");
-    this.box = element("div", { class: "flame" });
+    this.box = element("div", { class: "flame", role: "img",
+      "aria-label": `${side.name} by module, line and kernel; the tables of modules, lines and kernels say it in words` });
     this.about = element("p", { class: "quiet about" }, "click a frame to zoom; click the top to go back");
     host.append(this.title, this.box, this.about);
   }

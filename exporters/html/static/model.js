@@ -26,7 +26,9 @@ const modules = report.modules.map(([path, type]) => ({
   ...sum(), path, type, name: path || "(the model itself)", names: namesOf(path), folded: foldedNames(path), near: null,
   holds(place) { return place.module === this; },
 }));
-const kernels = report.kernels.map(([name, own, kind], at) => ({ ...sum(), at, name, own: own || name, kind, near: null }));
+const kernels = report.kernels.map(([name, own, kind, short, shortOwn], at) => ({
+  ...sum(), at, name, own: own || name, kind, short, shortOwn, near: null,
+}));
 const graphs = report.graphs.map((graph, at) => ({ ...sum(), ...graph, at }));
 for (const [name, rows] of Object.entries({ lines, modules, kernels })) {
   for (const [at, text, part, saves, work, rate] of report.near[name]) rows[at].near = { text, part, saves, work, rate };

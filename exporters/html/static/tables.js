@@ -29,8 +29,8 @@ function isOfKernels({ type, title }) {
 }
 
 function kernelName(row) {
-  if (row.own === row.name) return middle(row.name);
-  return [middle(row.name), element("div", { class: "quiet" }, middle(row.own))];
+  if (!row.shortOwn) return middle(row.short, row.name);
+  return [middle(row.short, row.name), element("div", { class: "quiet" }, middle(row.shortOwn, row.own))];
 }
 
 function graphsTable() {
