@@ -93,7 +93,7 @@ def test_nothing_is_wider_than_the_page(page, width):
 
 
 def test_a_long_name_gives_way_in_its_middle(page):
-    name = page.locator("#kernels .middle:has(.start)").first
+    name = page.locator("#kernels .middle:has(.start)[title^=triton]").first
     head, tail = name.locator("span").all()
     whole = name.get_attribute("title")
     assert head.inner_text() + tail.inner_text() == whole
@@ -101,6 +101,12 @@ def test_a_long_name_gives_way_in_its_middle(page):
     page.set_viewport_size({"width": 700, "height": 900})
     cut = "each => each.scrollWidth > each.clientWidth"
     assert head.evaluate(cut) and not tail.evaluate("each => each.offsetWidth < 60")
+
+
+def test_a_kernel_of_the_device_is_called_short_and_its_title_is_whole(page):
+    name = page.locator("#kernels td:first-child > .middle[title^=nccl]").first
+    assert name.inner_text() == "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    assert name.get_attribute("title") == f"{name.inner_text()}(ncclDevKernelArgsStorage<4096ul>)"
 
 
 def test_a_step_of_the_chart_is_read_and_chosen(browser, tmp_path):
