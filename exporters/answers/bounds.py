@@ -19,7 +19,7 @@ from profiler_ext.exporters.answers.parts import Cut
 from profiler_ext.printable import printable, printable_lines
 
 LEAST_BUDGET = 4_000
-_THROUGH = ("files",)
+_THROUGH = ("files", "generated")
 """Lists whose items hold lists that are cut rather than the items."""
 _SHORT = 200
 _OF_A_CUT = 160

@@ -99,10 +99,20 @@ class Roofline(Part, frozen=True, kw_only=True):
     could_save_ns: int | None
 
 
+class NodeFacts(Part, frozen=True, kw_only=True):
+    """An FX node that a kernel computes."""
+
+    name: str
+    target: str
+    outputs: Annotated[list[str], about("dtype and sizes of each tensor: bf16[8, 1024]")]
+
+
 class Generated(Part, frozen=True, kw_only=True):
     """The code that Inductor generated for one of its kernels."""
 
     kernel: str
+    own_nodes: Annotated[list[NodeFacts], about("what of its first launch is explained here")]
+    other_nodes: Annotated[int, about("how many nodes of others it computes besides")]
     module: Annotated[str, about("path of the generated module that holds it")]
     text: str
 

@@ -17,6 +17,7 @@ from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.explain import sums
 from profiler_ext.exporters.explain.chosen import Chosen
 from profiler_ext.exporters.explain.module_paths import is_below
+from profiler_ext.exporters.explain.nodes import nodes_of_kernel
 from profiler_ext.exporters.explain.subjects import Kind, Subject
 from profiler_ext.exporters.generated_code import kept_modules, kernel_sources
 from profiler_ext.records import GapReason
@@ -50,11 +51,14 @@ def generated(about: About, kernels: Sequence[str]) -> list[Generated]:
         kernels: its kernels, those of most time first.
     """
     told: dict[str, Generated] = {}
-    for analysis in about.asked.analyses:
-        for path, text in kept_modules(analysis.recording).items():
+    for each in about.ranks:
+        for path, text in kept_modules(each.analysis.recording).items():
             for kernel, source in kernel_sources(text).items():
                 if kernel in kernels and kernel not in told:
-                    told[kernel] = Generated(kernel=kernel, module=path, text=source)
+                    own, others = nodes_of_kernel(each, kernel)
+                    told[kernel] = Generated(
+                        kernel=kernel, own_nodes=own, other_nodes=others, module=path, text=source
+                    )
     return [told[kernel] for kernel in dict.fromkeys(kernels) if kernel in told][:_CODES]
 
 

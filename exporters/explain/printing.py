@@ -110,10 +110,10 @@ def _print_section(section: Section, console: Console) -> None:
     console.print(Text(printable(section.title), style="bold"))
     if section.rows:
         console.print(_table(section, console))
-    for text in section.texts:
-        console.print(Text(printable(text), style="dim" if text.startswith("(") else ""))
     for line in printable_lines(section.code).splitlines():
         say(console, "    " + line, "dim")
+    for text in section.texts:
+        console.print(Text(printable(text), style="dim" if text.startswith("(") else ""))
 
 
 def _table(section: Section, console: Console) -> Table:

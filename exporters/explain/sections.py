@@ -10,6 +10,7 @@ import msgspec
 from profiler_ext.exporters.answers.explained import (
     Explanation,
     KernelRow,
+    NodeFacts,
     PartRow,
     StepTime,
 )
@@ -35,7 +36,8 @@ from profiler_ext.records import (
 )
 
 _SHOWN_STEPS = 8
-_SHOWN_CODE = 40
+_SHOWN_CODE, _SHOWN_NODES = 40, 6
+_BEGINS = ("@triton.jit", 'extern "C"')
 _MOSTLY = 0.9
 _RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
 
@@ -288,11 +290,27 @@ def _gap(gap: GapRow) -> str:
 
 def _code_section(told: Explanation) -> Section:
     first, *others = told.generated
-    lines = first.text.splitlines()
+    lines = _body(first.text.splitlines())
     left = len(lines) - _SHOWN_CODE
     texts = [f"({left} more lines: --format json)"] if left > 0 else []
+    if first.other_nodes:
+        listed = ", ".join(_node(node) for node in first.own_nodes[:_SHOWN_NODES])
+        more = f", and {len(first.own_nodes) - _SHOWN_NODES} more"
+        more = more if len(first.own_nodes) > _SHOWN_NODES else ""
+        rest = f"{first.other_nodes} nodes of others"
+        texts.append(f"its part, in the first launch: {listed}{more}; besides, {rest}")
     if others:
         listed = ", ".join(each.kernel for each in others)
         texts.append(f"the code of {listed} is in --format json")
     code = "\n".join(lines[:_SHOWN_CODE])
     return Section(f"Generated code of {first.kernel}", texts=tuple(texts), code=code)
+
+
+def _body(lines: list[str]) -> list[str]:
+    """Return a kernel from where its function begins, without what it imports."""
+    starts = (at for at, line in enumerate(lines) if line.startswith(_BEGINS))
+    return lines[next(starts, 0) :]
+
+
+def _node(node: NodeFacts) -> str:
+    return " ".join(filter(None, (node.name, node.target, *node.outputs)))

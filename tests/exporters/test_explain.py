@@ -20,11 +20,13 @@ from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
 from profiler_ext.exporters.explain.subjects import Kind, Subject, subject_called
 from profiler_ext.records import Analysis
+from profiler_ext.records.generated_code import generated_module
 from profiler_ext.sessions.comparing import diff
 from profiler_ext.sessions.session import Session, load
 from tests.analyses import GPU_PLACES, gpu_step
 from tests.exporters.hostile import hostile_step, steering
 from tests.exporters.test_answers import valid
+from tests.gpu_events import FORWARD_KEY
 from tests.gpu_model import MODEL
 from tests.test_merging import two_ranks
 
@@ -296,6 +298,50 @@ def test_a_roofline_says_of_how_much_of_the_time_it_is_known() -> None:
     assert "bytes and operations are known for 0.3% of its time only" in load(LAYOUT).explain(
         "(model)"
     )
+
+
+# Generated code
+
+KERNEL = "triton_poi_fused__to_copy_gelu_0"
+BODY = f"@triton.jit\ndef {KERNEL}(in_ptr0):\n    pass" + "\n    x = 1" * 500
+MODULE = f"{KERNEL} = async_compile.triton('{KERNEL}', '''\nimport triton\n{BODY}\n''')\n"
+
+
+def with_code() -> Session:
+    step = gpu_step()
+    path = str(step.recording.graphs[0].output_module)
+    kept = generated_module(MODULE, [path])
+    return told(replace(step, recording=replace(step.recording, generated=(kept,))))
+
+
+def test_the_code_of_a_kernel_and_which_nodes_of_it_are_meant() -> None:
+    about = of("model.py:13", with_code())
+    (code,) = about.generated
+    assert (code.kernel, code.module) == (KERNEL, f"/cache/inductor/{FORWARD_KEY}.py")
+    assert code.text == f"import triton\n{BODY}"
+    assert [(n.name, n.target, n.outputs) for n in code.own_nodes] == [
+        ("gelu", "aten.gelu.default", [])
+    ]
+    assert code.other_nodes == 1
+
+
+def test_a_page_shows_the_code_from_its_function_on() -> None:
+    shown = with_code().explain("model.py:13").partition(f"Generated code of {KERNEL}\n")[2]
+    assert shown.startswith(f"    @triton.jit\n    def {KERNEL}(in_ptr0):\n")
+    assert "import triton" not in shown
+    assert shown.count("x = 1") == 37
+    assert "(463 more lines: --format json)\n" in shown
+    assert "its part, in the first launch: gelu" in shown and "; besides, 1 nodes of oth" in shown
+
+
+def test_code_is_cut_to_a_budget_and_it_is_said() -> None:
+    about = of("model.py:13", with_code())
+    document = valid(answer_text(about, 5_000))
+    (code,) = document["generated"]
+    (cut,) = (cut for cut in document["cuts"] if cut["where"] == "generated.0.text")
+    assert (cut["unit"], cut["kept"]) == ("characters", len(code["text"]))
+    assert cut["of"] == len(about.generated[0].text) > cut["kept"]
+    assert about.generated[0].text.startswith(code["text"])
 
 
 # How it looks
