@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from profiler_ext.exporters.answers.explained import (
     Explanation,
     KernelRow,
     NodeFacts,
     PartRow,
-    StepTime,
 )
 from profiler_ext.exporters.answers.parts import FindingEntry, GapRow
 from profiler_ext.exporters.display_text import (
@@ -23,8 +20,8 @@ from profiler_ext.exporters.display_text import (
     short_phase,
     time_text,
 )
+from profiler_ext.exporters.explain.head import head_texts
 from profiler_ext.exporters.explain.subjects import THE_MODEL, Kind
-from profiler_ext.exporters.roofline_texts import roofline_text, savings_text, work_text
 from profiler_ext.records import (
     EagerEvidence,
     ForwardEvidence,
@@ -35,10 +32,8 @@ from profiler_ext.records import (
     Term,
 )
 
-_SHOWN_STEPS = 8
 _SHOWN_CODE, _SHOWN_NODES = 40, 6
 _BEGINS = ("@triton.jit", 'extern "C"')
-_MOSTLY = 0.9
 _RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
 
 
@@ -89,65 +84,7 @@ def page(told: Explanation, settings: Settings) -> Page:
     subject = told.subject
     about = subject.module_class or (subject.function and f"in {subject.function}")
     title = " · ".join(filter(None, (subject.name, subject.kind, about)))
-    return Page(title, subject.code or "", tuple(_head(told)), tuple(sections))
-
-
-def _head(told: Explanation) -> Iterator[str]:
-    time = told.time
-    if told.silence is not None:
-        yield f"no device time: {told.silence}"
-        return
-    whole = f", which take {time_text(time.inclusive_ns)} whole" if _is_part(told) else ""
-    part = percent_text(time.fraction or 0, 1)
-    yield (
-        f"{time_text(time.duration_ns)}, {part} of the device time, {_each(told)}a step; "
-        f"{time.launches:,} launches{whole}"
-    )
-    phases = [phase for phase in Phase if phase in time.phases_ns]
-    yield " · ".join(f"{phase.words} {time_text(time.phases_ns[phase])}" for phase in phases)
-    if time.below_ns:
-        yield f"{time_text(time.below_ns)} of it in modules below"
-    if time.called_ns:
-        yield f"besides, lines that it calls take {time_text(time.called_ns)}"
-    yield from filter(None, (_near(told), *_step_texts(told)))
-
-
-def _is_part(told: Explanation) -> bool:
-    return told.time.inclusive_ns != told.time.duration_ns
-
-
-def _each(told: Explanation) -> str:
-    return "" if told.time.per_step_ns is None else f"{time_text(told.time.per_step_ns)} "
-
-
-def _near(told: Explanation) -> str:
-    if told.roofline is None:
-        return ""
-    row = msgspec.structs.asdict(told.roofline)
-    known = told.roofline.known_ns / told.time.duration_ns if told.time.duration_ns else 1
-    if known < _MOSTLY:
-        return f"bytes and operations are known for {percent_text(known, 1)} of its time only"
-    saved = savings_text(row)
-    parts = (roofline_text(row), work_text(row), saved and f"could save {saved}")
-    return " · ".join(filter(None, parts))
-
-
-def _step_texts(told: Explanation) -> list[str]:
-    """Return its time in each step; of many the shortest, the median and the longest."""
-    steps = told.steps
-    if len(steps) < 2:
-        return []
-    if len(steps) <= _SHOWN_STEPS:
-        ranks = len({step.rank for step in steps}) > 1
-        return ["; ".join(f"{_step(step, ranks)}: {time_text(step.duration_ns)}" for step in steps)]
-    times = sorted(step.duration_ns for step in steps)
-    shown = (times[0], times[(len(times) - 1) // 2], times[-1])
-    low, middle, high = map(time_text, shown)
-    return [f"a step: {low} at least, {middle} at the median, {high} at most ({len(steps)} told)"]
-
-
-def _step(step: StepTime, ranks: bool) -> str:
-    return f"step {step.step}" + (f" of rank {step.rank}" if ranks else "")
+    return Page(title, subject.code or "", tuple(head_texts(told)), tuple(sections))
 
 
 def _sections(told: Explanation, settings: Settings) -> Iterator[Section]:
