@@ -145,6 +145,7 @@ FORMATS = (
         writer="perfetto:export_perfetto",
         ranks_writer="perfetto:export_ranks",
         in_run=(("trace.pftrace", "open it in the Perfetto UI"),),
+        how_to_view="perfetto.viewing:how_to_view",
     ),
     SESSION,
     Format(

@@ -10,7 +10,6 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.rates import GB_PER_S, TFLOP_PER_S, Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.records import Launches
-from profiler_ext.rooflines.words import Unit
 
 _FRACTION_BITS = 64
 
@@ -46,7 +45,8 @@ class Counters:
         bandwidth = None if peak is None else peak.gb_per_s
         unit = self._rates.main_unit(rows)
         arithmetic = None if peak is None else peak.of(unit)
-        words = f"{Unit(unit).words}, " if unit and arithmetic else ""
+        # Few letters of a track's name are seen, so the unit is called as in the reports.
+        words = f"{unit.removesuffix('_tensor')} " if unit and arithmetic else ""
         self._draw_one(parent, rank, rows, GB_PER_S, "GB/s", bandwidth)
         self._draw_one(parent, rank + 1, rows, TFLOP_PER_S, "TFLOP/s", arithmetic, words)
 
