@@ -219,18 +219,18 @@ def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
     change = row.change
     if row.match not in (Match.SAME, Match.NEW, Match.GONE):
         yield row.match.words
-    if row.match is Match.EDITED and row.base is not None:
-        yield f"was: {row.base.code}"
+    if change.interval is not None and change.is_change:
+        yield f"95%: {interval_text(change)}"
     if row.modules and table.by not in ("module", "layer"):
         yield ", ".join(module or "(the model itself)" for module in row.modules)
     if table.by != "phase" and (phases := _phases_text(row)):
         yield phases
-    if change.interval is not None and change.is_change:
-        yield f"95%: {interval_text(change)}"
     if change.base_launches != change.head_launches and row.subject.account == Account.DEVICE:
         yield f"launches a step: {_launches_text(change)}"
     if devices_differ(comparison) and row.subject.account == Account.DEVICE:
         yield f"part of device time: {_parts_text(comparison, change)}"
+    if row.match is Match.EDITED and row.base is not None:
+        yield f"was: {row.base.code}"
 
 
 def _phases_text(row: Row) -> str:

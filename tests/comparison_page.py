@@ -1,6 +1,11 @@
 """Owns the text of ``docs/comparison.md``, before the columns that are made from the list."""
 
-from profiler_ext.comparison.uncertainty import BETWEEN_RUNS, FALSE_DISCOVERIES, FEWEST_STEPS
+from profiler_ext.comparison.uncertainty import (
+    DEVICE_BETWEEN_RUNS,
+    FALSE_DISCOVERIES,
+    FEWEST_STEPS,
+    IDLE_BETWEEN_RUNS,
+)
 
 COMPARISON = f"""# Comparing runs
 
@@ -46,11 +51,14 @@ than the steps of one do (Kalibera and Jones, *Quantifying Performance Changes w
 Confidence Intervals*, 2012). With one run of each side its steps are the values, at least
 {FEWEST_STEPS} of each; fewer are `too_few`, and nothing is called a change but what is new or
 gone. What follows each other in one run depends on what came before, so correlated steps count as
-fewer ones, and the usual difference between runs ({BETWEEN_RUNS:.1%}) is put in, which several
-runs tell better. The interval is Welch's: of a handful of values a bootstrap's is too short. As
-many rows are compared at once, those that are called `slower` and `faster` are chosen so that
-about {FALSE_DISCOVERIES:.0%} of them are not (Benjamini and Hochberg, 1995; `q_value`). What is
-inside the noise is counted, and not shown.
+fewer ones, and what two runs of one program usually differ by is put in
+({DEVICE_BETWEEN_RUNS:.2%} of device time, {IDLE_BETWEEN_RUNS:.0%} of idle time, which is the
+CPU's: as five runs of a GPT did on an H200, where no row of device time of ten pairs of runs was
+called a change); several runs tell it better. The interval of runs rests on the part of their
+mean that the runs of both sides differ by, that of steps is Welch's; of a handful of values a
+bootstrap's is too short. As many rows are compared at once, those that are called `slower` and
+`faster` are chosen so that about {FALSE_DISCOVERIES:.0%} of them are not (Benjamini and Hochberg,
+1995; `q_value`). What is inside the noise is counted, and not shown.
 
 **Two devices, two versions, two ranks.** Where the devices differ, each row has its part of the
 device time as well (`base_fraction`, `head_fraction` in tables). Other versions of torch and

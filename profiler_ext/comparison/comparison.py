@@ -21,6 +21,7 @@ from profiler_ext.errors import UsageError
 from profiler_ext.records import Ints
 
 BY = tuple(kind.by for kind in TABLES)
+_ACCOUNTS = tuple(Account)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Comparison:
 
     @cached_property
     def samples(self) -> tuple[Sample, Sample]:
-        """The wall time of each step of both sides."""
+        """The wall time of each step of both sides, a column an account."""
         base, head = (_sample(side, lambda subject: True)[0] for side in self.matched.sides)
         return base, head
 
@@ -92,7 +93,7 @@ class Comparison:
             is_such: tells of a part's subject whether it is of that kind, on either side.
         """
         (base, before), (head, now) = (_sample(each, is_such) for each in self.matched.sides)
-        return change_of_all(base, head, (before, now))
+        return change_of_all(base, head, (before, now), _ACCOUNTS)
 
 
 def compare(base: Sequence[RunOfRanks], head: Sequence[RunOfRanks]) -> Comparison:
@@ -130,7 +131,8 @@ def _table(matched: Matched, kind: ComparedTable) -> Table:
     rows = [_row(matched, kind, base, head, row, change) for row, change in enumerate(found)]
     rows.sort(key=_largest_first)
     launched = (0, 0) if kind.by == "compile" else _launched(matched)
-    return Table(kind.by, tuple(rows), change_of_all(base.sample, head.sample, launched))
+    whole = change_of_all(base.sample, head.sample, launched, accounts)
+    return Table(kind.by, tuple(rows), whole)
 
 
 def _summed(of: Side, kind: ComparedTable, row_of: Ints, rows: int) -> Summed:
@@ -188,7 +190,9 @@ def _all_launches(launch: Ints) -> int:
 
 def _sample(of: Side, is_such: Callable[[Subject], bool]) -> tuple[Sample, int]:
     chosen = np.array([is_such(each) for each in of.parts.subjects], np.bool_)[of.parts.subject]
-    sums = np.zeros((len(of.ranks_of_step), 1), np.int64)
-    np.add.at(sums[:, 0], of.parts.step[chosen], of.parts.duration_ns[chosen])
+    account = np.array([_ACCOUNTS.index(Account(s.account)) for s in of.parts.subjects], np.int64)
+    sums = np.zeros((len(of.ranks_of_step), len(_ACCOUNTS)), np.int64)
+    own = account[of.parts.subject[chosen]]
+    np.add.at(sums, (of.parts.step[chosen], own), of.parts.duration_ns[chosen])
     sample = Sample(sums, of.ranks_of_step, of.run_of_step)
     return sample, _all_launches(of.parts.launch[chosen])

@@ -142,7 +142,7 @@ def _change(matched: Matched, base: list[_Launched], head: list[_Launched]) -> F
         )
         for side, own in zip(matched.sides, (base, head), strict=True)
     ]
-    change = change_of_all(samples[0], samples[1], (counts[0], counts[1]))
+    change = change_of_all(samples[0], samples[1], (counts[0], counts[1]), [Account.DEVICE])
     return FusionChange(told[0], told[1], change)
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from profiler_ext.comparison.records import Change, Interval
-from profiler_ext.comparison.uncertainty import FALSE_DISCOVERIES, Sample, intervals
+from profiler_ext.comparison.uncertainty import (
+    FALSE_DISCOVERIES,
+    Floats,
+    Sample,
+    intervals,
+    usual_ns,
+)
 from profiler_ext.comparison.words import Account, Verdict
 from profiler_ext.records import Ints
 
@@ -26,12 +33,41 @@ def changes(
         launches: how many launches each row has in the base, and in the head.
         accounts: the account of each row.
     """
+    structural = [_structural(base, head, row, of) for row, of in enumerate(accounts)]
+    usual = usual_ns(base.means, accounts), usual_ns(head.means, accounts)
+    return _changes(base, head, launches, structural, usual)
+
+
+def change_of_all(
+    base: Sample, head: Sample, launches: tuple[int, int], accounts: Sequence[str]
+) -> Change:
+    """Return the change of all rows together.
+
+    Args:
+        base: the base's steps, a column a row.
+        head: the head's.
+        launches: how many launches the base has, and the head.
+        accounts: the account of each row.
+    """
+    whole = [Sample(s.sums.sum(axis=1, keepdims=True), s.ranks, s.run) for s in (base, head)]
+    usual = [_usual_of_all(each, accounts) for each in (base, head)]
+    counts = [np.array([count], np.int64) for count in launches]
+    (change,) = _changes(whole[0], whole[1], (counts[0], counts[1]), [None], (usual[0], usual[1]))
+    return change
+
+
+def _changes(
+    base: Sample,
+    head: Sample,
+    launches: tuple[Ints, Ints],
+    structural: Sequence[Verdict | None],
+    usual: tuple[Floats, Floats],
+) -> list[Change]:
     sums = [each.sums.sum(axis=0) for each in (base, head)]
     steps = [int(each.ranks.sum()) for each in (base, head)]
-    structural = [_structural(base, head, row, of) for row, of in enumerate(accounts)]
     equal = sums[0] * steps[1] == sums[1] * steps[0]
     tested = np.flatnonzero(~equal & np.array([each is None for each in structural], np.bool_))
-    found = intervals(_chosen(base, tested), _chosen(head, tested))
+    found = intervals(base.rows(tested), head.rows(tested), (usual[0][tested], usual[1][tested]))
     interval_of = dict(zip(tested.tolist(), found or (), strict=False))
     return [
         Change(
@@ -44,27 +80,19 @@ def changes(
             interval=interval_of.get(row),
             verdict=Verdict.EQUAL
             if equal[row]
-            else structural[row] or _verdict(interval_of.get(row), sums[0][row], sums[1][row]),
+            else known or _verdict(interval_of.get(row), sums[0][row], sums[1][row]),
         )
-        for row in range(len(accounts))
+        for row, known in enumerate(structural)
     ]
 
 
-def change_of_all(base: Sample, head: Sample, launches: tuple[int, int]) -> Change:
-    """Return the change of all rows together.
-
-    Args:
-        base: the base's steps.
-        head: the head's.
-        launches: how many launches the base has, and the head.
-    """
-    whole = [Sample(s.sums.sum(axis=1, keepdims=True), s.ranks, s.run) for s in (base, head)]
-    counts = tuple(np.array([count], np.int64) for count in launches)
-    return changes(whole[0], whole[1], (counts[0], counts[1]), [Account.IDLE])[0]
-
-
-def _chosen(sample: Sample, rows: Ints) -> Sample:
-    return Sample(sample.sums[:, rows], sample.ranks, sample.run)
+def _usual_of_all(sample: Sample, accounts: Sequence[str]) -> Floats:
+    """Return what all rows together usually differ by: those of one account go together."""
+    distinct = list(dict.fromkeys(accounts))
+    of_row = np.array([distinct.index(account) for account in accounts], np.int64)
+    means = np.zeros(len(distinct))
+    np.add.at(means, of_row, sample.means)
+    return np.array([math.sqrt(float((usual_ns(means, distinct) ** 2).sum()))])
 
 
 def _structural(base: Sample, head: Sample, row: int, account: str) -> Verdict | None:

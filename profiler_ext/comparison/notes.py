@@ -9,7 +9,12 @@ import numpy as np
 
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.sides import Side
-from profiler_ext.comparison.uncertainty import BETWEEN_RUNS, FEWEST_STEPS, is_enough
+from profiler_ext.comparison.uncertainty import (
+    DEVICE_BETWEEN_RUNS,
+    FEWEST_STEPS,
+    IDLE_BETWEEN_RUNS,
+    is_enough,
+)
 from profiler_ext.comparison.words import Account, Verdict
 
 _UNLIKE = 0.1
@@ -58,8 +63,9 @@ def _uncertain(comparison: Comparison) -> Iterator[str]:
         )
     elif len(base.runs) == len(head.runs) == 1:
         yield (
-            "each side is one run: how much two runs of one program differ is taken as usual "
-            f"({BETWEEN_RUNS:.1%}); several runs of each side tell it"
+            "each side is one run: runs of one program are taken to differ as is usual (device "
+            f"time by {DEVICE_BETWEEN_RUNS:.2%}, idle time by {IDLE_BETWEEN_RUNS:.0%}); several "
+            "runs of each side tell it"
         )
 
 
@@ -76,7 +82,7 @@ def _first_steps(comparison: Comparison) -> Iterator[str]:
     for (name, side), sample in zip(_named(comparison), comparison.samples, strict=True):
         if len(side.runs) > 1 or len(sample.run) < FEWEST_STEPS:
             continue
-        first, *others = (sample.sums[:, 0] / sample.ranks).tolist()
+        first, *others = (sample.sums.sum(axis=1) / sample.ranks).tolist()
         usual = median(others)
         spread = max(abs(each - usual) for each in others)
         if usual and abs(first - usual) > max(_UNLIKE * usual, 3 * spread):

@@ -7,14 +7,19 @@ import math
 import numpy as np
 import pytest
 
+from profiler_ext.comparison import uncertainty
+from profiler_ext.comparison.records import Interval
 from profiler_ext.comparison.student import quantile, two_sided
 from profiler_ext.comparison.uncertainty import (
+    DEVICE_BETWEEN_RUNS,
     FEWEST_STEPS,
+    IDLE_BETWEEN_RUNS,
     Sample,
     false_discoveries,
-    intervals,
     is_enough,
+    usual_ns,
 )
+from profiler_ext.comparison.words import Account
 
 MS = 1_000_000
 
@@ -24,6 +29,14 @@ def sample(values: object, runs: int = 1) -> Sample:
     sums = np.asarray(values, np.int64)
     each = np.arange(len(sums)) * runs // len(sums)
     return Sample(sums, np.ones(len(sums), np.int64), each)
+
+
+def intervals(base: Sample, head: Sample, usual: float = 1.0) -> list[Interval] | None:
+    """Return the intervals of rows of device time; ``usual`` scales what runs differ by."""
+    accounts = [Account.DEVICE] * base.sums.shape[1]
+    return uncertainty.intervals(
+        base, head, (usual * usual_ns(base.means, accounts), usual * usual_ns(head.means, accounts))
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,16 +77,28 @@ def test_q_values_are_those_of_benjamini_and_hochberg() -> None:
     assert len(false_discoveries(np.empty(0))) == 0
 
 
-def test_an_interval_is_welchs() -> None:
-    base = np.array([[100], [104], [96], [102], [98], [100]]) * MS
+def test_the_interval_of_steps_is_welchs() -> None:
+    base = np.array([[100], [96], [104], [98], [102], [100]]) * MS
     head = np.array([[120], [118], [122], [119], [121], [120]]) * MS
-    found = intervals(sample(base, runs=6), sample(head, runs=6))
+    found = intervals(sample(base), sample(head), 0)
     assert found is not None
     # s1^2 = 8, s2^2 = 2; se^2 = 10/6; freedom = (10/6)^2 / ((8/6)^2/5 + (2/6)^2/5) = 7.35
     reach = quantile(0.05, 7.3) * math.sqrt(10 / 6) * MS
     assert found[0].low_ns == pytest.approx(20 * MS - reach, rel=1e-6)
     assert found[0].high_ns == pytest.approx(20 * MS + reach, rel=1e-6)
     assert found[0].p_value == pytest.approx(two_sided(20 / math.sqrt(10 / 6), 7.3), rel=1e-3)
+
+
+def test_the_interval_of_runs_is_by_the_part_that_all_of_them_differ_by() -> None:
+    base, head = np.array([[90], [110]]) * MS, np.array([[190], [200], [210]]) * MS
+    found = intervals(sample(base, runs=2), sample(head, runs=3))
+    assert found is not None
+    # squares of parts: 2 * 0.1^2 and 2 * 0.05^2, of three degrees of freedom
+    part = (2 * 0.1**2 + 2 * 0.05**2) / 3
+    deviation = math.sqrt(part * (100**2 / 2 + 200**2 / 3)) * MS
+    reach = quantile(0.05, 3.0) * deviation
+    assert found[0].low_ns == pytest.approx(100 * MS - reach, rel=1e-6)
+    assert found[0].p_value == pytest.approx(two_sided(100 * MS / deviation, 3.0), rel=1e-6)
 
 
 def test_few_steps_are_too_few_and_few_runs_too() -> None:
@@ -109,8 +134,8 @@ def test_steps_that_follow_each_other_count_as_fewer() -> None:
     mixed = np.random.default_rng(0).permutation(drift)
     head = np.full((40, 1), 107 * MS)
     of_drift, of_mixed = (
-        intervals(sample(drift), sample(head)),
-        intervals(sample(mixed), sample(head)),
+        intervals(sample(drift), sample(head), 0),
+        intervals(sample(mixed), sample(head), 0),
     )
     assert of_drift is not None and of_mixed is not None
     assert of_drift[0].p_value > 0.05 > of_mixed[0].p_value
@@ -123,10 +148,10 @@ def test_without_a_difference_few_rows_are_called_changed(steps: int, runs: int)
     base, head = (
         sample(random.normal(1000, 20, (steps, 4000)) * 1000, runs=runs) for _ in range(2)
     )
-    found = intervals(base, head)
+    found = intervals(base, head, 0)
     assert found is not None
     below = np.mean([each.p_value < 0.05 for each in found])
-    assert 0.005 < below < 0.065
+    assert 0.03 < below < 0.065
     assert sum(each.q_value < 0.05 for each in found) <= 2
     covered = np.mean([each.low_ns <= 0 <= each.high_ns for each in found])
     assert covered == pytest.approx(1 - below, abs=0.005)
@@ -146,3 +171,21 @@ def test_times_that_never_vary_are_no_surer_than_the_clock() -> None:
     found = intervals(sample(np.full((5, 1), 1000)), sample(np.full((5, 1), 1003)))
     assert found is not None
     assert found[0].p_value > 0.05
+
+
+def test_idle_time_differs_more_between_runs_than_device_time() -> None:
+    means = np.array([100.0, 100.0, -40.0])
+    usual = usual_ns(means, [Account.DEVICE, Account.IDLE, Account.DISPLACED])
+    assert usual.tolist() == [
+        100 * DEVICE_BETWEEN_RUNS,
+        100 * IDLE_BETWEEN_RUNS,
+        40 * IDLE_BETWEEN_RUNS,
+    ]
+
+
+def test_runs_that_agree_by_chance_are_no_surer_than_runs_usually_are() -> None:
+    """Two runs of each side agree to a millionth; a difference of a thousandth is still noise."""
+    base, head = np.array([[1_000_000], [1_000_001]]), np.array([[1_001_000], [1_001_001]])
+    found = intervals(sample(base, runs=2), sample(head, runs=2))
+    assert found is not None
+    assert found[0].p_value > 0.2
