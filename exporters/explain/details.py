@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.explain import sums
 from profiler_ext.exporters.explain.chosen import Chosen
 from profiler_ext.exporters.explain.module_paths import is_below
-from profiler_ext.exporters.explain.nodes import nodes_of_kernel
+from profiler_ext.exporters.explain.nodes import module_of_kernel, nodes_of_kernel
 from profiler_ext.exporters.explain.subjects import Kind, Subject
 from profiler_ext.exporters.generated_code import kept_modules, kernel_sources
 from profiler_ext.records import GapReason
@@ -50,16 +51,29 @@ def generated(about: About, kernels: Sequence[str]) -> list[Generated]:
         about: whose.
         kernels: its kernels, those of most time first.
     """
-    told: dict[str, Generated] = {}
-    for each in about.ranks:
-        for path, text in kept_modules(each.analysis.recording).items():
-            for kernel, source in kernel_sources(text).items():
-                if kernel in kernels and kernel not in told:
-                    own, others = nodes_of_kernel(each, kernel)
-                    told[kernel] = Generated(
-                        kernel=kernel, own_nodes=own, other_nodes=others, module=path, text=source
-                    )
-    return [told[kernel] for kernel in dict.fromkeys(kernels) if kernel in told][:_CODES]
+    named = list(dict.fromkeys(kernels))
+    return [code for each in about.ranks[:1] for code in islice(_codes(each, named), _CODES)]
+
+
+def _codes(each: Chosen, kernels: Sequence[str]) -> Iterator[Generated]:
+    """Yield the code of kernels, of those whose module is kept; a module is read when needed."""
+    kept = kept_modules(each.analysis.recording)
+    read: dict[str, dict[str, str]] = {}
+    for kernel in kernels:
+        path = module_of_kernel(each, kernel)
+        if path is None or path not in kept:
+            continue
+        if path not in read:
+            read[path] = kernel_sources(kept[path])
+        if kernel in read[path]:
+            own, others = nodes_of_kernel(each, kernel)
+            yield Generated(
+                kernel=kernel,
+                own_nodes=own,
+                other_nodes=others,
+                module=path,
+                text=read[path][kernel],
+            )
 
 
 def gaps(about: About, duration_ns: int) -> list[GapRow]:

@@ -12,7 +12,7 @@ from profiler_ext.exporters.roofline_texts import roofline_text, savings_text, w
 from profiler_ext.records import Phase
 
 _SHOWN_STEPS = 8
-_MOSTLY = 0.9
+_LEAST, _MOSTLY = 0.0005, 0.9
 
 
 def head_texts(told: Explanation) -> Iterator[str]:
@@ -25,7 +25,7 @@ def head_texts(told: Explanation) -> Iterator[str]:
     if told.silence is not None:
         yield f"no device time: {told.silence}"
         return
-    whole = f", which take {time_text(time.inclusive_ns)} whole" if _is_part(told) else ""
+    whole = f", which take {time_text(time.inclusive_ns)} whole" if is_part(told) else ""
     part = percent_text(time.fraction or 0, 1)
     yield (
         f"{time_text(time.duration_ns)}, {part} of the device time, {_each(told)}a step; "
@@ -40,7 +40,8 @@ def head_texts(told: Explanation) -> Iterator[str]:
     yield from filter(None, (_near(told), *_step_texts(told)))
 
 
-def _is_part(told: Explanation) -> bool:
+def is_part(told: Explanation) -> bool:
+    """Tell whether its launches compute something else too."""
     return told.time.inclusive_ns != told.time.duration_ns
 
 
@@ -53,6 +54,8 @@ def _near(told: Explanation) -> str:
         return ""
     row = msgspec.structs.asdict(told.roofline)
     known = told.roofline.known_ns / told.time.duration_ns if told.time.duration_ns else 1
+    if known < _LEAST:
+        return "bytes and operations are not known"
     if known < _MOSTLY:
         return f"bytes and operations are known for {percent_text(known, 1)} of its time only"
     saved = savings_text(row)

@@ -6,7 +6,7 @@ import numpy as np
 
 from profiler_ext.exporters.answers.explained import NodeFacts
 from profiler_ext.exporters.explain.chosen import Chosen
-from profiler_ext.records import FxNode, Ints, TensorSpec
+from profiler_ext.records import FxNode, GraphInstance, Ints, TensorSpec
 
 
 def nodes_of_kernel(each: Chosen, kernel: str) -> tuple[list[NodeFacts], int]:
@@ -16,19 +16,36 @@ def nodes_of_kernel(each: Chosen, kernel: str) -> tuple[list[NodeFacts], int]:
         each: what was chosen on a rank.
         kernel: Inductor's name of the kernel.
     """
-    launches = each.analysis.launches
-    of_kernel = each.launches[launches.kernel.where(kernel)[each.launches]]
-    if not len(of_kernel):
+    first = _first_launch(each, kernel)
+    if first is None:
         return [], 0
-    first = int(of_kernel[0])
-    graph = launches.graph[first]
-    known = {} if graph is np.ma.masked else _by_name(each, int(graph))
+    graph = _graph(each, first)
+    known = {} if graph is None else {node.name: node for node in graph.nodes}
     own, others = (_names(each, rows, first) for rows in (each.own, each.others))
     return [_node(name, known.get(name)) for name in own], len(others)
 
 
-def _by_name(each: Chosen, graph: int) -> dict[str, FxNode]:
-    return {node.name: node for node in each.analysis.recording.graphs[graph].nodes}
+def module_of_kernel(each: Chosen, kernel: str) -> str | None:
+    """Return the path of the generated module that the first launch of a kernel is of.
+
+    Args:
+        each: what was chosen on a rank.
+        kernel: Inductor's name of the kernel.
+    """
+    first = _first_launch(each, kernel)
+    graph = None if first is None else _graph(each, first)
+    return None if graph is None else graph.output_module
+
+
+def _first_launch(each: Chosen, kernel: str) -> int | None:
+    of_kernel = each.analysis.launches.kernel.where(kernel)[each.launches]
+    rows = each.launches[of_kernel]
+    return int(rows[0]) if len(rows) else None
+
+
+def _graph(each: Chosen, launch: int) -> GraphInstance | None:
+    graph = each.analysis.launches.graph[launch]
+    return None if graph is np.ma.masked else each.analysis.recording.graphs[int(graph)]
 
 
 def _names(each: Chosen, rows: Ints, launch: int) -> list[str]:

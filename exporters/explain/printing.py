@@ -18,6 +18,7 @@ from profiler_ext.exporters.console import say, text_console
 from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
 from profiler_ext.exporters.explain.sections import Page, Section, page
+from profiler_ext.exporters.short_texts import middle, start
 from profiler_ext.printable import printable, printable_lines
 
 FORMATS = ("text", "json", "md")
@@ -124,9 +125,11 @@ def _table(section: Section, console: Console) -> Table:
     for at in shown:
         table.add_column(numbers[at], justify="right", width=widths[at], **_ONE_LINE)
     taken = sum(widths[at] + _BETWEEN for at in shown)
-    table.add_column(name, width=max(min(widths[-1], console.width - taken), 1), **_ONE_LINE)
+    room = max(min(widths[-1], console.width - taken), 1)
+    table.add_column(name, width=room, **_ONE_LINE)
+    cut = middle if section.keeps_end else start
     for row in section.rows:
-        table.add_row(*(Text(row[at]) for at in shown), Text(printable(row[-1])))
+        table.add_row(*(Text(row[at]) for at in shown), Text(cut(printable(row[-1]), room)))
     return table
 
 

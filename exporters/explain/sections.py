@@ -20,8 +20,9 @@ from profiler_ext.exporters.display_text import (
     short_phase,
     time_text,
 )
-from profiler_ext.exporters.explain.head import head_texts
+from profiler_ext.exporters.explain.head import head_texts, is_part
 from profiler_ext.exporters.explain.subjects import THE_MODEL, Kind
+from profiler_ext.exporters.short_texts import kernel_text
 from profiler_ext.records import (
     EagerEvidence,
     ForwardEvidence,
@@ -47,6 +48,7 @@ class Section:
         rows: the table.
         texts: lines of text below.
         code: generated code below.
+        keeps_end: names that are too long give way in their middle, else at their end.
     """
 
     title: str
@@ -54,6 +56,7 @@ class Section:
     rows: tuple[tuple[str, ...], ...] = ()
     texts: tuple[str, ...] = ()
     code: str = ""
+    keeps_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +132,23 @@ def _says_nothing(rows: Sequence[PartRow], told: Explanation) -> bool:
 
 
 def _kernel_section(told: Explanation) -> Section:
-    rows = tuple(_kernel(row, told.time.duration_ns) for row in told.kernels)
-    heads = ("time", "part", "launches", "median", "min", "max", "kernel")
-    return Section("Kernels", heads, rows, _more(told, "kernels"))
+    rows = tuple(_kernel(row, told) for row in told.kernels)
+    whole = ("whole",) if is_part(told) else ()
+    heads = ("time", "part", *whole, "launches", "median", "kind", "min", "max", "kernel")
+    return Section("Kernels", heads, rows, _more(told, "kernels"), keeps_end=True)
 
 
-def _kernel(row: KernelRow, whole_ns: int) -> tuple[str, ...]:
-    own = "" if row.name == row.kernel else f" · {row.name}"
-    share = "" if row.whole_ns == row.duration_ns else f" · of {time_text(row.whole_ns)} whole"
+def _kernel(row: KernelRow, told: Explanation) -> tuple[str, ...]:
     return (
         time_text(row.duration_ns),
-        percent_text(row.duration_ns, whole_ns),
+        percent_text(row.duration_ns, told.time.duration_ns),
+        *((time_text(row.whole_ns),) if is_part(told) else ()),
         f"{row.launches:,}",
         time_text(row.median_ns),
+        row.kind,
         time_text(row.min_ns),
         time_text(row.max_ns),
-        f"{row.kernel}{share} · {row.kind}{own}",
+        kernel_text({"kernel": row.kernel, "name": row.name}),
     )
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.errors import UnclearNameError
 from profiler_ext.exporters.display_text import short_path
@@ -49,6 +50,7 @@ class Subject:
     line: int = 0
 
 
+Flags = npt.NDArray[np.bool_]
 Times = Mapping[Subject, int]
 
 
@@ -119,10 +121,20 @@ def _named(analysis: Analysis) -> Iterable[tuple[Subject, int]]:
         for path in [] if place.module is None else parents(place.module):
             yield Subject(Kind.MODULE, path), spent
     yield from ((line, 0) for line in dict.fromkeys(_other_lines(analysis)))
-    launches = analysis.launches
-    for row in np.flatnonzero(within).tolist():
-        for name in {launches.kernel[row], launches.name[row]} - {""}:
-            yield Subject(Kind.KERNEL, name), int(launches.duration_ns[row])
+    yield from _kernels(analysis, within)
+
+
+def _kernels(analysis: Analysis, within: Flags) -> Iterable[tuple[Subject, int]]:
+    """Yield kernels as Inductor calls them, and as the device does where that is another name."""
+    kernel, name = analysis.launches.kernel, analysis.launches.name
+    number = {text: code for code, text in enumerate(kernel.strings)}
+    as_kernel = np.array([number.get(text, -1) for text in name.strings], np.int64)
+    differs = as_kernel[name.codes] != kernel.codes
+    for column, chosen in ((kernel, within & ~kernel.where("")), (name, within & differs)):
+        time = np.zeros(len(column.strings), np.int64)
+        np.add.at(time, column.codes[chosen], analysis.launches.duration_ns[chosen])
+        for code in np.unique(column.codes[chosen]).tolist():
+            yield Subject(Kind.KERNEL, column.strings[code]), int(time[code])
 
 
 def _own_line(place: Place) -> Iterable[Subject]:
