@@ -62,6 +62,7 @@ def _paths(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
         if drawn:
             yield f'<path class="{kind}" d="{"".join(drawn)}"/>'
     yield "".join(_whiskers(columns, most_ns))
+    yield '<path class="chosen"/>'
 
 
 def _rectangle(at: int, bottom: float, height: float) -> str:

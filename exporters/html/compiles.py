@@ -46,7 +46,7 @@ def _table(rows: Sequence[Row], phases: Sequence[CompilePhase], settings: Settin
     heads = ("time", *(HEADS[phase] for phase in phases))
     head = "".join(f'<th class="number">{escape(each)}</th>' for each in heads)
     body = "".join(_row(row, phases, settings) for row in rows)
-    named = f'<thead><tr>{head}<th class="name">function</th></tr></thead>'
+    named = f"<thead><tr><th>function</th>{head}</tr></thead>"
     return f"<table>{named}<tbody>{body}</tbody></table>"
 
 
@@ -56,7 +56,7 @@ def _row(row: Row, phases: Sequence[CompilePhase], settings: Settings) -> str:
     details = "".join(
         f'<div class="quiet">{_text(each)}</div>' for each in detail_texts(row, settings)
     )
-    return f"<tr>{cells}<td>{_text(name_text(row, settings))}{details}</td></tr>"
+    return f"<tr><td>{_text(name_text(row, settings))}{details}</td>{cells}</tr>"
 
 
 def _opened(count: int, body: str) -> str:

@@ -120,6 +120,7 @@ def test_a_step_of_the_chart_is_read_and_chosen(browser, tmp_path):
     page.keyboard.press("Enter")
     assert page.input_value("#step") == "1"
     assert page.evaluate("slice.step") == 1
+    assert page.get_attribute(".chart .chosen", "d") == "M1 0h1v1000h-1z"
     assert troubles == []
 
 

@@ -16,6 +16,7 @@ function choose(refresh) {
   sumUp(report.slices[at]);
   for (const part of document.querySelectorAll("[data-slice]")) part.hidden = part.dataset.slice !== String(at);
   for (const part of document.querySelectorAll(".rank")) part.hidden = rank !== null && part.dataset.rank !== String(rank);
+  StepChart.all.forEach(chart => chart.mark(step));
   refresh();
 }
 
@@ -38,13 +39,19 @@ function setChooser(name, value) {
 
 // The chart of a rank's steps: under the pointer it tells a column, a click chooses that step.
 class StepChart {
-  constructor(box, columns, refresh) {
-    Object.assign(this, { columns, refresh, about: box.querySelector(".about"), drawing: box.querySelector("svg"), at: 0 });
+  constructor(box, columns) {
+    Object.assign(this, { columns, about: box.querySelector(".about"), drawing: box.querySelector("svg"), at: 0 });
     this.drawing.setAttribute("tabindex", "0");
     this.drawing.addEventListener("pointermove", event => this.tell(this.columnAt(event)));
     this.drawing.addEventListener("click", event => this.pick(this.columnAt(event)));
     this.drawing.addEventListener("keydown", event => this.key(event));
     this.about.textContent = "point at a step to read it; click it, or press Enter, to see it alone";
+  }
+
+  // Frame the column of the chosen step.
+  mark(step) {
+    const at = this.columns.findIndex(([first, last]) => step !== null && first <= step && step <= last);
+    this.drawing.querySelector(".chosen").setAttribute("d", at < 0 ? "" : `M${at} 0h1v1000h-1z`);
   }
 
   columnAt(event) {
@@ -76,7 +83,9 @@ class StepChart {
   }
 }
 
-function watchCharts(refresh) {
+StepChart.all = [];
+
+function watchCharts() {
   const columns = new Map(report.steps.map(([rank, each]) => [String(rank), each]));
-  for (const box of document.querySelectorAll(".chart")) new StepChart(box, columns.get(box.dataset.rank), refresh);
+  StepChart.all = [...document.querySelectorAll(".chart")].map(box => new StepChart(box, columns.get(box.dataset.rank)));
 }
