@@ -251,10 +251,10 @@ def _ledger_table(
     rows: list[dict[str, Any]], causes: Iterable[tuple[str, int]], console: Console
 ) -> Table:
     wall = sum(row["duration_ns"] for row in rows)
-    steps = sum(row["per_step_ns"] for row in rows)
+    of_steps = sum(row["per_step_ns"] for row in rows) / wall if wall else 0.0
     told: list[Row] = [{**row, "label": printable(ledger_label(row))} for row in rows]
-    told += [_part_row(f"  {words}", took_ns, steps / wall) for words, took_ns in causes]
-    told.append(_part_row("total", wall, steps / wall))
+    told += [_part_row(f"  {words}", took_ns, of_steps) for words, took_ns in causes]
+    told.append(_part_row("total", wall, of_steps))
     width = max(bar_width(console), len(OF_STEP))
 
     def bar(row: Row) -> Text:
