@@ -81,6 +81,18 @@ def time_text(duration_ns: float) -> str:
     return f"{duration_ns:.0f} ns"
 
 
+def range_text(least_ns: float, most_ns: float) -> str:
+    """Return the range of some times, with the unit once where it is one: ``132 - 135 us``.
+
+    Args:
+        least_ns: the shortest.
+        most_ns: the longest.
+    """
+    least, most = time_text(least_ns), time_text(most_ns)
+    (number, unit), (_, of_most) = least.split(), most.split()
+    return f"{number if unit == of_most else least} - {most}"
+
+
 def percent_text(part: float, total: float) -> str:
     """Return a part of a total in percent; nothing where there is no total.
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from profiler_ext.exporters.columns import Name, Row, number, table_of, time_cell
-from profiler_ext.exporters.display_text import PHASE_STYLES, labels, records, time_text
+from profiler_ext.exporters.display_text import PHASE_STYLES, labels, range_text, records, time_text
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.module_tree import (
     ModuleNode,
@@ -134,12 +134,10 @@ class _Tree:
         times = [self._every[path] for path, fold in self._folds.items() if fold == node.path]
         if len(times) < 2:
             return ""
-        shown = (median(times), min(times), max(times))
-        usual, least, most = (time_text(time * self._of_step) for time in shown)
-        unit = f" {usual.rpartition(' ')[2]}"
-        if least.endswith(unit) and most.endswith(unit):
-            least = least.removesuffix(unit)
-        return f"{usual} ({least} - {most})"
+        usual, least, most = (
+            time * self._of_step for time in (median(times), min(times), max(times))
+        )
+        return f"{time_text(usual)} ({range_text(least, most)})"
 
     def _folded(self, rows: Iterable[Row], phase: Phase) -> Mapping[str, int]:
         sums: dict[str, int] = {}

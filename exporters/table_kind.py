@@ -66,7 +66,7 @@ class TableKind:
             UsageError: There is no such step or phase, or the table has none.
         """
         given = {name: value for name, value in filters.items() if value is not None}
-        if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope"})):
+        if not self.has_phases and (wrong := sorted(given.keys() & {"phase", "scope", "kernel"})):
             said = " and ".join(wrong)
             raise UsageError(f"{self.name} is of no work and has no {said}; leave that out")
         table: pd.DataFrame = named(self.maker)(analysis, *arguments, **given)

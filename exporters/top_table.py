@@ -20,7 +20,14 @@ from profiler_ext.exporters.columns import (
     table_of,
     time_cell,
 )
-from profiler_ext.exporters.display_text import PHASE_STYLES, labels, records, short_phase
+from profiler_ext.exporters.display_text import (
+    PHASE_STYLES,
+    labels,
+    range_text,
+    records,
+    short_path,
+    short_phase,
+)
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.roofline_texts import (
     figure,
@@ -29,10 +36,10 @@ from profiler_ext.exporters.roofline_texts import (
 )
 from profiler_ext.exporters.short_texts import kernel_text, middle, path_end, start
 from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.records import Phase, Scope
+from profiler_ext.records import Phase, Scope, Settings
 
 SCOPE_STYLES = {scope: color.middle for scope, color in SCOPE_COLORS.items()}
-TIME, PART, ROOFLINE = 7, 6, 11
+TIME, PART, ROOFLINE, _RANGE = 7, 6, 11, 17
 OF_STEP = "of the step"
 _LEAST = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
 _NARROW_LEAST = {"file": 16, "code": 18, "kernel": 22, "name": 22, "module": 20}
@@ -159,8 +166,7 @@ def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:
     columns = [
         number("launches", lambda row: f"{row['launches']:,}", 1),
         number("median", lambda row: time_cell(row.get("median_ns") or 0), 1, TIME),
-        number("min", lambda row: time_cell(row["min_ns"]), 4, TIME),
-        number("max", lambda row: time_cell(row["max_ns"]), 4, TIME),
+        number("range", lambda row: range_text(row["min_ns"], row["max_ns"]), 4, _RANGE),
         number("GB/s", lambda row: _rate(row.get("est_gb_per_s")), 3, 5),
         number("TFLOP/s", lambda row: _rate(row.get("est_tflop_per_s")), 3),
         number("grid", lambda row: row.get("grid") or "", 5, 11),
@@ -189,9 +195,20 @@ def _names(drawing: Drawing, rows: Sequence[Row]) -> list[Name]:
         names.append(Name(heading, of_rows, cut, least.get(column, 16)))
     if kind.shown[0][0] != "kernel":
         return names[:2]
-    of_kernels = tuple(map(kernel_text, rows))
-    first = Name(kind.headings[0], of_kernels, _cut_kernel, least["kernel"])
-    return [first, *(each for each in names[1:] if each.heading == "module")]
+    first = Name(kind.headings[0], tuple(map(kernel_text, rows)), _cut_kernel, least["kernel"])
+    return [first, *([_places(rows, drawing.settings)] if kind.by == "site" else ())]
+
+
+def _places(rows: Sequence[Row], settings: Settings) -> Name:
+    """Return the modules of call sites, which tell equal layers apart; else the lines."""
+    texts = (_place(row, settings) for row in rows)
+    return Name("module or line", tuple(texts), path_end, 20)
+
+
+def _place(row: Row, settings: Settings) -> str:
+    if row["module"]:
+        return str(row["module"])
+    return "" if row["file"] is None else f"{short_path(row['file'], settings)}:{row['line']}"
 
 
 def _cut_kernel(text: str, width: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -24,12 +26,15 @@ class Filters(TypedDict, total=False):
         rank: only this rank.
         phase: only this phase.
         scope: only what ran in compiled graphs, ``compiled``, or outside of them, ``eager``.
+        kernel: only kernels whose name holds this, Inductor's or the device's; with ``*`` in it
+            the whole name is meant: ``nvjet_*``.
     """
 
     step: int | None
     rank: int | None
     phase: str | None
     scope: str | None
+    kernel: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class Selection:
     rank: int | None = None
     phase: str | None = None
     scope: str | None = None
+    kernel: str | None = None
 
     def __post_init__(self) -> None:
         """Look at the phase and the scope.
@@ -58,7 +64,7 @@ class Selection:
         return self.rank in (None, analysis.recording.settings.rank)
 
     def launches(self, analysis: Analysis) -> Rows:
-        """Return which launches belong to the step, rank and scope.
+        """Return which launches belong to the step, rank, scope and kernel.
 
         Raises:
             UsageError: The step was not profiled.
@@ -66,11 +72,23 @@ class Selection:
         chosen: Rows = np.full(len(analysis.launches), self.has_rank_of(analysis))
         if self.scope is not None:
             chosen &= analysis.launches.scope.where(self.scope)
+        if self.kernel is not None:
+            chosen &= self._of_kernel(analysis)
         if self.step is None or not self.has_rank_of(analysis):
             return chosen
         self.require_step(analysis)
         of_step: Rows = np.ma.filled(analysis.launches.step == self.step, False).astype(np.bool_)
         return chosen & of_step
+
+    def _of_kernel(self, analysis: Analysis) -> Rows:
+        asked = self.kernel or ""
+        pattern = asked if "*" in asked else f"*{asked}*"
+        # A name may hold brackets, which mean themselves: cutlass::Kernel2<...>[clone .0].
+        matches = re.compile(fnmatch.translate(pattern.replace("[", "[[]"))).match
+        columns = (analysis.launches.kernel, analysis.launches.name)
+        found = (column.where(*filter(matches, column.strings)) for column in columns)
+        chosen: Rows = np.logical_or(*found)
+        return chosen
 
     def profiled(self, analysis: Analysis) -> Rows:
         """Return which of these launches belong to a profiled step."""

@@ -73,6 +73,9 @@ def _add_filters(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--phase", choices=phases, metavar="PHASE", help="only work of it: %(choices)s"
     )
+    group.add_argument(
+        "--kernel", metavar="NAME", help="only kernels whose name holds it; * stands for any text"
+    )
 
 
 def _add_findings(group: argparse._ArgumentGroup) -> None:
@@ -117,6 +120,7 @@ def _filters(options: argparse.Namespace) -> Filters:
         "phase": options.phase,
         "step": options.step,
         "rank": options.rank,
+        "kernel": options.kernel,
     }
 
 

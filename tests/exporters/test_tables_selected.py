@@ -44,6 +44,26 @@ def test_a_phase_can_be_chosen():
     assert tables.graphs(gpu_step(), phase="optimizer")["key"].tolist() == []
 
 
+@pytest.mark.parametrize(
+    ("kernel", "found"),
+    [
+        ("kernels.mm", {"extern_kernels.mm"}),
+        ("extern_kernels.*", {"extern_kernels.addmm", "extern_kernels.mm"}),
+        ("nvjet_tst_64*", {"extern_kernels.addmm"}),
+        ("*gelu_0", {"triton_poi_fused__to_copy_gelu_0"}),
+        ("Kernel2<cutlass", {"void cutlass::Kernel2<cutlass_80_wmma_tensorop>(Params)"}),
+        ("[a-z]", set()),
+        ("nothing", set()),
+    ],
+)
+def test_kernels_can_be_chosen_by_a_part_of_either_name(kernel, found):
+    chosen = tables.by_kernel(gpu_step(), kernel=kernel)
+    assert set(chosen["kernel"]) == found
+    of_launches = tables.launches(gpu_step(), kernel=kernel)["duration_ns"].sum()
+    by_line = tables.by_line(gpu_step(), kernel=kernel)["duration_ns"].sum()
+    assert chosen["duration_ns"].sum() == of_launches == by_line
+
+
 @pytest.mark.parametrize("table", EVERY_TABLE)
 def test_the_own_rank_chooses_all_and_another_none(table):
     assert_frame_equal(table(gpu_step(), rank=0), table(gpu_step()))
