@@ -1,4 +1,4 @@
-"""Owns how the tests are run on any machine: the longest files first, and no limits of time.
+"""Owns how the tests are run on any machine: the longest files first, and C++ compiled once.
 
 Files are handed to processes one by one (``--dist loadfile --no-loadscope-reorder``): one that
 takes minutes and comes last would run alone.
@@ -6,6 +6,9 @@ takes minutes and comes last would run alone.
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,17 @@ settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the folder of compiled C++ that all processes of this run share."""
+    if "TESTS_COMPILED_CPP" not in os.environ:
+        os.environ["TESTS_COMPILED_CPP"] = tempfile.mkdtemp(prefix="compiled-cpp-")
+        config.add_cleanup(_remove_compiled)
+
+
+def _remove_compiled() -> None:
+    shutil.rmtree(os.environ.pop("TESTS_COMPILED_CPP"), ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.compiled_cpp import share
+
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
 
@@ -27,7 +29,9 @@ def environment(cache: Path, **extra: str) -> dict[str, str]:
 
 def python(cache: Path, folder: Path, *words: str | Path, **extra: str) -> Finished:
     """Run Python in ``folder`` and return how it went."""
-    return subprocess.run(
+    compiled = Path(os.environ["TESTS_COMPILED_CPP"])
+    share(compiled, cache)
+    done = subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=folder,
         env=environment(cache, **extra),
@@ -36,6 +40,9 @@ def python(cache: Path, folder: Path, *words: str | Path, **extra: str) -> Finis
         timeout=300,
         check=False,
     )
+    if done.returncode == 0:
+        share(cache, compiled)
+    return done
 
 
 def profiled(cache: Path, folder: Path, *words: str | Path, **extra: str) -> Path:

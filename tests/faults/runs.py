@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from tests.compiled_cpp import share
 from tests.faults.monitored import left_behind
 from tests.faults.planting import PLANTED
 
 OF_THE_API = frozenset({"api"})
 """Scripts that profile themselves, and are not run by ``profiler-ext run``."""
 SCRIPTS = Path(__file__).parent / "scripts"
-_KEPT_BY_CACHES = ("fxgraph", "aotautograd", "profiler_ext")
 _LIMIT_S = 400
 INTERRUPTED = 130
 SAID = ("node", "place", "module", "forward_node")
@@ -138,7 +138,7 @@ def begin(script: str, fault: Begins, folder: Path, compiled: Path | None = None
     """
     folder.mkdir(parents=True)
     if compiled is not None:
-        share_objects(compiled, folder / "cache")
+        share(compiled, folder / "cache")
     child = os.fork()
     if child == 0:
         _in_child(script, fault, folder)
@@ -148,22 +148,8 @@ def begin(script: str, fault: Begins, folder: Path, compiled: Path | None = None
 def run_first(script: str, fault: Begins, folder: Path, compiled: Path) -> Result:
     """Run a script to its end, and keep the C++ that it compiled for those that follow."""
     found = run(script, fault, folder, compiled)
-    share_objects(folder / "cache", compiled)
+    share(folder / "cache", compiled)
     return found
-
-
-def share_objects(of: Path, cache: Path) -> None:
-    """Link the compiled C++ of one cache into another, and nothing else that torch keeps there."""
-
-    def kept(_: str, names: list[str]) -> set[str]:
-        return {name for name in names if name in _KEPT_BY_CACHES or name.endswith(".lock")}
-
-    def link(source: str, target: str) -> None:
-        if not Path(target).exists():
-            os.link(source, target)
-
-    if of.is_dir():  # nothing may have been compiled
-        shutil.copytree(of, cache, ignore=kept, copy_function=link, dirs_exist_ok=True)
 
 
 def _wait(child: int) -> int:
