@@ -29,7 +29,7 @@ from profiler_ext.run.program import INTERRUPTED, Ending, Program, prepared, run
 from profiler_ext.run.progress import Progress
 from profiler_ext.run.request import Request
 from profiler_ext.run.series import Series
-from profiler_ext.sessions.folder import check_folder
+from profiler_ext.sessions.folder import check_folder, rank_folder
 
 if TYPE_CHECKING:
     from profiler_ext.run.recorder import Recorder
@@ -53,7 +53,7 @@ def run(request: Request, tell: Callable[[Outcome], None]) -> Ending:
         TorchCapabilityError: Torch is imported already, and does not fit capture.
     """
     request.check()
-    folder, rank = output_folder(request), _rank_folder()
+    folder, rank = output_folder(request), rank_folder()
     check_folder(request.folder / rank, force=request.force)
     series = None
     if request.repeats is not None:
@@ -210,12 +210,6 @@ def output_folder(request: Request) -> Path:
         raise OutputError(
             f"the working folder is gone, and {request.folder} is in it; give a whole path with -o"
         ) from None
-
-
-def _rank_folder() -> str:
-    """Return the name of this rank's folder; there is none where there is one rank."""
-    ranked = os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1")
-    return f"rank_{os.environ.get('RANK', '0')}" if ranked else ""
 
 
 @contextmanager

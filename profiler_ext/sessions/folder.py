@@ -9,26 +9,36 @@ from profiler_ext.errors import OutputError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME
 
 
-def check_folder(folder: Path, *, force: bool) -> None:
+def rank_folder() -> str:
+    """Return the name of this rank's folder; there is none where there is one rank."""
+    ranked = os.environ.get("WORLD_SIZE", "1") not in ("", "0", "1")
+    return f"rank_{os.environ.get('RANK', '0')}" if ranked else ""
+
+
+def check_folder(
+    folder: Path, *, force: bool, replace: str = "add --force", other: str = "with -o"
+) -> None:
     """Make a folder, so that a session can be written into it.
 
     Args:
         folder: where the files shall be.
         force: a session that is there may be replaced.
+        replace: how one says that it may.
+        other: how one names another folder.
 
     Raises:
         UsageError: A session is in the way.
         OutputError: It cannot be made or written.
     """
     if (folder / FILE_NAME).exists() and not force:
-        raise UsageError(f"{folder} holds a session; choose another folder, or add --force")
+        raise UsageError(f"{folder} holds a session; choose another folder, or {replace}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise OutputError(f"{folder} is not a folder; choose another with -o") from None
+        raise OutputError(f"{folder} is not a folder; choose another {other}") from None
     except OSError as error:
         raise OutputError(
-            f"cannot make {folder}: {error.strerror}; choose another with -o"
+            f"cannot make {folder}: {error.strerror}; choose another {other}"
         ) from None
     if not os.access(folder, os.W_OK):
-        raise OutputError(f"cannot write into {folder}; choose another with -o")
+        raise OutputError(f"cannot write into {folder}; choose another {other}")

@@ -1,0 +1,173 @@
+"""Owns the profiling of a training loop that a library runs: when it begins, steps and ends.
+
+What fails of it is a warning: the training goes on as it does without.
+"""
+
+from __future__ import annotations
+
+import atexit
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch.profiler
+
+from profiler_ext.errors import CaptureWarning, OwnFaultError, ProfilerExtError, UsageError
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.undisturbed import undisturbed
+from profiler_ext.profiling import switch
+from profiler_ext.profiling.profiler import profile
+from profiler_ext.sessions.folder import check_folder, rank_folder
+from profiler_ext.sessions.output import write_all
+from profiler_ext.sessions.session import Session
+
+HOOK = "training"
+Log = Callable[[Session, Path], object]
+"""Takes a session, and the folder into which it was written."""
+
+
+class TrainingProfile:
+    """Profiles a few steps of a training, and writes what ``profiler-ext run`` writes.
+
+    With several ranks each has a session, in a folder of its own; loggers are given that of rank
+    0. A training that an exception ends leaves what was recorded until then, at the latest when
+    Python ends. Each training profiles anew and replaces what the one before it wrote.
+
+    Attributes:
+        session: what was recorded of the last training.
+        folder: where it was written.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path = "profile_out",
+        *,
+        skip: int = 3,
+        steps: int = 2,
+        force: bool = False,
+        loggers: Sequence[Log] = (),
+        **options: Any,
+    ) -> None:
+        """Switch capture on, for what is compiled before the training begins.
+
+        Args:
+            folder: where the files go; ranks have folders of their own in it.
+            skip: steps before the first recorded one.
+            steps: steps to record.
+            force: replace a session that is there.
+            loggers: are given the session when it is written, as ``wandb.log_session`` is.
+            **options: other options of :class:`profiler_ext.profile`.
+
+        Raises:
+            UsageError: There are no such steps, or a session is in the way.
+            OutputError: The folder cannot be written.
+            TorchCapabilityError: This torch does not fit capture.
+        """
+        if steps < 1 or skip < 0:
+            raise UsageError(f"steps is 1 or more and skip 0 or more; found {steps} and {skip}")
+        self.session: Session | None = None
+        self._given = Path(folder).absolute()
+        self.folder = self._given / rank_folder()
+        check_folder(self.folder, force=force, replace="give force=True", other="as folder=")
+        self._skip, self._steps = skip, steps
+        self._loggers = tuple(loggers)
+        self._options = options
+        self._guard = Guard()
+        self._running: profile | None = None
+        switch.enable()
+
+    def start(self) -> None:
+        """Begin; a training that never ended is over."""
+        self.stop()
+        self._try(self._start)
+
+    def step(self) -> None:
+        """End a step: the parameters were updated."""
+        if self._running is not None:
+            self._try(self._step, self._running)
+
+    def stop(self) -> None:
+        """End, and write what was recorded if that is not done yet."""
+        if (running := self._taken()) is not None:
+            self._try(self._end, running)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs; what is under way here is not its own."""
+        return {**vars(self), "_running": None, "_guard": None, "session": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin in another process, or as a copy."""
+        vars(self).update(state, _guard=Guard())
+        self._try(switch.enable)
+
+    def _start(self) -> None:
+        self.session = None
+        self.folder = self._given / rank_folder()
+        schedule = _schedule(self._skip, self._steps)
+        begun = profile(schedule=schedule, on_trace_ready=self._keep, **self._options)
+        begun.start()
+        self._running = begun
+        atexit.register(self.stop)
+
+    def _taken(self) -> profile | None:
+        running, self._running = self._running, None
+        atexit.unregister(self.stop)
+        return running
+
+    def _step(self, running: profile) -> None:
+        try:
+            running.step()
+        except BaseException:
+            self._taken()
+            self._try(running.stop)
+            raise
+        if running.sessions or running.refusal is not None or running.lost is not None:
+            self.stop()
+
+    def _end(self, running: profile) -> None:
+        try:
+            running.stop()
+        finally:
+            if not running.sessions:
+                self._told_why(running)
+
+    def _told_why(self, running: profile) -> None:
+        if running.lost is not None:
+            raise OwnFaultError(f"there is no session of the training ({running.lost})")
+        if running.refusal is None:  # which is told when it comes
+            raise UsageError(
+                f"the training ended after {running.step_num} steps, before the first recorded "
+                f"one, and skip is {self._skip}: nothing was recorded; give a smaller skip"
+            )
+
+    def _keep(self, ended: profile) -> None:
+        self.session = ended.session
+        is_first = ended.session.recording.settings.rank in (None, 0)
+        for work in (write_all, *(self._loggers if is_first else ())):
+            self._try(_undisturbed, work, ended.session, self.folder)
+
+    def _try(self, work: Callable[..., object], *given: Any) -> None:
+        """Do what the training must not feel a failure of."""
+        self._guard.run(HOOK, _warned, work, *given)
+
+
+def _warned(work: Callable[..., object], *given: Any) -> None:
+    """Say what cannot be done in the sentence that says so."""
+    try:
+        work(*given)
+    except ProfilerExtError as error:
+        warnings.warn(str(error), CaptureWarning, stacklevel=5)
+
+
+def _undisturbed(work: Log, session: Session, folder: Path) -> None:
+    with undisturbed():
+        work(session, folder)
+
+
+def _schedule(skip: int, steps: int) -> Callable[[int], torch.profiler.ProfilerAction]:
+    """Record so many steps after others, of which the last warms the profiler up."""
+    warmup = min(skip, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns where nothing warms up
+        return torch.profiler.schedule(wait=skip - warmup, warmup=warmup, active=steps, repeat=1)

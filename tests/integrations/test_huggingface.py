@@ -1,0 +1,78 @@
+"""The callback of Hugging Face's Trainer: one step for each update, and the training as without."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import profiler_ext
+from profiler_ext.errors import CaptureWarning
+from profiler_ext.profiling.profiler import profile
+from profiler_ext.torch_compat.profiler_use import USE
+from tests.integrations.training import Model, calls, data, one_rank, parameters, steps
+
+__all__ = ["one_rank"]
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pytest.importorskip("accelerate")
+    transformers = pytest.importorskip("transformers")
+    from profiler_ext.integrations.huggingface import ProfilerCallback
+
+
+def train(folder: Path, *callbacks: Any) -> list[float]:
+    """Four updates of two batches each."""
+    model = Model()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", ".*pin_memory.*", UserWarning)
+        arguments = transformers.TrainingArguments(
+            output_dir=str(folder / "checkpoints"),
+            max_steps=4,
+            per_device_train_batch_size=2,
+            gradient_accumulation_steps=2,
+            use_cpu=True,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            logging_strategy="no",
+        )
+        transformers.Trainer(
+            model, arguments, train_dataset=data(8), callbacks=list(callbacks)
+        ).train()
+    return parameters(model)
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    return train(tmp_path_factory.mktemp("without"))
+
+
+def test_batches_whose_gradients_are_accumulated_are_one_step(
+    tmp_path: Path, without: list[float]
+) -> None:
+    callback = ProfilerCallback(tmp_path / "out", skip=1, steps=2)
+    assert train(tmp_path, callback) == without
+    recording = callback.profile.session.recording
+    assert steps(tmp_path / "out") == [1, 2]
+    assert calls(recording, "Optimizer.step#AdamW.step") == 2
+    assert calls(recording, "aten::linear") == 4
+    assert recording.settings.step_source == "prof.step"
+    profiler_ext.disable()
+
+
+def test_what_fails_of_ours_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: list[float]
+) -> None:
+    def fails(_: profile) -> None:
+        raise RuntimeError("planted")
+
+    callback = ProfilerCallback(tmp_path / "out", skip=0)
+    monkeypatch.setattr(profile, "step", fails)
+    with pytest.warns(CaptureWarning, match="planted"):
+        assert train(tmp_path, callback) == without
+    assert not USE.by_us
+    profiler_ext.disable()
