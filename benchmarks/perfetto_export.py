@@ -10,6 +10,7 @@ import argparse
 import gzip
 import json
 import multiprocessing
+import re
 import resource
 import tempfile
 import time
@@ -23,6 +24,7 @@ from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.records import Analysis
 
 FIXTURE = Path(__file__).parents[1] / "tests" / "fixtures" / "h200" / "llama.pt.trace.json.gz"
+_STEP = re.compile(r"ProfilerStep#(\d+)")
 _IDS = ("correlation", "External id")
 
 
@@ -54,7 +56,7 @@ def main() -> None:
 
 
 def tile(source: Path, target: Path, events: int) -> None:
-    """Write a trace that repeats another one until it has enough events.
+    """Write a trace that repeats another one, with steps of their own, until it has enough events.
 
     Args:
         source: a Kineto trace.
@@ -68,16 +70,28 @@ def tile(source: Path, target: Path, events: int) -> None:
     start_us = min(event["ts"] for event in timed)
     length_us = max(event["ts"] + event["dur"] for event in timed) - start_us + 1000
     copies = -(-events // sum(event["ph"] != "M" for event in once))
-    document["traceEvents"] = list(_copies(once, copies, length_us))
-    target.write_text(json.dumps(document))
+    rest = json.dumps({key: value for key, value in document.items() if key != "traceEvents"})
+    with target.open("w") as file:
+        file.write(f'{rest[:-1]}, "traceEvents": [')
+        for number, event in enumerate(_copies(once, copies, length_us)):
+            file.write((",\n" if number else "") + json.dumps(event))
+        file.write("]}")
 
 
 def _copies(once: list[dict[str, Any]], copies: int, length_us: float) -> Iterator[dict[str, Any]]:
     most = max(event.get("args", {}).get(key, 0) for event in once for key in _IDS) + 1
+    numbers = [int(found[1]) for event in once if (found := _STEP.fullmatch(event["name"]))]
+    steps = max(numbers) - min(numbers) + 1 if numbers else 0
     for number in range(copies):
         for event in once:
             if event["ph"] != "M" or number == 0:
-                yield _moved(event, number * length_us, number * most)
+                moved = _moved(event, number * length_us, number * most)
+                yield _of_step(moved, number * steps)
+
+
+def _of_step(event: dict[str, Any], later: int) -> dict[str, Any]:
+    found = _STEP.fullmatch(event["name"])
+    return event if found is None else event | {"name": f"ProfilerStep#{int(found[1]) + later}"}
 
 
 def _moved(event: dict[str, Any], later_us: float, higher: int) -> dict[str, Any]:

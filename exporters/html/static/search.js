@@ -3,6 +3,7 @@
 
 const MOST_HITS = 2000;
 const LISTED_HITS = 60;
+const MOST_MARKS = 5000;
 const HIT_WORDS = { module: "module", kernel: "kernel", line: "source line", code: "line of generated code", graph: "graph" };
 
 class Search {
@@ -103,7 +104,7 @@ class Search {
   mark() {
     if (!window.CSS?.highlights) return;
     CSS.highlights.delete("found");
-    if (this.term) CSS.highlights.set("found", new Highlight(...rangesOf(this.term)));
+    if (this.term) CSS.highlights.set("found", new Highlight(...firstOf(rangesOf(this.term), MOST_MARKS)));
   }
 }
 
@@ -134,6 +135,12 @@ function* rangesOf(term) {
     const walk = document.createTreeWalker(part, NodeFilter.SHOW_TEXT);
     for (let node = walk.nextNode(); node; node = walk.nextNode()) yield* rangesIn(node, term);
   }
+}
+
+function firstOf(all, most) {
+  const first = [];
+  for (const each of all) if (first.push(each) === most) break;
+  return first;
 }
 
 function* rangesIn(node, term) {
