@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from profiler_ext.findings.siblings import standing_out
+
 ANY = "*"
 _FEWEST_FOLDED = 2
-_FEWEST_JUDGED = 4
-_LEAST_DEVIATION = 0.1
-_SIGMAS = 5
-_MAD_TO_SIGMA = 1.4826
+_BEYOND = 0.1
 _DEEPEST = 64  # names of a path; a path comes from a file, and what is below this is one name
 
 Times = Mapping[str, int]
@@ -117,8 +116,8 @@ def folded_paths(paths: Mapping[str, object], classes: Classes) -> dict[str, str
 def outliers(inclusive_ns: Times, folds: Mapping[str, str]) -> dict[str, Outlier]:
     """Return the folded layers whose time stands out from that of their like, by path.
 
-    A time stands out that is further from the median than 10% of it, and than five standard
-    deviations as told by the median of the deviations. Fewer than four are not judged.
+    A time stands out that is further from the median than 10% of it, and than their usual
+    deviation by the measure of :mod:`profiler_ext.findings.siblings`, which a finding shares.
 
     Args:
         inclusive_ns: path of a module to its time with all below it.
@@ -127,18 +126,9 @@ def outliers(inclusive_ns: Times, folds: Mapping[str, str]) -> dict[str, Outlier
     found = {}
     for group in _layers(folds).values():
         times = [inclusive_ns.get(path, 0) for path in group]
-        for at in _deviating(times):
+        for at in standing_out(times, _BEYOND):
             found[group[at]] = Outlier(group[at], times[at], round(median(times)))
     return found
-
-
-def _deviating(times: Sequence[int]) -> list[int]:
-    if len(times) < _FEWEST_JUDGED:
-        return []
-    middle = median(times)
-    spread = median(abs(time - middle) for time in times)
-    bound = max(_LEAST_DEVIATION * middle, _SIGMAS * _MAD_TO_SIGMA * spread)
-    return [at for at, time in enumerate(times) if abs(time - middle) > bound]
 
 
 def _layers(folds: Mapping[str, str]) -> dict[str, list[str]]:

@@ -11,11 +11,10 @@ import numpy as np
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.findings.siblings import FEWEST, standing_out
 from profiler_ext.records import Ints
 
-_LEAST_SIBLINGS = 4
-_UNLIKE = 1.5
-_DEVIATIONS = 6
+_BEYOND = 0.5
 _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
 _Siblings = Mapping[str, list[int]]
 """Path of a layer to the indices of the places in it."""
@@ -28,7 +27,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     found = (
         candidate
         for siblings in _families(facts).values()
-        if len(siblings) >= _LEAST_SIBLINGS
+        if len(siblings) >= FEWEST
         for candidate in _unlike(facts, siblings, spent_ns, paced_ns)
     )
     return tuple(found)
@@ -58,13 +57,13 @@ def _layers_of(module: str) -> Iterator[tuple[str, str, str]]:
 def _unlike(
     facts: Facts, siblings: _Siblings, spent_ns: Ints, paced_ns: Ints
 ) -> Iterator[Candidate]:
-    times = {layer: _usual(spent_ns[places]) for layer, places in siblings.items()}
-    usual = median(times.values())
-    spread = median(abs(time - usual) for time in times.values())
-    for layer, time in times.items():
-        if usual and time > _UNLIKE * usual and time - usual > _DEVIATIONS * spread:
-            part = _usual(paced_ns[siblings[layer]]) / time
-            yield _candidate(facts, layer, siblings, (time, usual, part))
+    layers = list(siblings)
+    times = [_usual(spent_ns[places]) for places in siblings.values()]
+    usual = median(times)
+    for at in standing_out(times, _BEYOND):
+        if times[at] > usual > 0:
+            part = _usual(paced_ns[siblings[layers[at]]]) / times[at]
+            yield _candidate(facts, layers[at], siblings, (times[at], usual, part))
 
 
 def _candidate(
