@@ -51,6 +51,22 @@ class TableKind:
         """What heads the columns that name a row."""
         return tuple(heading for _, heading in self.shown)
 
+    def arguments(self, depth: int | None) -> tuple[int, ...]:
+        """Return what it takes besides filters, of what a user may ask for.
+
+        Args:
+            depth: how deep modules are told apart; ``None`` where nobody asks.
+
+        Raises:
+            UsageError: It has no depth, or that is less than 0.
+        """
+        if depth is None:
+            return ()
+        if depth < 0 or self.by != "module":
+            told = "0 or more" if depth < 0 else "one of a report by module, which alone has it"
+            raise UsageError(f"the depth is {depth}; ask for {told}")
+        return (depth,)
+
     def make(self, analysis: Analysis, *arguments: Any, **filters: Any) -> pd.DataFrame:
         """Make it of an analysis.
 

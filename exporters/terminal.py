@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.columns import (
     Name,
@@ -136,9 +135,7 @@ def report_of(
     kind = table_by(by)
     if top is not None:
         checked_top(top)
-    if depth is not None and (depth < 0 or kind.by != "module"):
-        told = "0 or more" if depth < 0 else "one of a report by module, which alone has it"
-        raise UsageError(f"the depth is {depth}; ask for {told}")
+    kind.arguments(depth)
     return Report(kind, top, depth, settings, table)
 
 
@@ -211,7 +208,7 @@ def report(
         print_report(analysis, console, by=by, top=top, depth=depth, **filters)
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
     asked = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
-    arguments = () if depth is None else (depth,)
+    arguments = asked.kind.arguments(depth)
     return table_text(asked.kind.make(analysis, *arguments, **filters), top, format)
 
 

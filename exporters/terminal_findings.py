@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from profiler_ext.exporters.console import say
+from profiler_ext.exporters.display_text import checked_top
 from profiler_ext.exporters.findings_texts import (
     SHOWN,
     findings_title,
@@ -39,15 +40,24 @@ def print_first(findings: Findings, settings: Settings, console: Console) -> Non
     console.print()
 
 
-def print_all(findings: Findings, settings: Settings, console: Console) -> None:
+def print_all(
+    findings: Findings, settings: Settings, console: Console, top: int | None = None
+) -> None:
     """Print all findings, and the rules that could not be judged.
 
     Args:
         findings: what the rules found.
         settings: has the roots, to shorten paths.
         console: where to; texts are wrapped at its width.
+        top: so many findings at most; ``None`` for all.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
     """
-    _print(findings, findings.found, settings, console)
+    shown = findings.found if top is None else findings.found[: checked_top(top)]
+    _print(findings, shown, settings, console)
+    if (left := len(findings.found) - len(shown)) > 0:
+        console.print(Text(f"and {left} more: leave out --top", style="dim"))
     for line in unjudged_texts(findings):
         console.print(Text(line, style="dim"))
 

@@ -63,7 +63,7 @@ def table_answer(
     asked: Asked,
     kind: TableKind,
     top: int | None = None,
-    arguments: Mapping[str, Any] | None = None,
+    depth: int | None = None,
     **filters: Unpack[Filters],
 ) -> TableAnswer:
     """Return the largest rows of a table, and what they rest on.
@@ -72,15 +72,16 @@ def table_answer(
         asked: a session, or several ranks.
         kind: the table.
         top: so many rows at most; ``None`` for all.
-        arguments: what the table takes besides filters, by name.
+        depth: how deep modules are told apart; ``None`` for each by itself.
         **filters: the step, rank, phase or scope.
 
     Raises:
-        UsageError: There is no such step, rank or phase, or ``top`` is less than 1.
+        UsageError: There is no such step, rank or phase, ``top`` is less than 1, or the table has
+            no depth.
     """
-    given = dict(arguments or {})
-    rows, cuts = _rows(asked, kind, "rows", top, tuple(given.values()), **filters)
-    narrowed = {name: value for name, value in {**given, **filters}.items() if value is not None}
+    rows, cuts = _rows(asked, kind, "rows", top, kind.arguments(depth), **filters)
+    given = {"depth": depth, **filters}
+    narrowed = {name: value for name, value in given.items() if value is not None}
     return table_answer_type(kind.name)(
         cuts=[*cuts, *steps_cut(asked)],
         session=session_facts(asked),

@@ -51,8 +51,11 @@ def generated(about: About, kernels: Sequence[str]) -> list[Generated]:
         about: whose.
         kernels: its kernels, those of most time first.
     """
-    named = list(dict.fromkeys(kernels))
-    return [code for each in about.ranks[:1] for code in islice(_codes(each, named), _CODES)]
+    named, told = list(dict.fromkeys(kernels)), dict[str, Generated]()
+    for each in about.ranks:
+        lacking = [kernel for kernel in named if kernel not in told]
+        told |= {code.kernel: code for code in islice(_codes(each, lacking), _CODES - len(told))}
+    return [told[kernel] for kernel in named if kernel in told]
 
 
 def _codes(each: Chosen, kernels: Sequence[str]) -> Iterator[Generated]:

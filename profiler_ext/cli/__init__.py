@@ -67,7 +67,10 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog=f"profiler-ext {words[0]}", description=_sentence(command.HELP))
     parser.set_defaults(other_name=lambda _: None)
     command.add_options(parser)
-    return parser.parse_args(words[1:])
+    options = parser.parse_args(words[1:])
+    if getattr(options, "budget", None) is not None and options.format != "json":
+        parser.error("--budget is of --format json, which alone is bounded")
+    return options
 
 
 def _module(name: str) -> ModuleType:

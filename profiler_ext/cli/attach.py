@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import add_folder
+from profiler_ext.cli.choices import add_folder, add_format, print_answer
 from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import tell
 
@@ -29,6 +29,7 @@ def add_options(parser: Parser) -> None:
         metavar="DIR",
         help="Inductor's cache folder (default: torch's own)",
     )
+    add_format(parser, ["text", "json"])
     parser.show_examples(
         ("a trace that torch.profiler wrote", "profiler-ext attach trace.json.gz -o attached")
     )
@@ -39,6 +40,7 @@ def _attach(options: argparse.Namespace) -> int:
     from profiler_ext.attaching import attach
     from profiler_ext.cli.cache import open_store
     from profiler_ext.cli.run import print_session
+    from profiler_ext.exporters.answers.making import report_answer
     from profiler_ext.kineto.recording import read_recording
     from profiler_ext.sessions.folder import check_folder
     from profiler_ext.sessions.output import write_all
@@ -49,7 +51,10 @@ def _attach(options: argparse.Namespace) -> int:
     attached = attach(read_recording(options.trace), store, options.root)
     session = Session(attached.recording, roots=[options.root])
     write_all(session, options.output, keep=False)  # the trace is still there
-    print_session(session, options.output)
+    if options.format == "json":
+        print_answer(report_answer(session), options)
+    else:
+        print_session(session, options.output)
     for file in attached.missing:
         tell(f"there is no {file}; give its folder with --root")
     for key in attached.unknown:

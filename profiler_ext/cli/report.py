@@ -109,9 +109,10 @@ def _answer(session: Session | MergedSession, options: argparse.Namespace) -> An
     if options.findings:
         return making.findings_answer(session, options.top)
     top = _TOP if options.top is None else options.top
-    if options.by is None and not any(value is not None for value in filters.values()):
+    if options.by is None and {options.depth, *filters.values()} == {None}:
         return making.report_answer(session, top)
-    return making.table_answer(session, table_by(options.by or _BY), top, **filters)
+    kind = table_by(options.by or _BY)
+    return making.table_answer(session, kind, top, options.depth, **filters)
 
 
 def _filters(options: argparse.Namespace) -> Filters:
@@ -126,6 +127,7 @@ def _filters(options: argparse.Namespace) -> Filters:
 
 def _print_table(session: Session | MergedSession, options: argparse.Namespace) -> None:
     from profiler_ext.exporters.display_text import table_text
+    from profiler_ext.exporters.table_kinds import table_by
     from profiler_ext.exporters.terminal import print_report, report
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
     from profiler_ext.sessions.merging import MergedSession
@@ -136,7 +138,9 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
         if options.format == "text":
             print_ranks_report(session, console(), by=by, top=top, depth=depth, **filters)
         else:
-            write(table_text(session.by(by, **filters), top, options.format))
+            kind = table_by(by)
+            table = session.table(kind.name, *kind.arguments(depth), **filters)
+            write(table_text(table, top, options.format))
     elif options.format == "text":
         print_report(session.analysis, console(), by=by, top=top, depth=depth, **filters)
     else:
@@ -144,15 +148,15 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:
-    from profiler_ext.exporters.printed import printed
+    from profiler_ext.exporters.display_text import table_text
     from profiler_ext.exporters.terminal_findings import print_all
     from profiler_ext.sessions.session import Session
 
     if options.format == "text":
         first = session if isinstance(session, Session) else session.sessions[0]
-        print_all(session.found, first.recording.settings, console())
+        print_all(session.found, first.recording.settings, console(), options.top)
     else:
-        write(printed(session.findings(), options.format))
+        write(table_text(session.findings(), options.top, options.format))
 
 
 def _is_above(session: Session | MergedSession, limit: float | None) -> bool:

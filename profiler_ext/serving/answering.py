@@ -126,6 +126,7 @@ def _report(folders: Folders, question: ReportTable) -> Answer:
         folders.session(question.session),
         table_by(question.by),
         question.top,
+        question.depth,
         step=question.step,
         rank=question.rank,
         phase=question.phase,

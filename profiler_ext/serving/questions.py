@@ -62,6 +62,7 @@ class ReportTable(Question, kw_only=True):
     session: _Session
     by: Annotated[str, _one_of("which table", BY)] = "line"
     top: _Top = 15
+    depth: Annotated[int | None, _about("of by=module: cut paths to so many names")] = None
     step: Annotated[int | None, _about("only this profiled step")] = None
     rank: Annotated[int | None, _about("only this rank")] = None
     phase: Annotated[str | None, _one_of("only this phase", [*PHASES, None])] = None

@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import msgspec
+import pandas as pd
 import pytest
 
 from profiler_ext import cli, doctor, joint_table
@@ -190,6 +191,28 @@ def test_findings_carry_the_utilisation_of_the_steps() -> None:
     assert all(0 < mfu < 1 for mfu in known)
 
 
+def test_modules_are_told_apart_as_deep_as_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(FIXTURES / "cases" / "bert.session.pt.trace.json.gz")
+    words = ["report", file, "--by", "module", "--depth", "2", "--top", "99", "--format", "json"]
+    assert cli.main(words) == 0
+    document = valid(capsys.readouterr().out)
+    table = load(file).by_module(2)
+    assert document["filters"] == {"depth": 2}
+    assert [row["module"] for row in document["rows"]] == [
+        None if pd.isna(name) else name for name in table["module"]
+    ]
+    assert sum(row["duration_ns"] for row in document["rows"]) == table["duration_ns"].sum()
+    assert cli.main(["report", file, "--by", "op", "--depth", "2", "--format", "json"]) == 2
+    assert "the depth is 2; ask for one of a report by module" in capsys.readouterr().err
+
+
+def test_a_budget_is_of_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", str(FIXTURES / RECORDED[0]), "--budget", "9000"])
+    assert ended.value.code == 2
+    assert "--budget is of --format json, which alone is bounded" in capsys.readouterr().err
+
+
 def test_each_command_prints_an_answer_of_the_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +233,7 @@ def test_each_command_prints_an_answer_of_the_schema(
         "annotate S": "annotate",
         "export S --to csv -o E": "written",
         "merge R -o M": "written",
+        "attach S -o A --cache-dir C": "report",
         "cache list --dir C": "cache_list",
         "cache prune --all --dir C": "cache_prune",
         "seq-table example:function": "seq_table",

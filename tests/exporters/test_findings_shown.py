@@ -90,6 +90,13 @@ def test_five_are_shown_and_the_rest_is_counted() -> None:
     assert shown(many, 100, everything=True).count("try: TF32") == 7
 
 
+def test_top_says_how_many_findings_it_leaves_out() -> None:
+    file = io.StringIO()
+    print_all(replace(TOLD, found=(FINDING,) * 7), SETTINGS, Console(file=file, width=100), 2)
+    assert file.getvalue().count("try: TF32") == 2
+    assert "and 5 more: leave out --top" in file.getvalue()
+
+
 def test_without_a_finding_it_says_so() -> None:
     assert texts.findings_title(replace(TOLD, found=())) == (
         "Nothing to do first: no rule found 1% of a step at stake (7 rules were judged, 1 could "
