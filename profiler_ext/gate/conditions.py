@@ -1,0 +1,229 @@
+"""Owns the language of conditions: what one is of, and the limit that fails it.
+
+    condition = [ "each" ] subject limit { "and" limit }
+    subject   = "total" | "device" | "idle" [ CAUSE ] | "compile" | "session_size"
+              | "phase" PHASE
+              | ( "line" FILE [ ":" FIRST [ "-" LAST ] ] | "module" PATH | "op" NAME
+                | "kernel" NAME ) [ PHASE ]
+    limit     = ">" "+" NUMBER UNIT | "<" "-" NUMBER UNIT
+    UNIT      = "%" | "ns" | "us" | "ms" | "s" | "B" | "KB" | "MB" | "GB"
+
+A name with spaces or ``<`` stands in double quotes. ``docs/gate.md`` says what it all means.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from profiler_ext.errors import UsageError
+from profiler_ext.records import Phase
+
+_TOKEN = re.compile(r'"[^"]*"|[<>]|[^\s<>"]+|"')
+_LIMIT = re.compile(r"([+-])(\d+(?:\.\d+)?|\.\d+)(%|[A-Za-z]+)")
+_LINES = re.compile(r"(.+?)(?::(\d+)(?:-(\d+))?)?")
+
+
+class Kind(StrEnum):
+    """What a condition is of."""
+
+    TOTAL = "total"
+    DEVICE = "device"
+    IDLE = "idle"
+    PHASE = "phase"
+    LINE = "line"
+    MODULE = "module"
+    OP = "op"
+    KERNEL = "kernel"
+    COMPILE = "compile"
+    SESSION_SIZE = "session_size"
+
+
+NAMED = (Kind.LINE, Kind.MODULE, Kind.OP, Kind.KERNEL)
+"""Kinds that have a name, and can be judged one by one."""
+
+
+class Unit(StrEnum):
+    """In what a limit is given."""
+
+    PART = "part"
+    NS = "ns"
+    BYTES = "bytes"
+
+
+UNITS = {
+    "%": (Unit.PART, 0.01),
+    "ns": (Unit.NS, 1.0),
+    "us": (Unit.NS, 1e3),
+    "ms": (Unit.NS, 1e6),
+    "s": (Unit.NS, 1e9),
+    "B": (Unit.BYTES, 1.0),
+    "KB": (Unit.BYTES, 1e3),
+    "MB": (Unit.BYTES, 1e6),
+    "GB": (Unit.BYTES, 1e9),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How large a change may be.
+
+    Attributes:
+        sign: 1 for what grows, -1 for what shrinks.
+        amount: by how much; never below zero.
+        unit: of it: a part of the base, nanoseconds of a step, bytes.
+    """
+
+    sign: int
+    amount: float
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What fails a comparison.
+
+    Attributes:
+        text: as the user wrote it.
+        kind: what it is of.
+        limits: all of them must be exceeded; they have one sign.
+        name: which of its kind, with ``*`` and ``?``; a cause of idle time.
+        lines: the first and last line that are meant; of lines alone.
+        phase: the part of a step that is meant.
+        is_each: what the name means is judged one by one, and not as a sum.
+    """
+
+    text: str
+    kind: Kind
+    limits: tuple[Limit, ...]
+    name: str | None = None
+    lines: tuple[int, int] | None = None
+    phase: Phase | None = None
+    is_each: bool = False
+
+
+def parse(text: str) -> Condition:
+    """Read a condition.
+
+    Args:
+        text: as the user wrote it.
+
+    Raises:
+        UsageError: It is none; the message says what was expected, and at which character.
+    """
+    return _Reader(text).condition()
+
+
+class _Reader:
+    """Reads the words of one condition, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(_TOKEN.finditer(text))
+        self._at = 0
+
+    def condition(self) -> Condition:
+        is_each = self._taken("each")
+        kind = Kind(self._one_of("what it is of", tuple(Kind)))
+        if is_each and kind not in NAMED:
+            self._at -= 1
+            raise self._error(f"one of {', '.join(NAMED)} after each")
+        name, lines = self._name(kind)
+        phase = self._phase(kind)
+        limits = [self._limit(kind, None)]
+        while self._taken("and"):
+            limits.append(self._limit(kind, limits[0]))
+        if self._word() is not None:
+            raise self._error("and, or the end")
+        return Condition(self._text, kind, tuple(limits), name, lines, phase, is_each)
+
+    def _name(self, kind: Kind) -> tuple[str | None, tuple[int, int] | None]:
+        if kind is Kind.IDLE and self._word() not in (None, "<", ">"):
+            return self._taken_name("a cause"), None
+        if kind not in NAMED:
+            return None, None
+        name = self._taken_name(f"the {kind} that is meant, such as {_EXAMPLES[kind]}")
+        return self._with_lines(name) if kind is Kind.LINE else (name, None)
+
+    def _with_lines(self, name: str) -> tuple[str, tuple[int, int] | None]:
+        found = _LINES.fullmatch(name)
+        assert found is not None
+        file, first, last = found.groups()
+        if first is None:
+            return file, None
+        lines = int(first), int(last or first)
+        if not 0 < lines[0] <= lines[1]:
+            self._at -= 1
+            raise self._error("lines in order, counted from 1, such as train.py:30-40")
+        return file, lines
+
+    def _phase(self, kind: Kind) -> Phase | None:
+        if kind is Kind.PHASE:
+            return Phase(self._one_of("a phase", tuple(Phase)))
+        if kind in NAMED and self._word() in tuple(Phase):
+            return Phase(self._one_of("a phase", tuple(Phase)))
+        return None
+
+    def _limit(self, kind: Kind, before: Limit | None) -> Limit:
+        if (word := self._word()) not in ("<", ">"):
+            phases = f"a phase ({', '.join(Phase)}), " if kind in NAMED and not before else ""
+            raise self._error(f"{phases}> or <")
+        sign = 1 if word == ">" else -1
+        if before is not None and before.sign != sign:
+            raise self._error(f"{'>' if before.sign > 0 else '<'} as in the first limit")
+        self._at += 1
+        return self._amount(kind, sign)
+
+    def _amount(self, kind: Kind, sign: int) -> Limit:
+        own = (Unit.PART, Unit.BYTES if kind is Kind.SESSION_SIZE else Unit.NS)
+        units = [name for name, (unit, _) in UNITS.items() if unit in own]
+        shape = f"{'+' if sign > 0 else '-'}NUMBER with {', '.join(units)}, such as "
+        shape += f"{'+' if sign > 0 else '-'}5%"
+        found = _LIMIT.fullmatch(self._word() or "")
+        if not found or found[3] not in units or found[1] != ("+" if sign > 0 else "-"):
+            raise self._error(shape)
+        self._at += 1
+        unit, factor = UNITS[found[3]]
+        return Limit(sign, float(found[2]) * factor, unit)
+
+    def _word(self) -> str | None:
+        return self._tokens[self._at].group() if self._at < len(self._tokens) else None
+
+    def _taken(self, word: str) -> bool:
+        is_there = self._word() == word
+        self._at += is_there
+        return is_there
+
+    def _taken_name(self, what: str) -> str:
+        word = self._word()
+        name = word.strip('"') if word is not None and word not in ("<", ">") else ""
+        if not name:
+            raise self._error(what)
+        self._at += 1
+        return name
+
+    def _one_of(self, what: str, words: Sequence[str]) -> str:
+        word = self._word()
+        if word not in words:
+            raise self._error(f"{what} ({', '.join(words)})")
+        self._at += 1
+        return word
+
+    def _error(self, expected: str) -> UsageError:
+        word = self._word()
+        where = "at its end" if word is None else f"at {word!r}"
+        column = len(self._text) if word is None else self._tokens[self._at].start()
+        return UsageError(
+            f"the condition {self._text!r} is not understood {where} (character {column + 1}): "
+            f"expected {expected}"
+        )
+
+
+_EXAMPLES = {
+    Kind.LINE: "train.py:36",
+    Kind.MODULE: "layers.*.mlp",
+    Kind.OP: "addmm",
+    Kind.KERNEL: "triton_red_*",
+}
