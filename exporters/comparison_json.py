@@ -21,6 +21,8 @@ from profiler_ext.comparison.words import Verdict
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.answers.documents import Answer
 from profiler_ext.exporters.answers.parts import Cut, Part, about
+from profiler_ext.exporters.gate_json import GateFacts, gate_facts
+from profiler_ext.gate.records import Gate
 
 
 class RunFacts(Part, frozen=True, kw_only=True):
@@ -132,10 +134,11 @@ class ComparisonAnswer(Answer, frozen=True, kw_only=True, tag="comparison"):
     false_discovery_rate: Annotated[float, about("the q_value up to which a row is a change")]
     fewest_steps: Annotated[int, about("so many steps a side are needed where it has one run")]
     notes: list[str]
+    gate: Annotated[GateFacts | None, about("null where there is no condition")] = None
 
 
 def comparison_answer(
-    comparison: Comparison, by: str = "line", top: int | None = None
+    comparison: Comparison, by: str = "line", top: int | None = None, gate: Gate | None = None
 ) -> ComparisonAnswer:
     """Return a comparison for a program.
 
@@ -143,6 +146,7 @@ def comparison_answer(
         comparison: the comparison.
         by: the table whose rows are told, besides the ledger.
         top: so many rows and fusions at most; ``None`` for all.
+        gate: what came of conditions.
 
     Raises:
         UsageError: There is no such table, or ``top`` is less than 1.
@@ -170,6 +174,7 @@ def comparison_answer(
         false_discovery_rate=FALSE_DISCOVERIES,
         fewest_steps=FEWEST_STEPS,
         notes=list(notes(comparison)),
+        gate=None if gate is None else gate_facts(gate),
     )
 
 

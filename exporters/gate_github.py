@@ -21,7 +21,7 @@ _DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY = _DATA | {":": "%3A", ",": "%2C"}
 
 
-def annotations(
+def workflow_commands(
     gate: Gate, comparison: Comparison, root: Path, *, is_too_few_allowed: bool = False
 ) -> Iterator[str]:
     """Yield a workflow command for each thing that did not pass, at the line with most of it.

@@ -31,8 +31,8 @@ class JudgedFacts(Part, frozen=True, kw_only=True):
     low: Annotated[float | None, about("lower end of the difference's 95% interval")]
     high: Annotated[float | None, about("upper end of it")]
     q_value: float | None
-    verdict: Annotated[str, about("what the difference came to: words.md")]
-    outcome: Annotated[str, about("passed, unclear, too_few or failed: gate.md")]
+    verdict: Annotated[str | None, about("words.md; null of bytes, which are counted")]
+    outcome: Annotated[str, about("passed, unclear, too_few or failed: words.md")]
     lines: Annotated[list[PlacedFacts], about("of what failed, where most of it is")]
 
 

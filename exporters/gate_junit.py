@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree  # noqa: S405 - it is written here, and never read
+from xml.etree import ElementTree
 
 from profiler_ext.exporters.gate_texts import judged_text, result_lines
 from profiler_ext.files.writing import replacing
@@ -46,7 +46,8 @@ def junit(gate: Gate, *, is_too_few_allowed: bool = False) -> bytes:
     suites = ElementTree.Element("testsuites", dict(suite.attrib))
     suites.append(suite)
     ElementTree.indent(suites)
-    return ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    written: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return written
 
 
 def _add_case(suite: ElementTree.Element, result: Result, is_too_few_allowed: bool) -> None:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
 
 from profiler_ext.comparison.words import Verdict
 from profiler_ext.exporters.comparison_texts import signed
@@ -41,16 +43,14 @@ def print_gate(gate: Gate, console: Console) -> None:
         line = f"{result.outcome.words:<{_WIDTH}}  {result.condition.text}"
         say(console, printable(line), _STYLES[result.outcome])
         for text in result_lines(result):
-            say(console, printable(f"{'':{_WIDTH}}  {text}"))
+            console.print(Padding(Text(printable(text)), (0, 0, 0, _WIDTH + 2)))
     console.print()
 
 
 def gate_text(gate: Gate) -> str:
     """Return what came of all conditions, in one line."""
     often = Counter(result.outcome for result in gate.results)
-    said = [
-        f"{often[outcome]} {outcome.words}" for outcome in reversed(Outcome) if often[outcome]
-    ]
+    said = [f"{often[outcome]} {outcome.words}" for outcome in reversed(Outcome) if often[outcome]]
     of = f" of {len(gate.results)} conditions" if len(gate.results) > 1 else ""
     return f"{', '.join(said)}{of}"
 
@@ -91,10 +91,10 @@ def judged_text(judged: Judged) -> str:
     """
     times = f"{amount_text(judged, judged.base)} -> {amount_text(judged, judged.head)}"
     named = f"{judged.name}  {times}" if judged.name else times
-    if judged.verdict is Verdict.EQUAL:
+    if judged.verdict is Verdict.EQUAL or not judged.delta:
         return f"{named}, equal"
     percent = f" ({judged.fraction:+.1%})" if judged.fraction is not None else " (from nothing)"
-    verdict = f": {judged.verdict.words}" if judged.unit is Unit.NS else ""
+    verdict = f": {judged.verdict.words}" if judged.verdict is not None else ""
     return f"{named}, {_signed(judged, judged.delta)}{percent}{_interval(judged)}{verdict}"
 
 

@@ -16,6 +16,7 @@ from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables.comparison import COMPARED
 from profiler_ext.exporters.tables.schema import COLUMNS, Column
 from profiler_ext.findings import LEAST_FRACTION, RULES, Rule
+from profiler_ext.gate.words import Outcome
 from profiler_ext.records import (
     NOTHING,
     CacheAnswer,
@@ -76,6 +77,7 @@ VOCABULARIES: tuple[type[Term], ...] = (
     Account,
     Match,
     Verdict,
+    Outcome,
 )
 _MADE = "<!-- Written by `make reference` from the lists in the code. -->"
 _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
@@ -102,6 +104,7 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
     Account: ("Parts of a step's wall time in a comparison", "The row's time"),
     Match: ("How the two sides of a comparison match", "The row"),
     Verdict: ("What a difference came to", "The row"),
+    Outcome: ("What came of a condition of `diff --fail-if`", "What it is held against"),
 }
 
 
@@ -112,7 +115,7 @@ def pages() -> dict[str, str]:
         *(Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState),
         *(Unit, UnitEvidence, Bound),
         *(CompileKind, CompilePhase, CompileCache, CacheAnswer),
-        *(Account, Match, Verdict),
+        *(Account, Match, Verdict, Outcome),
     )
     return {
         "gaps.md": _page(texts.GAPS, _terms(GapReason, "Launches with it", "##")),

@@ -35,8 +35,9 @@ ALLOWED = {
     "rooflines": "kineto records",
     "findings": "kineto records rooflines",
     "comparison": "attribution errors recall records",
-    "exporters": "comparison errors files findings kineto printable records rooflines",
-    "sessions": "attribution comparison errors exporters findings isolation kineto records",
+    "gate": "comparison errors records",
+    "exporters": "comparison errors files findings gate kineto printable records rooflines",
+    "sessions": "attribution comparison errors exporters findings gate isolation kineto records",
     "serving": "comparison errors exporters isolation sessions version",
     "python_lines": "errors files records",
     "profiling": "attribution capture errors exporters files findings isolation kineto "
@@ -49,8 +50,8 @@ ALLOWED = {
     "doctor": "exporters torch_compat",
     "joint_table": "attribution capture errors exporters files recall records torch_compat",
     "autostart": "profiling renaming torch_import",
-    "cli": "attaching comparison doctor errors exporters findings isolation joint_table kineto "
-    "printable records renaming run serving sessions store torch_compat version",
+    "cli": "attaching comparison doctor errors exporters findings gate isolation joint_table "
+    "kineto printable records renaming run serving sessions store torch_compat version",
     "__main__": "cli",
     "__init__": "autostart joint_table profiling sessions version",
 }

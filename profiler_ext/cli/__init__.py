@@ -35,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, the script's own, 2 for an error, 3 for a script that never stepped,
-        4 where a finding is above the limit of ``report --fail-above``.
+        4 where a finding is above the limit of ``report --fail-above`` or a condition of
+        ``diff --fail-if`` holds, 5 where there are too few steps or runs to tell that.
     """
     try:
         options = _parsed(sys.argv[1:] if arguments is None else arguments)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 FAILED = 2
 FOUND = 4
-"""A finding has more at stake than ``report --fail-above`` allows."""
+"""A finding is above the limit of ``report --fail-above``, or a ``diff --fail-if`` holds."""
+TOO_FEW = 5
+"""A condition of ``diff --fail-if`` cannot be told from noise: too few steps or runs."""
 READER_GONE = 141
 """What a shell says of a program that wrote into a closed pipe."""
 DEFAULT = "(default: %(default)s)"

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from profiler_ext.cli.choices import DEFAULT, add_format, print_answer
+from profiler_ext.cli.gating import add_gate, checked, gate_of, report_gate
 from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, write
 from profiler_ext.errors import UsageError
+
+if TYPE_CHECKING:
+    from profiler_ext.gate.records import Gate
+    from profiler_ext.sessions.comparing import ComparedSessions
 
 HELP = "compare two runs, or several of each side, line by line"
 
@@ -46,30 +52,46 @@ def add_options(parser: Parser) -> None:
         "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of --format json all)"
     )
     add_format(parser, [each.name for each in PRINTED])
+    add_gate(parser)
     parser.show_examples(
         ("before and after an edit", "profiler-ext diff before after"),
         ("for a pull request", "profiler-ext diff before after --format md"),
+        ("a gate for CI", "profiler-ext diff before after --fail-if 'total > +5%'"),
         ("three runs against three", "profiler-ext diff --base a1 a2 a3 --head b1 b2 b3"),
     )
     parser.set_defaults(command=_diff)
 
 
 def _diff(options: argparse.Namespace) -> int:
-    from profiler_ext.exporters.comparison_json import comparison_answer
-    from profiler_ext.exporters.comparison_terminal import print_comparison
     from profiler_ext.sessions.comparing import diff
 
+    checked(options)
     base, head = _sides(options)
     compared = diff(base, head)
+    gate = gate_of(compared, options)
+    _print(compared, gate, options)
+    return 0 if gate is None else report_gate(gate, compared, options)
+
+
+def _print(compared: ComparedSessions, gate: Gate | None, options: argparse.Namespace) -> None:
+    from profiler_ext.exporters.comparison_json import comparison_answer
+    from profiler_ext.exporters.comparison_terminal import print_comparison
+    from profiler_ext.exporters.gate_markdown import gate_markdown
+    from profiler_ext.exporters.gate_texts import print_gate
+
+    comparison = compared.comparison
     if options.format == "json":
-        print_answer(comparison_answer(compared.comparison, options.by, options.top), options)
-        return 0
+        print_answer(comparison_answer(comparison, options.by, options.top, gate), options)
+        return
     top = _TOP if options.top is None else options.top
     if options.format == "text":
-        print_comparison(compared.comparison, console(), options.by, top)
-    else:
-        write(compared.report(options.by, top, options.format))
-    return 0
+        if gate is not None:
+            print_gate(gate, console())
+        print_comparison(comparison, console(), options.by, top)
+        return
+    if gate is not None and options.format == "md":
+        write(gate_markdown(gate))
+    write(compared.report(options.by, top, options.format))
 
 
 def _sides(options: argparse.Namespace) -> tuple[list[Path], list[Path]]:

@@ -206,7 +206,7 @@ class _Reader:
 
     def _one_of(self, what: str, words: Sequence[str]) -> str:
         word = self._word()
-        if word not in words:
+        if word is None or word not in words:
             raise self._error(f"{what} ({', '.join(words)})")
         self._at += 1
         return word

@@ -129,8 +129,7 @@ def _of_sizes(condition: Condition, sizes: Sizes | None) -> Judged:
         )
     base, head = (sum(each) / len(each) for each in (sizes.base, sizes.head))
     is_beyond = _is_beyond(condition.limits, base, head - base)
-    verdict = Verdict.EQUAL if base == head else Verdict.NEW
-    return Judged("", base, head, Unit.BYTES, None, verdict, _failed_if(is_beyond))
+    return Judged("", base, head, Unit.BYTES, None, None, _failed_if(is_beyond))
 
 
 def _nothing(comparison: Comparison, condition: Condition) -> UsageError:
@@ -142,9 +141,8 @@ def _nothing(comparison: Comparison, condition: Condition) -> UsageError:
     )
     near = difflib.get_close_matches(condition.name or "", list(names), _NEAR_NAMES, cutoff=0.5)
     offered = f"; like it are {', '.join(map(repr, near))}" if near else ""
-    what = condition.kind.value if condition.name is None else f"{condition.kind} {condition.name}"
-    in_phase = f" in the phase {condition.phase}" if condition.phase else ""
+    what = "idle" if condition.kind is Kind.IDLE else "device"
     return UsageError(
-        f"the condition {condition.text!r} is of nothing: neither side has time of {what}{in_phase}"
+        f"the condition {condition.text!r} is of nothing: no {what} time of either side is of it"
         f"{offered}"
     )

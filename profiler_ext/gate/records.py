@@ -29,7 +29,7 @@ class Judged:
         base, head: what it takes of a mean step; of compile time and sizes, of a run.
         unit: of that, nanoseconds or bytes.
         interval: the uncertainty of the difference, in the same unit.
-        verdict: what the difference came to.
+        verdict: what the difference came to; ``None`` of sizes, which are counted.
         outcome: what came of it.
         lines: of what failed the lines with most of the change, that of most first.
     """
@@ -39,7 +39,7 @@ class Judged:
     head: float
     unit: Unit
     interval: Interval | None
-    verdict: Verdict
+    verdict: Verdict | None
     outcome: Outcome
     lines: tuple[PlacedLine, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler_ext.records import Term
 
 
-class Outcome(Term, page="gate.md", title="outcome", columns=()):
+class Outcome(Term, page="words.md", title="outcome", columns=()):
     """What came of a condition, or of one of the things that it is held against."""
 
     PASSED = ("passed", "passed", "is no change beyond the limit")
@@ -17,7 +17,7 @@ class Outcome(Term, page="gate.md", title="outcome", columns=()):
     )
     TOO_FEW = (
         "too_few",
-        "too few to tell",
+        "too few",
         "cannot be told from noise, as there are too few steps or runs",
         "record at least five steps of each side, or several runs of each; compile time needs runs",
     )
@@ -28,4 +28,4 @@ class Outcome(Term, page="gate.md", title="outcome", columns=()):
     )
 
 
-WORST_LAST = (Outcome.PASSED, Outcome.UNCLEAR, Outcome.TOO_FEW, Outcome.FAILED)
+WORST_LAST = tuple(Outcome)

@@ -10,7 +10,9 @@ from profiler_ext.comparison.comparison import BY, Comparison, compare
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.errors import UsageError
-from profiler_ext.sessions.merging import MergedSession, load
+from profiler_ext.gate.judging import judge
+from profiler_ext.gate.records import Gate, Sizes
+from profiler_ext.sessions.merging import MergedSession, load, recorded_bytes
 from profiler_ext.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -25,20 +27,37 @@ class ComparedSessions:
 
     Attributes:
         comparison: the records; :mod:`profiler_ext.comparison.records` says what they mean.
+        sizes: of the recordings' files; ``None`` where a session was given that is none.
     """
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: Comparison, sizes: Sizes | None = None) -> None:
         """Take a comparison.
 
         Args:
             comparison: the comparison.
+            sizes: of the recordings' files.
         """
         self.comparison = comparison
+        self.sizes = sizes
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for a person: what to know before believing a difference."""
         return notes(self.comparison)
+
+    def gate(self, *conditions: str) -> Gate:
+        """Hold the comparison against conditions; ``docs/gate.md`` says what one is.
+
+        Args:
+            *conditions: such as ``"module layers.*.mlp backward > +5%"``.
+
+        Returns:
+            What came of each; ``outcome`` and ``has_passed`` of all.
+
+        Raises:
+            UsageError: One is not understood, or nothing of either side is what it means.
+        """
+        return judge(self.comparison, conditions, self.sizes)
 
     def table(self, by: str = "line") -> pd.DataFrame:
         """Return a table, the largest difference first; its times add up to the ledgers.
@@ -110,11 +129,20 @@ def diff(
         TraceError: A path holds no readable trace.
         UsageError: A side is empty, or a session has no profiled step.
     """
-    return ComparedSessions(compare(_runs("base", base), _runs("head", head)))
+    sides = [[given] if isinstance(given, Compared) else list(given) for given in (base, head)]
+    comparison = compare(_runs("base", sides[0]), _runs("head", sides[1]))
+    return ComparedSessions(comparison, _sizes(sides))
 
 
-def _runs(side: str, given: Compared | Sequence[Compared]) -> list[RunOfRanks]:
-    every = [given] if isinstance(given, Compared) else list(given)
+def _sizes(sides: Sequence[Sequence[Compared]]) -> Sizes | None:
+    """Return how large the files of each recording are, where all are files."""
+    if not all(isinstance(each, str | Path) for side in sides for each in side):
+        return None
+    base, head = (tuple(recorded_bytes(Path(str(each))) for each in side) for side in sides)
+    return Sizes(base, head)
+
+
+def _runs(side: str, every: Sequence[Compared]) -> list[RunOfRanks]:
     return [
         _run(each, side if len(every) == 1 else f"{side} {n}") for n, each in enumerate(every, 1)
     ]
