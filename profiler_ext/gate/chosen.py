@@ -22,6 +22,12 @@ from profiler_ext.gate.names import is_cause, meant
 from profiler_ext.records import Ints
 
 _NONE = -1
+_ACCOUNTS = {
+    Kind.TOTAL: None,
+    Kind.DEVICE: Account.DEVICE,
+    Kind.PHASE: Account.DEVICE,
+    Kind.IDLE: Account.IDLE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +38,13 @@ class Chosen:
         names: what each group is called.
         base: the group of each subject of the base's parts, below zero for none.
         head: the same of the head.
-        account: the account of all of them; idle where they are of several.
+        account: the account of all of them; ``None`` where they are all that there is.
     """
 
     names: tuple[str, ...]
     base: Ints
     head: Ints
-    account: Account
+    account: Account | None
 
     def only(self, group: int) -> Chosen:
         """Return one group alone.
@@ -80,9 +86,7 @@ def chosen(comparison: Comparison, condition: Condition) -> Chosen:
     )
     base, head = sides
     is_there = bool((base >= 0).any() or (head >= 0).any())
-    is_device = condition.kind in (Kind.DEVICE, Kind.PHASE)
-    account = Account.DEVICE if is_device else Account.IDLE
-    return Chosen(("",) if is_there else (), base, head, account)
+    return Chosen(("",) if is_there else (), base, head, _ACCOUNTS[condition.kind])
 
 
 def changes_of(comparison: Comparison, of: Chosen) -> list[Change]:
@@ -92,6 +96,8 @@ def changes_of(comparison: Comparison, of: Chosen) -> list[Change]:
         comparison: the comparison.
         of: its parts.
     """
+    if of.account is None:
+        return [comparison.total]
     base, head = (
         _sample(side, group, len(of.names))
         for side, group in zip(comparison.matched.sides, (of.base, of.head), strict=True)

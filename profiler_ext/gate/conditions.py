@@ -110,6 +110,9 @@ def parse(text: str) -> Condition:
     Args:
         text: as the user wrote it.
 
+    Returns:
+        The condition.
+
     Raises:
         UsageError: It is none; the message says what was expected, and at which character.
     """

@@ -10,9 +10,11 @@ from profiler_ext.comparison.comparison import BY, Comparison, compare
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.gate.judging import judge
 from profiler_ext.gate.records import Gate, Sizes
-from profiler_ext.sessions.merging import MergedSession, load, recorded_bytes
+from profiler_ext.kineto.source import is_folder
+from profiler_ext.sessions.merging import MergedSession, load, rank_folders
 from profiler_ext.sessions.session import Session
 
 if TYPE_CHECKING:
@@ -138,8 +140,16 @@ def _sizes(sides: Sequence[Sequence[Compared]]) -> Sizes | None:
     """Return how large the files of each recording are, where all are files."""
     if not all(isinstance(each, str | Path) for side in sides for each in side):
         return None
-    base, head = (tuple(recorded_bytes(Path(str(each))) for each in side) for side in sides)
+    base, head = (tuple(_recorded_bytes(Path(str(each))) for each in side) for side in sides)
     return Sizes(base, head)
+
+
+def _recorded_bytes(path: Path) -> int:
+    """Return how large the files are that :func:`load` reads, together."""
+    if not is_folder(path):
+        return path.stat().st_size
+    own = [path] if (path / FILE_NAME).is_file() else rank_folders(path)
+    return sum((folder / FILE_NAME).stat().st_size for folder in own)
 
 
 def _runs(side: str, every: Sequence[Compared]) -> list[RunOfRanks]:

@@ -266,14 +266,6 @@ def load(path: str | Path, roots: Roots = ()) -> Session | MergedSession:
     return load_one(path, own)
 
 
-def recorded_bytes(path: Path) -> int:
-    """Return how large the files are that :func:`load` reads."""
-    if not is_folder(path):
-        return path.stat().st_size
-    own = [path] if (path / FILE_NAME).is_file() else rank_folders(path)
-    return sum((folder / FILE_NAME).stat().st_size for folder in own)
-
-
 def rank_folders(folder: Path) -> list[Path]:
     """Return the folders of ranks in a folder, by rank."""
     if not is_folder(folder):
