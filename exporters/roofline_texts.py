@@ -78,21 +78,20 @@ def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     Args:
         analyses: one for each rank.
     """
-    found = [(a.recording.settings.rank, len(a.steps), utilisation(a)) for a in analyses]
-    known = [(rank, steps, each) for rank, steps, each in found if each is not None]
+    found = [(a.recording.settings, len(a.steps), utilisation(a)) for a in analyses]
+    known = [(settings, steps, each) for settings, steps, each in found if each is not None]
     named = len(analyses) > 1
     return tuple(
-        _text(each, steps, f"rank {rank}: " if named else "") for rank, steps, each in known
+        _text(each, steps, f"rank {settings.rank}: " if named else "", settings.asked)
+        for settings, steps, each in known
     )
 
 
-def _text(found: Utilisation, steps: int, of_rank: str) -> str:
+def _text(found: Utilisation, steps: int, of_rank: str, asked: tuple[str, ...]) -> str:
     if found.counted_fraction < _LEAST_COUNTED:
         told = percent_text(found.counted_fraction, 1)
-        return (
-            f"{of_rank}MFU is not known: products of {told} of their time have sizes; `--shapes` "
-            "records those of eager ops."
-        )
+        more = "" if "shapes" in asked else "; `--shapes` records those of eager ops"
+        return f"{of_rank}MFU is not known: products of {told} of their time have sizes{more}."
     units = ", ".join(_units(found))
     known = "" if found.known_fraction > _ALL else f"; the unit of {_known(found)} is known"
     amount = _amount(found.flops / steps, "FLOP")

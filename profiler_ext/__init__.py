@@ -1,5 +1,13 @@
 """Leads every GPU microsecond of a compiled training step back to the model's lines and modules.
 
+Record with ``profile``, which stands in for ``torch.profiler.profile``, or with
+``profiler-ext run script.py``; read with ``load``:
+
+    with profiler_ext.profile() as prof:
+        train_step(batch)
+    prof.by_line()
+    profiler_ext.load("profile_out").by_module()
+
 Names are loaded when they are first used, so that a recording is read without torch.
 """
 
@@ -49,6 +57,11 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """What there is to use; a name is loaded when it is asked for."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 if autostart.is_asked_for():

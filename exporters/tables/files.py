@@ -1,17 +1,18 @@
 """Owns how a table is written and read back: CSV, Parquet, Markdown.
 
-In CSV an absent value is an empty cell, and an empty string (the module path of the model
-itself) is a pair of quotes, so that a table comes back as it was. A text that a spreadsheet would
-take for a formula has an apostrophe before it, as OWASP advises, and so has one that begins with
-an apostrophe: :func:`read_csv` takes one away from each text that has one, and with pandas alone
-``table.replace("^'", "", regex=True)`` does. Numbers are left alone, negative ones too.
+In CSV an absent value is an empty cell, the module path of the model itself, which is empty, has
+a word, and any other empty string is a pair of quotes, so that a table comes back as it was. A
+text that a spreadsheet would take for a formula has an apostrophe before it, as OWASP advises, and
+so has one that begins with an apostrophe: :func:`read_csv` takes one away from each text that has
+one, and with pandas alone ``table.replace("^'", "", regex=True)`` does. Numbers are left alone,
+negative ones too.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,7 @@ from profiler_ext.printable import printable
 from profiler_ext.records import SCHEMA_VERSION
 
 _FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
+_MODULE, _MODEL = "module", "(the model itself)"
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
 
@@ -46,7 +48,8 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 def csv_text(table: pd.DataFrame) -> str:
     """Return a table as CSV text, as :func:`write_csv` writes it."""
-    guarded = _over_strings(table, _guarded)
+    words = {_guarded(""): _MODEL, _MODEL: f"'{_MODEL}"}
+    guarded = _over_modules(_over_strings(table, _guarded), words)
     # Most readers take a carriage return for a line's end, and the writer does not quote it.
     distinct = (text for name in _text_names(table) for text in guarded[name].dropna().unique())
     returns = any("\r" in text for text in distinct)
@@ -89,7 +92,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise UsageError(
             f"cannot read {path} as a table ({error}); give a CSV file that profiler-ext wrote"
         ) from error
-    table = _over_strings(table, _unguarded)
+    table = _over_strings(_over_modules(table, {_MODEL: _guarded("")}), _unguarded)
     table.attrs["schema_version"] = SCHEMA_VERSION
     return table
 
@@ -138,6 +141,7 @@ def markdown_text(table: pd.DataFrame) -> str:
     Args:
         table: the table.
     """
+    table = _over_modules(table, {"": _MODEL})
     rule = ["---" if table[name].dtype == TEXT else "---:" for name in table.columns]
     rows = zip(*(column for _, column in table.items()), strict=True)
     lines = (markdown_row(table.columns), f"| {' | '.join(rule)} |", *map(markdown_row, rows))
@@ -156,6 +160,14 @@ def _read_as(name: str) -> Dtype:
 
 def _dtype(name: str) -> Dtype:
     return COLUMNS[name].dtype if name in COLUMNS else TEXT
+
+
+def _over_modules(table: pd.DataFrame, words: Mapping[str, str]) -> pd.DataFrame:
+    """Give modules other words."""
+    if _MODULE not in table.columns:
+        return table
+    named = _over_distinct(table[_MODULE], lambda text: words.get(text, text))
+    return table.assign(**{_MODULE: named})
 
 
 def _over_strings(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:

@@ -89,7 +89,7 @@ _EVERY = (
     Column("user_line", WHOLE, "the line there"),
     Column("caller_file", TEXT, "source file of the call whose op runs another graph"),
     Column("caller_line", WHOLE, "the line there"),
-    Column("module", TEXT, "the module's path; empty for the model itself"),
+    Column("module", TEXT, "the module's path; empty (in CSV a word) for the model itself"),
     Column("module_class", TEXT, "the module's class"),
     Column("annotation", TEXT, "the user's own labels"),
     Column("share", REAL, "the part of the launch's time"),

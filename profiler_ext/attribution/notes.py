@@ -6,13 +6,25 @@ import numpy as np
 
 from profiler_ext.attribution.places.phases import differentiates, is_leaked
 from profiler_ext.attribution.trace.lookups import flag_rows
-from profiler_ext.records import CacheState, GapReason, Launches, Recording
+from profiler_ext.records import CacheState, GapReason, Launches, Recording, Settings
 
 # Usual in a step that is led back as far as can be; the ledger's words are enough.
 _UNNOTED = (GapReason.NO_LAUNCHING_OP, GapReason.WRAPPER_GLUE, GapReason.NO_SOURCE_LINE)
 
 # The note on the launches says all that the recording's own gap would, or it was asked for.
 _SAID = (GapReason.LINES_OFF, GapReason.LINES_NEED_PYTHON_312, GapReason.SOURCE_OFF)
+
+
+_AGAIN = ". `profiler-ext run --recompile` compiles them once more and keeps what is captured"
+_RECOMPILE = "compile them once more with `profiler-ext run --recompile`"
+_LEFT = {
+    (GapReason.GRAPH_NOT_CAPTURED, "recompile"): "they were not compiled in this process after it "
+    "had imported torch, though that was asked for; please report what compiled them",
+    (GapReason.GRAPH_NOT_CAPTURED, "run"): _RECOMPILE,
+    (GapReason.AMBIGUOUS_EXTERN_RUN, "run"): "skip fewer steps, so that those before the replay "
+    "are seen; the store then keeps which kernels each call launches",
+}
+"""What is left to do about a gap where some of it was asked for: what goes furthest first."""
 
 
 def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
@@ -22,7 +34,8 @@ def notes_on(recording: Recording, launches: Launches) -> tuple[str, ...]:
         recording: what was recorded.
         launches: what it was led to.
     """
-    notes = [_note(launches, reason) for reason in GapReason if reason not in _UNNOTED]
+    settings = recording.settings
+    notes = [_note(launches, reason, settings) for reason in GapReason if reason not in _UNNOTED]
     failures = [f"{g.reason}: {g.detail}" for g in recording.gaps if g.reason not in _SAID]
     notes += [_leak_note(recording), _unlinked_note(recording), _unreadable_note(recording)]
     notes += [_unstored_note(recording), _attached_note(recording), _code_note(recording)]
@@ -52,10 +65,11 @@ def _leak_note(recording: Recording) -> str | None:
     )
 
 
-def _note(launches: Launches, reason: GapReason) -> str | None:
+def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | None:
     rows = flag_rows(launches.gap, lambda gap: gap == reason)
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
-    told = f"{reason.meaning}; {reason.remedy}"
+    left = [text for (of, asked), text in _LEFT.items() if of is reason and asked in settings.asked]
+    told = f"{reason.meaning}; {left[0] if left else reason.remedy}"
     return f"{count} launches ({time_ns / 1000:.1f} us) {told}." if count else None
 
 
@@ -97,9 +111,12 @@ def _unreadable_note(recording: Recording) -> str | None:
     details = _details(recording, GapReason.RECORD_UNREADABLE)
     if not details:
         return None
+    told = f"{len(details)} stored records cannot be read ({_first(details)}); `profiler-ext cache "
+    if "recompile" in recording.settings.asked:
+        return f"{told}list` tells their state."
     return (
-        f"{len(details)} stored records cannot be read ({_first(details)}); `profiler-ext cache "
-        "list` tells their state, and a compile with `profiler-ext run --recompile` replaces them."
+        f"{told}list` tells their state, and a compile with `profiler-ext run --recompile` "
+        "replaces them."
     )
 
 
@@ -111,7 +128,7 @@ def _code_note(recording: Recording) -> str | None:
     return (
         f"{len(told)} graphs are known only by what their generated code tells, because the cache "
         "was filled without capture: library calls that can be of one line only, and no generated "
-        "kernel. `profiler-ext run --recompile` compiles them once more and keeps what is captured."
+        f"kernel{'' if 'recompile' in recording.settings.asked else _AGAIN}."
     )
 
 

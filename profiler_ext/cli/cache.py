@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
+import re
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,11 +120,18 @@ def open_store(cache_dir: Path | None) -> Store:
 
 
 def _cache_dir() -> Path:
+    """Return where torch's cache is, without torch, which takes seconds to import.
+
+    Source: ``torch/_inductor/runtime/cache_dir_utils.py``, ``cache_dir``.
+    """
     if asked := os.environ.get("TORCHINDUCTOR_CACHE_DIR"):
         return Path(asked)
-    from profiler_ext.torch_compat.inductor import cache_dir
-
-    return Path(cache_dir())
+    try:
+        name = getpass.getuser()
+    except (KeyError, ModuleNotFoundError, OSError):  # nobody has this number
+        name = f"uid_{os.getuid()}"
+    user = re.sub(r'[\\/:*?"<>|]', "_", name)
+    return Path(tempfile.gettempdir()) / f"torchinductor_{user}"
 
 
 def _amount(files: tuple[StoredFile, ...]) -> str:

@@ -16,6 +16,7 @@ def settings_of_process(
     user_roots: Iterable[str],
     step_source: str,
     called_modules: tuple[tuple[int, ModuleFrame], ...],
+    asked: tuple[str, ...] = (),
 ) -> Settings:
     """Return the settings of what is recorded in this process.
 
@@ -23,6 +24,7 @@ def settings_of_process(
         user_roots: folders whose files are the user's own.
         step_source: what ended a step.
         called_modules: modules that were compiled by themselves, by the number in their mark.
+        asked: what was asked of the profiler.
     """
     return Settings(
         user_roots=tuple(user_roots),
@@ -33,6 +35,7 @@ def settings_of_process(
         world_size=_number("WORLD_SIZE", 1),
         step_source=step_source,
         called_modules=called_modules,
+        asked=asked,
     )
 
 

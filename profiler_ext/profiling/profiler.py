@@ -260,7 +260,12 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
     def _settings(self) -> Settings:
         called = self._guard.run("called modules", self._paths) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
-        return settings_of_process(own, self.step_source, called)
+        return settings_of_process(own, self.step_source, called, self._asked())
+
+    def _asked(self) -> tuple[str, ...]:
+        """What was asked for, so that nobody is advised to ask for it."""
+        asked = {"recompile": switch.recompiles(), "shapes": self.record_shapes}
+        return tuple(name for name in asked if asked[name])
 
     def _paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
         return () if self._called_modules is None else self._called_modules.paths()

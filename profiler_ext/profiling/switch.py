@@ -59,6 +59,11 @@ def current() -> Capture | None:
     return _capture
 
 
+def recompiles() -> bool:
+    """Tell whether graphs are compiled once more that a cache has from a run without capture."""
+    return _capture is not None and _capture.recompile
+
+
 def graph_of(artifact: Any) -> int | None:
     """Return the index of an artifact's graph instance, where capture knows it."""
     return None if _capture is None else _capture.graph_of(artifact)

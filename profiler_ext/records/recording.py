@@ -25,6 +25,8 @@ class Settings:
         world_size: number of ranks, 1 without ranks.
         step_source: what ended a step: ``prof.step``, ``Optimizer.step``, ``forward``,
             ``function`` or ``none``.
+        asked: what was asked of the profiler already: ``run``, ``recompile``, ``shapes``; advice to
+            do it is not given again.
         called_modules: modules that were compiled by themselves, by the number in their mark in
             the trace: each with its path from the user's model.
     """
@@ -37,6 +39,7 @@ class Settings:
     world_size: int = 1
     step_source: str = "none"
     called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
+    asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,9 @@ class _ProfilerOfRun(profile):
         """Mark recorded steps only: a profiler of the program's would see the others' marks."""
         profilers.mark_steps(self, self.schedule(step) is not ProfilerAction.NONE)
 
+    def _asked(self) -> tuple[str, ...]:
+        return ("run", *super()._asked())
+
     def prepare_trace(self) -> None:
         self.profiler = None  # what was recorded before is kept, or not wanted
         super().prepare_trace()

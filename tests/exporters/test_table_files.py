@@ -36,11 +36,23 @@ def test_parquet_comes_back_as_it_was(table, analysis, tmp_path):
     assert read.attrs == written.attrs
 
 
-@pytest.mark.parametrize("name", ["", '"', '""', "NA", "None", "<NA>", "1", AWKWARD, "\r", " x "])
+MODEL = "(the model itself)"
+
+
+@pytest.mark.parametrize(
+    "name", ["", MODEL, "'" + MODEL, '"', '""', "NA", "None", "<NA>", "1", AWKWARD, "\r", " x "]
+)
 def test_csv_keeps_every_name(name, tmp_path):
     written = tables.by_module(one_place(module=name, module_class=None))
     tables.write_csv(written, tmp_path / "table.csv")
     assert_frame_equal(tables.read_csv(tmp_path / "table.csv"), written)
+
+
+def test_the_model_itself_has_a_word_in_csv_and_markdown():
+    table = tables.by_module(one_place(module="", module_class="GPT"))
+    rows = tables.csv_text(table).splitlines()[1:]
+    assert [row.split(",")[:2] for row in rows] == [[MODEL, "GPT"]]
+    assert "| (the model itself) | GPT |" in tables.markdown_text(table)
 
 
 def test_csv_of_an_absent_value_is_an_empty_cell():

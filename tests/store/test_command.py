@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler_ext.cli import main
+from profiler_ext.cli import cache, main
 from profiler_ext.store import Store
 from tests.store.records import keep
 
@@ -76,3 +76,20 @@ def test_pruning_asks_what_to_remove(
     assert main(["cache", "prune", *words, "--dir", str(cache_dir)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert len(Store(cache_dir / "profiler_ext").files()) == 4
+
+
+@pytest.mark.parametrize("name", ["alice", r"CORP\alice", 'a/b:c*d?e"f<g>h|i', None])
+def test_the_cache_is_looked_for_where_torch_has_it(
+    name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def user() -> str:
+        if name is None:
+            raise OSError("no such user")
+        return name
+
+    monkeypatch.setattr("getpass.getuser", user)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    looked_for = cache._cache_dir()
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    assert looked_for == Path(default_cache_dir())
