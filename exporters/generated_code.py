@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from profiler_ext.exporters.sources import read_texts
-from profiler_ext.records import Analysis, Recording
+from profiler_ext.records import Analysis, GapReason, Recording
 
 
 def kept_modules(recording: Recording) -> dict[str, str]:
@@ -37,9 +37,12 @@ def module_texts(analysis: Analysis, roots: Iterable[str | Path] = ()) -> dict[s
         roots: folders from which source may be shown, for what the session does not keep.
 
     Returns:
-        Path to text, without what is neither kept nor here.
+        Path to text, without what is neither kept nor here; nothing where the user asked that no
+        text of source be kept.
     """
     recording = analysis.recording
+    if any(gap.reason == GapReason.SOURCE_OFF for gap in recording.gaps):
+        return {}
     kept = kept_modules(recording)
     named = dict.fromkeys(filter(None, (graph.output_module for graph in recording.graphs)))
     elsewhere = [path for path in named if path not in kept]

@@ -196,8 +196,9 @@ def test_without_lines_the_ledger_says_why_and_the_notes_what_to_do(
     run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = "eager: ops only: lines were switched off"
-    assert run("for _ in range(6): step()", "--no-lines") == 0
+    assert run("for _ in range(6): step()", "--no-lines", "--no-source") == 0
     assert told in capfd.readouterr().out
+    assert [gap.reason for gap in out().recording.gaps] == ["lines_off", "source_off"]
     monkeypatch.setenv("PROFILER_EXT_LINES", "0")
     assert run("for _ in range(6): step()", "--force") == 0
     assert told in capfd.readouterr().out

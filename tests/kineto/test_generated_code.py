@@ -13,6 +13,8 @@ from profiler_ext.exporters.generated_code import kept_modules, module_texts
 from profiler_ext.kineto.recording import in_utf8, read_recording, write_recording
 from profiler_ext.records import (
     MOST_MODULE_BYTES,
+    Gap,
+    GapReason,
     GeneratedModule,
     generated_code,
     generated_module,
@@ -57,6 +59,18 @@ def test_what_the_session_keeps_wins_over_a_file_that_is_here(tmp_path: Path) ->
     recording = replace(kept(generated_module(TEXT, [str(here[0])])), graphs=graphs)
     texts = module_texts(replace(STEP, recording=recording), [tmp_path])
     assert texts == {str(here[0]): TEXT, str(here[1]): "here = 1\n"}
+
+
+def test_where_no_source_was_to_be_kept_none_is_read_from_this_machine(tmp_path: Path) -> None:
+    here = tmp_path / "forward.py"
+    here.write_text("here = 1\n")
+    graph = replace(STEP.recording.graphs[0], output_module=str(here))
+    off = Gap(GapReason.SOURCE_OFF, "source=False")
+    found = []
+    for gaps in ((), (off,)):
+        recording = replace(STEP.recording, graphs=(graph,), gaps=gaps)
+        found.append(module_texts(replace(STEP, recording=recording), [tmp_path]))
+    assert found == [{str(here): "here = 1\n"}, {}]
 
 
 def test_a_path_that_is_not_utf_8_takes_the_code_along() -> None:
