@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler_ext.comparison.records import Row, Subject
 from profiler_ext.comparison.words import Account
 from profiler_ext.exporters.display_text import cause_text, gap_text, ledger_label, short_phase
+from profiler_ext.exporters.short_texts import short_kernel
 from profiler_ext.records import CompileKind, Phase, Scope
 
 _UNNAMED = {
@@ -26,6 +27,8 @@ def names_text(by: str, row: Row) -> str:
     base, head = (None if each is None else name_text(by, each) for each in (row.base, row.head))
     if base is None or head is None or base == head:
         return head or base or ""
+    if by == "kernel":  # their names are long, and the base's is told beside
+        return head
     old, new = row.base, row.head
     if by in ("line", "compile") and old and new and old.file == new.file:
         return f"{base} -> :{new.line}"
@@ -67,8 +70,9 @@ def own_name(by: str, subject: Subject) -> str:
         return subject.module or "(the model itself)"
     if by == "phase":
         return short_phase(Phase(subject.phase)) if subject.phase else ""
-    found = {"op": subject.aten_op, "kernel": subject.kernel}.get(by)
-    return found or ""
+    if by == "kernel":
+        return short_kernel(subject.kernel or "")
+    return (subject.aten_op or "") if by == "op" else ""
 
 
 def _compile_kind(by: str, subject: Subject) -> str:

@@ -27,6 +27,7 @@ from profiler_ext.exporters.comparison_texts import (
     total_texts,
 )
 from profiler_ext.exporters.console import print_notes, say, text_console
+from profiler_ext.exporters.short_texts import middle
 from profiler_ext.printable import printable
 
 STYLES = {
@@ -129,7 +130,8 @@ def _print_rows(
         mark = MARKS.get(row.change.verdict, " ")
         part = texts.percent or (texts.verdict if row.change.is_change else "")
         line = Text(_columns(texts.base, texts.head, texts.delta, part, mark), style=style)
-        line.append(printable(texts.name), "not dim default")
+        name, room = printable(texts.name), max(console.width - len(line), 1)
+        line.append(middle(name, room) if table.by == "kernel" else name, "not dim default")
         if texts.code:
             line.append(printable(f"  {texts.code}"), "dim default")
         console.print(line, no_wrap=True, overflow="ellipsis")

@@ -12,11 +12,13 @@ from profiler_ext.comparison.notes import devices_differ
 from profiler_ext.comparison.records import Change, FusedKernel, Row, Run, Table
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.words import Account, Match, Verdict
-from profiler_ext.exporters.comparison_names import names_text, own_name
+from profiler_ext.exporters.comparison_names import name_text, names_text, own_name
 from profiler_ext.exporters.display_text import short_phase, time_text
+from profiler_ext.exporters.short_texts import middle, short_kernel
 from profiler_ext.records import Phase
 
 SHOWN_OPS = 8
+_KERNEL = 40
 _ORDER = (
     *(Verdict.SLOWER, Verdict.FASTER, Verdict.NEW, Verdict.GONE),
     *(Verdict.TOO_FEW, Verdict.NOISE, Verdict.EQUAL),
@@ -186,8 +188,13 @@ def kernel_text(kernel: FusedKernel, steps: int) -> str:
     more = f"; {left} more" if left > 0 else ""
     return (
         f"{time_text(kernel.duration_ns / max(steps, 1))}, "
-        f"{kernel.launches / max(steps, 1):.3g} launches: {ops}{more}"
+        f"{kernel.launches / max(steps, 1):.3g} launches: {ops}{more}  {_kernels_text(kernel)}"
     )
+
+
+def _kernels_text(kernel: FusedKernel) -> str:
+    first, *others = (middle(short_kernel(name), _KERNEL) for name in kernel.kernels or ("?",))
+    return f"[{first}, {len(others)} more]" if others else f"[{first}]"
 
 
 def signed(time_ns: float) -> str:
@@ -231,6 +238,8 @@ def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
         yield f"part of device time: {_parts_text(comparison, change)}"
     if row.match is Match.EDITED and row.base is not None:
         yield f"was: {row.base.code}"
+    if row.match in (Match.SAME_WORK, Match.SIMILAR_WORK) and row.base is not None:
+        yield f"was: {name_text(table.by, row.base)}"
 
 
 def _phases_text(row: Row) -> str:

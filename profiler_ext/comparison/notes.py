@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import median
 
 import numpy as np
 
 from profiler_ext.comparison.comparison import Comparison
+from profiler_ext.comparison.records import Subject
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.uncertainty import (
     DEVICE_BETWEEN_RUNS,
@@ -16,6 +17,7 @@ from profiler_ext.comparison.uncertainty import (
     is_enough,
 )
 from profiler_ext.comparison.words import Account, Verdict
+from profiler_ext.records import LaunchKind
 
 _UNLIKE = 0.1
 """A first step that differs by more than this part, and by more than others do, is told."""
@@ -122,22 +124,21 @@ def _without_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def _fraction_with_line(side: Side) -> float:
-    whole, with_line = _time(side, Account.DEVICE), _time(side, Account.DEVICE, with_line=True)
+    whole = _sum(side, _is_work)
+    with_line = _sum(side, lambda subject: _is_work(subject) and subject.file is not None)
     return with_line / whole if whole else 1.0
 
 
-def _named(comparison: Comparison) -> Iterator[tuple[str, Side]]:
-    return zip(("base", "head"), comparison.matched.sides, strict=True)
+def _is_work(subject: Subject) -> bool:
+    return subject.account == Account.DEVICE and subject.kind != LaunchKind.COMMUNICATION
 
 
-def _time(side: Side, account: Account, *, with_line: bool = False) -> int:
-    chosen = np.array(
-        [
-            s.account == account and (s.file is not None or not with_line)
-            for s in side.parts.subjects
-        ],
-        np.bool_,
-    )
+def _time(side: Side, account: Account) -> int:
+    return _sum(side, lambda subject: subject.account == account)
+
+
+def _sum(side: Side, is_such: Callable[[Subject], bool]) -> int:
+    chosen = np.array([is_such(subject) for subject in side.parts.subjects], np.bool_)
     return int(side.parts.duration_ns[chosen[side.parts.subject]].sum())
 
 
