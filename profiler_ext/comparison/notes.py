@@ -129,6 +129,10 @@ def _fraction_with_line(side: Side) -> float:
     return with_line / whole if whole else 1.0
 
 
+def _named(comparison: Comparison) -> Iterator[tuple[str, Side]]:
+    return zip(("base", "head"), comparison.matched.sides, strict=True)
+
+
 def _is_work(subject: Subject) -> bool:
     return subject.account == Account.DEVICE and subject.kind != LaunchKind.COMMUNICATION
 
