@@ -79,6 +79,12 @@ def valid(text: str) -> dict[str, Any]:
     return document
 
 
+def test_the_page_names_every_answer() -> None:
+    page = (ROOT / "docs" / "answers.md").read_text()
+    names = set(SCHEMA["discriminator"]["mapping"]) - {kind.name for kind in OWN}
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
 @every_table
 @pytest.mark.parametrize("name", ["handmade", "ranks", "empty", *RECORDED])
 def test_a_table_is_of_its_schema(kind: TableKind, name: str) -> None:

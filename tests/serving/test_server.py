@@ -159,6 +159,14 @@ def test_a_fault_of_our_own_is_an_answer_too(
     assert "ZeroDivisionError" in message and message.endswith("please report it")
 
 
+def test_a_damaged_session_is_a_failure_that_says_what_it_is(tmp_path: Path) -> None:
+    for name, data in {"cut": GPT.read_bytes()[:-2000], "other": b"[1, 2]", "empty": b""}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / FILE_NAME).write_bytes(data)
+        message = refused(Folders.of([tmp_path]), "open_session", session=name)
+        assert FILE_NAME in message, name
+
+
 def test_nothing_outside_of_the_folders_is_read(tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for folder in (inside / "whole", inside / "ranks" / "rank_0", outside / "run"):
