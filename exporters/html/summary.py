@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -15,7 +15,7 @@ from profiler_ext.exporters.display_text import (
     time_text,
 )
 from profiler_ext.exporters.html.chart import chart, parts_of
-from profiler_ext.exporters.html.choices import rank_of
+from profiler_ext.exporters.html.choices import MOST_RANKS, rank_of
 from profiler_ext.exporters.html.slices import Choices, Slice
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
 from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
@@ -30,14 +30,24 @@ Row = Mapping[str, Any]
 
 
 def notes(analyses: Sequence[Analysis]) -> str:
-    """Return what attribution has to say to a person, and of which rank.
+    """Return what attribution has to say to a person, and of which ranks.
 
     Args:
         analyses: one for each rank.
     """
-    named = [(f"rank {rank_of(a)}: " if len(analyses) > 1 else "", a) for a in analyses]
-    lines = (f"{of}{note}" for of, analysis in named for note in analysis.notes)
+    ranks: dict[str, list[int]] = {}
+    for analysis in analyses:
+        for note in analysis.notes:
+            ranks.setdefault(note, []).append(rank_of(analysis))
+    several = len(analyses) > 1
+    lines = (f"{_of_ranks(of)}: {note}" if several else note for note, of in ranks.items())
     return "".join(_section("", "", f"<p>{_text(line)}</p>", "note") for line in lines)
+
+
+def _of_ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) > MOST_RANKS:
+        return f"{len(ranks)} ranks, the first {ranks[0]}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def ledger(chosen: Choices) -> str:
@@ -51,7 +61,8 @@ def ledger(chosen: Choices) -> str:
         nothing = "<p>No step was profiled, so there is nothing to sum.</p>"
         return _section("ledger", "Ledger", nothing)
     each = (
-        f'<div data-slice="{at}"{" hidden" if at else ""}>{_table(part)}{_remarks(part)}</div>'
+        f'<div data-slice="{at}"{" hidden" if at else ""}>{_table(part)}'
+        f"{_remarks(part, chosen.ranks)}</div>"
         for at, part in enumerate(chosen.slices)
     )
     return _section("ledger", "Ledger", "".join(each))
@@ -87,13 +98,14 @@ def _row(time: int, wall: int, spans: int, label: str, scope: str | None = None)
     return f'{opened}<td>{_text(label)}</td>{cells}<td class="track">{bar}</td></tr>'
 
 
-def _remarks(part: Slice) -> str:
+def _remarks(part: Slice, ranks: Container[int]) -> str:
     """Return what else is known of whole ranks: how much is led to lines, waits, utilisation."""
     if part.step is not None:
         return ""
-    said = (*led_texts(part.analyses), *utilisation_texts(part.analyses))
+    shown = [each for each in part.analyses if rank_of(each) in ranks]
+    said = (*led_texts(part.analyses), *utilisation_texts(shown))
     several = len(part.analyses) > 1
-    below = skew_texts(part.analyses) if several else idle_texts(part.analyses[0], _SHOWN_IDLE)
+    below = skew_texts(shown) if several else idle_texts(part.analyses[0], _SHOWN_IDLE)
     quiet = "".join(f"<p>{_text(text)}</p>" for text in below)
     return f'<p>{_text(" ".join(said))}</p><div class="quiet">{quiet}</div>'
 

@@ -15,8 +15,10 @@ from profiler_ext.exporters.top_table import SCOPE_STYLES
 from profiler_ext.records import Phase, Scope
 
 SHEET = Path(__file__).parents[2] / "exporters/tensorboard_plugin/static/style.css"
+STATIC = Path(__file__).parents[2] / "exporters/html/static"
 PAGES = {"light": ("#ffffff",), "dark": ("#1e2125",), "middle": ("#ffffff", "#1e2125")}
 LEAST_CONTRAST = 3.0  # WCAG 2.2, 1.4.11: what one must see to understand a picture
+LEAST_FOR_WORDS = 4.5  # the same, 1.4.3
 LEAST_DISTANCE = 0.09  # in OKLab, where 0.02 is just seen side by side
 # Machado, Oliveira, Fernandes (2009), severity 1.0, of linear RGB.
 SIGHT = {
@@ -83,6 +85,30 @@ def test_phases_are_told_apart(page, sight):
         for one, other in combinations(colors, 2)
     }
     assert {pair: distance for pair, distance in near.items() if distance < LEAST_DISTANCE} == {}
+
+
+def mixed(color, paper, part):
+    """Mix two colours as CSS does in OKLab."""
+    back = np.linalg.inv(np.array(TO_LAB).T)
+    lab = part * oklab(color, "normal") + (1 - part) * oklab(paper, "normal")
+    light = np.clip((lab @ back) ** 3 @ np.linalg.inv(np.array(TO_CONES).T), 0, 1)
+    values = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    return "#" + "".join(f"{round(255 * value):02x}" for value in values)
+
+
+@pytest.mark.parametrize("page", ["light", "dark"])
+def test_words_are_legible_on_the_page_and_on_all_that_is_coloured(page):
+    sheet = (STATIC / "report.css").read_text()
+    variables = dict(re.findall(r"--(\w+): (#\w{3,6});", sheet.split("}")[page == "dark"]))
+    paper, ink = (variables[name].ljust(7, "f") for name in ("card", "ink"))
+    found = {name: contrast(variables[name], paper) for name in ("ink", "quiet", "link", "warn")}
+    heat = int(re.search(r"HEAT = (\d+);", (STATIC / "source.js").read_text())[1]) / 100
+    frame = float(re.search(r"module: ([\d.]+)", (STATIC / "flame.js").read_text())[1])
+    drawn = dict.fromkeys(Phase, heat) | {Phase.FORWARD: frame, Phase.BACKWARD: frame}
+    for phase, part in drawn.items():
+        color = getattr(PHASE_COLORS[phase], page)
+        found[phase] = contrast(ink, mixed(color, paper, max(part, heat)))
+    assert {name: value for name, value in found.items() if value < LEAST_FOR_WORDS} == {}
 
 
 def test_every_view_has_the_colours_of_the_table():

@@ -119,14 +119,19 @@ def test_of_many_steps_the_slowest_the_median_and_the_fastest_can_be_chosen():
     assert len(shown_steps([many_steps(1_000)], 10_000_000)) == 4
 
 
-def test_of_many_ranks_some_can_be_chosen():
-    one = gpu_step()
+def test_the_page_does_not_grow_with_ranks_and_says_what_is_left_out():
+    one = replace(gpu_step(), notes=("capture was off",))
     settings = one.recording.settings
     ranks = [
         replace(one, recording=replace(one.recording, settings=replace(settings, rank=rank)))
-        for rank in range(100)
+        for rank in range(40)
     ]
     assert len(shown_ranks(ranks)) == MOST_RANKS
+    text = html_text(ranks)
+    assert len(text) - len(html_text(ranks[:20])) < 2_000
+    assert f"{MOST_RANKS} of 40 ranks can be chosen: the slowest, the median, the fast" in text
+    assert text.count("capture was off") == 1
+    assert "40 ranks, the first 0: capture was off" in text
 
 
 def test_the_page_does_not_grow_with_steps_and_says_what_is_left_out():

@@ -5,7 +5,7 @@ const SIDES = [
   { name: "forward", phases: ["forward"] },
   { name: "backward", phases: ["backward", "recompute", "gradient_accumulation"] },
 ];
-const FILLS = { module: 0.55, line: 0.38, kernel: 0.22 };
+const FILLS = { module: 0.45, line: 0.32, kernel: 0.2 }; // words stay legible on them, in the dark too
 
 function flameTree(side) {
   const root = { name: side.name, kind: "module", path: "", value: 0, below: new Map() };

@@ -3,6 +3,7 @@
 
 const LONG_FILE = 150;
 const CONTEXT = 4;
+const HEAT = 38; // percent of a colour at most: words stay legible on it, in the dark too
 
 class SourceView {
   constructor(host) {
@@ -95,7 +96,7 @@ class SourceView {
   }
 
   heat(time, phase) {
-    const strength = Math.round(70 * Math.sqrt(time / this.most));
+    const strength = Math.round(HEAT * Math.sqrt(time / this.most));
     return time ? `background:color-mix(in oklab, var(--${phase}) ${strength}%, transparent)` : "";
   }
 
