@@ -292,15 +292,15 @@ def test_no_name_runs_or_becomes_an_element(browser, tmp_path):
     assert troubles == []
 
 
-def test_a_hundred_thousand_launches_open(browser, tmp_path):
+def test_twenty_thousand_kernels_open(browser, tmp_path):
     page, troubles = browser
-    page.goto(written(tmp_path, html_text([many(100_000)])))
+    page.goto(written(tmp_path, html_text([many(20_000)])))
     assert page.locator("#kernels tbody tr").count() == 50
     assert (
         page.inner_text("#kernels .pager").replace("\n", " ")
         == "previous 1 to 50 of 2,001 rows next"
     )
-    assert kernel_names(page)[0] == "(98,000 smaller kernels)"
+    assert kernel_names(page)[0] == "(18,000 smaller kernels)"
     page.click("#kernels .pager button:text-is('next')")
     assert "51 to 100 of" in page.inner_text("#kernels .pager")
     assert page.locator(".flame g").count() < 2_000
