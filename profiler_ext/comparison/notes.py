@@ -20,7 +20,7 @@ from profiler_ext.comparison.words import Account, Verdict
 from profiler_ext.records import LaunchKind
 
 _UNLIKE = 0.1
-"""A first step that differs by more than this part, and by more than others do, is told."""
+"""A step that differs from the usual one by more, and three times as much as others, is told."""
 _AHEAD = 0.1
 """Where more than this part of a step's time ran in other spans, the spans are the CPU's."""
 
@@ -31,7 +31,7 @@ def notes(comparison: Comparison) -> tuple[str, ...]:
     Args:
         comparison: two sides.
     """
-    found = (_differing, _versions, _uncertain, _first_steps, _displaced, _without_lines)
+    found = (_differing, _versions, _uncertain, _unlike_steps, _displaced, _without_lines)
     return tuple(sentence for each in found for sentence in each(comparison))
 
 
@@ -80,18 +80,17 @@ def _versions(comparison: Comparison) -> Iterator[str]:
             )
 
 
-def _first_steps(comparison: Comparison) -> Iterator[str]:
+def _unlike_steps(comparison: Comparison) -> Iterator[str]:
     for (name, side), sample in zip(_named(comparison), comparison.samples, strict=True):
         if len(side.runs) > 1 or len(sample.run) < FEWEST_STEPS:
             continue
-        first, *others = (sample.sums.sum(axis=1) / sample.ranks).tolist()
-        usual = median(others)
-        spread = max(abs(each - usual) for each in others)
-        if usual and abs(first - usual) > max(_UNLIKE * usual, 3 * spread):
+        steps = (sample.sums.sum(axis=1) / sample.ranks).tolist()
+        usual = median(steps)
+        *others, far = sorted(steps, key=lambda step: abs(step - usual))
+        if usual and abs(far - usual) > max(_UNLIKE * usual, 3 * abs(others[-1] - usual)):
             yield (
-                f"the first step of the {name} took {first / usual:.2f} times as long as the "
-                "others: it is in the means, and makes intervals longer; a larger --skip leaves "
-                "it out"
+                f"step {steps.index(far) + 1} of {len(steps)} of the {name} took {far / usual:.2f} "
+                "times as long as usual: it is in the means, and makes intervals longer"
             )
 
 

@@ -197,8 +197,8 @@ def forward(self, x):
     x = torch.cat([x, x])  #
     return self.head_projection(x)  #
 """
-    there = text.replace("torch.cat([x, x])", "F.pad(x, (0, width))")
-    farther = there.replace("    x = F.pad", "\n\n    x = F.pad").replace(
+    there = text.replace("torch.cat([x, x])", "torch.stack((x, y), 1)")
+    farther = there.replace("    x = torch.stack", "\n\n    x = torch.stack").replace(
         "    return", "\n\n    return"
     )
     assert matched(text, there)[3] == (3, Match.EDITED)

@@ -17,7 +17,9 @@ from profiler_ext.comparison.words import Match
 
 _LONG = 24
 """A text of so many characters is of one place, if it is known in one."""
-_ALIKE, _ALIKE_IN_PLACE, _MARGIN = 0.6, 0.4, 0.1
+_LONG_ALONE = 40
+"""The same of one that moved out of its order, and by itself."""
+_ALIKE, _ALIKE_IN_PLACE, _MARGIN = 0.8, 0.65, 0.1
 _END = -1
 """Stands for the begin and the end of a file."""
 Found = dict[int, int]
@@ -152,7 +154,7 @@ def _elsewhere(
     return {
         text.number: other
         for text, other in moved.items()
-        if len(text.code) >= _LONG or shifts[other - text.number] > 1
+        if len(text.code) >= _LONG_ALONE or shifts[other - text.number] > 1
     }
 
 
@@ -167,6 +169,7 @@ def _edited(base: Sequence[Text], head: Sequence[Text], found: Found) -> Found:
             for a in mine
             for b in new.get(gap, ())
             if a.function == b.function
+            and a.code != b.code  # of an equal text it was not sure that it is the same one
             and (likeness := SequenceMatcher(None, a.code, b.code, autojunk=False).ratio())
             >= (_ALIKE_IN_PLACE if _is_in_place(a, b, gap, found) else _ALIKE)
         }
