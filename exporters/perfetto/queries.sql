@@ -64,6 +64,7 @@ select
   launch.rank,
   launch.step,
   launch.kernel,
+  launch.name,
   launch.kind,
   launch.duration_ns as launch_ns,
   args.int_value as duration_ns,
@@ -160,14 +161,14 @@ from time_by!((
 ))
 order by duration_ns desc;
 
--- Inductor's kernels by their name, others by the event's.
+-- Inductor's kernels by their name, others by the event's; `name` is the device's own.
 create or replace perfetto view time_by_kernel as
 select
-  key_1 as kernel, key_2 as kind, launches, duration_ns, forward, backward, recompute,
-  gradient_accumulation, optimizer, other, inclusive_ns, per_step_ns
+  key_1 as kernel, key_2 as name, key_3 as kind, launches, duration_ns, forward, backward,
+  recompute, gradient_accumulation, optimizer, other, inclusive_ns, per_step_ns
 from time_by!((
   select
-    kernel as key_1, kind as key_2, null as key_3, null as about,
+    kernel as key_1, name as key_2, kind as key_3, null as about,
     launch, launch_ns, duration_ns, phase, step
   from launch_share
 ))

@@ -93,7 +93,7 @@ def test_time_by_phase_is_the_table(both: tuple[Analysis, Reader]) -> None:
 
 def test_time_by_kernel_is_the_table(both: tuple[Analysis, Reader]) -> None:
     analysis, reader = both
-    names = ("kernel", "kind", *SUMS)
+    names = ("kernel", "name", "kind", *SUMS)
     assert _drawn(reader, "time_by_kernel", *names) == _rows(tables.by_kernel(analysis), *names)
 
 
