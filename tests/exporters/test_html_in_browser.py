@@ -271,6 +271,9 @@ def test_graphs_have_their_cache_state(page):
 def test_it_prints(page, tmp_path):
     page.emulate_media(media="print", color_scheme="dark")
     white = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.set_viewport_size({"width": 800, "height": 1100})  # A4
+    assert page.evaluate("document.documentElement.scrollWidth") == 800
+    page.set_viewport_size({"width": 1400, "height": 900})
     page.pdf(path=tmp_path / "report.pdf")
     page.emulate_media(media="screen")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
