@@ -35,6 +35,7 @@ class TimeFacts(Part, frozen=True, kw_only=True):
 
     duration_ns: Annotated[int, about("its part of its launches")]
     fraction: Annotated[float | None, about("part of all device time of the steps")]
+    rank_steps: Annotated[int, about("over how many steps it sums, each rank's for itself")]
     per_step_ns: Annotated[float | None, about("the mean of a step, on one rank")]
     inclusive_ns: Annotated[int, about("the whole time of those launches")]
     launches: int
@@ -77,7 +78,7 @@ class KernelRow(Part, frozen=True, kw_only=True):
     duration_ns: Annotated[int, about("the part of what is explained")]
     whole_ns: Annotated[int, about("all of these launches")]
     min_ns: Annotated[int, about("the shortest of them")]
-    median_ns: Annotated[int, about("the lower median of them")]
+    median_ns: Annotated[int, about("their median, as by_kernel has it")]
     max_ns: Annotated[int, about("the longest of them")]
     phases_ns: _Phases
     site_evidence_ns: Annotated[dict[str, int], about("its part by the rule that tied it")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -25,18 +26,19 @@ def head_texts(told: Explanation) -> Iterator[str]:
     if told.silence is not None:
         yield f"no device time: {told.silence}"
         return
-    whole = f", which take {time_text(time.inclusive_ns)} whole" if is_part(told) else ""
+    each = EachStep.of(told)
+    whole = f", which take {each.time(time.inclusive_ns)} whole" if is_part(told) else ""
     part = percent_text(time.fraction or 0, 1)
     yield (
-        f"{time_text(time.duration_ns)}, {part} of the device time, {_each(told)}a step; "
-        f"{time.launches:,} launches{whole}"
+        f"{each.time(time.duration_ns)} a step, {part} of the device time; "
+        f"{each.count(time.launches)} launches a step{whole}"
     )
     phases = [phase for phase in Phase if phase in time.phases_ns]
-    yield " · ".join(f"{phase.words} {time_text(time.phases_ns[phase])}" for phase in phases)
+    yield " · ".join(f"{phase.words} {each.time(time.phases_ns[phase])}" for phase in phases)
     if time.below_ns:
-        yield f"{time_text(time.below_ns)} of it in modules below"
+        yield f"{each.time(time.below_ns)} of it in modules below"
     if time.called_ns:
-        yield f"besides, lines that it calls take {time_text(time.called_ns)}"
+        yield f"besides, lines that it calls take {each.time(time.called_ns)}"
     yield from filter(None, (_near(told), *_step_texts(told)))
 
 
@@ -45,14 +47,37 @@ def is_part(told: Explanation) -> bool:
     return told.time.inclusive_ns != told.time.duration_ns
 
 
-def _each(told: Explanation) -> str:
-    return "" if told.time.per_step_ns is None else f"{time_text(told.time.per_step_ns)} "
+@dataclass(frozen=True, slots=True)
+class EachStep:
+    """Times and counts of a mean step, as a person reads them.
+
+    Attributes:
+        steps: over how many steps they are summed.
+    """
+
+    steps: int
+
+    @classmethod
+    def of(cls, told: Explanation) -> EachStep:
+        """Return the steps that an explanation sums over."""
+        return cls(max(told.time.rank_steps, 1))
+
+    def time(self, duration_ns: int) -> str:
+        """Return a time of a mean step."""
+        return time_text(duration_ns / self.steps)
+
+    def count(self, number: int) -> str:
+        """Return how often something is in a mean step."""
+        return f"{number / self.steps:,.1f}".removesuffix(".0")
 
 
 def _near(told: Explanation) -> str:
     if told.roofline is None:
         return ""
+    steps = max(told.time.rank_steps, 1)
     row = msgspec.structs.asdict(told.roofline)
+    for name in ("est_bytes", "est_flops", "could_save_ns"):
+        row[name] = None if row[name] is None else row[name] / steps
     known = told.roofline.known_ns / told.time.duration_ns if told.time.duration_ns else 1
     if known < _LEAST:
         return "bytes and operations are not known"

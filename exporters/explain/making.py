@@ -51,8 +51,12 @@ def explain(
     time, idle = _time(about), details.idle(about)
     has_time = bool(time.launches)
     idle_ns = sum(row.duration_ns for row in idle)
-    called_ns = time.called_ns or 0
-    why = None if has_time else silence(subject, asked.analyses, called_ns, idle_ns)
+    steps = max(time.rank_steps, 1)
+    why = (
+        None
+        if has_time
+        else silence(subject, asked.analyses, (time.called_ns or 0) / steps, idle_ns / steps)
+    )
     lists, cuts = _lists(about, idle, top)
     return Explanation(
         cuts=[*cuts, *steps_cut(asked)],
@@ -190,6 +194,7 @@ def _time(about: About) -> TimeFacts:
     return TimeFacts(
         duration_ns=own.duration_ns,
         fraction=own.duration_ns / every if every else None,
+        rank_steps=steps,
         per_step_ns=own.duration_ns / steps if steps else None,
         inclusive_ns=sum(inclusive),
         launches=own.launches,

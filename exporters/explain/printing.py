@@ -15,6 +15,7 @@ from profiler_ext.errors import UsageError
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.whole import Asked
 from profiler_ext.exporters.console import say, text_console
+from profiler_ext.exporters.display_text import PHASE_STYLES, short_phase
 from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
 from profiler_ext.exporters.explain.sections import Page, Section, page
@@ -23,6 +24,7 @@ from profiler_ext.printable import printable, printable_lines
 
 FORMATS = ("text", "json", "md")
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
+_STYLES = {short_phase(phase): style for phase, style in PHASE_STYLES.items()}
 _BETWEEN, _ALWAYS = 2, 2
 _ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 
@@ -119,17 +121,19 @@ def _print_section(section: Section, console: Console) -> None:
 
 def _table(section: Section, console: Console) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    *numbers, name = section.heads
+    name, *numbers = section.heads
     widths = [max(map(len, column)) for column in zip(section.heads, *section.rows, strict=True)]
-    shown = _columns(widths[:-1], console.width)
-    for at in shown:
-        table.add_column(numbers[at], justify="right", width=widths[at], **_ONE_LINE)
-    taken = sum(widths[at] + _BETWEEN for at in shown)
-    room = max(min(widths[-1], console.width - taken), 1)
+    shown = _columns(widths[1:], console.width)
+    taken = sum(widths[at + 1] + _BETWEEN for at in shown)
+    room = max(min(widths[0], console.width - taken), 1)
     table.add_column(name, width=room, **_ONE_LINE)
+    for at in shown:
+        head = Text(numbers[at], style=_STYLES.get(numbers[at], ""))
+        table.add_column(head, justify="right", width=widths[at + 1], **_ONE_LINE)
     cut = middle if section.keeps_end else start
-    for row in section.rows:
-        table.add_row(*(Text(row[at]) for at in shown), Text(cut(printable(row[-1]), room)))
+    for first, *others in section.rows:
+        cells = (Text(others[at]) for at in shown)
+        table.add_row(Text(cut(printable(first), room)), *cells)
     return table
 
 
@@ -146,7 +150,7 @@ def _columns(widths: Sequence[int], width: int) -> list[int]:
 def _section_lines(section: Section) -> list[str]:
     lines = []
     if section.rows:
-        rule = [*("---:" for _ in section.heads[1:]), "---"]
+        rule = ["---", *("---:" for _ in section.heads[1:])]
         cells = [section.heads, rule, *(tuple(map(_safe, row)) for row in section.rows)]
         lines += [f"| {' | '.join(each)} |" for each in cells]
         lines += [""] if section.texts else []

@@ -20,7 +20,7 @@ from profiler_ext.exporters.display_text import (
     short_phase,
     time_text,
 )
-from profiler_ext.exporters.explain.head import head_texts, is_part
+from profiler_ext.exporters.explain.head import EachStep, head_texts, is_part
 from profiler_ext.exporters.explain.subjects import THE_MODEL, Kind
 from profiler_ext.exporters.short_texts import kernel_text
 from profiler_ext.records import (
@@ -35,6 +35,20 @@ from profiler_ext.records import (
 
 _SHOWN_CODE, _SHOWN_NODES = 40, 6
 _BEGINS = ("@triton.jit", 'extern "C"')
+_TITLES = {
+    "fused_with": "Fused with, in the same launches",
+    "lines": "Lines",
+    "modules": "Modules",
+    "ops": "ATen ops",
+    "callers": "Called at",
+}
+_HEADS = {
+    "fused_with": "line",
+    "lines": "line",
+    "modules": "module",
+    "ops": "ATen op",
+    "callers": "line",
+}
 _RULES: tuple[type[Term], ...] = (SiteEvidence, LineEvidence, EagerEvidence, ForwardEvidence)
 
 
@@ -44,7 +58,7 @@ class Section:
 
     Attributes:
         title: what heads it.
-        heads: what heads the columns of its table; the last is a name, the others are numbers.
+        heads: what heads the columns of its table; the first is a name, the others are numbers.
         rows: the table.
         texts: lines of text below.
         code: generated code below.
@@ -95,14 +109,7 @@ def _sections(told: Explanation, settings: Settings) -> Iterator[Section]:
     yield Section("What is to be done", texts=tuple(map(_finding, told.findings)))
     yield from _since(told)
     yield _kernel_section(told)
-    titles = {
-        "fused_with": "Fused with, in the same launches",
-        "lines": "Lines",
-        "modules": "Modules",
-        "ops": "ATen ops",
-        "callers": "Called at",
-    }
-    for name, title in titles.items():
+    for name, title in _TITLES.items():
         rows: Sequence[PartRow] = getattr(told, name)
         of = sum(row.duration_ns for row in rows) if name == "fused_with" else whole
         if not (name in ("modules", "lines") and _says_nothing(rows, told)):
@@ -134,21 +141,22 @@ def _says_nothing(rows: Sequence[PartRow], told: Explanation) -> bool:
 def _kernel_section(told: Explanation) -> Section:
     rows = tuple(_kernel(row, told) for row in told.kernels)
     whole = ("whole",) if is_part(told) else ()
-    heads = ("time", "part", *whole, "launches", "median", "kind", "min", "max", "kernel")
+    heads = ("kernel", "a step", "part", *whole, "launches", "median", "kind", "min", "max")
     return Section("Kernels", heads, rows, _more(told, "kernels"), keeps_end=True)
 
 
 def _kernel(row: KernelRow, told: Explanation) -> tuple[str, ...]:
+    each = EachStep.of(told)
     return (
-        time_text(row.duration_ns),
+        kernel_text({"kernel": row.kernel, "name": row.name}),
+        each.time(row.duration_ns),
         percent_text(row.duration_ns, told.time.duration_ns),
-        *((time_text(row.whole_ns),) if is_part(told) else ()),
-        f"{row.launches:,}",
+        *((each.time(row.whole_ns),) if is_part(told) else ()),
+        each.count(row.launches),
         time_text(row.median_ns),
         row.kind,
         time_text(row.min_ns),
         time_text(row.max_ns),
-        kernel_text({"kernel": row.kernel, "name": row.name}),
     )
 
 
@@ -157,13 +165,14 @@ def _part_section(
 ) -> Section:
     rows: Sequence[PartRow] = getattr(told, name)
     phases = [phase for phase in Phase if any(phase in row.phases_ns for row in rows)]
-    heads = ("time", "part", *map(short_phase, phases), title.lower().partition(",")[0])
+    heads = (_HEADS[name], "a step", "part", *map(short_phase, phases))
+    each = EachStep.of(told)
     cells = tuple(
         (
-            time_text(row.duration_ns),
-            percent_text(row.duration_ns, whole_ns),
-            *(time_text(row.phases_ns[p]) if p in row.phases_ns else "" for p in phases),
             _named(row, settings),
+            each.time(row.duration_ns),
+            percent_text(row.duration_ns, whole_ns),
+            *(each.time(row.phases_ns[p]) if p in row.phases_ns else "" for p in phases),
         )
         for row in rows
     )
@@ -183,7 +192,10 @@ def _named(row: PartRow, settings: Settings) -> str:
 def _more(told: Explanation, name: str) -> tuple[str, ...]:
     """Say how many rows are left out."""
     cuts = [cut for cut in told.cuts if cut.where == name]
-    return tuple(f"({cut.of - cut.kept} more: {time_text(cut.left_out_ns or 0)})" for cut in cuts)
+    each = EachStep.of(told)
+    return tuple(
+        f"({cut.of - cut.kept} more: {each.time(cut.left_out_ns or 0)} a step)" for cut in cuts
+    )
 
 
 def _finding(entry: FindingEntry) -> str:
@@ -193,9 +205,10 @@ def _finding(entry: FindingEntry) -> str:
 
 
 def _idle(told: Explanation) -> Iterator[str]:
+    each = EachStep.of(told)
     for row in told.idle:
         during = f" while the CPU ran {row.cpu_activity}" if row.cpu_activity else ""
-        yield f"{time_text(row.duration_ns)}: {cause_text(row.cause)}{during}"
+        yield f"{each.time(row.duration_ns)} a step: {cause_text(row.cause)}{during}"
 
 
 def _evidence(told: Explanation) -> Iterator[str]:

@@ -15,28 +15,29 @@ from profiler_ext.records import Analysis, FxNode, GraphInstance
 _MOST = 4
 
 
-def silence(subject: Subject, analyses: Sequence[Analysis], called_ns: int, idle_ns: int) -> str:
+def silence(
+    subject: Subject, analyses: Sequence[Analysis], called_ns: float, idle_ns: float
+) -> str:
     """Return why a subject has no device time in the profiled steps.
 
     Args:
         subject: what has none.
         analyses: one for each rank.
-        called_ns: device time of lines that it calls.
-        idle_ns: time in which a device waited while the CPU was there.
+        called_ns: device time of lines that it calls, in a step.
+        idle_ns: time in which a device waited while the CPU was there, in a step.
     """
     if subject.kind is not Kind.LINE:
         return f"the {subject.kind} has no launch in the profiled steps"
     if called_ns:
-        return (
-            f"it launches nothing itself: it calls lines that do, which took {time_text(called_ns)}"
-        )
+        return f"it launches nothing itself: it calls lines that do, which took "
+            f"{time_text(called_ns)} a step"
     nodes = [found for each in analyses for found in _nodes(each, subject)]
     if nodes:
         return _of_nodes(nodes)
     if idle_ns:
         return (
             "it launches nothing: while the CPU was there the device waited for "
-            f"{time_text(idle_ns)}"
+            f"{time_text(idle_ns)} a step"
         )
     return _not_named(subject, analyses[0])
 

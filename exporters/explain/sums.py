@@ -185,7 +185,7 @@ def _kernel(name: Hashable, own: Sum, whole: Sequence[int], rules: Sums) -> Kern
         duration_ns=own.duration_ns,
         whole_ns=sum(whole),
         min_ns=whole[0],
-        median_ns=whole[(len(whole) - 1) // 2],
+        median_ns=int(np.median(whole)),
         max_ns=whole[-1],
         phases_ns=own.phases_ns,
         site_evidence_ns={str(rule): time for rule, time in of_rule.items() if rule},

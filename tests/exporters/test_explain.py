@@ -216,7 +216,7 @@ def test_a_line_without_time_says_why() -> None:
     waits = of("flaws.py:298", loader)
     assert (waits.time.duration_ns, waits.time.launches) == (0, 0)
     assert waits.silence == (
-        "it launches nothing: while the CPU was there the device waited for 46.4 ms"
+        "it launches nothing: while the CPU was there the device waited for 9.28 ms a step"
     )
     assert [each.rule for each in waits.findings] == ["data_loader"]
     calls = of("findings.py:157", loader)
@@ -353,7 +353,7 @@ def test_the_page_of_a_line() -> None:
         """\
 model.py:13 · line · in forward
     h = F.gelu(h)
-33.3 us, 14.2% of the device time, 33.3 us a step; 2 launches, which take 50.0 us whole
+33.3 us a step, 14.2% of the device time; 2 launches a step, which take 50.0 us whole
 forward 13.3 us · backward 20.0 us
 """
     )
@@ -409,7 +409,7 @@ def test_the_command_reads_what_run_wrote_unless_told_otherwise(
     assert printed("head") == printed(str(GPT), "head")
     code, out, err = printed("head", "--format", "md")
     assert (code, err) == (0, "")
-    assert out.startswith("# head · module · Linear\n\n- 2.47 ms, 20.8% of the device time")
+    assert out.startswith("# head · module · Linear\n\n- 2.47 ms a step, 20.8% of the device time")
     assert (
         f"\n## Since {LAYOUT}\n".replace("_", r"\_")
         in printed("head", "--format", "md", "--against", str(LAYOUT))[1]
