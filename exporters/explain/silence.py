@@ -29,8 +29,8 @@ def silence(
     if subject.kind is not Kind.LINE:
         return f"the {subject.kind} has no launch in the profiled steps"
     if called_ns:
-        return f"it launches nothing itself: it calls lines that do, which took "
-            f"{time_text(called_ns)} a step"
+        spent = time_text(called_ns)
+        return f"it launches nothing itself: it calls lines that do, which took {spent} a step"
     nodes = [found for each in analyses for found in _nodes(each, subject)]
     if nodes:
         return _of_nodes(nodes)
