@@ -37,7 +37,9 @@ lines are equal, modules of other names where they have the same lines and ops a
 numbers in their path, ops where compiled graphs and eager work spell them differently, and
 kernels by what they compute, since their names are numbered anew by each compile and differ by
 device. A path that both sides have is never matched with another. What is not sure is `gone` and
-`new`.
+`new`. Over 600 edits of this repository, of which the matching knew a part of the lines, 12,953
+lines were matched rightly, 7 wrongly and 57 not at all, and 14 of 273 lines that were called
+edited were others (`python -m benchmarks.matched_lines`).
 
 **Fusions.** What a launch computes is the set of its ops, each with its line and phase; ops that
 only look at memory do not count. Sets that one side alone launches are put together with those of
