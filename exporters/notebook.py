@@ -19,7 +19,6 @@ from profiler_ext.exporters.display_text import (
     ledger_label,
     percent_text,
     records,
-    short_phase,
     time_text,
 )
 from profiler_ext.exporters.findings_texts import (
@@ -32,7 +31,7 @@ from profiler_ext.exporters.findings_texts import (
 from profiler_ext.exporters.headings import heading, heading_of_ranks
 from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
 from profiler_ext.exporters.module_tree import ModuleNode, module_tree
-from profiler_ext.exporters.roofline_texts import roofline_text, savings_text, utilisation_texts
+from profiler_ext.exporters.roofline_texts import roofline_text, utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
 from profiler_ext.exporters.table_kinds import BY, table_called
 from profiler_ext.findings import Finding, find, find_of_ranks
@@ -42,6 +41,11 @@ from profiler_ext.records import Analysis, Phase, Settings
 _TOP = 10
 _SHOWN_IDLE = 3
 _DEPTH = 4
+_PHASES = {
+    "forward": (Phase.FORWARD,),
+    "backward": (Phase.BACKWARD,),
+    "rest": tuple(phase for phase in Phase if phase not in (Phase.FORWARD, Phase.BACKWARD)),
+}
 _LEFT, _RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
 _CODE = f"{_LEFT};font-family:monospace"
 Row = Mapping[str, Any]
@@ -136,26 +140,29 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_line")
     if not rows:
         return ""
-    phases = [phase for phase in Phase if any(row[phase] for row in rows)]
     near = ("roofline", "could save") if len(analyses) == 1 else ()
-    sums = ("a step", "of device", "of wall time")
-    heads = ("line", "code", *sums, *map(short_phase, phases), *near)
-    styles = (_CODE, _CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*phases, *near)))
-    lines = [
-        _line(analyses, row, phases, sum(r["duration_ns"] for r in rows)) for row in rows[:_TOP]
-    ]
+    times = ("a step", "of device", "of wall time", *_PHASES)
+    heads = ("line", "code", *times, *near)
+    styles = (_CODE, _CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*_PHASES, *near)))
+    total = sum(row["duration_ns"] for row in rows)
+    lines = [_line(analyses, row, total) for row in rows[:_TOP]]
     more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
     return _table(heads, styles, lines) + more
 
 
-def _line(
-    analyses: Sequence[Analysis], row: Row, phases: Sequence[Phase], total_ns: int
-) -> tuple[str, ...]:
+def _line(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, ...]:
     names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
-    times = (time_text(row[phase] / spans) if row[phase] else "" for phase in phases)
-    near = (roofline_text(row), savings_text(row)) if len(analyses) == 1 else ()
-    own = (time_text(row["duration_ns"] / spans), percent_text(row["duration_ns"], total_ns))
-    return (*map(_text, names), *own, _bar(row, _wall_ns(analyses)), *times, *near)
+    times = (sum(row[phase] for phase in phases) for phases in _PHASES.values())
+    own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
+    numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(time, spans) for time in times))
+    if len(analyses) > 1:
+        return (*map(_text, names), *numbers)
+    near = (roofline_text(row), _of_step(row["could_save_ns"] or 0, spans))
+    return (*map(_text, names), *numbers, *near)
+
+
+def _of_step(duration_ns: int, spans: int) -> str:
+    return time_text(duration_ns / spans) if duration_ns else ""
 
 
 def _modules(analyses: Sequence[Analysis]) -> str:
@@ -209,7 +216,8 @@ def _bar(row: Row, most_ns: int) -> str:
 
 def _table(heads: Iterable[str], styles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     body = "".join(_row("td", row, styles) for row in rows)
-    return f"<table><thead>{_row('th', heads, styles)}</thead><tbody>{body}</tbody></table>"
+    table = f"<table><thead>{_row('th', heads, styles)}</thead><tbody>{body}</tbody></table>"
+    return f'<div style="overflow-x:auto">{table}</div>'
 
 
 def _row(tag: str, cells: Iterable[str], styles: tuple[str, ...]) -> str:

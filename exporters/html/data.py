@@ -52,6 +52,7 @@ def report_data(
     of_modules = {(path,): at for (path, _), at in pools.modules.codes().items()}
     data = {
         "near": near(slowest, of_lines, of_modules, pools.kernels.codes()),
+        "near_steps": len(slowest.steps),
         "near_rank": rank_of(slowest) if len(analyses) > 1 else None,
         "phases": [phase.value for phase in Phase],
         "files": [file_row(file, settings) for file in files],

@@ -7,11 +7,15 @@ const NEAR_WHERE = report.near_rank === null ? "" : ` on rank ${report.near_rank
 const COULD_SAVE = {
   title: "could save",
   type: "number wide-only",
-  about: `in all steps${NEAR_WHERE}, by the roofline model`,
+  about: `over all steps${NEAR_WHERE}, by the roofline model`,
   value: row => row.near?.saves ?? 0,
-  show: row => (row.near ? [row.near.saves ? timeText(row.near.saves) : "",
+  show: row => (row.near ? [row.near.saves ? savedText(row.near.saves) : "",
     element("div", { class: "quiet", title: row.near.work }, row.near.text)] : ""),
 };
+
+function savedText(time) {
+  return timeText(isMean ? time / Math.max(report.near_steps, 1) : time);
+}
 
 const RATE = {
   title: "GB/s",
