@@ -24,7 +24,7 @@ BY = tuple(kind.by for kind in TABLES)
 _ACCOUNTS = tuple(Account)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Two sides compared.
 

@@ -28,7 +28,7 @@ from profiler_ext.records import Frame, Ints
 NO_WORK = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Matched:
     """Two sides, and what of theirs is the same.
 

@@ -10,6 +10,7 @@ import pytest
 
 from profiler_ext.comparison.comparison import BY, Comparison, compare
 from profiler_ext.comparison.records import Change, Interval, Row, Table
+from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.comparison.words import Match, Verdict
 from profiler_ext.records import Analysis
 from tests.comparison.recordings import recorded
@@ -55,6 +56,23 @@ def test_every_table_adds_up_to_the_ledger_of_each_side(pair):
         assert {(c.base_steps, c.head_steps) for c in changes} == {
             (len(base.steps), len(head.steps))
         }
+
+
+def test_runs_of_several_ranks_add_up_too() -> None:
+    """Each side is one run of two ranks; its steps are those of both, its mean that of one."""
+    sides = [
+        RunOfRanks(name, tuple(recorded(f"cases/{name}.rank_{n}").analyses[0] for n in (0, 1)))
+        for name in ("ddp", "fsdp2")
+    ]
+    comparison = compare(sides[:1], sides[1:])
+    for by in (by for by in BY if by != "compile"):
+        changes = [row.change for row in comparison.table(by).rows]
+        for side, name in ((sides[0], "base_ns"), (sides[1], "head_ns")):
+            told = sum(getattr(change, name) for change in changes)
+            assert told == sum(map(wall_ns, side.analyses)), by
+    steps = sum(len(each.steps) for each in sides[0].analyses)
+    assert comparison.total.base_steps == steps == 4
+    assert [run.ranks for run in comparison.head.runs] == [(0, 1)]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)
