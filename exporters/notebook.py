@@ -142,8 +142,8 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
         return ""
     near = ("roofline", "could save") if len(analyses) == 1 else ()
     times = ("a step", "of device", "of wall time", *_PHASES)
-    heads = ("line", "code", *times, *near)
-    styles = (_CODE, _CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*_PHASES, *near)))
+    heads = ("line", *times, *near)
+    styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*_PHASES, *near)))
     total = sum(row["duration_ns"] for row in rows)
     lines = [_line(analyses, row, total) for row in rows[:_TOP]]
     more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
@@ -152,13 +152,14 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
 
 def _line(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, ...]:
     names, spans = labels(BY["line"], row, analyses[0].recording.settings), _spans(analyses)
+    name = "<br>".join(map(_text, filter(None, names)))
     times = (sum(row[phase] for phase in phases) for phases in _PHASES.values())
     own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
     numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(time, spans) for time in times))
     if len(analyses) > 1:
-        return (*map(_text, names), *numbers)
+        return (name, *numbers)
     near = (roofline_text(row), _of_step(row["could_save_ns"] or 0, spans))
-    return (*map(_text, names), *numbers, *near)
+    return (name, *numbers, *near)
 
 
 def _of_step(duration_ns: int, spans: int) -> str:
@@ -211,7 +212,7 @@ def _bar(row: Row, most_ns: int) -> str:
         for phase in Phase
         if row[phase]
     )
-    return f'<div style="display:flex;width:8em;height:.8em">{"".join(pieces)}</div>'
+    return f'<div style="display:flex;width:5em;height:.8em">{"".join(pieces)}</div>'
 
 
 def _table(heads: Iterable[str], styles: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
