@@ -173,7 +173,7 @@ def comparison_answer(
         fusions=[fusion_facts(each) for each in comparison.fusions[:top]],
         false_discovery_rate=FALSE_DISCOVERIES,
         fewest_steps=FEWEST_STEPS,
-        notes=list(notes(comparison)),
+        notes=list(notes(comparison, by)),
         gate=None if gate is None else gate_facts(gate),
     )
 

@@ -63,7 +63,7 @@ def _lines(comparison: Comparison, table: Table, top: int | None) -> Iterator[st
             yield f"and {left} more"
             yield ""
     yield from _fusions(comparison)
-    for note in notes(comparison):
+    for note in notes(comparison, table.by):
         yield f"> {markdown_words(note)}"
         yield ">"
 

@@ -76,7 +76,7 @@ def print_comparison(
     found = {row.change.verdict for row in (*table.rows, *comparison.table("ledger").rows)}
     if legend := [f"{mark} {verdict.words}" for verdict, mark in MARKS.items() if verdict in found]:
         say(console, ", ".join(legend), "dim")
-    print_notes(notes(comparison), console)
+    print_notes(notes(comparison, by), console)
 
 
 def comparison_text(

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from profiler_ext.comparison.comparison import Comparison
-from profiler_ext.comparison.records import Subject
+from profiler_ext.comparison.records import Subject, Table
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.uncertainty import (
     DEVICE_BETWEEN_RUNS,
@@ -19,20 +19,29 @@ from profiler_ext.comparison.uncertainty import (
 from profiler_ext.comparison.words import Account, Verdict
 from profiler_ext.records import LaunchKind
 
+_OF_COMPILES = (
+    "what compiling takes is known once a run: several runs of each side tell a change from noise"
+)
 _UNLIKE = 0.1
 """A step that differs from the usual one by more, and three times as much as others, is told."""
 _AHEAD = 0.1
 """Where more than this part of a step's time ran in other spans, the spans are the CPU's."""
 
 
-def notes(comparison: Comparison) -> tuple[str, ...]:
+def notes(comparison: Comparison, by: str | None = None) -> tuple[str, ...]:
     """Return what is to be known of a comparison.
 
     Args:
         comparison: two sides.
+        by: the table that is shown, if one is.
     """
+    own = (_OF_COMPILES,) if by == "compile" and _has_too_few(comparison.table(by)) else ()
     found = (_differing, _versions, _uncertain, _unlike_steps, _displaced, _without_lines)
-    return tuple(sentence for each in found for sentence in each(comparison))
+    return (*own, *(sentence for each in found for sentence in each(comparison)))
+
+
+def _has_too_few(table: Table) -> bool:
+    return any(row.change.verdict is Verdict.TOO_FEW for row in table.rows)
 
 
 def devices_differ(comparison: Comparison) -> bool:

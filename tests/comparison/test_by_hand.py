@@ -166,6 +166,8 @@ def test_compile_time_is_compared_by_function_and_its_unit_is_the_run() -> None:
         ("step", Change(50, 0, 1, 1, 0, 0, None, Verdict.GONE)),
     ]
     assert table.total == Change(1050, 400, 1, 1, 0, 0, None, Verdict.TOO_FEW)
+    said = notes(compare([sides[0]], [sides[1]]), "compile")
+    assert said[0].startswith("what compiling takes is known once a run: several runs")
 
 
 def test_any_set_of_parts_can_be_asked_for() -> None:

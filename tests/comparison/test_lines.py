@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from profiler_ext.comparison.matching.lines_of_file import Text, match_in_file
 from profiler_ext.comparison.matching.source import match_files, match_lines
 from profiler_ext.comparison.words import Match
 from profiler_ext.records import Frame
@@ -239,3 +242,30 @@ def test_of_two_files_that_are_equally_alike_none_is_chosen():
 def test_too_few_equal_lines_do_not_make_files_the_same(count):
     text = "def f(x):\n" + "\n".join(f"    x = some.function_of_{n}(x)  #" for n in range(count))
     assert match_files(lines(text, "a.py"), lines(text, "b.py")).head_of == {}
+
+
+MLP_LINE = "return self.down(F.gelu(self.up(x)))"
+TEXTS = ("x = f(x)", "x = x + 1", MLP_LINE, "y = g(x)", "z")
+known_lines = st.dictionaries(
+    st.integers(1, 12),
+    st.tuples(st.sampled_from(["forward", "work"]), st.sampled_from([*TEXTS, MLP_LINE + " + 1"])),
+    max_size=9,
+)
+
+
+@given(known_lines, known_lines)
+def test_any_two_versions_match_one_to_one_and_alike_both_ways(
+    old: dict[int, tuple[str, str]], new: dict[int, tuple[str, str]]
+) -> None:
+    base, head = ([Text(number, *side[number]) for number in sorted(side)] for side in (old, new))
+    there, back = match_in_file(base, head), match_in_file(head, base)
+    assert {to: (number, why) for number, (to, why) in there.items()} == back
+    for number, (to, why) in there.items():
+        assert (why is Match.EDITED) == (old[number][1] != new[to][1])
+        assert (why is Match.SAME) <= (number == to)
+
+
+@given(known_lines)
+def test_any_version_matches_itself_whole(side: dict[int, tuple[str, str]]) -> None:
+    texts = [Text(number, *side[number]) for number in sorted(side)]
+    assert match_in_file(texts, texts) == {n: (n, Match.SAME) for n in side}
