@@ -63,7 +63,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test test-lines test-torch faults names fuzz oracle eager-oracle mutants programs reference lint gpu-check gpu-record gold clean
+.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs reference lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -72,14 +72,19 @@ demo: $(DEMO_READY)
 	@echo "         $(OUT)/report.html     open it in a browser"
 	@echo "ask it:  $(RUN) -m profiler_ext report $(OUT) --by module"
 
-test: lint
+test: lint lines-ready
 	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 	$(MAKE) --no-print-directory test-lines
 
 ifeq ($(strip $(VENV)),)
+lines-ready:
+
 test-lines:
 	@echo "nothing is set up: the tests of eager lines ran on this Python, if it tells lines"
 else
+lines-ready:
+	@for version in $(LINE_PYTHONS); do .ci/lines $$version $(DEV_TORCH) || exit 1; done
+
 test-lines:
 	@for version in $(LINE_PYTHONS); do \
 	.ci/lines $$version $(DEV_TORCH) $(TEST_JOBS) || exit 1; done
