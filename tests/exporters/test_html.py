@@ -110,6 +110,11 @@ def evil():
     )
 
 
+def two_ranks(step):
+    settings = replace(step.recording.settings, rank=1, world_size=2)
+    return [step, replace(step, recording=replace(step.recording, settings=settings))]
+
+
 def scripts(text):
     return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
 
@@ -142,6 +147,13 @@ def test_a_step_has_a_bar_by_phase_as_long_as_its_wall_time():
 
 def test_no_name_becomes_a_tag_or_an_attribute():
     page, plain = Page(html_text([evil()])), Page(html_text([gpu_step()]))
+    assert set(page.tags) == set(plain.tags)
+    assert set(page.attributes) == set(plain.attributes)
+    assert page.tags.count("script") == plain.tags.count("script")
+
+
+def test_no_name_of_several_ranks_becomes_a_tag_or_an_attribute():
+    page, plain = (Page(html_text(two_ranks(step))) for step in (evil(), gpu_step()))
     assert set(page.tags) == set(plain.tags)
     assert set(page.attributes) == set(plain.attributes)
     assert page.tags.count("script") == plain.tags.count("script")

@@ -13,7 +13,7 @@ from profiler_ext.exporters.html import html_text
 from profiler_ext.records import Analysis, Recording, Shares
 from tests.analyses import GPU_MARKS, GPU_PLACES, gpu_step
 from tests.browser import open_page
-from tests.exporters.test_html import EVIL, SOURCE, evil
+from tests.exporters.test_html import EVIL, SOURCE, evil, two_ranks
 from tests.gpu_model import MODEL
 from tests.handmade import Row, launches, shares, trace
 
@@ -283,13 +283,15 @@ def test_it_prints(page, tmp_path):
 
 def test_no_name_runs_or_becomes_an_element(browser, tmp_path):
     page, troubles = browser
-    text = html_text([evil()])
-    page.goto(written(tmp_path, text))
+    page.goto(written(tmp_path, html_text(two_ranks(evil()))))
     page.wait_for_selector("#kernels tbody tr")
+    page.select_option("#rank", "1")
     page.eval_on_selector_all(
         "#kernels .twist, .source .twist, #modules .own", "all => all.forEach(each => each.click())"
     )
     page.fill("#search", "onerror")
+    for _ in range(4):
+        page.press("#search", "Enter")
     assert page.locator("img").count() == 0
     assert EVIL in page.inner_text("#kernels")
     assert troubles == []
