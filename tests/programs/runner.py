@@ -16,7 +16,7 @@ from pathlib import Path
 
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.sessions.session import FILE_NAME, load
-from tests.programs.table import ANY, NONE, PART, WHOLE, Program
+from tests.programs.table import ANY, NONE, PART, SERIES, WHOLE, Program
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -143,7 +143,7 @@ class Runner:
         request = {
             "mode": mode,
             "words": list(program.words),
-            "options": [*OPTIONS, "-o", str(out)],
+            "options": [*OPTIONS, *program.options, "-o", str(out)],
             "folder": str(work),
             "environment": self._environment(program, mode),
             "stdout": str(streams[0]),
@@ -154,7 +154,8 @@ class Runner:
     def _start_real(
         self, program: Program, mode: str, work: Path, out: Path, streams: list[Path]
     ) -> int | None:
-        entry = [str(self._folder / "bin" / "profiler-ext"), "run", *OPTIONS, "-o", str(out)]
+        entry = [str(self._folder / "bin" / "profiler-ext"), "run", *OPTIONS]
+        entry += [*program.options, "-o", str(out)]
         words = [sys.executable, *program.flags, *(entry if mode == "run" else []), *program.words]
         places = [self._place(kind, path) for kind, path in
                   zip((program.stdout, program.stderr), streams, strict=True)]  # fmt: skip
@@ -201,7 +202,7 @@ def compared(program: Program, mode: str, plain: Ended, ours: Ended) -> list[str
 def without_report(stdout: str) -> str:
     """Leave out what ``run`` prints when the script is over."""
     header = re.search(r"^.* (?:\S|\\xb7) torch \d", stdout, re.M)
-    last = re.search(r"^written to .*\n(?:  \S+ .*\n)+", stdout, re.M)
+    last = re.search(r"^written (?:to|were) .*\n(?:  \S+ .*\n)+", stdout, re.M)
     if header is None or last is None:
         return stdout
     return stdout[: header.start()] + stdout[last.end() :]
@@ -237,9 +238,21 @@ def first_difference(wanted: str, shown: str) -> str:
     return next((f"{a!r} became {b!r}" for a, b in pairs if a != b), "at its end")
 
 
+def missing_of_series(program: Program, ours: Ended, there: set[str]) -> list[str]:
+    """Say what a run that records again and again left out, or left behind."""
+    if not there and "--slow" in program.options:
+        return []  # no step was slow
+    if extra := sorted(name for name in there if not re.fullmatch(r"step_\d{6}", name)):
+        return [f"left behind {extra}"]
+    files = {path.name for name in there for path in (ours.out / name).iterdir()}
+    return [] if files == {FILE_NAME} else [f"sessions expected, found {sorted(files)}"]
+
+
 def missing(program: Program, ours: Ended) -> list[str]:
     """Say what the run left out, or left behind."""
     there = {path.name for path in ours.out.iterdir()} if ours.out.is_dir() else set()
+    if program.session == SERIES:
+        return missing_of_series(program, ours, there)
     if extra := sorted(there - FILES):
         return [f"left behind {extra}"]
     if program.session == ANY:

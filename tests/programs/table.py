@@ -9,6 +9,7 @@ WHOLE = "whole"  # both asked steps
 PART = "part"  # some session
 NONE = "none"  # there was nothing to record
 ANY = "any"
+SERIES = "series"  # at least one, in a folder of its own
 
 FORK_MODES = ("run", "enabled", "profile")
 
@@ -27,6 +28,7 @@ class Program:
         environment: more variables; an empty one is taken away.
         files: more files beside the scripts.
         stdout: another place for standard output: ``closed`` or ``full``.
+        options: more of what ``run`` is asked for.
     """
 
     name: str
@@ -39,13 +41,15 @@ class Program:
     files: dict[str, str] = field(default_factory=dict)
     stdout: str = ""
     stderr: str = ""
+    options: tuple[str, ...] = ()
 
 
-def _of(script: str, *calls: str, **options) -> list[Program]:
+def _of(script: str, *calls: str, asked: str = "", **options) -> list[Program]:
     return [
         Program(
-            f"{script}: {call}",
+            f"{script}: {call}{asked and f' ({asked})'}",
             (f"{script}.py", *call.split()),
+            options=tuple(asked.split()),
             **options,
         )
         for call in calls
@@ -261,7 +265,34 @@ MONITORS = [
     Program("a debugger", ("-m", "pdb", "-c", "continue", "monitors.py", "traced"), ANY, real=True),
 ]
 """They meet the watch of lines, which Python has from 3.12 on."""
+_FORWARD = "--step-on forward"
+_EVALUATES = ("evaluates", "threads", "compiles", "generates", "recurses", "catches fails")
+CALLS = [
+    *_of("modes", *_EVALUATES, "catches interrupts", "monitored", asked=_FORWARD),
+    *_of("modes", "evaluates fails", "evaluates interrupts", asked=_FORWARD, session=PART),
+    *_of("modes", *_EVALUATES, "monitored", asked="--step-on :evaluate"),
+    *_of("modes", "evaluates interrupts", asked="--step-on :evaluate", session=PART),
+    *_of("modes", "generates", asked="--step-on :tokens"),
+    *_of("modes", "recurses", asked="--step-on :recursive"),
+    *_of("modes", "evaluates", asked="--step-on forward:Linear"),
+]
+"""Python 3.12 and newer tells of them."""
+REPEATS = [
+    *(
+        _of("modes", f"trains{what}", asked=asked, session=SERIES)
+        for what in ("", " fails", " interrupts")
+        for asked in ("--every 4", "--slow 1.0001 --keep 2")
+    ),
+    _of("modes", "trains", asked="--steps 1ms", session=PART),
+    *(
+        _of("modes", f"stopped {how}", asked="--stop")
+        for how in ("here", "otherwise", "fails", "interrupts")
+    ),
+]
+MODES = [program for programs in REPEATS for program in programs]
 PROGRAMS = [
+    *MODES,
+    *(CALLS if sys.version_info >= (3, 12) else ()),
     *(MONITORS if sys.version_info >= (3, 12) else ()),
     *FORKS, *WORKERS, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *MODULES, *NAMES, *MAINS,
     *SETTINGS, *STARTS,
@@ -281,6 +312,8 @@ FAST = frozenset(
         "modules: unhashable",
         "modules: other_dict",
         "threads: outlives_main",
+        *("modes: trains (--every 4)", "modes: stopped interrupts (--stop)"),
+        "modes: catches fails (--step-on forward)",
         *("monitors: within", "frames: recursion", "frames: kept"),
         "settings: deleted_folder",
         "standard output full, silent script",
