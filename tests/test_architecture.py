@@ -38,7 +38,7 @@ ALLOWED = {
     "gate": "comparison errors records",
     "exporters": "comparison errors files findings gate kineto printable records rooflines",
     "sessions": "attribution comparison errors exporters findings gate isolation kineto records",
-    "serving": "comparison errors exporters isolation sessions version",
+    "serving": "comparison errors exporters isolation records sessions version",
     "python_lines": "errors files records",
     "profiling": "attribution capture errors exporters files findings isolation kineto "
     "python_lines records sessions torch_compat",

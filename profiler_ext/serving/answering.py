@@ -6,7 +6,6 @@ in it is ever taken for anything else.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.serving.folders import Folders
 from profiler_ext.serving.questions import (
+    TOOLS,
     USUAL_BUDGET,
     Diff,
     Explain,
@@ -34,26 +34,6 @@ from profiler_ext.serving.questions import (
     ReportTable,
 )
 from profiler_ext.sessions.comparing import diff
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A question that can be asked by name.
-
-    Attributes:
-        name: what it is called.
-        question: the type of its arguments.
-        answer: answers it of the folders that may be read.
-    """
-
-    name: str
-    question: type[Question]
-    answer: Callable[[Folders, Any], Answer]
-
-    @property
-    def words(self) -> str:
-        """What it is for."""
-        return inspect.cleandoc(self.question.__doc__ or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +57,9 @@ def ask(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Told:
     """
     budget = USUAL_BUDGET
     try:
-        tool = _tool(name)
-        question = _question(tool, arguments)
+        question = _question(name, arguments)
         budget = question.budget
-        return Told(bounded(tool.answer(folders, question), budget, clean=True))
+        return Told(bounded(_ANSWERS[type(question)](folders, question), budget, clean=True))
     except ProfilerExtError as error:
         failure = Failure(slug=error.slug, message=str(error))
     except OSError as error:
@@ -91,19 +70,13 @@ def ask(folders: Folders, name: str, arguments: Mapping[str, Any]) -> Told:
     return Told(bounded(failure, budget, clean=True), is_error=True)
 
 
-def _tool(name: str) -> Tool:
-    for tool in TOOLS:
-        if tool.name == name:
-            return tool
-    listed = ", ".join(tool.name for tool in TOOLS)
-    raise UsageError(f"there is no tool {name!r}; ask one of {listed}")
-
-
-def _question(tool: Tool, arguments: Mapping[str, Any]) -> Question:
+def _question(name: str, arguments: Mapping[str, Any]) -> Question:
+    if name not in TOOLS:
+        raise UsageError(f"there is no tool {name!r}; ask one of {', '.join(TOOLS)}")
     try:
-        return msgspec.convert(dict(arguments), tool.question, strict=True)
+        return msgspec.convert(dict(arguments), TOOLS[name], strict=True)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{tool.name} does not take that: {error}") from error
+        raise UsageError(f"{name} does not take that: {error}") from error
 
 
 def _list_sessions(folders: Folders, _: ListSessions) -> Answer:
@@ -149,11 +122,11 @@ def _diff(folders: Folders, question: Diff) -> Answer:
     return comparison_answer(compared.comparison, question.by, question.top)
 
 
-TOOLS = (
-    Tool("list_sessions", ListSessions, _list_sessions),
-    Tool("open_session", OpenSession, _open_session),
-    Tool("list_findings", ListFindings, _list_findings),
-    Tool("report", ReportTable, _report),
-    Tool("explain", Explain, _explain),
-    Tool("diff", Diff, _diff),
-)
+_ANSWERS: Mapping[type[Question], Callable[[Folders, Any], Answer]] = {
+    ListSessions: _list_sessions,
+    OpenSession: _open_session,
+    ListFindings: _list_findings,
+    ReportTable: _report,
+    Explain: _explain,
+    Diff: _diff,
+}

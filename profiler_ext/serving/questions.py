@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -9,8 +11,10 @@ import msgspec
 from profiler_ext.comparison.comparison import BY as COMPARED_BY
 from profiler_ext.exporters.answers.bounds import LEAST_BUDGET
 from profiler_ext.exporters.table_kinds import BY
-from profiler_ext.exporters.tables.selection import PHASES, SCOPES
+from profiler_ext.records import Phase, Scope
 
+_PHASES = tuple(phase.value for phase in Phase)
+_SCOPES = (Scope.COMPILED.value, Scope.EAGER.value)
 USUAL_BUDGET, MOST_BUDGET = 20_000, 200_000
 
 
@@ -65,8 +69,11 @@ class ReportTable(Question, kw_only=True):
     depth: Annotated[int | None, _about("of by=module: cut paths to so many names")] = None
     step: Annotated[int | None, _about("only this profiled step")] = None
     rank: Annotated[int | None, _about("only this rank")] = None
-    phase: Annotated[str | None, _one_of("only this phase", [*PHASES, None])] = None
-    scope: Annotated[str | None, _one_of("only compiled or eager work", [*SCOPES, None])] = None
+    phase: Annotated[str | None, _one_of("only this phase", [*_PHASES, None])] = None
+    scope: Annotated[
+        str | None,
+        _one_of("only compiled or eager work", [*_SCOPES, None]),
+    ] = None
 
 
 class Explain(Question, kw_only=True):
@@ -89,6 +96,25 @@ class Diff(Question, kw_only=True):
     head: Annotated[str, _about("path of the session to compare with it")]
     by: Annotated[str, _one_of("which table", COMPARED_BY)] = "line"
     top: _Top = 15
+
+
+TOOLS: Mapping[str, type[Question]] = {
+    "list_sessions": ListSessions,
+    "open_session": OpenSession,
+    "list_findings": ListFindings,
+    "report": ReportTable,
+    "explain": Explain,
+    "diff": Diff,
+}
+
+
+def words_of(question: type[Question]) -> str:
+    """Return what a question is for.
+
+    Args:
+        question: the question.
+    """
+    return inspect.cleandoc(question.__doc__ or "")
 
 
 def schema_of(question: type[Question]) -> dict[str, Any]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp import types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 
-from profiler_ext.serving.answering import TOOLS, Tool, ask
 from profiler_ext.serving.folders import Folders
-from profiler_ext.serving.questions import schema_of
+from profiler_ext.serving.questions import TOOLS, Question, schema_of, words_of
 from profiler_ext.version import VERSION
+
+if TYPE_CHECKING:
+    from profiler_ext.serving.answering import Told
 
 NAME = "profiler-ext"
 _INSTRUCTIONS = (
@@ -55,13 +57,15 @@ def server_of(folders: Folders) -> Server[Any]:
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_tool(each) for each in TOOLS])
+        return types.ListToolsResult(tools=[_tool(*each) for each in TOOLS.items()])
 
     async def call_tool(
         _: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         async with one_at_a_time:
-            told = await anyio.to_thread.run_sync(ask, folders, params.name, params.arguments or {})
+            told = await anyio.to_thread.run_sync(
+                _ask, folders, params.name, params.arguments or {}
+            )
         return types.CallToolResult(
             content=[types.TextContent(text=json.dumps(told.document))],
             structured_content=told.document,
@@ -82,11 +86,18 @@ async def _run(server: Server[Any]) -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-def _tool(tool: Tool) -> types.Tool:
+def _ask(folders: Folders, name: str, arguments: dict[str, Any]) -> Told:
+    """Answer; what that needs is loaded with the first question, for the server begins at once."""
+    from profiler_ext.serving.answering import ask
+
+    return ask(folders, name, arguments)
+
+
+def _tool(name: str, question: type[Question]) -> types.Tool:
     return types.Tool(
-        name=tool.name,
-        description=tool.words,
-        input_schema=schema_of(tool.question),
+        name=name,
+        description=words_of(question),
+        input_schema=schema_of(question),
         annotations=types.ToolAnnotations(
             read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         ),
