@@ -81,12 +81,20 @@ def of_success(request: Request, recorder: Recorder) -> tuple[str, ...]:
     if session is None:
         return (_unkept(request, recorder),)
     if request.repeats is None and not window.is_over(steps):
-        recorded = max(steps - (window.first or 0), 0)
-        return (
-            f"the script ended after {_steps(steps)}: {recorded} of the {request.steps} asked "
-            f"were recorded whole{_smaller(request)}",
-        )
+        return (_cut_off(request, steps, max(steps - (window.first or 0), 0)),)
     return ()
+
+
+def _cut_off(request: Request, steps: int, recorded: int) -> str:
+    """Say that the script ended amid what was to be recorded."""
+    ended = f"the script ended after {_steps(steps)}"
+    if request.steps.steps is None:
+        return (
+            f"{ended}, before the {request.steps} asked were over: {recorded} were recorded whole"
+        )
+    return (
+        f"{ended}: {recorded} of the {request.steps} asked were recorded whole{_smaller(request)}"
+    )
 
 
 def never_stepped(request: Request, seen: Counter[str]) -> str:

@@ -140,6 +140,16 @@ def test_advice_that_was_followed_is_not_given_again(run: Run, capfd: Capture) -
     assert "--skip" not in line
 
 
+def test_a_script_that_ends_before_the_time_says_how_many_steps_there_are(
+    run: Run, capfd: Capture
+) -> None:
+    assert run("for n in range(6): step()", "--skip", "2", "--steps", "1h") == 0
+    (line,) = said(capfd)
+    told = "the script ended after 6 steps, before the 3600s asked were over: 4 were recorded whole"
+    assert line.endswith(told)
+    assert steps(out())[:4] == [2, 3, 4, 5]
+
+
 def test_a_script_that_fails_before_it_imports_torch_says_so_in_one_line(
     run: Run, capfd: Capture
 ) -> None:
