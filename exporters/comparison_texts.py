@@ -186,10 +186,10 @@ def kernel_text(kernel: FusedKernel, steps: int) -> str:
     ops = "; ".join(f"{', '.join(sorted(set(names)))} ({place})" for place, names in at.items())
     left = len(kernel.ops) - SHOWN_OPS
     more = f"; {left} more" if left > 0 else ""
-    return (
-        f"{time_text(kernel.duration_ns / max(steps, 1))}, "
-        f"{kernel.launches / max(steps, 1):.3g} launches: {ops}{more}  {_kernels_text(kernel)}"
-    )
+    count = f"{kernel.launches / max(steps, 1):.3g}"
+    time = time_text(kernel.duration_ns / max(steps, 1))
+    launches = "1 launch" if count == "1" else f"{count} launches"
+    return f"{time}, {launches}: {ops}{more}  {_kernels_text(kernel)}"
 
 
 def _kernels_text(kernel: FusedKernel) -> str:

@@ -19,6 +19,54 @@ The *base* came before, the *head* is compared with it. `--by` takes `ledger`, `
 request and `csv`. The words of the columns `account`, `match` and `verdict` are in
 [words.md](words.md).
 
+One line of a GPT's MLP was edited, and another was given a scale, on an H200:
+
+    base  before · 10 steps · NVIDIA H200 · torch 2.11.0+cu130 · gpt.py --steps 16
+    head  after · 10 steps · NVIDIA H200 · torch 2.11.0+cu130 · gpt.py --steps 16
+    a step: 31.7 ms -> 29.3 ms, -2.38 ms (-7.5%), 95%: -15.8 ms to +11.1 ms: inside the noise
+    its device time: 13.5 ms -> 14.6 ms, +1.17 ms (+8.7%), 95%: +875 us to +1.46 ms: slower
+    forward 4.04 ms -> 4.81 ms (+19.0%), backward 8.31 ms -> 8.59 ms (+3.4%), recompute 229 us ->
+    331 us (+44.6%), grad. acc. 229 us -> 246 us (+7.3%), optimizer 667 us -> 664 us (-0.3%), other
+    739 ns -> 739 ns (+0.0%)
+        base      head     change            wall time of a step
+     13.9 ms   10.8 ms   -3.02 ms   -21.8% ~ device idle: launching
+     13.5 ms   14.6 ms   +1.17 ms    +8.7%   compiled: led to source lines
+              95%: +875 us to +1.46 ms
+     2.15 ms   1.62 ms    -529 us   -24.6% ~ device idle: autograd's engine
+      557 us    301 us    -257 us   -46.1% ~ device idle: launch latency
+      431 us    616 us    +184 us   +42.7% ~ device idle: between launches
+     1.19 ms   1.26 ms   +78.9 us    +6.7% ~ device idle: Python between ops
+     3.23 us   2.51 us    -715 ns   -22.1% ~ device idle: synchronisation
+      739 ns    739 ns      +0 ns    +0.0% ~ eager: led to source lines
+
+    by line: 1 slower, 1 faster, 1 new, 18 inside the noise, 8 equal (together +4.48 us)
+        base      head     change            line
+               3.09 ms   +3.09 ms      new   gpt.py:40  return self.down(h + 0.01 * h.square().mean…
+              blocks.*.mlp.down, blocks.*.mlp · backward +1.79 ms, forward +1.30 ms, recompute +7.9…
+     5.57 ms   3.61 ms   -1.97 ms   -35.3%   gpt.py:36 -> :39  h = F.gelu(self.up(x))
+              edited · 95%: -2.06 ms to -1.87 ms · blocks.*.mlp.up, blocks.*.mlp, blocks.*.mlp.down…
+      776 us    816 us   +39.6 us    +5.1%   gpt.py:26 -> :29  return self.out(attended.transpose(1…
+              moved · 95%: +22.8 us to +56.3 us · blocks.*.attention.out · backward +38.2 us, forwa…
+
+    idle time by line: 15 inside the noise (together -2.74 ms)
+
+    fusions that changed: 2
+    486 us -> 1.25 ms, +767 us (+157.8%), 95%: +747 us to +787 us: slower
+      before  486 us, 12 launches: gelu (gpt.py:36 forward)  [triton_poi_fused_gelu_view_8]
+      now     1.25 ms, 12 launches: gelu (gpt.py:39 forward); _to_copy, add, mean, mul, pow
+              (gpt.py:40 forward)  [triton_red_fused__to…mean_mul_pow_view_8]
+    656 us -> 973 us, +318 us (+48.4%), 95%: +300 us to +335 us: slower
+      before  656 us, 12 launches: gelu (gpt.py:36 recompute); gelu_backward (gpt.py:36 backward)
+              [triton_poi_fused_gel…elu_backward_view_8]
+      now     973 us, 12 launches: add (gpt.py:39 grad. acc.); gelu (gpt.py:39 recompute);
+              gelu_backward (gpt.py:39 backward); _to_copy, div, mul (gpt.py:40 backward); _to_copy
+              (gpt.py:40 recompute); 2 more  [triton_red_fused__to…_mul_pow_sum_view_6]
+    ~ inside the noise
+    note: each side is one run: runs of one program are taken to differ as is usual (device time by
+    0.75%, idle time by 25%); several runs of each side tell it
+    note: step 10 of 10 of the base took 2.10 times as long as usual: it is in the means, and makes
+    intervals longer
+
 **What the times are.** Time of a mean recorded step, on one rank. A row of device time is the
 whole time of the launches that the steps enqueued, as in the tables of a session. The ledger
 counts the wall time of the steps; what lies between the two are rows of their own: idle time by
