@@ -81,8 +81,8 @@ def test_after_a_recording_no_tool_is_left() -> None:
 
 
 def spin(seconds: float) -> int:
-    rounds, end = 0, time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    rounds, end = 0, time.thread_time() + seconds  # where others run too, it has as much time
+    while time.thread_time() < end:
         rounds += 1
         rounds += 1
         rounds -= 1

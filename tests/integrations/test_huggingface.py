@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,15 +17,22 @@ from tests.integrations.training import Model, calls, data, one_rank, parameters
 
 __all__ = ["one_rank"]
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    pytest.importorskip("accelerate")
-    transformers = pytest.importorskip("transformers")
-    from profiler_ext.integrations.huggingface import ProfilerCallback
+
+@pytest.fixture(scope="module")
+def huggingface() -> ModuleType:
+    """Imported where the tests run, and not where they are collected: it takes seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("accelerate")
+        pytest.importorskip("transformers")
+        from profiler_ext.integrations import huggingface
+    return huggingface
 
 
 def train(folder: Path, *callbacks: Any) -> list[float]:
     """Four updates of two batches each."""
+    import transformers
+
     model = Model()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -47,14 +55,14 @@ def train(folder: Path, *callbacks: Any) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+def without(huggingface: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return train(tmp_path_factory.mktemp("without"))
 
 
 def test_batches_whose_gradients_are_accumulated_are_one_step(
-    tmp_path: Path, without: list[float]
+    huggingface: ModuleType, tmp_path: Path, without: list[float]
 ) -> None:
-    callback = ProfilerCallback(tmp_path / "out", skip=1, steps=2)
+    callback = huggingface.ProfilerCallback(tmp_path / "out", skip=1, steps=2)
     assert train(tmp_path, callback) == without
     recording = callback.profile.session.recording
     assert steps(tmp_path / "out") == [1, 2]
@@ -65,12 +73,15 @@ def test_batches_whose_gradients_are_accumulated_are_one_step(
 
 
 def test_what_fails_of_ours_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: list[float]
+    huggingface: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    without: list[float],
 ) -> None:
     def fails(_: profile) -> None:
         raise RuntimeError("planted")
 
-    callback = ProfilerCallback(tmp_path / "out", skip=0)
+    callback = huggingface.ProfilerCallback(tmp_path / "out", skip=0)
     monkeypatch.setattr(profile, "step", fails)
     with pytest.warns(CaptureWarning, match="planted"):
         assert train(tmp_path, callback) == without

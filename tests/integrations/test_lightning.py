@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,34 +18,41 @@ from tests.integrations.training import Model, calls, data, one_rank, parameters
 
 __all__ = ["one_rank"]
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    pytest.importorskip("lightning")
+
+@pytest.fixture(scope="module")
+def lightning() -> ModuleType:
+    """Imported where the tests run, and not where they are collected: it takes seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("lightning")
+        from profiler_ext.integrations import lightning
+    return lightning
+
+
+def _module(fails_at: int) -> Any:
     import lightning.pytorch as pl
 
-    from profiler_ext.integrations.lightning import ProfilerCallback
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = Model()
 
+        def training_step(self, batch: dict[str, torch.Tensor], number: int) -> torch.Tensor:
+            if number == fails_at:
+                raise KeyError("the program's own")
+            return self.model(**batch)["loss"]
 
-class Module(pl.LightningModule):
-    fails_at = -1
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = Model()
-
-    def training_step(self, batch: dict[str, torch.Tensor], number: int) -> torch.Tensor:
-        if number == self.fails_at:
-            raise KeyError("the program's own")
-        return self.model(**batch)["loss"]
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+    return Module()
 
 
 def train(*callbacks: Any, fails_at: int = -1) -> list[float]:
     """Four updates of two batches each."""
-    module = Module()
-    module.fails_at = fails_at
+    import lightning.pytorch as pl
+
+    module = _module(fails_at)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         warnings.filterwarnings("ignore", ".*num_workers.*")
@@ -64,14 +72,14 @@ def train(*callbacks: Any, fails_at: int = -1) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def without() -> list[float]:
+def without(lightning: ModuleType) -> list[float]:
     return train()
 
 
 def test_batches_whose_gradients_are_accumulated_are_one_step(
-    tmp_path: Path, without: list[float]
+    lightning: ModuleType, tmp_path: Path, without: list[float]
 ) -> None:
-    callback = ProfilerCallback(tmp_path / "out", skip=1, steps=2)
+    callback = lightning.ProfilerCallback(tmp_path / "out", skip=1, steps=2)
     assert train(callback) == without
     recording = callback.profile.session.recording
     assert steps(tmp_path / "out") == [1, 2]
@@ -81,9 +89,9 @@ def test_batches_whose_gradients_are_accumulated_are_one_step(
 
 
 def test_an_exception_of_the_training_is_its_own_and_leaves_what_was_recorded(
-    tmp_path: Path,
+    lightning: ModuleType, tmp_path: Path
 ) -> None:
-    callback = ProfilerCallback(tmp_path / "out", skip=1, steps=3)
+    callback = lightning.ProfilerCallback(tmp_path / "out", skip=1, steps=3)
     with pytest.raises(KeyError, match="the program's own"):
         train(callback, fails_at=5)
     assert not USE.by_us
@@ -92,12 +100,15 @@ def test_an_exception_of_the_training_is_its_own_and_leaves_what_was_recorded(
 
 
 def test_what_fails_of_ours_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: list[float]
+    lightning: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    without: list[float],
 ) -> None:
     def fails(_: profile) -> None:
         raise RuntimeError("planted")
 
-    callback = ProfilerCallback(tmp_path / "out", skip=0)
+    callback = lightning.ProfilerCallback(tmp_path / "out", skip=0)
     monkeypatch.setattr(profile, "step", fails)
     with pytest.warns(CaptureWarning, match="planted"):
         assert train(callback) == without
