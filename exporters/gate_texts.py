@@ -65,8 +65,7 @@ def result_lines(result: Result) -> Iterator[str]:
     for each in shown:
         yield judged_text(each)
         for line in each.lines:
-            if not (each.name and line_text(line).startswith(f"{each.name}  ")):
-                yield f"  {line_text(line)}  {signed(line.delta_ns)}"
+            yield f"  {line_text(line)}  {signed(line.delta_ns)}"
     if left := len(result.judged) - len(shown):
         yield f"and {left} more: {_counts(result.judged[len(shown) :])}"
     if result.outcome in (Outcome.UNCLEAR, Outcome.TOO_FEW):

@@ -20,9 +20,12 @@ from profiler_ext.exporters.comparison_texts import (
     change_text,
     count_text,
     details_text,
+    device_rows,
+    idle_rows,
     row_texts,
     shown_rows,
     side_text,
+    signed,
     total_texts,
 )
 from profiler_ext.exporters.gate_texts import gate_text, judged_text, line_text, shown_of
@@ -81,32 +84,29 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
 
 
 def _section(comparison: Comparison, table: Table) -> str:
-    rows = _rows(table)
-    shown = rows[:_MOST_ROWS]
-    body = _table(comparison, table, shown) if shown else "<p>Nothing changed.</p>"
-    left = f"<p class='quiet'>and {len(rows) - len(shown)} more</p>" if rows[len(shown) :] else ""
+    of = device_rows(table)
+    rows = [row for row in of if row.change.verdict is not Verdict.EQUAL]
+    rows = rows if table.by == "ledger" else list(shown_rows(of))
+    body = _table(comparison, table, rows) if rows else "<p>Nothing changed.</p>"
     opened = " open" if table.by in _OPEN else ""
+    idle = shown_rows(idle_rows(table)) if table.by == "line" else ()
+    waits = f"<h3>Idle time</h3>{_table(comparison, table, idle)}" if idle else ""
     return (
         f'<section id="{table.by}"><details{opened}><summary><h2>{_text(_title(table.by))}</h2> '
-        f'<span class="quiet">{_text(count_text(table))}</span></summary>{body}{left}</details>'
+        f'<span class="quiet">{_text(count_text(of))}</span></summary>{body}{waits}</details>'
         "</section>"
     )
 
 
-def _rows(table: Table) -> Sequence[Row]:
-    if table.by == "ledger":
-        return [row for row in table.rows if row.change.verdict is not Verdict.EQUAL]
-    return shown_rows(table)
-
-
 def _table(comparison: Comparison, table: Table, rows: Sequence[Row]) -> str:
     most = max(abs(row.change.delta_ns) for row in rows) or 1.0
+    left = f"<p class='quiet'>and {len(rows) - _MOST_ROWS} more</p>" if rows[_MOST_ROWS:] else ""
     heads = ("base", "head", "change", "")
     head = "".join(f'<th class="number">{name}</th>' for name in heads)
-    lines = "".join(_row(comparison, table, row, most) for row in rows)
+    lines = "".join(_row(comparison, table, row, most) for row in rows[:_MOST_ROWS])
     return (
         f'<table><thead><tr>{head}<th class="track"></th><th class="name">{table.by}</th></tr>'
-        f"</thead><tbody>{lines}</tbody></table>"
+        f"</thead><tbody>{lines}</tbody></table>{left}"
     )
 
 
@@ -167,7 +167,9 @@ def _conditions(result: Result) -> Iterator[str]:
 
 
 def _judged(judged: Judged) -> str:
-    return _text(judged_text(judged)) + _lines(line_text(line) for line in judged.lines)
+    return _text(judged_text(judged)) + _lines(
+        f"{line_text(line)}  {signed(line.delta_ns)}" for line in judged.lines
+    )
 
 
 def _lines(lines: Iterable[str]) -> str:

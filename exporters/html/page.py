@@ -118,13 +118,13 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
     Returns:
         The whole page.
     """
-    scripts = tuple(map(_resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
+    scripts = tuple(map(resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     data, chosen = report_data(analyses, texts or {})
-    return Template(_resource("page.html")).substitute(
+    return Template(resource("page.html")).substitute(
         title=escape(printable(f"profiler-ext: {line}")),
         heading=escape(printable(line)),
-        style=style_sheet() + _resource("report.css"),
+        style=style_sheet() + resource("report.css"),
         policy=_policy(scripts),
         findings=findings(analyses),
         notes=notes(analyses),
@@ -154,5 +154,6 @@ def _policy(scripts: Iterable[str]) -> str:
     )
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """Return the text of a file that pages are made of."""
     return files(__name__.rpartition(".")[0]).joinpath("static", name).read_text(encoding="utf-8")

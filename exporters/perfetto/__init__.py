@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from profiler_ext.errors import TraceError
@@ -19,7 +20,7 @@ from profiler_ext.files.writing import replacing
 from profiler_ext.records import Analysis, Events
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
-__all__ = ["export_perfetto", "export_ranks", "queries"]
+__all__ = ["Drawn", "export_perfetto", "export_ranks", "queries", "write_trace"]
 
 
 def export_perfetto(analysis: Analysis, path: Path, peaks: Mapping[str, Peak] = PEAKS) -> Path:
@@ -60,21 +61,65 @@ def export_ranks(
         TraceError: An event starts before the trace's time zero.
     """
     zero_ns = min((analysis.recording.trace.base_ns for analysis in analyses), default=0)
-    shifts_ns = [analysis.recording.trace.base_ns - zero_ns for analysis in analyses]
-    starts_ns = [_start_ns(analysis.recording.trace.events) for analysis in analyses]
+    drawn = [
+        Drawn(each, each.recording.settings.rank, each.recording.trace.base_ns - zero_ns)
+        for each in analyses
+    ]
+    return write_trace(drawn, path, zero_ns, peaks)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What is drawn of one rank of a run.
+
+    Attributes:
+        analysis: what was found.
+        number: tells it from all others of the trace.
+        shift_ns: what to add to its times, so that all count from one moment.
+        side: begins the names of its tracks, where runs are compared.
+    """
+
+    analysis: Analysis
+    number: int
+    shift_ns: int
+    side: str = ""
+
+
+def write_trace(
+    every: Sequence[Drawn], path: Path, zero_ns: int, peaks: Mapping[str, Peak] = PEAKS
+) -> Path:
+    """Write what was found as one Perfetto trace.
+
+    Args:
+        every: what to draw.
+        path: where; an existing file is replaced when the new one is whole.
+        zero_ns: the moment from which times are counted, in nanoseconds since 1970.
+        peaks: what devices can do at best, by the words of their names.
+
+    Returns:
+        The file.
+
+    Raises:
+        OutputError: The file cannot be written.
+        TraceError: An event starts before the trace's time zero.
+    """
+    starts_ns = [_start_ns(each.analysis.recording.trace.events) for each in every]
     # The trace processor wants the clock's word to come in order of time: all say the first.
-    first_ns = min(map(sum, zip(starts_ns, shifts_ns, strict=True)), default=0)
+    first_ns = min(
+        (start + each.shift_ns for start, each in zip(starts_ns, every, strict=True)), default=0
+    )
     with replacing(path) as file:
-        for analysis, shift_ns in zip(analyses, shifts_ns, strict=True):
-            writer = PacketWriter(file, analysis.recording.settings.rank, shift_ns)
+        for each in every:
+            writer = PacketWriter(file, each.number, each.shift_ns)
             writer.clock(first_ns, zero_ns + first_ns)
-            _draw(writer, analysis, peaks)
+            _draw(writer, Tracks(writer, each.side), each.analysis, peaks)
     return path
 
 
-def _draw(writer: PacketWriter, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
+def _draw(
+    writer: PacketWriter, tracks: Tracks, analysis: Analysis, peaks: Mapping[str, Peak]
+) -> None:
     events = analysis.recording.trace.events
-    tracks = Tracks(writer)
     flows = Flows(analysis)
     draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks))
     rows = rows_of_threads(events, flows.host_rows)

@@ -14,10 +14,22 @@ _PROFILER_RANK = 1_000_000
 
 
 class Tracks:
-    """Describes tracks and draws spans on them."""
+    """Describes tracks and draws spans on them.
 
-    def __init__(self, writer: PacketWriter) -> None:
+    Where runs are compared, names of groups begin with the side, and processes are groups: two runs
+    can have processes of one number, which the viewer would take for one.
+    """
+
+    def __init__(self, writer: PacketWriter, side: str = "") -> None:
+        """Describe the tracks of one rank of a run.
+
+        Args:
+            writer: encodes them.
+            side: the run's, where several are compared.
+        """
         self._writer = writer
+        self._side = side
+        self._processes: dict[int, int] = {}
         self._uuid = writer.first_id
         self._groups: dict[str, int] = {}
 
@@ -60,6 +72,9 @@ class Tracks:
         Returns:
             Its uuid.
         """
+        if self._side:
+            self._processes[pid] = self.track(name, rank=rank)
+            return self._processes[pid]
         descriptor = self._described()
         descriptor.process.pid = pid
         descriptor.process.process_name = name.encode("utf-8", "replace").decode()
@@ -77,6 +92,8 @@ class Tracks:
         Returns:
             Its uuid.
         """
+        if self._side:
+            return self.track(name, self._processes[pid])
         descriptor = self._described()
         descriptor.thread.pid = pid
         descriptor.thread.tid = tid
@@ -140,7 +157,8 @@ class Tracks:
 
     def _placed(self, name: str, parent: int | None, rank: int) -> pb.TrackDescriptor:
         descriptor = self._described()
-        descriptor.name = name.encode("utf-8", "replace").decode()
+        named = f"{self._side}: {name}" if self._side and parent is None else name
+        descriptor.name = named.encode("utf-8", "replace").decode()
         descriptor.child_ordering = pb.TrackDescriptor.EXPLICIT
         descriptor.sibling_order_rank = rank
         if parent is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from profiler_ext.cli.choices import DEFAULT, add_format, print_answer
 from profiler_ext.cli.gating import add_gate, checked, gate_of, report_gate
 from profiler_ext.cli.parsing import Parser
-from profiler_ext.cli.printing import console, write
+from profiler_ext.cli.printing import console, tell, write
 from profiler_ext.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +52,13 @@ def add_options(parser: Parser) -> None:
         "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of --format json all)"
     )
     add_format(parser, [each.name for each in PRINTED])
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write a page (.html), or both sides on one time axis for Perfetto (.pftrace), too",
+    )
     add_gate(parser)
     parser.show_examples(
         ("before and after an edit", "profiler-ext diff before after"),
@@ -70,6 +77,8 @@ def _diff(options: argparse.Namespace) -> int:
     compared = diff(base, head)
     gate = gate_of(compared, options)
     _print(compared, gate, options)
+    if options.output:
+        tell(f"written to {compared.export(options.output, *options.conditions or ())}")
     return 0 if gate is None else report_gate(gate, compared, options)
 
 

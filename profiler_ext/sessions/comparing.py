@@ -20,6 +20,7 @@ from profiler_ext.sessions.session import Session
 if TYPE_CHECKING:
     import pandas as pd
 
+Runs = tuple[Sequence[RunOfRanks], Sequence[RunOfRanks]]
 Compared = str | Path | Session | MergedSession
 FORMATS = ("text", "csv", "json", "md")
 
@@ -29,17 +30,22 @@ class ComparedSessions:
 
     Attributes:
         comparison: the records; :mod:`profiler_ext.comparison.records` says what they mean.
+        runs: the runs of the base, and of the head.
         sizes: of the recordings' files; ``None`` where a session was given that is none.
     """
 
-    def __init__(self, comparison: Comparison, sizes: Sizes | None = None) -> None:
+    def __init__(
+        self, comparison: Comparison, runs: Runs = ((), ()), sizes: Sizes | None = None
+    ) -> None:
         """Take a comparison.
 
         Args:
             comparison: the comparison.
+            runs: what it is of.
             sizes: of the recordings' files.
         """
         self.comparison = comparison
+        self.runs = runs
         self.sizes = sizes
 
     @property
@@ -60,6 +66,33 @@ class ComparedSessions:
             UsageError: One is not understood, or nothing of either side is what it means.
         """
         return judge(self.comparison, conditions, self.sizes)
+
+    def export(self, path: str | Path, *conditions: str) -> Path:
+        """Write the comparison as a file, by how its name ends.
+
+        Args:
+            path: ``.html`` for a page; ``.pftrace`` for both sides on one time axis in Perfetto.
+            *conditions: of a gate, for the page.
+
+        Returns:
+            The file.
+
+        Raises:
+            OutputError: It cannot be written.
+            UsageError: Its name ends otherwise, or a condition is not understood.
+        """
+        from profiler_ext.exporters.html.comparison import export_comparison
+        from profiler_ext.exporters.perfetto.comparison import export_sides
+
+        path = Path(path)
+        if path.suffix == ".html":
+            gate = self.gate(*conditions) if conditions else None
+            return export_comparison(self.comparison, path, gate)
+        if path.suffix == ".pftrace":
+            return export_sides(self.runs, path)
+        raise UsageError(
+            f"a comparison is written as .html or .pftrace, and {str(path)!r} ends otherwise"
+        )
 
     def table(self, by: str = "line") -> pd.DataFrame:
         """Return a table, the largest difference first; its times add up to the ledgers.
@@ -132,8 +165,8 @@ def diff(
         UsageError: A side is empty, or a session has no profiled step.
     """
     sides = [[given] if isinstance(given, Compared) else list(given) for given in (base, head)]
-    comparison = compare(_runs("base", sides[0]), _runs("head", sides[1]))
-    return ComparedSessions(comparison, _sizes(sides))
+    runs = _runs("base", sides[0]), _runs("head", sides[1])
+    return ComparedSessions(compare(*runs), runs, _sizes(sides))
 
 
 def _sizes(sides: Sequence[Sequence[Compared]]) -> Sizes | None:
