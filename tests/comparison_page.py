@@ -20,9 +20,10 @@ request and `csv`. The words of the columns `account`, `match` and `verdict` are
 [words.md](words.md).
 
 `-o changed.html` (`.export()`) writes a page without a script: the ledger and each table, with bars
-from the middle, and what a [gate](gate.md) said. `-o both.pftrace` is for Perfetto: the runs of both
-sides on one time axis, where the first recorded steps begin together, and every group of tracks
-says whose it is.
+from the middle, and what a [gate](gate.md) said. `-o both.pftrace` is for Perfetto: the runs of
+both sides on one time axis, where the first recorded steps begin together, and every group of
+tracks says whose it is.
+
 One line of a GPT's MLP was edited, and another was given a scale, on an H200:
 
     base  before · 10 steps · NVIDIA H200 · torch 2.11.0+cu130 · gpt.py --steps 16
