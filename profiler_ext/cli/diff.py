@@ -52,13 +52,7 @@ def add_options(parser: Parser) -> None:
         "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of --format json all)"
     )
     add_format(parser, [each.name for each in PRINTED])
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="write a page (.html), or both sides on one time axis for Perfetto (.pftrace), too",
-    )
+    _add_output(parser)
     add_gate(parser)
     parser.show_examples(
         ("before and after an edit", "profiler-ext diff before after"),
@@ -67,6 +61,16 @@ def add_options(parser: Parser) -> None:
         ("three runs against three", "profiler-ext diff --base a1 a2 a3 --head b1 b2 b3"),
     )
     parser.set_defaults(command=_diff)
+
+
+def _add_output(parser: Parser) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write a page (.html), or both sides on one time axis for Perfetto (.pftrace), too",
+    )
 
 
 def _diff(options: argparse.Namespace) -> int:
