@@ -76,7 +76,7 @@ class Result:
         return tuple(each for each in self.judged if each.outcome is outcome)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gate:
     """What came of all conditions.
 
@@ -90,6 +90,11 @@ class Gate:
     def outcome(self) -> Outcome:
         """The worst of all."""
         return max((each.outcome for each in self.results), key=WORST_LAST.index)
+
+    def __repr__(self) -> str:
+        """Return what came of each condition."""
+        each = ", ".join(f"{one.outcome} {one.condition.text!r}" for one in self.results)
+        return f"<gate {self.outcome}: {each}>"
 
     @property
     def has_passed(self) -> bool:

@@ -6,13 +6,16 @@ import re
 
 import pytest
 
+from profiler_ext.comparison.comparison import compare
+from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.comparison.words import Verdict
 from profiler_ext.errors import UsageError
 from profiler_ext.gate.conditions import Unit
 from profiler_ext.gate.judging import judge
 from profiler_ext.gate.records import Judged, Sizes
 from profiler_ext.gate.words import Outcome
-from tests.comparison.by_hand import launch
+from profiler_ext.records import Compilation, CompileKind, CompilePhase, CompileTime
+from tests.comparison.by_hand import FILE, launch, run
 from tests.gate.by_hand import DOWN, UP, compared, program
 
 SAME = compared(program(), program(noise=(1, -2, 3, -3, 4, 2)))
@@ -163,6 +166,28 @@ def test_a_condition_of_nothing_is_an_error_and_no_pass(text, said) -> None:
     with pytest.raises(UsageError) as raised:
         judge(SLOWER, ["total > +50%", text])
     assert said in str(raised.value)
+
+
+def test_compile_time_is_judged_by_runs() -> None:
+    def side(*times_ns: int) -> list[RunOfRanks]:
+        return [run(program(noise=(0,)), compiles=(_compiled(ns),)) for ns in times_ns]
+
+    slower = compare(side(1_000, 1_001, 999), side(1_500, 1_501, 1_502))
+    assert only(slower, "compile > +20%").outcome is Outcome.FAILED
+    assert only(slower, "compile > +60%").outcome is Outcome.PASSED
+    assert only(compare(side(1_000), side(9_000)), "compile > +20%").outcome is Outcome.TOO_FEW
+
+
+def _compiled(duration_ns: int) -> Compilation:
+    times = (CompileTime(next(iter(CompilePhase)), duration_ns),)
+    return Compilation(
+        0, CompileKind.FRAME, "0/0", 0, 1, 0, duration_ns, times, function="f", file=FILE, line=1
+    )
+
+
+def test_a_gate_says_what_came_of_it() -> None:
+    gate = judge(SLOWER, ["total > +3%", "idle > +5%"])
+    assert repr(gate) == "<gate failed: failed 'total > +3%', passed 'idle > +5%'>"
 
 
 def test_sizes_are_counted_so_any_difference_is_one() -> None:
