@@ -24,6 +24,7 @@ LONGEST = (
     "tests/eager_oracle",
     "tests/attribution/test_damaged_recordings.py",
     "tests/capture",
+    "tests/gate/test_workflow.py",
 )
 """Those that take longest, the longest first."""
 
