@@ -16,6 +16,7 @@ PUBLIC_MODULES = {
     "torch.accelerator",
     "torch.autograd.graph",
     "torch.compiler",
+    "torch.distributed",
     "torch.fx",
     "torch.nn",
     "torch.profiler",
@@ -121,13 +122,15 @@ def _named(node: ast.AST) -> Iterator[str]:
 
 
 def _keyed(node: ast.AST) -> Iterator[str]:
-    """A text as a key into what an object, a frame or a module holds."""
+    """A text as a key into what an object, a frame or a module holds, if it is not Python's own."""
     holder, key = None, None
     if isinstance(node, ast.Subscript):
         holder, key = node.value, node.slice
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
         holder, key = (node.func.value if node.func.attr in _BY_KEY else None), node.args[0]
     if holder is None or not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+        return
+    if key.value.startswith("__") and key.value.endswith("__"):
         return
     text = ast.unparse(holder)
     if text.startswith("vars(") or text.endswith(("__dict__", "f_locals", "f_globals")):

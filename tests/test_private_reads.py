@@ -78,6 +78,7 @@ def test_what_is_not_torchs_is_there():
         ("inspect.getattr_static(x, 'node')", ["1: getattr_static 'node'"]),
         ("vars(eval_frame)['_maybe_set_eval_frame']", ["1: held '_maybe_set_eval_frame'"]),
         ("frame.f_locals.get('hooks', ())", ["1: held 'hooks'"]),
+        ("frame.f_globals['__compiled_fn_1']", ["1: held '__compiled_fn_1'"]),
         ("node.__dict__['origins']", ["1: held 'origins'"]),
         ("node.meta['seq_nr']", ["1: key 'seq_nr'"]),
         ("node.meta.get('partitioner_tag')", ["1: key 'partitioner_tag'"]),
@@ -109,6 +110,7 @@ def test_each_way_round_the_accessor_is_found(source, found):
         "def f(x):\n y: torch.fx.Node = kernel_names.ORIGIN_NODE.of(x)\n return y.meta",
         "def f(x): return kernel_names.ORIGINS.of(x)",
         "getattr(x, '__name__')",
+        "frame.f_globals.get('__name__')",
         "def f():\n 'seq_nr'",
     ],
 )

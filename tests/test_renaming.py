@@ -59,4 +59,4 @@ def test_python_m_runs_the_working_folder_s_module_and_python_p_m_runs_ours(tmp_
         return done.stdout.partition("\n")[0]
 
     assert said() == "theirs"
-    assert said("-P") == "usage: profiler-ext [-h] COMMAND ..."
+    assert said("-P") == "usage: profiler-ext COMMAND [OPTION ...]"

@@ -21,6 +21,12 @@ _FREE_FOR_ALL = (3, 4)
 Callback = Callable[..., Any]
 
 
+def python_without() -> str | None:
+    """Return the version of this Python where it has no ``sys.monitoring``, else ``None``."""
+    has_it = hasattr(sys, "monitoring")
+    return None if has_it else ".".join(map(str, sys.version_info[:2]))
+
+
 class Tool:
     """One tool of ``sys.monitoring``.
 
@@ -34,12 +40,10 @@ class Tool:
         Raises:
             LinesUnavailableError: This Python has no ``sys.monitoring``, or no id is free.
         """
-        monitoring: Any = getattr(sys, "monitoring", None)
-        if monitoring is None:
-            version = ".".join(map(str, sys.version_info[:2]))
+        if (version := python_without()) is not None:
             raise LinesUnavailableError(f"Python {version} has no sys.monitoring", is_old=True)
-        self._monitoring = monitoring
-        self.disable = monitoring.DISABLE
+        self._monitoring: Any = vars(sys)["monitoring"]
+        self.disable = self._monitoring.DISABLE
         self._codes: dict[int, CodeType] = {}
         self._heard: list[int] = []
         self._is_over = self._is_left = False

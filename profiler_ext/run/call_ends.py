@@ -138,7 +138,7 @@ class CallEnds:
         if self._outermost.is_any:
             return
         frame = _frame_of(code)
-        module = None if frame is None else frame.f_locals.get("self")
+        module = None if frame is None else process.called_module(frame)
         if frame is None or not process.is_module(module):
             return
         name = _class_name(module)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
 from profiler_ext.errors import UsageError
+from profiler_ext.python_lines.monitoring import python_without
 from profiler_ext.run.program import Program
 
 _AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|min|h)?")
@@ -171,8 +171,7 @@ class Request:
             raise UsageError(f"there is no script {program.target}; give a path to a Python file")
         if self.steps.is_nothing:
             raise UsageError("--steps takes 1 or more, or a time, 5s")
-        if self.step_on.needs_monitoring and sys.version_info < (3, 12):
-            version = ".".join(map(str, sys.version_info[:2]))
+        if self.step_on.needs_monitoring and (version := python_without()) is not None:
             raise UsageError(
                 f"--step-on {self.step_on} needs Python 3.12 or newer, and this is {version}; here "
                 "an optimizer's class ends a step, or the call of what torch.compile made: forward"

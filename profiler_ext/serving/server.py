@@ -52,7 +52,7 @@ def server_of(folders: Folders) -> Server[Any]:
     Args:
         folders: what may be read.
     """
-    one_at_a_time = anyio.Lock()
+    one_at_a_time = anyio.CapacityLimiter(1)
 
     async def list_tools(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
@@ -62,10 +62,10 @@ def server_of(folders: Folders) -> Server[Any]:
     async def call_tool(
         _: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        async with one_at_a_time:
-            told = await anyio.to_thread.run_sync(
-                _ask, folders, params.name, params.arguments or {}
-            )
+        asked = params.arguments or {}
+        told = await anyio.to_thread.run_sync(
+            _ask, folders, params.name, asked, limiter=one_at_a_time
+        )
         return types.CallToolResult(
             content=[types.TextContent(text=json.dumps(told.document))],
             structured_content=told.document,

@@ -108,6 +108,15 @@ class Name:
             f"torch {torch.__version__}: {problem}; lost is {self.serves}"
         ) from (cause)
 
+    def given(self, frame: FrameType) -> Any:
+        """Return what a call of it, whose frame this is, was given as what is relied on.
+
+        Raises:
+            PrivateNameError: It takes no such thing.
+        """
+        self.check()
+        return frame.f_locals[self.takes[0]]
+
 
 @dataclass(frozen=True, eq=False)
 class Member(Name):
@@ -233,15 +242,6 @@ class Inner(Name):
         """
         self.check()
         return name == self.name
-
-    def given(self, frame: FrameType) -> Any:
-        """Return what a call of it, whose frame this is, was given as what is relied on.
-
-        Raises:
-            PrivateNameError: It takes no such thing.
-        """
-        self.check()
-        return frame.f_locals[self.takes[0]]
 
 
 _SOUND: set[Name] = set()

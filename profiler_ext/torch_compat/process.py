@@ -217,6 +217,15 @@ def module_call() -> CodeType:
     return code
 
 
+def called_module(frame: FrameType) -> Any:
+    """Return the module that is called, of a frame of :func:`module_call`.
+
+    Raises:
+        PrivateNameError: This torch calls modules in another way.
+    """
+    return running_names.MODULE_CALL.given(frame)
+
+
 def recording(name: str) -> Any:
     """Return a context manager that gives the profiler one event.
 

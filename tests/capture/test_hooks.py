@@ -23,7 +23,12 @@ from profiler_ext.torch_compat.patches import Point
 from tests.compiling import capture, expected_gradient, train_once
 
 PACKAGE = str(Path(profiler_ext.__file__).parent)
-ONLY_WHILE_PROFILING = {points.PROFILER_STEP, points.FRAME_EDGE}
+ONLY_WHILE_PROFILING = {
+    points.PROFILER_STEP,
+    points.FRAME_EDGE,
+    points.REGION_BEGINS,
+    points.REGION_ENDS,
+}
 
 
 def attributes_of_owners() -> dict[tuple[str, str], int]:

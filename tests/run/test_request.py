@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,13 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(asked: dict, because: str)
 )
 def test_what_can_be_done_is_not_refused(asked: dict) -> None:
     Request(**({"program": HERE, "folder": Path("out")} | asked)).check()
+
+
+@pytest.mark.parametrize("text", ["forward:GPT", ":evaluate"])
+def test_what_only_a_newer_python_tells_is_refused_in_an_older_one(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(sys, "monitoring", raising=False)
+    request = Request(HERE, Path("out"), step_on=StepOn.parsed(text))
+    with pytest.raises(UsageError, match=f"--step-on {text} needs Python 3.12 or newer, and this"):
+        request.check()

@@ -102,7 +102,10 @@ DISABLE_PROFILER = Member("torch.autograd.profiler", "_disable_profiler", _TURNS
 RECORD_FUNCTION = Member("torch._C._profiler", "_RecordFunctionFast", _EVENTS)
 PROFILER_CONFIG = Member("torch._C._profiler", "_ExperimentalConfig", "operators of every thread")
 MODULE_CALL = Member(
-    "torch.nn.modules.module", "Module._wrapped_call_impl", "the module of eager work"
+    "torch.nn.modules.module",
+    "Module._wrapped_call_impl",
+    "the module of eager work, and the end of a step with `run --step-on forward`",
+    takes=("self",),
 )
 AFTER_OPTIMIZER = Member(
     "torch.optim.optimizer",
