@@ -101,9 +101,15 @@ def roofline_numbers(rows: Sequence[Row]) -> list[Number]:
         rows: all rows of the table.
     """
     near = number("roofline", roofline_text, 2, ROOFLINE)
-    savings = number("could save", savings_text, 6, ROOFLINE)
+    savings = number("could save", _saved_a_step, 6, ROOFLINE)
     has_rooflines = any(row.get("bound") for row in rows)
     return [each for each in (near, savings) if has_rooflines and _says(each, rows)]
+
+
+def _saved_a_step(row: Row) -> str:
+    saved = row.get("could_save_ns")
+    of_step = saved * row["per_step_ns"] / row["duration_ns"] if saved else None
+    return savings_text({"could_save_ns": of_step})
 
 
 def _says(column: Number, rows: Sequence[Row]) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from profiler_ext.cli.choices import DEFAULT, FAILED, add_format, print_answer
 from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, tell, write
-from profiler_ext.errors import UnclearNameError
+from profiler_ext.errors import UnclearNameError, UsageError
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.explain.against import Earlier
@@ -58,6 +58,7 @@ def _explain(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.explain.making import candidates
     from profiler_ext.sessions.merging import load
 
+    _check_order(options)
     session = load(options.session)
     try:
         _print(session, options)
@@ -68,6 +69,14 @@ def _explain(options: argparse.Namespace) -> int:
         tell(str(error))
         return FAILED
     return 0
+
+
+def _check_order(options: argparse.Namespace) -> None:
+    if not options.session.exists() and Path(options.name).exists():
+        raise UsageError(
+            f"there is no session {options.session}, and {options.name} is no name: give DIR and "
+            f"then NAME, as in profiler-ext explain {options.name} {options.session}"
+        )
 
 
 def _print(session: Session | MergedSession, options: argparse.Namespace) -> None:

@@ -429,6 +429,17 @@ def test_the_command_reads_what_run_wrote_unless_told_otherwise(
     assert document["time"]["duration_ns"] == of("up", loaded(SMALL)).time.duration_ns
 
 
+def test_a_session_that_stands_last_is_told_to_stand_first(
+    printed: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, out, err = printed("down", str(SMALL))
+    assert (code, out) == (2, "")
+    assert err == (
+        f"profiler-ext: there is no session down, and {SMALL} is no name: give DIR and then NAME, "
+        f"as in profiler-ext explain {SMALL} down\n"
+    )
+
+
 def test_a_name_that_is_unclear_ends_with_2_and_programs_get_the_candidates(
     printed: Callable[..., tuple[int, str, str]],
 ) -> None:
