@@ -71,6 +71,7 @@ class _Run:
         self._tell = tell
         self._progress = Progress()
         self._process = os.getpid()
+        self._others = frozenset(threading.enumerate())  # none of the script's
         self._is_over = False
         self._refused: Exception | None = None
         self._signals = EndingSignals(self._ended_by)
@@ -130,10 +131,14 @@ class _Run:
         self._progress.say("compile and warm-up")
 
     def _ended(self, ending: Ending) -> Ending:
-        if self._is_in_child or _threads_go_on():
+        if self._is_in_child or self._threads_go_on():
             return ending
         atexit.unregister(self._finish)
         return self._finish(ending)
+
+    def _threads_go_on(self) -> bool:
+        """Whether Python will wait for a thread of the script's before it ends."""
+        return any(not each.daemon for each in set(threading.enumerate()) - self._others)
 
     def _finish(self, ending: Ending) -> Ending:
         """End the recording and tell how it went."""
@@ -222,12 +227,6 @@ def _program_last(program: Program) -> Iterator[None]:
         yield
     finally:
         sys.path[:] = kept
-
-
-def _threads_go_on() -> bool:
-    """Whether Python will wait for a thread of the script's before it ends."""
-    others = (each for each in threading.enumerate() if each is not threading.main_thread())
-    return any(not each.daemon for each in others)
 
 
 def _user_roots(program: Program) -> tuple[str, ...]:
