@@ -129,21 +129,19 @@ def test_a_notebook_shows_the_same() -> None:
 
 def test_annotated_source_has_eager_time_in_its_margin(analysis: Analysis) -> None:
     (file,) = json.loads(eager_session().annotate("train.py", format="json"))["files"]
-    shown = {
-        row["line"]: sum(time for name, time in row.items() if name not in ("line", "text"))
-        for row in file["lines"]
-    }
+    shown = {row["line"]: sum(row["phases_ns"].values()) for row in file["lines"]}
     assert {at: time for at, time in shown.items() if time} == time_by_line(analysis)
 
 
 def test_the_page_holds_the_time_of_each_line(analysis: Analysis) -> None:
-    data = report_data(analysis, SOURCE)
+    data, _ = report_data([analysis], SOURCE)
+    whole = data["slices"][0]
+    times = iter(whole["times"])
     time: dict[int, int] = {}
-    for site in data["sites"]:
-        numbers = site[-1]
-        for at in range(0, len(numbers), 2):
-            _, line = data["lines"][data["places"][numbers[at]][0]]
-            time[line] = time.get(line, 0) + numbers[at + 1]
+    for site in whole["sites"]:
+        for place in data["sites"][site][-1]:
+            _, line = data["lines"][data["places"][place][0]]
+            time[line] = time.get(line, 0) + next(times)
     assert time == time_by_line(analysis)
     page = html_text([analysis], SOURCE)
     assert "100.0% of eager device time is led to source lines." in page
