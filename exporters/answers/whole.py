@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any, Protocol, Unpack
 
 from profiler_ext.exporters import tables
@@ -15,7 +16,8 @@ from profiler_ext.exporters.answers.parts import (
 )
 from profiler_ext.exporters.display_text import records
 from profiler_ext.findings import Findings
-from profiler_ext.records import Analysis, GapReason, Level, Scope, Step
+from profiler_ext.records import Analysis, GapReason, Level, Scope
+from profiler_ext.rooflines.utilisation import utilisation_by_step, walls_ns
 
 MOST_STEPS = 32
 """So many steps are told one by one; tables sum over all."""
@@ -56,7 +58,7 @@ def session_facts(asked: Asked) -> SessionFacts:
     """
     settings = asked.analyses[0].recording.settings
     devices = (d.name for each in asked.analyses for d in each.recording.trace.devices)
-    steps = [(each, step) for each in asked.analyses for step in each.steps]
+    steps = [(each, number) for each in asked.analyses for number in walls_ns(each)]
     return SessionFacts(
         command=list(settings.command),
         torch_version=settings.torch_version or None,
@@ -64,26 +66,32 @@ def session_facts(asked: Asked) -> SessionFacts:
         ranks=[each.recording.settings.rank for each in asked.analyses],
         world_size=settings.world_size,
         launches=sum(len(each.launches) for each in asked.analyses),
-        step_count=len({step.number for _, step in steps}),
-        steps=[_step(*each) for each in steps[:MOST_STEPS]],
+        step_count=len({number for _, number in steps}),
+        steps=list(islice(chain.from_iterable(map(_steps, asked.analyses)), MOST_STEPS)),
     )
 
 
-def _step(analysis: Analysis, step: Step) -> StepFacts:
-    (row,) = records(tables.utilisation(analysis, step=step.number))
-    busy = (
-        line.duration_ns
-        for line in analysis.ledger
-        if line.step == step.number and line.scope != Scope.IDLE
-    )
-    names = ("mfu", "est_flops", "known_fraction", "counted_fraction")
-    return StepFacts(
-        rank=analysis.recording.settings.rank,
-        step=step.number,
-        wall_ns=step.wall_ns,
-        busy_ns=sum(busy),
-        **{name: row[name] for name in names},
-    )
+def _steps(analysis: Analysis) -> list[StepFacts]:
+    """Return the first steps of one rank; steps of one number are told as one."""
+    walls = dict(islice(walls_ns(analysis).items(), MOST_STEPS))
+    busy = dict.fromkeys(walls, 0)
+    for line in analysis.ledger:
+        if line.step in busy and line.scope != Scope.IDLE:
+            busy[line.step] += line.duration_ns
+    found = utilisation_by_step(analysis, list(walls))
+    return [
+        StepFacts(
+            rank=analysis.recording.settings.rank,
+            step=number,
+            wall_ns=walls[number],
+            busy_ns=busy[number],
+            mfu=None if each is None else each.mfu,
+            est_flops=None if each is None else each.flops,
+            known_fraction=None if each is None else each.known_fraction,
+            counted_fraction=None if each is None else each.counted_fraction,
+        )
+        for number, each in zip(walls, found, strict=True)
+    ]
 
 
 def whole(asked: Asked) -> Whole:

@@ -6,7 +6,7 @@ import numpy as np
 from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.exporters.tables.arrays import TEXT, gather
-from profiler_ext.kineto.op_inputs import OpInput, op_inputs
+from profiler_ext.kineto.op_inputs import OpInput, inputs_of
 from profiler_ext.records import Analysis, GraphInstance, Interned, Ints
 
 
@@ -39,20 +39,22 @@ def input_shapes(analysis: Analysis) -> Interned:
         analysis: what attribution found.
     """
     trace, ops = analysis.recording.trace, analysis.launches.op_event
-    rows, inverse = np.unique(ops.filled(-1), return_inverse=True)
-    positions = trace.events.position
-    texts = ["" if row < 0 else _inputs(trace.raw[positions[row]]) for row in rows.tolist()]
-    pool = tuple(dict.fromkeys(texts))
-    codes = np.array([pool.index(text) for text in texts], np.int32)
-    return Interned(codes[inverse.ravel()], pool)
+    known = ~np.ma.getmaskarray(ops)
+    rows, inverse = np.unique(ops.data[known], return_inverse=True)
+    positions = trace.events.position[rows].tolist()
+    texts = [_inputs(told) for told in inputs_of(trace.raw, positions)]
+    pool = {text: at for at, text in enumerate(dict.fromkeys(("", *texts)))}
+    codes = np.zeros(len(ops), np.int32)
+    codes[known] = np.array([pool[text] for text in texts], np.int32)[inverse.ravel()]
+    return Interned(codes, tuple(pool))
 
 
 def _site_path(graph: GraphInstance, ordinal: int) -> str:
     return next((site.path for site in graph.call_sites if site.ordinal == ordinal), str(ordinal))
 
 
-def _inputs(raw: bytes) -> str:
-    tensors = (each for each in op_inputs(raw) or () if each.dtype is not None)
+def _inputs(told: tuple[OpInput, ...] | None) -> str:
+    tensors = (each for each in told or () if each.dtype is not None)
     return " ".join(map(_tensor, tensors))
 
 

@@ -13,8 +13,7 @@ from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE, Dtype, frame
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import Analysis
 from profiler_ext.rooflines.peaks import PEAKS, Peak
-from profiler_ext.rooflines.utilisation import Utilisation
-from profiler_ext.rooflines.utilisation import utilisation as utilisation_of
+from profiler_ext.rooflines.utilisation import Utilisation, utilisation_by_step
 
 _COLUMNS: Mapping[str, tuple[Dtype, Callable[[Utilisation], Any]]] = {
     "wall_ns": (WHOLE, lambda found: found.wall_ns),
@@ -45,11 +44,12 @@ def utilisation(
         UsageError: There is no such step.
     """
     selection = Selection(**filters)
-    steps = [each for each in analysis.steps if selection.step in (None, each.number)]
     if selection.has_rank_of(analysis):
         selection.require_step(analysis)
-    chosen = [each.number for each in steps] if selection.has_rank_of(analysis) else []
-    found = [utilisation_of(analysis, peaks, step) for step in chosen]
+    numbers = dict.fromkeys(each.number for each in analysis.steps)
+    chosen = [number for number in numbers if selection.step in (None, number)]
+    chosen = chosen if selection.has_rank_of(analysis) else []
+    found = utilisation_by_step(analysis, chosen, peaks)
     every = np.arange(len(chosen))
     columns: dict[str, ExtensionArray] = {
         "rank": repeated(analysis.recording.settings.rank, len(chosen), WHOLE),

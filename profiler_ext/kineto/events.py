@@ -27,6 +27,12 @@ class _RawSpan(msgspec.Struct, gc=False):
     args: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+class _RawMark(msgspec.Struct, gc=False):
+    """Of a million arguments the one; the others are passed over."""
+
+    mark: msgspec.Raw | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name=ADDED_KEY)
+
+
 def event_arguments(raw: bytes) -> dict[str, Any]:
     """Return the arguments of one raw event.
 
@@ -73,20 +79,24 @@ def original(raw: bytes) -> bytes:
     """
     if _ADDED not in raw:
         return raw
-    text = strict(raw)
-    event = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    args = event.get("args")
-    if args is None:
+    try:
+        return _without_added(raw, raw)
+    except msgspec.DecodeError:
+        return _without_added(raw, strict(raw))
+
+
+def _without_added(raw: bytes, text: bytes) -> bytes:
+    """Find in a text what was added, and cut it off an event of the same length."""
+    args = msgspec.json.decode(text, type=_RawSpan).args
+    if args is msgspec.UNSET:
         return raw
     begin = offset_of(args, text)
-    members = msgspec.json.decode(args, type=dict[str, msgspec.Raw])
-    marked = members.get(ADDED_KEY)
-    if marked is None or bytes(marked) not in (_KEYS, _ARGS):
+    marked = msgspec.json.decode(args, type=_RawMark).mark
+    if marked is msgspec.UNSET or bytes(marked) not in (_KEYS, _ARGS):
         return raw
     if bytes(marked) == _ARGS:
-        return raw[: _end_before(event, begin, text, 0)] + raw[begin + len(args) :]
-    at = offset_of(marked, text)
-    return raw[: _end_before(members, at, text, begin)] + raw[begin + len(args) - 1 :]
+        return raw[: _end_before(begin, text)] + raw[begin + len(args) :]
+    return raw[: _end_before(offset_of(marked, text), text)] + raw[begin + len(args) - 1 :]
 
 
 def edited(
@@ -126,8 +136,12 @@ def offset_of(part: msgspec.Raw, whole: bytes) -> int:
     Returns:
         In bytes.
     """
-    begin, inside = (np.frombuffer(each, np.uint8).ctypes.data for each in (whole, part))
-    return inside - begin
+    return _address(part) - _address(whole)
+
+
+def _address(text: bytes | msgspec.Raw) -> int:
+    address: int = np.frombuffer(text, np.uint8).__array_interface__["data"][0]
+    return address
 
 
 def _members(raw: bytes) -> dict[str, msgspec.Raw]:
@@ -151,7 +165,11 @@ def _args_span(raw: bytes) -> tuple[int, int] | None:
     return begin, begin + len(args) - 1
 
 
-def _end_before(members: Mapping[str, msgspec.Raw], at: int, text: bytes, begin: int) -> int:
-    """Return where the members end that stand before a place: at a comma, or at the first key."""
-    ends = [end for value in members.values() if (end := offset_of(value, text) + len(value)) <= at]
-    return text.index(b"," if ends else b'"', max(ends, default=begin))
+def _end_before(at: int, text: bytes) -> int:
+    """Return where the members end before that whose value begins here: a comma, or its key."""
+    # The key has no quote in it, so the last two before its value are its own.
+    key = text.rindex(b'"', 0, text.rindex(b'"', 0, at))
+    before = key - 1
+    while text[before : before + 1].isspace():
+        before -= 1
+    return before if text[before : before + 1] == b"," else key

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from profiler_ext.kineto.events import event_arguments
-from profiler_ext.kineto.names import Arg
+from profiler_ext.kineto.names import Arg, Category
 from profiler_ext.records import Codes, Interned, Ints, MaskedInts, Trace
 
 _LARGEST = 2**62
@@ -62,8 +62,12 @@ def launch_shapes(trace: Trace, rows: Ints) -> LaunchShapes:
     Returns:
         One row for each of them.
     """
-    position = trace.events.position[rows].tolist()
-    told = [_told(trace.raw[at]) for at in position]
+    is_kernel = trace.events.category.where(Category.KERNEL)[rows].tolist()
+    positions = trace.events.position[rows].tolist()
+    told = [
+        _told(trace.raw[at]) if is_told else _NOTHING
+        for at, is_told in zip(positions, is_kernel, strict=True)
+    ]
     return LaunchShapes(
         grid=_interned([each.grid for each in told], _size),
         block=_interned([each.block for each in told], _size),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg
+from profiler_ext.records import RawEvents
 
 _DTYPES: Mapping[str, str] = {
     "float": "float32",
@@ -26,6 +27,7 @@ _DTYPES: Mapping[str, str] = {
     "unsigned char": "uint8",
     "bool": "bool",
 }
+_LOOKED_AT = 100
 Value = bool | int | tuple[int, ...] | None
 
 
@@ -73,6 +75,20 @@ def op_inputs(raw: bytes) -> tuple[OpInput, ...] | None:
     strides = _as_long(told.get(Arg.INPUT_STRIDES), len(sizes))
     values = _as_long(told.get(Arg.CONCRETE_INPUTS), len(sizes))
     return tuple(map(_input, types, sizes, strides, values))
+
+
+def inputs_of(raw: RawEvents, positions: Sequence[int]) -> Iterator[tuple[OpInput, ...] | None]:
+    """Yield the inputs of some ops, each ``None`` where their shapes were not recorded.
+
+    Shapes are recorded of all ops or of none, and to look at each of a million takes seconds.
+
+    Args:
+        raw: the events.
+        positions: where the ops stand in the file.
+    """
+    has_shapes = any(op_inputs(raw[position]) for position in positions[:_LOOKED_AT])
+    for position in positions:
+        yield op_inputs(raw[position]) if has_shapes else None
 
 
 def _as_long(told: Any, length: int) -> list[Any]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.kineto import classify
-from profiler_ext.kineto.op_inputs import op_inputs
+from profiler_ext.kineto.op_inputs import inputs_of
 from profiler_ext.records import Analysis, Ints, LaunchKind, MaskedInts, SiteKind
 from profiler_ext.rooflines.calls import Calls, Rows, calls_of
 from profiler_ext.rooflines.op_work import work_of_op
@@ -23,7 +23,6 @@ from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, nodes_of, work_of_s
 
 _MOST = 2**60
 """What a file says of more bytes or operations than this is not true."""
-_LOOKED_AT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +104,8 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
     numbers: dict[Work, int] = {NOTHING_KNOWN: 0}
     of_op = np.zeros(len(ops), np.int64)
     positions = trace.events.position[ops].tolist()
-    # Shapes are recorded of all ops or of none, and to read each of a million takes seconds.
-    has_shapes = any(op_inputs(trace.raw[position]) for position in positions[:_LOOKED_AT])
-    for at, (op, position) in enumerate(zip(ops.tolist(), positions, strict=True)):
-        inputs = op_inputs(trace.raw[position]) if has_shapes else None
+    every = zip(ops.tolist(), inputs_of(trace.raw, positions), strict=True)
+    for at, (op, inputs) in enumerate(every):
         work = work_of_op(trace.events.name[op], inputs)
         if work not in numbers:
             numbers[work] = len(works)

@@ -71,7 +71,7 @@ _VECTOR = re.compile(
 _HELPER = re.compile(r"splitKreduce|ReduceSplitK|convert_dq|dot_do_o|nchwToNhwc|nhwcToNchw")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def unit_named(kernel: str) -> Unit | None:
     """Return the unit that a kernel's name tells, ``None`` where it tells none.
 

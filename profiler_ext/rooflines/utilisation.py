@@ -9,17 +9,18 @@ over its peak.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from profiler_ext.records import Analysis, Ints, Phase
-from profiler_ext.rooflines.calls import Rows
+from profiler_ext.records import Analysis, Codes, Ints, MaskedInts, Phase
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 from profiler_ext.rooflines.sums import of_shares
 
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 _MODEL = (Phase.FORWARD, Phase.BACKWARD)
 
 
@@ -64,43 +65,104 @@ def utilisation(
         ``None`` where there is no step, no product whose operations and unit are known, or no
         peak of a device for it.
     """
-    found = rooflines(analysis, peaks)
-    steps = [each for each in analysis.steps if step in (None, each.number)]
-    chosen = (
-        _of_model(analysis, [each.number for each in steps])
-        & found.is_product[analysis.shares.launch]
+    wall_ns = walls_ns(analysis)
+    numbers = [number for number in wall_ns if step in (None, number)]
+    products = _products(analysis, peaks)
+    chosen = products[np.isin(products.step, numbers)]
+    return _utilisation(chosen, sum(wall_ns[number] for number in numbers))
+
+
+def utilisation_by_step(
+    analysis: Analysis, steps: Sequence[int], peaks: Mapping[str, Peak] = PEAKS
+) -> list[Utilisation | None]:
+    """Return the model FLOPs utilisation of some steps, each alone.
+
+    Args:
+        analysis: what attribution found.
+        steps: the numbers of the steps, which it has.
+        peaks: what devices can do at best, by the words of their names.
+
+    Returns:
+        One for each of them, as of :func:`utilisation`.
+    """
+    wall_ns, products = walls_ns(analysis), _products(analysis, peaks)
+    products = products[np.argsort(products.step, kind="stable")]
+    first = np.searchsorted(products.step, steps, side="left")
+    last = np.searchsorted(products.step, steps, side="right")
+    return [
+        _utilisation(products[begin:end], wall_ns[step]) if begin < end else None
+        for step, begin, end in zip(steps, first.tolist(), last.tolist(), strict=True)
+    ]
+
+
+def walls_ns(analysis: Analysis) -> dict[int, int]:
+    """Return the wall time of the steps by their numbers; of several of one number the sum."""
+    walls: dict[int, int] = {}
+    for each in analysis.steps:
+        walls[each.number] = walls.get(each.number, 0) + each.wall_ns
+    return walls
+
+
+@dataclass(frozen=True, slots=True)
+class _Products:
+    """One row for each share that is a product's, forward or backward, in a step."""
+
+    step: Ints
+    device: Ints
+    unit: Codes
+    flops: MaskedInts
+    duration_ns: Ints
+    peak: Floats
+    units: tuple[str, ...]
+
+    def __getitem__(self, rows: Any) -> _Products:
+        return _Products(
+            step=self.step[rows],
+            device=self.device[rows],
+            unit=self.unit[rows],
+            flops=self.flops[rows],
+            duration_ns=self.duration_ns[rows],
+            peak=self.peak[rows],
+            units=self.units,
+        )
+
+
+def _products(analysis: Analysis, peaks: Mapping[str, Peak]) -> _Products:
+    found, launches, shares = rooflines(analysis, peaks), analysis.launches, analysis.shares
+    in_step = ~np.ma.getmaskarray(launches.step)
+    of_place = np.array([place.phase in _MODEL for place in analysis.places], np.bool_)
+    of_launch = in_step & found.is_product
+    rows = np.flatnonzero(of_launch[shares.launch] & of_place[shares.place])
+    launch = shares.launch[rows]
+    return _Products(
+        step=launches.step.data[launch],
+        device=launches.device[launch],
+        unit=found.unit.codes[launch],
+        flops=of_shares(analysis, found.flops)[rows],
+        duration_ns=shares.duration_ns[rows],
+        peak=_peaks(analysis, found, peaks)[launch],
+        units=found.unit.strings,
     )
-    flops, launch = of_shares(analysis, found.flops), analysis.shares.launch
-    counted = chosen & ~np.ma.getmaskarray(flops)
-    peak = _peaks(analysis, found, peaks)[launch]
-    known = counted & (peak > 0)
-    devices = len(np.unique(analysis.launches.device[launch[chosen]]))
-    wall_ns = sum(each.wall_ns for each in steps) * devices
+
+
+def _utilisation(products: _Products, wall_ns: int) -> Utilisation | None:
+    flops, took_ns = products.flops, products.duration_ns
+    counted = ~np.ma.getmaskarray(flops)
+    known = counted & (products.peak > 0)
+    wall_ns *= len(np.unique(products.device))
     if not known.any() or not wall_ns or not flops.data[known].sum():
         return None
-    took_ns = analysis.shares.duration_ns
     return Utilisation(
         wall_ns=wall_ns,
         flops=int(flops.data[counted].sum()),
-        by_unit=_by_unit(found, flops.data, launch, known),
+        by_unit=_by_unit(products[known]),
         known_fraction=float(flops.data[known].sum() / flops.data[counted].sum()),
-        counted_fraction=float(took_ns[counted].sum() / max(took_ns[chosen].sum(), 1)),
-        peak_ns=float((flops.data[known] / peak[known] / 1000).sum()),
+        counted_fraction=float(took_ns[counted].sum() / max(took_ns.sum(), 1)),
+        peak_ns=float((flops.data[known] / products.peak[known] / 1000).sum()),
     )
 
 
-def _of_model(analysis: Analysis, steps: list[int]) -> Rows:
-    """Which shares are forward or backward work of these steps."""
-    launches, shares = analysis.launches, analysis.shares
-    of_step = np.isin(launches.step.filled(-1), steps) & ~np.ma.getmaskarray(launches.step)
-    of_place = np.array([place.phase in _MODEL for place in analysis.places], np.bool_)
-    chosen: Rows = of_step[shares.launch] & of_place[shares.place]
-    return chosen
-
-
-def _peaks(
-    analysis: Analysis, found: Rooflines, peaks: Mapping[str, Peak]
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _peaks(analysis: Analysis, found: Rooflines, peaks: Mapping[str, Peak]) -> Floats:
     """Return the peak of each launch's unit in TFLOP/s, 0 where there is none."""
     column = np.zeros(len(analysis.launches))
     for device in analysis.recording.trace.devices:
@@ -112,10 +174,8 @@ def _peaks(
     return column
 
 
-def _by_unit(
-    found: Rooflines, flops: Ints, launch: Ints, known: Rows
-) -> tuple[tuple[str, int], ...]:
-    done = np.zeros(len(found.unit.strings), np.int64)
-    np.add.at(done, found.unit.codes[launch[known]], flops[known])
-    pairs = [(text, int(n)) for text, n in zip(found.unit.strings, done, strict=True) if n]
+def _by_unit(products: _Products) -> tuple[tuple[str, int], ...]:
+    done = np.zeros(len(products.units), np.int64)
+    np.add.at(done, products.unit, products.flops.data)
+    pairs = [(text, int(n)) for text, n in zip(products.units, done, strict=True) if n]
     return tuple(sorted(pairs, key=lambda pair: -pair[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,16 @@ def test_the_whole_says_the_gaps_and_what_to_do_about_them() -> None:
     assert wall == sum(step["wall_ns"] for step in document["session"]["steps"])
     busy = sum(r["duration_ns"] for r in document["whole"]["ledger"] if r["scope"] != "idle")
     assert busy == sum(step["busy_ns"] for step in document["session"]["steps"])
+
+
+def test_steps_of_one_number_are_told_as_one() -> None:
+    session = told(gpu_step())
+    analysis = session.analysis
+    twice = told(replace(analysis, steps=analysis.steps * 2))
+    (once,), (both,) = (
+        valid(answer_text(report_answer(each)))["session"]["steps"] for each in (session, twice)
+    )
+    assert both == once | {"wall_ns": 2 * once["wall_ns"]}
 
 
 def test_findings_carry_the_utilisation_of_the_steps() -> None:

@@ -133,6 +133,9 @@ def test_a_file_that_another_program_rewrote_still_reads(tmp_path):
         b'{"name": "a", "args": { }, "ph": "X"}',
         b'{"args": {"x": {"y": "}"}}, "name": "\\"args\\": {}"}',
         b'{"name": "args", "args": {"b": NaN}}',
+        b'{"name": "a", "args": {"b": 1, "c": "\\"", "b": 2 } }',
+        b'{"name": "a" , "args" : { "b": [",", {}] , "c": {"compile.added": "keys"}}}',
+        b'{"name": "\xff", "args": {"compile.adde": "keys"}}',
     ],
 )
 def test_an_event_comes_back_byte_for_byte(raw):

@@ -12,7 +12,7 @@ from profiler_ext.records import Analysis, Device
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import LATENCY_NS, Rooflines, rooflines
 from profiler_ext.rooflines.sums import of_shares, summed
-from profiler_ext.rooflines.utilisation import utilisation
+from profiler_ext.rooflines.utilisation import utilisation, utilisation_by_step
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step
 from tests.exporters.estimated import Numbers, estimated
 from tests.handmade import Mark, launches, shares, trace
@@ -162,6 +162,28 @@ def test_each_step_has_its_utilisation_in_a_table() -> None:
             "counted_fraction": 1.0,
         }
     ]
+
+
+def test_steps_of_one_number_are_one_row_of_the_wall_time_of_all() -> None:
+    numbers: Numbers = {(0, 0): ("20000000", "2000000000"), (1, 1): ("20000000", "3000000000")}
+    analysis = estimated(numbers, queued())
+    twice = replace(analysis, steps=analysis.steps * 2)
+    table = tables.utilisation(twice, peaks=PEAKS)
+    assert table[["step", "wall_ns", "est_flops"]].to_numpy().tolist() == [
+        [3, 2_000_000, 5_000_000_000]
+    ]
+
+
+def test_the_utilisation_of_each_step_is_that_of_it_alone() -> None:
+    numbers: Numbers = {(0, 0): ("20000000", "2000000000"), (1, 1): ("20000000", "3000000000")}
+    analysis = estimated(numbers, queued())
+    moved = replace(analysis.launches, step=analysis.launches.step.copy())
+    moved.step[BACKWARD:] = 4
+    steps = tuple(replace(analysis.steps[0], number=number) for number in (4, 3, 5))
+    several = replace(analysis, steps=steps, launches=moved)
+    each = utilisation_by_step(several, (4, 3, 5), PEAKS)
+    assert each == [utilisation(several, PEAKS, number) for number in (4, 3, 5)]
+    assert [told and told.flops for told in each] == [3_000_000_000, 2_000_000_000, None]
 
 
 def test_a_step_whose_utilisation_is_not_known_has_its_number_alone() -> None:
