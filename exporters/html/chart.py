@@ -72,30 +72,26 @@ def _rectangle(at: int, bottom: float, height: float) -> str:
 
 def _whiskers(columns: Sequence[StepColumn], most_ns: int) -> Iterator[str]:
     """Yield the span from the least to the most wall time, where a column is several steps."""
-    spans = [(at, c) for at, c in enumerate(columns) if c.most_ns > c.least_ns]
+    ends = [(at, min(c.walls_ns), max(c.walls_ns)) for at, c in enumerate(columns)]
+    spans = [(at, least, most) for at, least, most in ends if most > least]
     drawn = (
-        f"M{at + 0.5} {_HEIGHT * (1 - c.least_ns / most_ns):.1f}V"
-        f"{_HEIGHT * (1 - c.most_ns / most_ns):.1f}"
-        for at, c in spans
+        f"M{at + 0.5} {_HEIGHT * (1 - least / most_ns):.1f}V{_HEIGHT * (1 - most / most_ns):.1f}"
+        for at, least, most in spans
     )
     if spans:
         yield f'<path class="span" d="{"".join(drawn)}"/>'
 
 
 def _words(columns: Sequence[StepColumn]) -> str:
-    steps = columns[-1].last - columns[0].first + 1
-    middle = time_text(median(column.wall_ns for column in columns))
-    slowest = max(columns, key=lambda column: column.most_ns)
-    fastest = min(columns, key=lambda column: column.least_ns)
-    wall = sum(column.wall_ns for column in columns)
-    busy = percent_text(sum(column.busy_ns for column in columns), wall)
-    together = (
-        f", {columns[0].last - columns[0].first + 1} in a column" if steps > len(columns) else ""
-    )
+    walls = [wall for column in columns for wall in column.walls_ns]
+    slowest = max(columns, key=lambda column: max(column.walls_ns))
+    fastest = min(columns, key=lambda column: min(column.walls_ns))
+    busy = percent_text(sum(column.busy_ns * column.steps for column in columns), sum(walls))
+    together = f", {columns[0].steps} in a column" if len(walls) > len(columns) else ""
     return (
-        f"{steps:,} steps{together}: median {middle}; slowest {_named(slowest)} "
-        f"{time_text(slowest.most_ns)}; fastest {_named(fastest)} {time_text(fastest.least_ns)}; "
-        f"device busy {busy}"
+        f"{len(walls):,} steps{together}: median {time_text(median(walls))}; slowest "
+        f"{_named(slowest)} {time_text(max(walls))}; fastest {_named(fastest)} "
+        f"{time_text(min(walls))}; device busy {busy}"
     )
 
 

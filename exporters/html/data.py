@@ -108,7 +108,7 @@ def _steps(analyses: Sequence[Analysis]) -> list[tuple[int, list[tuple[int, ...]
 
 
 def _flat(c: StepColumn) -> tuple[int, ...]:
-    return (c.first, c.last, c.wall_ns, c.least_ns, c.most_ns, c.busy_ns, *c.phases_ns)
+    return (c.first, c.last, c.wall_ns, min(c.walls_ns), max(c.walls_ns), c.busy_ns, *c.phases_ns)
 
 
 def _slices(

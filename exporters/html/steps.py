@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,25 +15,31 @@ MOST_COLUMNS = 300
 
 @dataclass(frozen=True, slots=True)
 class StepColumn:
-    """A step, or the mean of consecutive ones.
+    """A step, or the mean of some that follow each other.
 
     Attributes:
         first: number of the first step.
         last: number of the last step.
-        wall_ns: wall time, of all devices.
-        least_ns: the least wall time.
-        most_ns: the most wall time.
-        busy_ns: how much of it devices were busy.
-        phases_ns: device time by phase; overlapping launches count each.
+        walls_ns: wall time of each step, of all devices.
+        busy_ns: how much of it devices were busy, in the mean.
+        phases_ns: device time by phase, in the mean; overlapping launches count each.
     """
 
     first: int
     last: int
-    wall_ns: int
-    least_ns: int
-    most_ns: int
+    walls_ns: tuple[int, ...]
     busy_ns: int
     phases_ns: tuple[int, ...]
+
+    @property
+    def steps(self) -> int:
+        """How many steps it is; numbers may be left out between the first and the last."""
+        return len(self.walls_ns)
+
+    @property
+    def wall_ns(self) -> int:
+        """Wall time, in the mean."""
+        return round(sum(self.walls_ns) / self.steps)
 
 
 def step_columns(analyses: Sequence[Analysis]) -> dict[int, list[StepColumn]]:
@@ -50,27 +56,24 @@ def columns_of(analysis: Analysis) -> list[StepColumn]:
     """Return a column for each step, or of so many that each holds as many as the others.
 
     Args:
-        analysis: an analysis.
+        analysis: an analysis; its steps of one number are one.
     """
-    if not analysis.steps:
+    numbers = list(dict.fromkeys(step.number for step in analysis.steps))
+    if not numbers:
         return []
-    times = _times(analysis)
-    together = -(-len(times) // MOST_COLUMNS)
-    starts = range(0, len(times), together)
-    return [_column(analysis, times, at, min(at + together, len(times))) for at in starts]
+    times = _times(analysis, {number: at for at, number in enumerate(numbers)})
+    together = -(-len(numbers) // MOST_COLUMNS)
+    starts = range(0, len(numbers), together)
+    return [_column(numbers[at : at + together], times[at : at + together]) for at in starts]
 
 
-def _column(analysis: Analysis, times: Ints, start: int, end: int) -> StepColumn:
-    chosen = times[start:end]
-    wall, busy, *phases = np.rint(chosen.mean(axis=0)).astype(np.int64).tolist()
-    least, most = int(chosen[:, 0].min()), int(chosen[:, 0].max())
-    first, last = analysis.steps[start].number, analysis.steps[end - 1].number
-    return StepColumn(first, last, wall, least, most, busy, tuple(phases))
+def _column(numbers: Sequence[int], times: Ints) -> StepColumn:
+    _, busy, *phases = np.rint(times.mean(axis=0)).astype(np.int64).tolist()
+    return StepColumn(numbers[0], numbers[-1], tuple(times[:, 0].tolist()), busy, tuple(phases))
 
 
-def _times(analysis: Analysis) -> Ints:
+def _times(analysis: Analysis, rows: Mapping[int, int]) -> Ints:
     """Return for each step its wall and busy time, and its device time by phase."""
-    rows = {step.number: at for at, step in enumerate(analysis.steps)}
     times = np.zeros((len(rows), 2 + len(Phase)), np.int64)
     for line in analysis.ledger:
         if line.step in rows:
@@ -80,7 +83,7 @@ def _times(analysis: Analysis) -> Ints:
     return times
 
 
-def _cells(analysis: Analysis, rows: dict[int, int]) -> tuple[Ints, Ints]:
+def _cells(analysis: Analysis, rows: Mapping[int, int]) -> tuple[Ints, Ints]:
     """Return the row and the column of each share of a profiled launch."""
     launch = analysis.shares.launch[_profiled(analysis)]
     steps = np.ma.getdata(analysis.launches.step)[launch]

@@ -6,6 +6,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import (
     led_texts,
@@ -119,7 +121,7 @@ def steps(analyses: Sequence[Analysis]) -> str:
     shown = {rank: columns for rank, columns in step_columns(analyses).items() if columns}
     if not shown:
         return ""
-    most = max((c.most_ns for columns in shown.values() for c in columns), default=0) or 1
+    most = max(max(c.walls_ns) for columns in shown.values() for c in columns) or 1
     each = (_of_rank(*item, most, len(analyses) > 1) for item in shown.items())
     legend = _legend([column for columns in shown.values() for column in columns])
     return _section("steps", "Wall time of each step, by phase", legend + "".join(each))
@@ -141,10 +143,10 @@ def _step(column: StepColumn, most: int) -> str:
 
 def _legend(columns: Sequence[StepColumn]) -> str:
     """Return what the colours are, with the device time of a step."""
-    phases = zip(Phase, zip(*(column.phases_ns for column in columns), strict=True), strict=True)
-    sums = [(str(phase), sum(times) / len(columns)) for phase, times in phases]
-    idle = sum(column.wall_ns - column.busy_ns for column in columns) / len(columns)
-    keys = (_key(kind, time) for kind, time in (*sums, ("idle", idle)) if time)
+    kinds = (*map(str, Phase), "idle")
+    times = np.array([(*c.phases_ns, c.wall_ns - c.busy_ns) for c in columns], np.float64)
+    means = np.average(times, axis=0, weights=[c.steps for c in columns]).tolist()
+    keys = (_key(kind, time) for kind, time in zip(kinds, means, strict=True) if time)
     return f'<p class="legend"><span class="quiet">mean of a step:</span> {"".join(keys)}</p>'
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
-from profiler_ext.exporters.html.chart import parts_of
+from profiler_ext.exporters.html.chart import chart, parts_of
 from profiler_ext.exporters.html.choices import MOST_RANKS, MOST_STEPS, shown_ranks, shown_steps
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.pools import Pool
@@ -147,11 +147,43 @@ def test_a_column_of_several_steps_has_their_mean_and_their_extremes():
     columns = columns_of(many_steps(2 * MOST_COLUMNS))
     assert len(columns) == MOST_COLUMNS
     forward = tuple(20_001 if phase == Phase.FORWARD else 0 for phase in Phase)
-    assert columns[0] == StepColumn(0, 1, 1_500_000, 1_000_000, 2_000_000, 20_001, forward)
+    assert columns[0] == StepColumn(0, 1, (1_000_000, 2_000_000), 20_001, forward)
+    assert columns[0].wall_ns == 1_500_000
+
+
+def test_the_median_is_of_steps_and_not_of_columns_and_the_last_column_counts_as_its_steps():
+    none = (0,) * len(Phase)
+    columns = [StepColumn(0, 2, (100, 100, 700), 30, none), StepColumn(3, 3, (100,), 70, none)]
+    assert (
+        "4 steps, 3 in a column: median 100 ns; slowest in 0-2 700 ns; fastest in 0-2 100 ns; "
+        "device busy 16.0%"
+    ) in chart(0, columns, 700)
+
+
+def numbered(analysis, numbers):
+    """The same steps by other numbers."""
+    steps, ledger = (
+        [replace(each, **{name: numbers[getattr(each, name)]}) for each in rows]
+        for name, rows in (("number", analysis.steps), ("step", analysis.ledger))
+    )
+    own = np.ma.array([numbers[step] for step in analysis.launches.step.tolist()])
+    kernels = replace(analysis.launches, step=own)
+    return replace(analysis, steps=tuple(steps), ledger=tuple(ledger), launches=kernels)
+
+
+def test_steps_whose_numbers_leave_some_out_are_as_many_as_there_are():
+    text = html_text([numbered(many_steps(10), [*range(5), *range(20, 25)])])
+    assert "10 steps: median 2.00 ms; slowest 23 9.00 ms; fastest 0 1.00 ms" in text
+
+
+def test_steps_of_one_number_are_one_column():
+    first, *others = columns_of(numbered(many_steps(10), [7, *range(7, 16)]))
+    assert (first.first, first.walls_ns, first.busy_ns) == (7, (3_000_000,), 40_002)
+    assert [column.first for column in others] == [*range(8, 16)]
 
 
 def test_a_column_is_as_high_as_its_wall_time():
-    column = StepColumn(1, 1, 100, 100, 100, 60, (90, 30, 0, 0, 0, 0))
+    column = StepColumn(1, 1, (100,), 60, (90, 30, 0, 0, 0, 0))
     assert parts_of(column) == (45.0, 15.0, 0, 0, 0, 0, 40)
 
 
