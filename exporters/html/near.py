@@ -27,8 +27,8 @@ def near(analysis: Analysis, lines: Codes, modules: Codes, kernels: Codes) -> di
         kernels: the number of each kernel, by name, the device's own name, and kind.
 
     Returns:
-        For lines, modules and kernels pairs of its number and a list: how near in words, the part
-        of the peak in percent, nanoseconds that it could save, what it moves and computes, GB/s.
+        For lines, modules and kernels pairs of its number and a list: how near in words,
+        nanoseconds that it could save, what it moves and computes, GB/s.
     """
     by_kernel = with_rooflines(analysis, kernel_keys(analysis), Selection(), PEAKS)
     return {
@@ -49,7 +49,6 @@ def _known(
         code = codes.get(tuple(row[key] for key in keys))
         how_near, work = roofline_text(row), work_text(row)
         if code is not None and (how_near or work):
-            part = round(100 * (row["est_peak_fraction"] or 0), 1)
             rate = row["est_gb_per_s"]
             rounded = None if rate is None else round(rate)
-            yield [code, how_near, part, row["could_save_ns"] or 0, work, rounded]
+            yield [code, how_near, row["could_save_ns"] or 0, work, rounded]

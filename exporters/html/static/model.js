@@ -31,7 +31,7 @@ const kernels = report.kernels.map(([name, own, kind, short, shortOwn], at) => (
 }));
 const graphs = report.graphs.map((graph, at) => ({ ...sum(), ...graph, at }));
 for (const [name, rows] of Object.entries({ lines, modules, kernels })) {
-  for (const [at, text, part, saves, work, rate] of report.near[name]) rows[at].near = { text, part, saves, work, rate };
+  for (const [at, text, saves, work, rate] of report.near[name]) rows[at].near = { text, saves, work, rate };
 }
 for (const [at, least, median, most, counts] of report.single.kernels) kernels[at].single = { least, median, most, counts };
 const unplaced = new Map(); // reason to its sum: what has no line
