@@ -1,13 +1,15 @@
 """Owns how a test runs a script under ``profiler-ext run`` in this process."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from profiler_ext import cli
+from profiler_ext.run import profiled_program
 from profiler_ext.sessions.session import Session, load
 
 HEAD = """\
@@ -25,8 +27,34 @@ def step(*optimizers):
 Run = Callable[..., int]
 
 
+class Exits:
+    """Stands for ``atexit`` where the process goes on: what is left to do then is done here."""
+
+    def __init__(self) -> None:
+        self.left: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+
+    def register(self, function: Callable[..., object], *arguments: Any) -> None:
+        self.left.append((function, arguments))
+
+    def unregister(self, function: Callable[..., object]) -> None:
+        self.left = [each for each in self.left if each[0] != function]
+
+    def end(self) -> None:
+        for function, arguments in reversed(self.left):
+            function(*arguments)
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_torch: Path) -> Run:
+def exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End each run with its test, also where it waits for a thread, as of a pool of Inductor's."""
+    ours = Exits()
+    monkeypatch.setattr(profiled_program, "atexit", ours)
+    yield
+    ours.end()
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh_torch: Path, exits: None) -> Run:
     """Write a script and run it in this process, into ``out``."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", sys.argv)

@@ -12,10 +12,10 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from profiler_ext import cli
 from profiler_ext.sessions.session import FILE_NAME, load
-from tests.end_to_end.script_runs import HEAD, Run, out, refused, run, steps
+from tests.end_to_end.script_runs import HEAD, Run, exits, out, refused, run, steps
 from tests.watched import needs_lines
 
-__all__ = ["run"]
+__all__ = ["exits", "run"]
 
 FILES = {
     "attribution.csv",

@@ -8,10 +8,10 @@ import pytest
 
 from profiler_ext import cli
 from profiler_ext.sessions.session import load
-from tests.end_to_end.script_runs import Run, out, refused, run, steps
+from tests.end_to_end.script_runs import Run, exits, out, refused, run, steps
 from tests.watched import needs_lines
 
-__all__ = ["run"]
+__all__ = ["exits", "run"]
 
 Capture = pytest.CaptureFixture[str]
 TRAIN = "for n in range(30): print('step', n); step()"

@@ -12,9 +12,9 @@ from profiler_ext import cli
 from profiler_ext.run import remarks
 from profiler_ext.sessions.session import FILE_NAME, load
 from tests.end_to_end.processes import environment
-from tests.end_to_end.script_runs import HEAD, Run, out, refused, run, steps
+from tests.end_to_end.script_runs import HEAD, Run, exits, out, refused, run, steps
 
-__all__ = ["run"]
+__all__ = ["exits", "run"]
 
 
 def test_the_script_s_own_exit_code_is_kept_and_so_is_the_session(run: Run) -> None:
