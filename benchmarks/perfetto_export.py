@@ -7,25 +7,21 @@ ratios hold on a busy machine too. Run: ``python -m benchmarks.perfetto_export``
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import multiprocessing
-import re
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.tiling import tile
 from profiler_ext import load
 from profiler_ext.exporters.chrome_trace import export_chrome_trace
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.records import Analysis
 
 FIXTURE = Path(__file__).parents[1] / "tests" / "fixtures" / "h200" / "llama.pt.trace.json.gz"
-_STEP = re.compile(r"ProfilerStep#(\d+)")
-_IDS = ("correlation", "External id")
 
 
 class Cost(NamedTuple):
@@ -53,54 +49,6 @@ def main() -> None:
         print(f"{name:12}{cost[0]:8.1f} s {cost[1]:8.0f} MB added {cost[2]:8.1f} MB file")
     ratios = (mine / other for mine, other in zip(perfetto, chrome, strict=True))
     print("perfetto / chrome json: time {:.2f}, memory {:.2f}, size {:.2f}".format(*ratios))
-
-
-def tile(source: Path, target: Path, events: int) -> None:
-    """Write a trace that repeats another one, with steps of their own, until it has enough events.
-
-    Args:
-        source: a Kineto trace.
-        target: where the long one shall be.
-        events: the least number of events.
-    """
-    text = source.read_bytes()
-    document = json.loads(gzip.decompress(text) if source.suffix == ".gz" else text)
-    once = document["traceEvents"]
-    timed = [event for event in once if event["ph"] == "X"]
-    start_us = min(event["ts"] for event in timed)
-    length_us = max(event["ts"] + event["dur"] for event in timed) - start_us + 1000
-    copies = -(-events // sum(event["ph"] != "M" for event in once))
-    rest = json.dumps({key: value for key, value in document.items() if key != "traceEvents"})
-    with target.open("w") as file:
-        file.write(f'{rest[:-1]}, "traceEvents": [')
-        for number, event in enumerate(_copies(once, copies, length_us)):
-            file.write((",\n" if number else "") + json.dumps(event))
-        file.write("]}")
-
-
-def _copies(once: list[dict[str, Any]], copies: int, length_us: float) -> Iterator[dict[str, Any]]:
-    most = max(event.get("args", {}).get(key, 0) for event in once for key in _IDS) + 1
-    numbers = [int(found[1]) for event in once if (found := _STEP.fullmatch(event["name"]))]
-    steps = max(numbers) - min(numbers) + 1 if numbers else 0
-    for number in range(copies):
-        for event in once:
-            if event["ph"] != "M" or number == 0:
-                moved = _moved(event, number * length_us, number * most)
-                yield _of_step(moved, number * steps)
-
-
-def _of_step(event: dict[str, Any], later: int) -> dict[str, Any]:
-    found = _STEP.fullmatch(event["name"])
-    return event if found is None else event | {"name": f"ProfilerStep#{int(found[1]) + later}"}
-
-
-def _moved(event: dict[str, Any], later_us: float, higher: int) -> dict[str, Any]:
-    moved = event | {"ts": round(event["ts"] + later_us, 3)}
-    if isinstance(event.get("id"), int):
-        moved["id"] = event["id"] + higher
-    args = event.get("args", {})
-    ids = {key: args[key] + higher for key in _IDS if args.get(key)}
-    return moved | {"args": args | ids} if ids else moved
 
 
 def _cost(write: Callable[[Analysis, Path], None], analysis: Analysis, path: Path) -> Cost:

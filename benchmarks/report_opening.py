@@ -15,7 +15,7 @@ from statistics import median
 
 from playwright.sync_api import sync_playwright
 
-from benchmarks.perfetto_export import tile
+from benchmarks.tiling import tile
 from profiler_ext import load
 from profiler_ext.exporters.html import export_html
 
