@@ -1,24 +1,22 @@
 """Owns how the clocks of several ranks are laid over each other.
 
 No rank can leave an all-reduce before every rank has come, so where two traces tell the same
-collective its end is one moment, whatever their hosts' clocks say. It is the same by its process
-group and its number there; where its torch gave it no number, by its place among those of
-the group in the step, if both ranks have as many. Where they tell none, the wall clocks stand.
+collective its end is one moment, whatever their hosts' clocks say. Where they tell none, the wall
+clocks stand.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 
-from profiler_ext.kineto.collectives import collective_of
-from profiler_ext.records import Analysis, LaunchKind
+from profiler_ext.attribution.collectives import ends_ns, numbered_alike
+from profiler_ext.records import Analysis, RankCollectives
 
-Ends = Mapping[Hashable, int]
+_BASE_KEY = "baseTimeNanoseconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,83 +34,86 @@ class Clock:
     collectives: int
 
 
-def set_clocks(analyses: Sequence[Analysis]) -> tuple[Clock, ...]:
+def set_clocks(ranks: Sequence[RankCollectives]) -> tuple[Clock, ...]:
     """Find what to add to the clock of each rank.
 
     Args:
-        analyses: one for each rank; the first one's clock stands.
+        ranks: the collectives of each; the first one's clock stands.
 
     Returns:
         A clock for each, in the same order.
     """
-    ends = [collective_ends(analysis) for analysis in analyses]
-    moments = dict(ends[0]) if ends else {}
-    clocks = {0: Clock(analyses[0].recording.settings.rank, 0, 0)} if analyses else {}
-    while (nearest := _most_shared(ends, moments, set(clocks))) is not None:
-        shared = [moments[each] - ends[nearest][each] for each in ends[nearest] if each in moments]
-        rank = analyses[nearest].recording.settings.rank
-        clocks[nearest] = Clock(rank, round(median(shared)), len(shared))
-        moments = {e: end + clocks[nearest].shift_ns for e, end in ends[nearest].items()} | moments
-    rest = ((at, Clock(a.recording.settings.rank, 0, 0)) for at, a in enumerate(analyses))
-    return tuple(clocks.get(at, clock) for at, clock in rest)
+    if not ranks:
+        return ()
+    moments = _Moments(ranks)
+    clocks = {0: Clock(ranks[0].rank, 0, 0)}
+    moments.add(0, 0)
+    while (nearest := moments.most_shared()) is not None:
+        shared = moments.differences(nearest)
+        clocks[nearest] = Clock(ranks[nearest].rank, round(median(shared)), len(shared))
+        moments.add(nearest, clocks[nearest].shift_ns)
+    return tuple(clocks.get(at, Clock(each.rank, 0, 0)) for at, each in enumerate(ranks))
 
 
-def _most_shared(ends: Sequence[Ends], moments: Ends, done: set[int]) -> int | None:
-    """Return the rank that shares most collectives with those whose clocks are set."""
-    counts = {at: len(own.keys() & moments.keys()) for at, own in enumerate(ends) if at not in done}
-    best = max(counts, key=lambda at: counts[at], default=None)
-    return best if best is not None and counts[best] else None
-
-
-def collective_ends(analysis: Analysis) -> dict[Hashable, int]:
-    """Return when each collective ended on this rank's wall clock, by what is the same on all."""
-    launches, base_ns = analysis.launches, analysis.recording.trace.base_ns
-    ends = launches.start_ns + launches.duration_ns + base_ns
-    found = left_together(analysis).items()
-    return {each: int(ends[shared.launches].max()) for each, shared in found}
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A collective that no rank can leave before every rank has come, on one rank.
-
-    Attributes:
-        launches: rows of its launches.
-        ranks: how many ranks its group has; ``None`` where that is not told.
-    """
-
-    launches: list[int]
-    ranks: int | None
-
-
-def left_together(analysis: Analysis) -> dict[Hashable, Shared]:
-    """Return the collectives of a rank that are left together, by what is the same on all ranks.
+def on_clock(analysis: Analysis, shift_ns: int) -> Analysis:
+    """Return the analysis of a rank whose clock is moved.
 
     Args:
-        analysis: what attribution found on that rank.
+        analysis: as its own clock has it.
+        shift_ns: what is added to that.
     """
-    trace, launches = analysis.recording.trace, analysis.launches
-    found: dict[Hashable, Shared] = {}
-    unnumbered = defaultdict[tuple[str, int], list[tuple[Hashable, Shared]]](list)
-    for launch in np.flatnonzero(launches.kind.where(LaunchKind.COMMUNICATION)).tolist():
-        collective = collective_of(trace, launches, launch)
-        if collective is None or not collective.is_left_together:
-            continue
-        if collective.sequence is not None:
-            found.setdefault(collective, Shared([], collective.ranks)).launches.append(launch)
-        elif (step := launches.step[launch]) is not np.ma.masked:
-            what = (collective.name, collective.elements)
-            own = Shared([launch], collective.ranks)
-            unnumbered[collective.group, int(step)].append((what, own))
-    return found | _by_place(unnumbered)
+    if not shift_ns:
+        return analysis
+    trace = analysis.recording.trace
+    base_ns = trace.base_ns + shift_ns
+    header = tuple((k, v) for k, v in trace.header if k != _BASE_KEY)
+    moved = replace(trace, base_ns=base_ns, header=(*header, (_BASE_KEY, str(base_ns).encode())))
+    return replace(analysis, recording=replace(analysis.recording, trace=moved))
 
 
-def _by_place(
-    unnumbered: Mapping[tuple[str, int], Sequence[tuple[Hashable, Shared]]],
-) -> dict[Hashable, Shared]:
-    """Name collectives by their place among those of a group in a step, and by all of these."""
-    return {
-        (*of, tuple(what for what, _ in each), place): own
-        for of, each in unnumbered.items()
-        for place, (_, own) in enumerate(each)
-    }
+class _Moments:
+    """When collectives ended on a clock that is set, and how many of them each other rank shares.
+
+    How many is counted up as collectives become known, so that all ranks take time in proportion
+    to their collectives.
+    """
+
+    def __init__(self, ranks: Sequence[RankCollectives]) -> None:
+        self._numbers = numbered_alike(ranks)
+        self._ends_ns = [ends_ns(each) for each in ranks]
+        count = max((int(own.max()) + 1 for own in self._numbers if len(own)), default=0)
+        self._moment_ns = np.zeros(count, dtype=np.int64)
+        self._is_known = np.zeros(count, dtype=np.bool_)
+        every = np.concatenate(self._numbers)
+        of_rank = np.repeat(np.arange(len(ranks)), [len(own) for own in self._numbers])
+        order = np.argsort(every, kind="stable")
+        self._whose = of_rank[order]
+        self._begins = np.searchsorted(every[order], np.arange(count + 1))
+        self._shared = np.zeros(len(ranks), dtype=np.int64)
+        self._is_set = np.zeros(len(ranks), dtype=np.bool_)
+
+    def most_shared(self) -> int | None:
+        """Return the rank that shares most collectives with those whose clocks are set."""
+        counts = np.where(self._is_set, 0, self._shared)
+        best = int(counts.argmax())
+        return best if counts[best] else None
+
+    def differences(self, rank: int) -> list[int]:
+        """Return how far a rank's clock is behind, as each collective that is known tells."""
+        numbers = self._numbers[rank]
+        known = self._is_known[numbers]
+        differences: list[int] = (
+            self._moment_ns[numbers[known]] - self._ends_ns[rank][known]
+        ).tolist()
+        return differences
+
+    def add(self, rank: int, shift_ns: int) -> None:
+        """Note the ends of a rank's collectives that are not known yet."""
+        numbers = self._numbers[rank]
+        new = ~self._is_known[numbers]
+        self._moment_ns[numbers[new]] = self._ends_ns[rank][new] + shift_ns
+        self._is_known[numbers[new]] = True
+        self._is_set[rank] = True
+        for number in numbers[new].tolist():
+            whose = self._whose[self._begins[number] : self._begins[number + 1]]
+            self._shared[whose] += 1

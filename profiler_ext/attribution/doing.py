@@ -1,4 +1,4 @@
-"""Owns what the device of a rank did at each time: what it ran, or why it idled, and at which line.
+"""Owns what the devices of a rank did at each time: what they ran, or why they idled, and where.
 
 Times are of the wall clock, so that those of several ranks can be laid beside each other; and an
 activity is the same on all of them, whatever number its place has there.
@@ -7,11 +7,11 @@ activity is the same on all of them, whatever number its place has there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.ledger import busy_spans
+from profiler_ext.attribution.ledger import BusySpans, busy_spans
 from profiler_ext.attribution.trace.cutting import cut_at
 from profiler_ext.records import Analysis, Codes, IdleCause, Ints, Place
 
@@ -38,85 +38,128 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class Asked:
+    """What is asked of a rank: what a device did in some windows of its wall clock."""
+
+    device: int
+    windows: Windows
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a device did in some windows.
+
+    Attributes:
+        activities: each with its place there, and how long it took: index into
+            :attr:`Doing.activities`, index into :attr:`Doing.places`, and nanoseconds.
+    """
+
+    activities: tuple[tuple[int, int, int], ...]
+
+    def totals(self) -> dict[int, int]:
+        """Return how long each activity took, by its index."""
+        sums: dict[int, int] = {}
+        for activity, _, duration_ns in self.activities:
+            sums[activity] = sums.get(activity, 0) + duration_ns
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class _Timeline:
     """What a device did: until the first of the times, and from each one on.
 
     Attributes:
         times_ns: when that changes, in order.
-        activity: index into what :class:`Devices` knows; one more than there are times.
-        place: index into :func:`places_of`; as many.
+        activity: index into ``Doing.activities``; one more than there are times.
+        place: index into ``Doing.places``; as many.
     """
 
     times_ns: Ints
-    activity: Ints
-    place: Ints
-
-    def spent(self, windows: Windows) -> tuple[Ints, Ints, Ints]:
-        """Return the pieces of some windows.
-
-        Args:
-            windows: of the wall clock.
-
-        Returns:
-            The activity, place and nanoseconds of each piece.
-        """
-        start_ns, end_ns = np.array(windows, dtype=np.int64).reshape(-1, 2).T
-        cuts = cut_at(self.times_ns, start_ns, end_ns)
-        return self.activity[cuts.segment], self.place[cuts.segment], cuts.duration_ns
-
-    def totals(self, windows: Windows) -> Mapping[int, int]:
-        """Return how long each activity took in some windows, by its index."""
-        activity, _, duration_ns = self.spent(windows)
-        found, whose = np.unique(activity, return_inverse=True)
-        sums = np.zeros(len(found), dtype=np.int64)
-        np.add.at(sums, whose, duration_ns)
-        return dict(zip(found.tolist(), sums.tolist(), strict=True))
+    activity: Codes
+    place: Codes
 
 
-class Devices:
-    """What each device of each rank did."""
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What the devices of a rank that run collectives did.
 
-    def __init__(self, analyses: Sequence[Analysis]) -> None:
-        """Take one analysis for each rank."""
-        self._analyses = analyses
-        self._activities: list[Activity] = []
-        self._indices: dict[Activity, int] = {}
-        self._doing: dict[tuple[int, int], Doing] = {}
+    Attributes:
+        activities: what they did.
+        places: where; the last one says nothing.
+        timelines: by device, when.
+    """
 
-    def cause(self, activity: int) -> str:
-        """Return why a device idles in an activity; ``""`` where it runs something."""
-        return self._activities[activity].cause
+    activities: tuple[Activity, ...]
+    places: tuple[Place, ...]
+    timelines: Mapping[int, _Timeline]
 
-    def doing(self, rank: int, device: int) -> Doing:
-        """Return what a device did.
+    def spent(self, asked: Asked) -> Spent:
+        """Return what a device did in some windows.
 
         Args:
-            rank: the index of the rank.
-            device: the device's own number there.
+            asked: the device and the windows.
         """
-        key = rank, device
-        if key not in self._doing:
-            self._doing[key] = self._of_device(self._analyses[rank], device)
-        return self._doing[key]
+        timeline = self.timelines[asked.device]
+        start_ns, end_ns = np.array(asked.windows, dtype=np.int64).reshape(-1, 2).T
+        cuts = cut_at(timeline.times_ns, start_ns, end_ns)
+        both = np.stack([timeline.activity[cuts.segment], timeline.place[cuts.segment]])
+        pairs, whose = np.unique(both, axis=1, return_inverse=True)
+        sums = np.zeros(pairs.shape[1], dtype=np.int64)
+        np.add.at(sums, whose.reshape(-1), cuts.duration_ns)
+        return Spent(tuple(zip(*pairs.tolist(), sums.tolist(), strict=True)))
 
-    def _of_device(self, analysis: Analysis, device: int) -> Doing:
-        times_ns, cause, place = _laid_out(analysis, device)
-        words = (*analysis.idle.cause.strings, IdleCause.OUTSIDE_STEPS.value, "")
-        places = places_of(analysis)
+
+def doing_of(analysis: Analysis) -> Doing:
+    """Return what the devices of a rank that run collectives did.
+
+    Args:
+        analysis: what attribution found on that rank.
+    """
+    communicating = set(analysis.launches.device[analysis.communication.launch].tolist())
+    words = (*analysis.idle.cause.strings, IdleCause.OUTSIDE_STEPS.value, "")
+    places = places_of(analysis)
+    indices: dict[Activity, int] = {}
+    timelines = {}
+    for busy in busy_spans(analysis.launches):
+        if busy.device not in communicating:
+            continue
+        times_ns, cause, place = _laid_out(analysis, busy)
         pairs, whose = np.unique(np.stack([cause, place]), axis=1, return_inverse=True)
         found = [
-            self._index(words[cause], places[place])
+            indices.setdefault(_activity(words[cause], places[place]), len(indices))
             for cause, place in zip(*pairs.tolist(), strict=True)
         ]
-        activity = np.array(found, dtype=np.int64)[whose.reshape(-1)]
-        return Doing(times_ns + analysis.recording.trace.base_ns, activity, place)
+        activity = np.array(found, dtype=np.int32)[whose.reshape(-1)]
+        times_ns = times_ns + analysis.recording.trace.base_ns
+        timelines[busy.device] = _Timeline(times_ns, activity, place.astype(np.int32))
+    return Doing(tuple(indices), places, timelines)
 
-    def _index(self, cause: str, place: Place) -> int:
-        activity = Activity(cause, place.file, place.line, place.module, place.gap)
-        if activity not in self._indices:
-            self._indices[activity] = len(self._activities)
-            self._activities.append(activity)
-        return self._indices[activity]
+
+def compact(doing: Doing) -> Doing:
+    """Return it with the places that it points at alone, and of these what tells where they are.
+
+    Args:
+        doing: what the devices of a rank did.
+    """
+    used = np.unique(np.concatenate([np.empty(0, np.int32), *_places(doing)]))
+    at = np.zeros(len(doing.places), dtype=np.int32)
+    at[used] = np.arange(len(used))
+    return Doing(
+        doing.activities,
+        tuple(replace(doing.places[place], stack=()) for place in used.tolist()),
+        {
+            device: replace(timeline, place=at[timeline.place])
+            for device, timeline in doing.timelines.items()
+        },
+    )
+
+
+def _places(doing: Doing) -> Iterable[Codes]:
+    return (timeline.place for timeline in doing.timelines.values())
+
+
+def _activity(cause: str, place: Place) -> Activity:
+    return Activity(cause, place.file, place.line, place.module, place.gap)
 
 
 def places_of(analysis: Analysis) -> tuple[Place, ...]:
@@ -124,12 +167,11 @@ def places_of(analysis: Analysis) -> tuple[Place, ...]:
     return (*analysis.places, *analysis.idle.places, Place())
 
 
-def _laid_out(analysis: Analysis, device: int) -> tuple[Ints, Ints, Ints]:
+def _laid_out(analysis: Analysis, busy: BusySpans) -> tuple[Ints, Ints, Ints]:
     """Return when what a device does changes, and the cause and the place from then on."""
-    (busy,) = (each for each in busy_spans(analysis.launches) if each.device == device)
     shown = np.flatnonzero(busy.end_ns > busy.start_ns)
     idle = analysis.idle
-    own = np.flatnonzero(idle.device == device)
+    own = np.flatnonzero(idle.device == busy.device)
     starts = np.append(busy.start_ns[shown], idle.start_ns[own])
     ends = np.append(busy.end_ns[shown], (idle.start_ns + idle.duration_ns)[own])
     cause = np.append(np.full(len(shown), _RUNNING), idle.cause.codes[own])

@@ -6,19 +6,21 @@ done with that. So both are laid beside each other from the last moment on at wh
 the end of a collective that kept either from going on. What the late one spent more time in since
 then than the other adds up to at least how late it is, and is scaled to that. It is an estimate:
 where both do the same more slowly by turns, that too is counted.
+
+What a rank did is asked of it, and only what it answers is needed: ranks may be read elsewhere.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.doing import Devices, Doing, Windows, length_ns, places_of
+from profiler_ext.attribution.doing import Activity, Asked, Doing, Spent, Windows, length_ns
 from profiler_ext.attribution.trace.lookups import intern
-from profiler_ext.records import Analysis, Lateness
+from profiler_ext.records import Lateness, Place
 
 _Rows = list[tuple[int, str, int, int]]
 """Launch, cause, place and nanoseconds."""
@@ -28,10 +30,11 @@ _Weights = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One rank in a collective: its index, and the launch there."""
+    """One rank in a collective: its index, and the launch and the device there."""
 
     rank: int
     launch: int
+    device: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +54,55 @@ class Wait:
     level_ns: int | None
 
 
-def with_reasons(analyses: Sequence[Analysis], waits: Sequence[Wait]) -> tuple[Lateness, ...]:
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a rank answers to what it is asked.
+
+    Attributes:
+        activities: what its devices did.
+        places: where; those that an answer points at at least.
+        spent: an answer to each question.
+    """
+
+    activities: Sequence[Activity]
+    places: Sequence[Place]
+    spent: Sequence[Spent]
+
+
+Questions = Mapping[int, Sequence[Asked]]
+"""By the index of a rank what is asked of it."""
+Ask = Callable[[Questions], Mapping[int, Answers]]
+"""Asks ranks; each that is asked answers."""
+
+
+def answers(doing: Doing, asked: Sequence[Asked]) -> Answers:
+    """Return what a rank answers.
+
+    Args:
+        doing: what its devices did.
+        asked: what is asked of it.
+    """
+    return Answers(doing.activities, doing.places, [doing.spent(each) for each in asked])
+
+
+def with_reasons(ranks: int, waits: Sequence[Wait], ask: Ask) -> tuple[Lateness, ...]:
     """Return for each rank what made it late.
 
     Args:
-        analyses: one for each rank.
+        ranks: how many there are.
         waits: in order of time.
+        ask: asks ranks what their devices did.
 
     Returns:
         As many; the rows of a launch add up to how long was waited for it.
     """
-    devices = Devices(analyses)
+    groups = _together(waits)
+    questions: dict[int, list[Asked]] = defaultdict(list)
+    asked = [_asked(together, questions) for together in groups]
+    told = ask(questions)
     rows: dict[int, _Rows] = defaultdict(list)
-    for together in _together(waits):
-        weights = _weights(devices, analyses, together)
+    for together, (late, waiter) in zip(groups, asked, strict=True):
+        weights = _weights(together[0], (told, late), (told, waiter))
         for wait in together:
             shares = _apportioned(length_ns(wait.windows), list(weights.values()))
             rows[wait.late.rank] += [
@@ -72,7 +110,7 @@ def with_reasons(analyses: Sequence[Analysis], waits: Sequence[Wait]) -> tuple[L
                 for (cause, place), share in zip(weights, shares, strict=True)
                 if share
             ]
-    return tuple(_lateness(analysis, rows[rank]) for rank, analysis in enumerate(analyses))
+    return tuple(_lateness(rows[rank], told.get(rank)) for rank in range(ranks))
 
 
 def _together(waits: Sequence[Wait]) -> list[list[Wait]]:
@@ -84,41 +122,61 @@ def _together(waits: Sequence[Wait]) -> list[list[Wait]]:
     return list(found.values())
 
 
-def _weights(devices: Devices, analyses: Sequence[Analysis], together: Sequence[Wait]) -> _Weights:
+def _asked(together: Sequence[Wait], questions: dict[int, list[Asked]]) -> tuple[int, int]:
+    """Ask both ranks what they did in the windows, and since they were level.
+
+    Returns:
+        Where the answer of the late one begins, and that of the one that waited.
+    """
     first = together[0]
-    late, waiter = (
-        devices.doing(side.rank, int(analyses[side.rank].launches.device[side.launch]))
-        for side in (first.late, first.waiter)
-    )
     windows = [window for wait in together for window in wait.windows]
+    begun = []
+    for side in (first.late, first.waiter):
+        own = questions[side.rank]
+        begun.append(len(own))
+        own.append(Asked(side.device, windows))
+        if first.level_ns is not None:
+            since = [(first.level_ns, max(end for _, end in windows))]
+            own.append(Asked(side.device, since))
+    late, waiter = begun
+    return late, waiter
+
+
+_Told = tuple[Mapping[int, Answers], int]
+
+
+def _weights(first: Wait, late: _Told, waiter: _Told) -> _Weights:
+    of_late, of_waiter = late[0][first.late.rank], waiter[0][first.waiter.rank]
+    in_windows = of_late.spent[late[1]]
     if first.level_ns is not None:
-        since = [(first.level_ns, max(end for _, end in windows))]
-        more = _more(late.totals(since), waiter.totals(since), waiter.totals(windows))
+        since = of_late.spent[late[1] + 1]
+        others = _by_activity(of_waiter, of_waiter.spent[waiter[1] + 1])
+        waited = _by_activity(of_waiter, of_waiter.spent[waiter[1]])
+        more = {
+            activity: spent - others.get(name, 0) + waited.get(name, 0)
+            for activity, spent in since.totals().items()
+            for name in (of_late.activities[activity],)
+        }
+        # The wait itself is left out: it is what the other one spent more time in.
+        more = {activity: difference for activity, difference in more.items() if difference > 0}
         if more:
-            return _placed(devices, late, since, more)
-    return _placed(devices, late, windows, late.totals(windows))
+            return _placed(of_late, since, more)
+    return _placed(of_late, in_windows, in_windows.totals())
 
 
-def _more(
-    late: Mapping[int, int], waiter: Mapping[int, int], waited: Mapping[int, int]
-) -> dict[int, int]:
-    """Return in which activities the late rank spent more, the wait itself left out."""
-    differences = {
-        each: spent - waiter.get(each, 0) + waited.get(each, 0) for each, spent in late.items()
-    }
-    return {each: difference for each, difference in differences.items() if difference > 0}
+def _by_activity(told: Answers, spent: Spent) -> dict[Activity, int]:
+    return {told.activities[at]: duration_ns for at, duration_ns in spent.totals().items()}
 
 
-def _placed(devices: Devices, doing: Doing, windows: Windows, more: Mapping[int, int]) -> _Weights:
+def _placed(told: Answers, spent: Spent, more: Mapping[int, int]) -> _Weights:
     """Put each activity where the rank spent most of it."""
-    activity, place, duration_ns = doing.spent(windows)
     longest: dict[int, tuple[int, int]] = {}
-    pairs, whose = np.unique(np.stack([activity, place]), axis=1, return_inverse=True)
-    sums = np.zeros(pairs.shape[1], dtype=np.int64)
-    np.add.at(sums, whose.reshape(-1), duration_ns)
-    for own, at, spent_ns in zip(*pairs.tolist(), sums.tolist(), strict=True):
-        longest[own] = max(longest.get(own, (-1, -1)), (spent_ns, at))
-    return {(devices.cause(own), longest[own][1]): amount for own, amount in more.items()}
+    for activity, place, spent_ns in spent.activities:
+        longest[activity] = max(longest.get(activity, (-1, -1)), (spent_ns, place))
+    return {
+        (told.activities[activity].cause, longest[activity][1]): amount
+        for activity, amount in more.items()
+    }
 
 
 def _apportioned(total: int, weights: Sequence[int]) -> list[int]:
@@ -131,12 +189,12 @@ def _apportioned(total: int, weights: Sequence[int]) -> list[int]:
     return parts
 
 
-def _lateness(analysis: Analysis, rows: _Rows) -> Lateness:
+def _lateness(rows: _Rows, told: Answers | None) -> Lateness:
     launch, cause, place, duration_ns = zip(*sorted(rows), strict=True) if rows else ((),) * 4
     return Lateness(
         launch=np.array(launch, dtype=np.int64),
         cause=intern(cause),
         place=np.array(place, dtype=np.int32),
         duration_ns=np.array(duration_ns, dtype=np.int64),
-        places=places_of(analysis),
+        places=() if told is None else tuple(told.places),
     )

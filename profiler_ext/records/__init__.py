@@ -74,6 +74,7 @@ from profiler_ext.records.python_lines import (
     ThreadPositions,
     thread_positions,
 )
+from profiler_ext.records.rank_collectives import RankCollectives
 from profiler_ext.records.recording import Recording, Settings
 from profiler_ext.records.stored import flat, nested
 from profiler_ext.records.term import NOTHING, Term
@@ -149,6 +150,7 @@ __all__ = [
     "Position",
     "Provenance",
     "PythonLines",
+    "RankCollectives",
     "RawEvents",
     "Recompilation",
     "Recording",

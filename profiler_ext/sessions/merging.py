@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from profiler_ext.attribution.clocks import Clock, set_clocks
+from profiler_ext.attribution.clocks import Clock, on_clock, set_clocks
+from profiler_ext.attribution.collectives import collectives_of
 from profiler_ext.attribution.skew import with_skew
 from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, Roots, format_of
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.tables import Filters
 
 _RANK_FOLDER = re.compile(r"rank_(\d+)")
-_BASE_KEY = "baseTimeNanoseconds"
 
 
 class MergedSession(Explained):
@@ -61,13 +60,13 @@ class MergedSession(Explained):
     @cached_property
     def clocks(self) -> tuple[Clock, ...]:
         """How the clock of each rank was set."""
-        return set_clocks([session.analysis for session in self.sessions])
+        return set_clocks([collectives_of(session.analysis) for session in self.sessions])
 
     @cached_property
     def analyses(self) -> tuple[Analysis, ...]:
         """What attribution found on each rank, on aligned clocks."""
         pairs = zip(self.sessions, self.clocks, strict=True)
-        return with_skew([_shifted(session.analysis, clock.shift_ns) for session, clock in pairs])
+        return with_skew([on_clock(session.analysis, clock.shift_ns) for session, clock in pairs])
 
     @cached_property
     def found(self) -> Findings:
@@ -272,16 +271,6 @@ def rank_folders(folder: Path) -> list[Path]:
         return []
     folders = {int(m[1]): p for p in folder.iterdir() if (m := _RANK_FOLDER.fullmatch(p.name))}
     return [folders[rank] for rank in sorted(folders)]
-
-
-def _shifted(analysis: Analysis, shift_ns: int) -> Analysis:
-    if not shift_ns:
-        return analysis
-    trace = analysis.recording.trace
-    base_ns = trace.base_ns + shift_ns
-    header = tuple((k, v) for k, v in trace.header if k != _BASE_KEY)
-    moved = replace(trace, base_ns=base_ns, header=(*header, (_BASE_KEY, str(base_ns).encode())))
-    return replace(analysis, recording=replace(analysis.recording, trace=moved))
 
 
 def _clock_notes(clocks: Sequence[Clock]) -> tuple[str, ...]:

@@ -1,0 +1,183 @@
+"""Owns the collectives of a rank that are left together, and what is the same of each on all ranks.
+
+It is its process group, its number there and its name; where its torch gave it no number, its place
+among those of the group in the step, if both ranks have the same ones there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from profiler_ext.attribution.ledger import busy_spans
+from profiler_ext.attribution.trace.lookups import intern
+from profiler_ext.kineto.collectives import Collective, collective_of
+from profiler_ext.records import Analysis, Codes, Ints, LaunchKind, RankCollectives
+
+_NUMBERED, _NOT_TOLD = -1, -1
+_Key = tuple[str, str, int, int]
+"""Group, what, number and step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A collective on this rank: how many ranks its group has, and its launches."""
+
+    ranks: int
+    launches: list[int]
+
+
+def collectives_of(analysis: Analysis) -> RankCollectives:
+    """Return the collectives of a rank that no rank can leave before every rank has come.
+
+    Args:
+        analysis: what attribution found on that rank.
+    """
+    found = _left_together(analysis)
+    group, what, number, step = zip(*found, strict=True) if found else ((), (), (), ())
+    launches, base_ns = analysis.launches, analysis.recording.trace.base_ns
+    rows = np.array([row for left in found.values() for row in left.launches], dtype=np.int64)
+    counts = [len(left.launches) for left in found.values()]
+    exposed_launch, exposed_start_ns, exposed_end_ns = _exposed(analysis, rows)
+    return RankCollectives(
+        rank=analysis.recording.settings.rank,
+        group=intern(group),
+        what=intern(what),
+        number=np.array(number, dtype=np.int64),
+        step=np.array(step, dtype=np.int32),
+        ranks=np.array([left.ranks for left in found.values()], dtype=np.int32),
+        launch=rows,
+        launch_collective=np.repeat(np.arange(len(found), dtype=np.int32), counts),
+        launch_device=launches.device[rows].astype(np.int32),
+        launch_start_ns=launches.start_ns[rows] + base_ns,
+        launch_duration_ns=launches.duration_ns[rows],
+        exposed_launch=exposed_launch,
+        exposed_start_ns=exposed_start_ns + base_ns,
+        exposed_end_ns=exposed_end_ns + base_ns,
+        begin_ns=analysis.steps[0].start_ns + base_ns if analysis.steps else None,
+    )
+
+
+def shifted(collectives: RankCollectives, shift_ns: int) -> RankCollectives:
+    """Return the collectives of a rank whose clock is moved.
+
+    Args:
+        collectives: as its own clock has them.
+        shift_ns: what is added to that.
+    """
+    begin_ns = collectives.begin_ns
+    return replace(
+        collectives,
+        launch_start_ns=collectives.launch_start_ns + shift_ns,
+        exposed_start_ns=collectives.exposed_start_ns + shift_ns,
+        exposed_end_ns=collectives.exposed_end_ns + shift_ns,
+        begin_ns=None if begin_ns is None else begin_ns + shift_ns,
+    )
+
+
+def numbered_alike(ranks: Sequence[RankCollectives]) -> list[Ints]:
+    """Return for each rank a number for each of its collectives, the same on all ranks.
+
+    Args:
+        ranks: the collectives of each.
+
+    Returns:
+        The numbers, from 0 on in the order in which they are met.
+    """
+    known: dict[_Key, int] = {}
+    return [
+        np.array([known.setdefault(key, len(known)) for key in _keys(each)], dtype=np.int64)
+        for each in ranks
+    ]
+
+
+def starts_ns(collectives: RankCollectives) -> Ints:
+    """Return when each collective of a rank began: when its first launch did."""
+    starts = np.full(len(collectives), np.iinfo(np.int64).max, dtype=np.int64)
+    np.minimum.at(starts, collectives.launch_collective, collectives.launch_start_ns)
+    return starts
+
+
+def ends_ns(collectives: RankCollectives) -> Ints:
+    """Return when each collective of a rank ended: when its last launch did."""
+    ends = np.full(len(collectives), np.iinfo(np.int64).min, dtype=np.int64)
+    over_ns = collectives.launch_start_ns + collectives.launch_duration_ns
+    np.maximum.at(ends, collectives.launch_collective, over_ns)
+    return ends
+
+
+def first_launches(collectives: RankCollectives) -> Ints:
+    """Return for each collective of a rank the index of its launch that began first."""
+    of_launch = collectives.launch_collective
+    order = np.lexsort((collectives.launch_start_ns, of_launch))
+    firsts: Ints = order[np.searchsorted(of_launch[order], np.arange(len(collectives)))]
+    return firsts
+
+
+def _keys(collectives: RankCollectives) -> Sequence[_Key]:
+    group, what = collectives.group, collectives.what
+    return list(
+        zip(
+            (group.strings[code] for code in group.codes.tolist()),
+            (what.strings[code] for code in what.codes.tolist()),
+            collectives.number.tolist(),
+            collectives.step.tolist(),
+            strict=True,
+        )
+    )
+
+
+def _left_together(analysis: Analysis) -> dict[_Key, _Left]:
+    trace, launches = analysis.recording.trace, analysis.launches
+    found: dict[_Key, _Left] = {}
+    unnumbered = defaultdict[tuple[str, int], list[tuple[Collective, int]]](list)
+    for launch in np.flatnonzero(launches.kind.where(LaunchKind.COMMUNICATION)).tolist():
+        collective = collective_of(trace, launches, launch)
+        if collective is None or not collective.is_left_together:
+            continue
+        if collective.sequence is not None:
+            key = (collective.group, collective.name, collective.sequence, _NUMBERED)
+            found.setdefault(key, _Left(_ranks(collective), [])).launches.append(launch)
+        elif (step := launches.step[launch]) is not np.ma.masked:
+            unnumbered[collective.group, int(step)].append((collective, launch))
+    return found | _by_place(unnumbered)
+
+
+def _by_place(
+    unnumbered: dict[tuple[str, int], list[tuple[Collective, int]]],
+) -> dict[_Key, _Left]:
+    """Name collectives by their place among those of a group in a step, and by all of these."""
+    return {
+        (group, digest, place, step): _Left(_ranks(collective), [launch])
+        for (group, step), each in unnumbered.items()
+        for digest in (_digest([collective for collective, _ in each]),)
+        for place, (collective, launch) in enumerate(each)
+    }
+
+
+def _digest(collectives: Sequence[Collective]) -> str:
+    told = msgspec.json.encode([(each.name, each.elements) for each in collectives])
+    return hashlib.blake2b(told, digest_size=16).hexdigest()
+
+
+def _ranks(collective: Collective) -> int:
+    return _NOT_TOLD if collective.ranks is None else collective.ranks
+
+
+def _exposed(analysis: Analysis, rows: Ints) -> tuple[Codes, Ints, Ints]:
+    """Return when a device ran each launch and nothing else: its index, from when, until when."""
+    spans = busy_spans(analysis.launches)
+    launch, start, end = (
+        np.concatenate([np.empty(0, dtype=np.int64), *(getattr(own, name) for own in spans)])
+        for name in ("launch", "start_ns", "end_ns")
+    )
+    at = np.full(len(analysis.launches), -1, dtype=np.int32)
+    at[rows] = np.arange(len(rows))
+    chosen = np.flatnonzero((at[launch] >= 0) & (end > start))
+    order = chosen[np.argsort(at[launch[chosen]], kind="stable")]
+    return at[launch[order]], start[order], end[order]
