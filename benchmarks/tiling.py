@@ -29,7 +29,7 @@ class Apart(NamedTuple):
     steps: int
 
 
-def tile(source: Path, target: Path, events: int, steps: int | None = None) -> None:
+def tile(source: Path, target: Path, events: int, steps: int | None = None) -> int:
     """Write a trace that repeats another one until it has enough events.
 
     Args:
@@ -37,16 +37,21 @@ def tile(source: Path, target: Path, events: int, steps: int | None = None) -> N
         target: where the long one shall be.
         events: the least number of events.
         steps: all copies are in so many steps; without it each copy has steps of its own.
+
+    Returns:
+        How many events it has.
     """
     text = source.read_bytes()
     document = json.loads(gzip.decompress(text) if source.suffix == ".gz" else text)
-    once = document.pop("traceEvents")
-    copies = max(-(-events // sum(event["ph"] != "M" for event in once)), steps or 1)
+    once: list[Event] = document.pop("traceEvents")
+    each = sum(event["ph"] != "M" for event in once)
+    copies = max(-(-events // each), steps or 1)
     with target.open("w") as file:
         file.write(f'{json.dumps(document)[:-1]}, "traceEvents": [')
         for number, line in enumerate(_lines(once, copies, steps)):
             file.write(",\n" + line if number else line)
         file.write("]}")
+    return copies * each
 
 
 def _lines(once: list[Event], copies: int, steps: int | None) -> Iterator[str]:

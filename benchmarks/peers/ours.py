@@ -1,0 +1,37 @@
+"""Asks profiler_ext: time by line, module, op, kernel and call site, steps, idle, communication.
+
+That is more than is asked of the peers, none of which has lines or modules of compiled work.
+``python -m benchmarks.peers.ours FILE``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import profiler_ext
+
+
+def main() -> None:
+    """Print what the recording shows."""
+    session = profiler_ext.load(sys.argv[1])
+    by_line, by_kernel = session.by_line(), session.by_kernel()
+    sizes = [len(table()) for table in (session.by_module, session.by_op, session.by_site)]
+    ledger, communication = session.coverage(), session.communication()
+    idle = session.idle_by_cause()
+    (analysis,) = session.analyses
+    told = {
+        "launches": len(analysis.launches),
+        "steps": len(analysis.steps),
+        "kernels": len(by_kernel),
+        "ops": sizes[1],
+        "lines": len(by_line),
+        "kernel_us": round(int(by_kernel["duration_ns"].sum()) / 1e3),
+        "idle_us": round(int(idle["duration_ns"].sum()) / 1e3),
+        "rows": [*sizes, len(ledger), len(communication)],
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Owns the recordings of H200s that are measured with, and the folder where long ones are made."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_RECORDED = ROOT / "tests" / "fixtures" / "h200"
+LAYERS = _RECORDED / "cases" / "repeated_layers.session.pt.trace.json.gz"
+"""Two compiled steps of a model of equal layers: 1,160 launches, 8,238 events."""
+GPT = _RECORDED / "findings" / "tuned_gpt.session.pt.trace.json.gz"
+"""Five steps of a tuned GPT, its lines watched."""
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """Make a folder for long recordings, and take it away; below ``$TMPDIR`` if that is set."""
+    with tempfile.TemporaryDirectory(prefix="bench_") as made:
+        yield Path(made)
+
+
+def environment(tree: Path = ROOT) -> dict[str, str]:
+    """Return what a process needs to import the package of a checkout.
+
+    Args:
+        tree: the checkout.
+    """
+    return {"PYTHONPATH": str(tree)}
