@@ -26,6 +26,11 @@
 # make gold [CASE="cnn cond"]   renew the gold files, which say row for row what the recordings show
 #              (tests/fixtures/h200/gold), and print what changed in them
 # make programs [WORDS="forks signals"]   run programs without us and with us, and compare
+# make bench [BENCH="--only growth"]    measure how fast all is, beside the peers (.venv-peers, made
+#              first: 0.6 GB), and print a table: an hour and a half of one core
+#              (benchmarks/README.md)
+# make bench-compare BASE=main [COMPARE="--pairs 20"]    is anything slower than at that commit, by
+#              how much, and how sure is it: ten minutes of one core; fetches nothing
 # make reference  write the pages of docs that the lists in the code make: gaps, evidence, ...
 # make clean   remove what the others made
 #
@@ -63,7 +68,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs reference lint gpu-check gpu-record gold clean
+.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench bench-compare reference lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -137,6 +142,14 @@ gold: $(TEST_READY)
 programs: $(TEST_READY)
 	$(RUN) -m tests.programs $(WORDS)
 
+bench: $(TEST_READY)
+	$(RUN) -m benchmarks.environments
+	$(RUN) -m benchmarks.bench $(BENCH)
+
+bench-compare: $(TEST_READY)
+	@test -n "$(BASE)" || { echo "say since when: make bench-compare BASE=main"; exit 2; }
+	$(RUN) -m benchmarks.compare $(BASE) $(COMPARE)
+
 $(VENV)/demo.stamp: pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) $(INSTALL) $(DEV_TORCH) --editable .
@@ -148,5 +161,5 @@ $(VENV)/test.stamp: pyproject.toml Makefile
 	touch $@
 
 clean:
-	rm -rf .venv .venv-torch-* .venv-3.* $(OUT) $(GPU_OUT) mutants build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-torch-* .venv-3.* .venv-peers $(OUT) $(GPU_OUT) mutants build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

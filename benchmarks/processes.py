@@ -20,6 +20,7 @@ MIB = 1 << 20
 _LOOK_S = 0.02
 _TAIL = 2000
 _PSS = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE)
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +74,33 @@ def spent(
     if status:
         words = " ".join(map(str, command))
         raise SystemExit(f"{words}: ended with {status}\n{output[-_TAIL:]}")
-    return Spent(usage.ru_utime + usage.ru_stime, max(peak, usage.ru_maxrss << 10), output)
+    return Spent(usage.ru_utime + usage.ru_stime, peak, output)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:
-    """Wait for the end; return the peak of several processes, the status, and the usage."""
-    peak = 0
+    """Wait for the end; return the peak of memory, the status, and the usage."""
+    seen = 0
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             process.returncode = os.waitstatus_to_exitcode(status)
-            return peak, process.returncode, usage
-        family = list(_family(process.pid))
-        if len(family) > 1:
-            peak = max(peak, sum(map(_resident, family)))
+            return max(seen, _told_bytes(usage)), process.returncode, usage
+        seen = max(seen, _resident_bytes(process.pid))
         time.sleep(_LOOK_S)
+
+
+def _told_bytes(usage: resource.struct_rusage) -> int:
+    """Return what the system tells of a process: until it began its program, it was as we are."""
+    ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage.ru_maxrss << 10 if usage.ru_maxrss > ours else 0
+
+
+def _resident_bytes(pid: int) -> int:
+    """Return the peak until now of a process, or what it and its children have at the moment."""
+    family = list(_family(pid))
+    if len(family) == 1:
+        return _read_bytes(pid, "status", _PEAK)
+    return sum(_read_bytes(each, "smaps_rollup", _PSS) for each in family)
 
 
 def _family(pid: int) -> Iterator[int]:
@@ -102,9 +115,9 @@ def _family(pid: int) -> Iterator[int]:
             yield from _family(int(child))
 
 
-def _resident(pid: int) -> int:
+def _read_bytes(pid: int, file: str, what: re.Pattern[str]) -> int:
     try:
-        found = _PSS.search(Path(f"/proc/{pid}/smaps_rollup").read_text())
+        found = what.search(Path(f"/proc/{pid}/{file}").read_text())
     except OSError:
         return 0
     return int(found[1]) << 10 if found else 0

@@ -44,7 +44,7 @@ def tile(source: Path, target: Path, events: int, steps: int | None = None) -> i
     text = source.read_bytes()
     document = json.loads(gzip.decompress(text) if source.suffix == ".gz" else text)
     once: list[Event] = document.pop("traceEvents")
-    each = sum(event["ph"] != "M" for event in once)
+    each = sum(1 for event in once if event["ph"] != "M")
     copies = max(-(-events // each), steps or 1)
     with target.open("w") as file:
         file.write(f'{json.dumps(document)[:-1]}, "traceEvents": [')
