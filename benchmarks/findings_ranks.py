@@ -21,8 +21,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
-from benchmarks.cases import GPT, LARGE, TINY, Sizes, Step, inputs, training
-from benchmarks.findings import BLOCK_S, MOST_STEPS, Pair
+from benchmarks.cases import GPT, LARGE, TINY, Pair, Sizes, Step, inputs, training
+from benchmarks.findings import BLOCK_S, MOST_STEPS
 from benchmarks.findings_outcomes import Outcome, is_claimed, predicted_ms, quartiles, said, table
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.making import findings_answer

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.cases import Case, Pair, Sizes, Step, gpt, heads, training
-from benchmarks.models import Block
+from benchmarks.models import Block, channels_last
 
 
 def launch_bound(sizes: Sizes) -> Pair:
@@ -44,7 +44,7 @@ def pageable_copy(sizes: Sizes) -> Pair:
     images = torch.randn(count, 3, side, side)
     kept = images if sizes.is_tiny else images.pin_memory()
     model = nn.Sequential(nn.Conv2d(3, 64, 7, 4), nn.ReLU(), nn.Conv2d(64, 128, 3, 2))
-    model.to(sizes.device, memory_format=torch.channels_last)
+    channels_last(model).to(sizes.device)
 
     def of(batch: torch.Tensor, non_blocking: bool) -> Callable[[], torch.Tensor]:
         def forward() -> torch.Tensor:
@@ -115,7 +115,7 @@ def layout_conversion(sizes: Sizes) -> Pair:
         return nn.Sequential(*layers).to(sizes.device, dtype)
 
     images = torch.randn(64, channels, side, side, device=sizes.device, dtype=dtype)
-    first, last = made(), made().to(memory_format=torch.channels_last)
+    first, last = made(), channels_last(made())
     moved = images.to(memory_format=torch.channels_last)
     return Pair(
         training(first, forward=lambda: first(images).float().mean()),
@@ -181,13 +181,13 @@ def data_loader(sizes: Sizes) -> Pair:
     batch, side, workers = (2, 16, 1) if sizes.is_tiny else (16, 224, 8)
     channels = 8 if sizes.is_tiny else 512
     model = nn.Sequential(nn.Conv2d(3, channels, 7, 2), nn.ReLU(), nn.Conv2d(channels, 64, 5, 2))
-    model.to(sizes.device, memory_format=torch.channels_last)
+    channels_last(model).to(sizes.device)
 
     def forward(count: int) -> Callable[[], torch.Tensor]:
         pinned = sizes.device == "cuda"
-        words = {"prefetch_factor": 4} if count else {}
+        prefetched = 4 if count else None
         loader = torch.utils.data.DataLoader(
-            Images(side), batch, num_workers=count, pin_memory=pinned, **words
+            Images(side), batch, num_workers=count, pin_memory=pinned, prefetch_factor=prefetched
         )
         batches = iter(loader)
 

@@ -1,10 +1,14 @@
-"""Owns the GPT that benchmarks train."""
+"""Owns the GPT that benchmarks train, and how they lay models out."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class Block(nn.Module):
@@ -42,3 +46,8 @@ class GPT(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(x)
+
+
+def channels_last(model: Model) -> Model:
+    """Lay the channels of a model's images last, and return it."""
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -145,7 +145,7 @@ def _printed_line(node: PrintedNode) -> int | None:
 
 
 def _stack(node: torch.fx.Node) -> tuple[Any, ...]:
-    frames = parse_stack(fx.text(node.meta, "stack_trace"))
+    frames = parse_stack(node.meta.get("stack_trace"))
     return tuple(dataclasses.replace(frame, file=expand(frame.file)) for frame in frames)
 
 

@@ -41,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tiled = Path(folder) / "tiled.pt.trace.json"
         tile(chosen.trace, tiled, chosen.events)
-        analysis = load(tiled).analysis
+        (analysis,) = load(tiled).analyses
         perfetto = _cost(export_perfetto, analysis, Path(folder) / "trace.pftrace")
         chrome = _cost(export_chrome_trace, analysis, Path(folder) / "trace.json")
     print(f"{len(analysis.recording.trace.raw)} events, {len(analysis.launches)} launches")
@@ -51,7 +51,7 @@ def main() -> None:
     print("perfetto / chrome json: time {:.2f}, memory {:.2f}, size {:.2f}".format(*ratios))
 
 
-def _cost(write: Callable[[Analysis, Path], None], analysis: Analysis, path: Path) -> Cost:
+def _cost(write: Callable[[Analysis, Path], Path], analysis: Analysis, path: Path) -> Cost:
     # Forked, so that each starts with the same analysis and its own peak of memory.
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
@@ -63,7 +63,7 @@ def _cost(write: Callable[[Analysis, Path], None], analysis: Analysis, path: Pat
 
 
 def _measure(
-    write: Callable[[Analysis, Path], None], analysis: Analysis, path: Path, answers: Any
+    write: Callable[[Analysis, Path], Path], analysis: Analysis, path: Path, answers: Any
 ) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.perf_counter()

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import BrowserType, sync_playwright
 
 from benchmarks.tiling import tile
 from profiler_ext import load
@@ -49,7 +49,7 @@ def main() -> None:
 
 def _measure(session: Path, events: int, folder: Path) -> None:
     tile(session, folder / "tiled.pt.trace.json", events)
-    analysis = load(folder / "tiled.pt.trace.json").analysis
+    (analysis,) = load(folder / "tiled.pt.trace.json").analyses
     started = time.process_time()
     page = export_html(analysis, folder / "report.html")
     seconds = time.process_time() - started
@@ -70,7 +70,7 @@ def _opening(page: Path) -> tuple[float, float]:
     return median(painted), median(answered)
 
 
-def _opened(chromium, page: Path) -> tuple[float, float]:
+def _opened(chromium: BrowserType, page: Path) -> tuple[float, float]:
     browser = chromium.launch(executable_path=shutil.which("chromium"), args=list(_FLAGS))
     try:
         shown = browser.new_page(viewport={"width": 1280, "height": 900})

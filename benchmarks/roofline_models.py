@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.models import GPT
+from benchmarks.models import GPT, channels_last
 
 Step = Callable[[], None]
 VOCABULARY = 32_000
@@ -30,7 +30,7 @@ def _language_step(model: nn.Module, length: int, batch: int, device: str) -> St
 
 
 def _image_step(model: nn.Module, batch: int, dtype: torch.dtype, device: str) -> Step:
-    model = model.to(device, memory_format=torch.channels_last).train()
+    model = channels_last(model.to(device)).train()
     compiled = torch.compile(model)
     images = torch.randn(batch, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
     labels = torch.randint(0, 1000, (batch,), device=device)
