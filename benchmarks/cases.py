@@ -11,8 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from benchmarks.models import Block
-
-Step = Callable[[], None]
+from benchmarks.steps import Step
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.models import GPT
+from benchmarks.steps import Step, synchronize
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.profiling.lines import RecordedLines
 
@@ -55,7 +55,7 @@ def model_of(name: str, width: int, layers: int) -> nn.Module:
     return LlamaForCausalLM(config)
 
 
-def step_of(options: argparse.Namespace) -> Callable[[], None]:
+def step_of(options: argparse.Namespace) -> Step:
     """Make a training step."""
     model = model_of(options.model, options.width, options.layers).to(options.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -74,23 +74,17 @@ def step_of(options: argparse.Namespace) -> Callable[[], None]:
     return step
 
 
-def finish() -> None:
-    """Wait for the device."""
-    if torch.accelerator.is_available():
-        torch.accelerator.synchronize()
-
-
-def step_taken(step: Callable[[], None]) -> Taken:
+def step_taken(step: Step) -> Taken:
     """Run a step and wait for the device."""
-    finish()
+    synchronize()
     begun, of_thread = time.perf_counter(), time.thread_time()
     step()
     of_thread = time.thread_time() - of_thread
-    finish()
+    synchronize()
     return Taken((time.perf_counter() - begun) * 1e3, of_thread * 1e3)
 
 
-def block(step: Callable[[], None], steps: int, lines: RecordedLines | None) -> list[Taken]:
+def block(step: Step, steps: int, lines: RecordedLines | None) -> list[Taken]:
     """Return what the steps of a block took."""
     if lines is not None:
         lines.prepare()
@@ -102,7 +96,7 @@ def block(step: Callable[[], None], steps: int, lines: RecordedLines | None) -> 
     return taken[NOT_COUNTED:]
 
 
-def recorded(step: Callable[[], None], steps: int) -> tuple[list[Taken], list[Taken]]:
+def recorded(step: Step, steps: int) -> tuple[list[Taken], list[Taken]]:
     """Record both blocks; return what their steps took without lines and with them."""
     taken: dict[bool, list[Taken]] = {}
     with torch.profiler.profile() as profiler:

@@ -16,7 +16,6 @@ import argparse
 import gc
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,10 +28,11 @@ from typing import Any
 import torch
 
 import profiler_ext
-from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes, Step
-from benchmarks.findings_outcomes import Outcome, is_claimed, predicted_ms, quartiles, said, table
+from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes
+from benchmarks.findings_outcomes import Outcome, outcome_of, table
 from benchmarks.flaws import CASES
 from benchmarks.flaws_once import ONCE, OnceCase
+from benchmarks.steps import Step, recorded, synchronize
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.making import findings_answer
 from profiler_ext.findings import Findings
@@ -66,22 +66,9 @@ def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
     pair = case.make(sizes)
     steps = {"flawed": pair.flawed, "remedied": pair.remedied}
     kept = {name: None if out is None else out / case.rule / name for name in steps}
-    flawed, remedied = (_found(steps[name], sizes, kept[name]) for name in steps)
-    own = [each for each in flawed.found if each.rule == case.rule]
-    times = [_timed(pair, sizes, at) for at in range(rounds)]
-    gains = [before - after for before, after in times]
-    return Outcome(
-        case.rule,
-        case.words,
-        predicted_ms=predicted_ms(own),
-        is_claimed=is_claimed(own),
-        flawed_ms=statistics.median(before for before, _ in times),
-        remedied_ms=statistics.median(after for _, after in times),
-        gain_ms=statistics.median(gains),
-        gain_quartiles_ms=quartiles(gains),
-        others=said(flawed.found, case.rule),
-        on_remedied=said([each for each in remedied.found if each.rule == case.rule]),
-    )
+    flawed, remedied = (_found(steps[name], kept[name]) for name in steps)
+    times = [_timed(pair, at) for at in range(rounds)]
+    return outcome_of(case.rule, case.words, (flawed, remedied), times)
 
 
 def _tried_once(case: OnceCase, sizes: Sizes) -> Outcome:
@@ -134,43 +121,33 @@ def _tell_once(asked: str, sizes: Sizes) -> None:
     print(json.dumps({"found": told, "took_ms": took_ms}))
 
 
-def _found(step: Step, sizes: Sizes, folder: Path | None) -> Findings:
+def _found(step: Step, folder: Path | None) -> Findings:
     """Return what the rules say of a step, once it is warm; the session is kept in a folder."""
     for _ in range(WARM_UP):
         step()
-    schedule = torch.profiler.schedule(wait=0, warmup=2, active=RECORDED)
-    with profiler_ext.profile(schedule=schedule) as prof:
-        for _ in range(2 + RECORDED):
-            step()
-            prof.step()
-    _synchronize(sizes)
+    session = recorded(step, RECORDED)
     if folder is not None:
-        prof.session.save(folder)
-        (folder / "findings.json").write_text(answer_text(findings_answer(prof.session)))
-    return prof.found
+        session.save(folder)
+        (folder / "findings.json").write_text(answer_text(findings_answer(session)))
+    return session.found
 
 
-def _timed(pair: Pair, sizes: Sizes, turn: int) -> tuple[float, float]:
+def _timed(pair: Pair, turn: int) -> tuple[float, float]:
     """Return milliseconds a step of both, the one first that was last before."""
     order = (pair.flawed, pair.remedied) if turn % 2 else (pair.remedied, pair.flawed)
-    took = {step: _block(step, sizes) for step in order}
+    took = {step: _block(step) for step in order}
     return took[pair.flawed], took[pair.remedied]
 
 
-def _block(step: Step, sizes: Sizes) -> float:
+def _block(step: Step) -> float:
     step()
-    _synchronize(sizes)
+    synchronize()
     begun, count = time.perf_counter(), 0
     while count < MOST_STEPS and (count < 3 or time.perf_counter() - begun < BLOCK_S):
         step()
         count += 1
-    _synchronize(sizes)
+    synchronize()
     return 1e3 * (time.perf_counter() - begun) / count
-
-
-def _synchronize(sizes: Sizes) -> None:
-    if sizes.device == "cuda":
-        torch.cuda.synchronize()
 
 
 def main() -> int:

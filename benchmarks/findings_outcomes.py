@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from profiler_ext.findings import Finding, Stake
+from profiler_ext.findings import Finding, Findings, Stake
 
 FACTOR = 2.0
 
@@ -43,17 +43,38 @@ class Outcome:
         return (is_near or is_told) and not self.on_remedied and not self.failure
 
 
-def predicted_ms(own: list[Finding]) -> float | None:
-    """Return what a rule's findings say is at stake; ``None`` where it said nothing."""
-    return sum(each.at_stake_ns for each in own) / 1e6 if own else None
+def outcome_of(
+    rule: str,
+    words: str,
+    told: tuple[Findings, Findings],
+    times: Sequence[tuple[float, float]],
+) -> Outcome:
+    """Return what a case came to.
+
+    Args:
+        rule: the rule that should find its flaw.
+        words: what the flaw and the remedy are.
+        told: what the rules say of the step with the flaw, and without it.
+        times: milliseconds a step of both, round by round.
+    """
+    flawed, remedied = told
+    own = [each for each in flawed.found if each.rule == rule]
+    gains = [before - after for before, after in times]
+    return Outcome(
+        rule,
+        words,
+        predicted_ms=sum(each.at_stake_ns for each in own) / 1e6 if own else None,
+        is_claimed=not own or any(each.stake is not Stake.UNKNOWN for each in own),
+        flawed_ms=statistics.median(before for before, _ in times),
+        remedied_ms=statistics.median(after for _, after in times),
+        gain_ms=statistics.median(gains),
+        gain_quartiles_ms=_quartiles(gains),
+        others=_said(flawed.found, rule),
+        on_remedied=_said([each for each in remedied.found if each.rule == rule]),
+    )
 
 
-def is_claimed(own: list[Finding]) -> bool:
-    """Tell whether a rule's findings say how much is at stake."""
-    return not own or any(each.stake is not Stake.UNKNOWN for each in own)
-
-
-def quartiles(gains: list[float]) -> tuple[float, float]:
+def _quartiles(gains: list[float]) -> tuple[float, float]:
     """Return the first and the third quartile."""
     if len(gains) < 2:
         return gains[0], gains[0]
@@ -61,7 +82,7 @@ def quartiles(gains: list[float]) -> tuple[float, float]:
     return first, third
 
 
-def said(found: Iterable[Finding], besides: str = "") -> str:
+def _said(found: Iterable[Finding], besides: str = "") -> str:
     """Return the findings of all rules but one, each with its milliseconds."""
     named = (f"{f.rule} {f.at_stake_ns / 1e6:.2f}" for f in found if f.rule != besides)
     return ", ".join(named)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -21,9 +20,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
-from benchmarks.cases import GPT, LARGE, TINY, Pair, Sizes, Step, inputs, training
+from benchmarks.cases import GPT, LARGE, TINY, Pair, Sizes, inputs, training
 from benchmarks.findings import BLOCK_S, MOST_STEPS
-from benchmarks.findings_outcomes import Outcome, is_claimed, predicted_ms, quartiles, said, table
+from benchmarks.findings_outcomes import Outcome, outcome_of, table
+from benchmarks.steps import Step, recorded, synchronize
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.making import findings_answer
 from profiler_ext.findings import Findings
@@ -88,7 +88,7 @@ def tried(case: tuple[str, str, Make], sizes: Sizes, rounds: int, out: Path) -> 
     rule, words, make = case
     pair = make(sizes)
     told = [
-        _found(step, sizes, out / rule / name)
+        _found(step, out / rule / name)
         for name, step in (("flawed", pair.flawed), ("remedied", pair.remedied))
     ]
     times = [[_timed(step, sizes) for step in (pair.flawed, pair.remedied)] for _ in range(rounds)]
@@ -96,32 +96,13 @@ def tried(case: tuple[str, str, Make], sizes: Sizes, rounds: int, out: Path) -> 
         return None
     flawed, remedied = told
     assert flawed is not None and remedied is not None
-    own = [each for each in flawed.found if each.rule == rule]
-    gains = [before - after for before, after in times]
-    return Outcome(
-        rule,
-        words,
-        predicted_ms=predicted_ms(own),
-        is_claimed=is_claimed(own),
-        flawed_ms=statistics.median(before for before, _ in times),
-        remedied_ms=statistics.median(after for _, after in times),
-        gain_ms=statistics.median(gains),
-        gain_quartiles_ms=quartiles(gains),
-        others=said(flawed.found, rule),
-        on_remedied=said([each for each in remedied.found if each.rule == rule]),
-    )
+    return outcome_of(rule, words, (flawed, remedied), [(before, after) for before, after in times])
 
 
-def _found(step: Step, sizes: Sizes, folder: Path) -> Findings | None:
+def _found(step: Step, folder: Path) -> Findings | None:
     for _ in range(5):
         step()
-    schedule = torch.profiler.schedule(wait=0, warmup=2, active=5)
-    with profiler_ext.profile(schedule=schedule) as prof:
-        for _ in range(7):
-            step()
-            prof.step()
-    _synchronize(sizes)
-    prof.session.save(folder / f"rank_{dist.get_rank()}")
+    recorded(step, 5).save(folder / f"rank_{dist.get_rank()}")
     dist.barrier()
     if dist.get_rank() != 0:
         return None
@@ -133,11 +114,11 @@ def _found(step: Step, sizes: Sizes, folder: Path) -> Findings | None:
 def _timed(step: Step, sizes: Sizes) -> float:
     """Return milliseconds a step; all ranks make as many."""
     step()
-    _synchronize(sizes)
+    synchronize()
     dist.barrier()
     begun = time.perf_counter()
     step()
-    _synchronize(sizes)
+    synchronize()
     took = torch.tensor([time.perf_counter() - begun])
     count = torch.tensor([min(MOST_STEPS, max(3, int(BLOCK_S / float(took))))], device=sizes.device)
     dist.broadcast(count, 0)
@@ -145,13 +126,8 @@ def _timed(step: Step, sizes: Sizes) -> float:
     begun = time.perf_counter()
     for _ in range(int(count)):
         step()
-    _synchronize(sizes)
+    synchronize()
     return 1e3 * (time.perf_counter() - begun) / int(count)
-
-
-def _synchronize(sizes: Sizes) -> None:
-    if sizes.device == "cuda":
-        torch.cuda.synchronize()
 
 
 def main() -> int:

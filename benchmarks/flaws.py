@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.cases import Case, Pair, Sizes, Step, gpt, heads, training
+from benchmarks.cases import Case, Pair, Sizes, gpt, heads, training
 from benchmarks.models import Block, channels_last
+from benchmarks.steps import Step
 
 
 def launch_bound(sizes: Sizes) -> Pair:

@@ -16,7 +16,8 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.utils import fresh_inductor_cache
 
 import profiler_ext
-from benchmarks.cases import GPT, Sizes, Step, inputs, training
+from benchmarks.cases import GPT, Sizes, inputs, training
+from benchmarks.steps import Step, synchronize
 from profiler_ext.findings import Findings
 
 Told = tuple[Findings, float]
@@ -64,12 +65,6 @@ def mean_step(step: Callable[[int], None], steps: int, *, warm_up: bool = True) 
             took.append(time.perf_counter() - begun)
             prof.step()
     return prof.found, 1e3 * sum(took[first:]) / steps
-
-
-def synchronize() -> None:
-    """Wait for the device, where there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def small(sizes: Sizes, *, dynamic: bool | None = None) -> Callable[[int], Step]:

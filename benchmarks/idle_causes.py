@@ -14,7 +14,7 @@ import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
+from benchmarks.steps import Step, recorded, synchronize
 from profiler_ext.records import IdleCause
 
-Step = Callable[[], None]
 WARM_UP, STEPS = 5, 8
 
 
@@ -130,24 +130,14 @@ def late(rank: int) -> Case:
     return Case("a late rank", lambda: step(0.01), lambda: step(0), ())
 
 
-def timed(step: Step, device: str) -> float:
+def timed(step: Step) -> float:
     """Return how many milliseconds a step takes, of several in a row."""
-    _wait(device)
+    synchronize()
     began = time.perf_counter()
     for _ in range(STEPS):
         step()
-    _wait(device)
+    synchronize()
     return 1e3 * (time.perf_counter() - began) / STEPS
-
-
-def recorded(step: Step) -> profiler_ext.Session:
-    """Return the session of some steps."""
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=4)
-    with profiler_ext.profile(schedule=schedule) as prof:
-        for _ in range(5):
-            step()
-            prof.step()
-    return prof.session
 
 
 def told_ms(session: profiler_ext.Session, causes: tuple[IdleCause, ...]) -> float:
@@ -161,26 +151,21 @@ def told_ms(session: profiler_ext.Session, causes: tuple[IdleCause, ...]) -> flo
     return statistics.median(sums) / 1e6
 
 
-def tried(case: Case, device: str, rounds: int, out: Path | None) -> str:
+def tried(case: Case, rounds: int, out: Path | None) -> str:
     """Return a row of the table: told, and measured."""
     for step in (case.flawed, case.remedied):
-        timed(step, device)
-    pairs = [(timed(case.flawed, device), timed(case.remedied, device)) for _ in range(rounds)]
+        timed(step)
+    pairs = [(timed(case.flawed), timed(case.remedied)) for _ in range(rounds)]
     saved = statistics.median(flawed - remedied for flawed, remedied in pairs)
     flawed_ms = statistics.median(flawed for flawed, _ in pairs)
-    told = told_ms(recorded(case.flawed), case.causes)
-    session = recorded(case.flawed)
-    left = told_ms(recorded(case.remedied), case.causes)
+    told = told_ms(recorded(case.flawed, 4, warm_up=1), case.causes)
+    session = recorded(case.flawed, 4, warm_up=1)
+    left = told_ms(recorded(case.remedied, 4, warm_up=1), case.causes)
     if out is not None:
         name = case.name.replace(" ", "_").replace(",", "")
         rank = int(os.environ.get("RANK", "0"))
         session.save(out / name / f"rank_{rank}")
     return f"| {case.name} | {flawed_ms:.3f} | {told:.3f} | {left:.3f} | {saved:.3f} |"
-
-
-def _wait(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def main() -> None:
@@ -196,12 +181,12 @@ def main() -> None:
     print(f"| case | step ms | told ms | {told} | saved ms |\n| --- | --- | --- | --- | --- |")
     if options.ranks:
         dist.init_process_group("nccl")
-        row = tried(late(dist.get_rank()), "cuda", options.rounds, options.out)
+        row = tried(late(dist.get_rank()), options.rounds, options.out)
         print(f"rank {dist.get_rank()} {row}", flush=True)
         dist.destroy_process_group()
         return
     for case in cases(options.device):
-        print(tried(case, options.device, options.rounds, options.out), flush=True)
+        print(tried(case, options.rounds, options.out), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 from torch.nn import functional
 
 from benchmarks.models import GPT, channels_last
+from benchmarks.steps import Step
 
-Step = Callable[[], None]
 VOCABULARY = 32_000
 
 

@@ -24,9 +24,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.roofline_counts import Row, known_metrics, ncu
-from benchmarks.roofline_models import MODELS, Step
+from benchmarks.roofline_models import MODELS
 from benchmarks.roofline_rows import estimated, joined, most_expensive, write_table
 from benchmarks.roofline_units import units
+from benchmarks.steps import Step
 
 ROOT = Path(__file__).parents[1]
 OURSELVES = (sys.executable, "-m", "benchmarks.rooflines")
