@@ -16,10 +16,11 @@ from pathlib import Path
 
 from profiler_ext.files.paths import reading_roots
 from profiler_ext.files.regular import read_regular
-from profiler_ext.records import Analysis, Frame, Place, Settings
+from profiler_ext.records import Analysis, Frame, Place, Settings, is_cell
 
 _LARGEST_BYTES = 8_000_000
 _NOT_HERE = "the file is not here, or under no --root"
+_CELL_NOT_KEPT = "the text of the cell is not in the session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +121,22 @@ def sources_here(analyses: Iterable[Analysis], roots: Iterable[str | Path] = ())
     Args:
         analyses: whose files.
         roots: folders that the user who reads has named.
+
+    Returns:
+        Path to text; a notebook's cell has the text that the session has of it.
     """
     sources: dict[str, str] = {}
     for analysis in analyses:
         sources |= read_texts(recorded_lines(analysis), analysis.recording.settings, roots)
+        cells = analysis.recording.cells
+        sources |= {cell.name: "\n".join(cell.lines) for cell in cells if cell.lines}
     return sources
 
 
 def _source_file(path: str, known: Mapping[int, str], text: str | None) -> SourceFile:
     recorded = dict(sorted(known.items()))
     if text is None:
-        return SourceFile(path, recorded, _NOT_HERE)
+        return SourceFile(path, recorded, _CELL_NOT_KEPT if is_cell(path) else _NOT_HERE)
     lines = dict(enumerate(text.removesuffix("\n").split("\n"), start=1))
     doubt = next(filter(None, (_doubt(*each, lines) for each in recorded.items())), "")
     return SourceFile(path, recorded, doubt) if doubt else SourceFile(path, lines)

@@ -20,8 +20,9 @@ from profiler_ext.attribution.places.modules import innermost_module
 from profiler_ext.attribution.places.phases import joint_phase
 from profiler_ext.attribution.places.places import annotation_text
 from profiler_ext.errors import UsageError
+from profiler_ext.files.cells import cell_number
 from profiler_ext.files.paths import expand, library_roots, user_roots
-from profiler_ext.records import Frame, FxNode, Settings
+from profiler_ext.records import Frame, FxNode, Settings, cell_named
 
 if TYPE_CHECKING:
     from profiler_ext.exporters.tables import DataFrame, SequenceRow
@@ -142,5 +143,12 @@ def _frames(node: FxNode) -> tuple[Frame, ...]:
     """Return the stack with full paths, without the call that traced the model."""
     from profiler_ext.torch_compat import joint_trace
 
-    full = (replace(frame, file=expand(frame.file)) for frame in node.lineage.stack)
+    full = (replace(frame, file=_file(frame.file)) for frame in node.lineage.stack)
     return tuple(frame for frame in full if frame.file != joint_trace.__file__)
+
+
+def _file(kept: str) -> str:
+    """Return the path of a file here; a notebook's cell is called as the notebook does."""
+    path = expand(kept)
+    number = cell_number(path)
+    return path if number is None else cell_named(number)

@@ -12,7 +12,7 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import labels, led_texts, ledger_label, records, short_path
 from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import causes_text, idle_texts
-from profiler_ext.exporters.sources import SourceFile, read_texts, source_files
+from profiler_ext.exporters.sources import SourceFile, source_files, sources_here
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.tables.keys import (
     Keys,
@@ -141,7 +141,7 @@ def _timed_files(
     analysis: Analysis, lines: _Table, roots: Iterable[str | Path]
 ) -> list[SourceFile]:
     timed = dict.fromkeys(row["file"] for row in lines.records if row["file"])
-    files = source_files(analysis, read_texts(timed, analysis.recording.settings, roots))
+    files = source_files(analysis, sources_here([analysis], roots))
     return [file for file in files if file.path in timed]
 
 

@@ -12,6 +12,7 @@ from profiler_ext.comparison.matching.kernels import Kernel, match_kernels
 from profiler_ext.comparison.matching.names import match_layers, match_modules, match_ops, op_name
 from profiler_ext.comparison.matching.pairs import Pairs
 from profiler_ext.comparison.matching.source import (
+    Cells,
     Function,
     Line,
     Lines,
@@ -48,7 +49,11 @@ class Matched:
     @cached_property
     def lines(self) -> Pairs[Line]:
         """Lines by file and number."""
-        return match_lines(self.base.lines, self.head.lines)
+        return match_lines(self.base.lines, self.head.lines, self._cells)
+
+    @property
+    def _cells(self) -> Cells:
+        return self.base.cells, self.head.cells
 
     @cached_property
     def functions(self) -> Pairs[Function]:
@@ -57,7 +62,8 @@ class Matched:
             [name for each in side.compiles.subjects if (name := function_of(each)) is not None]
             for side in self.sides
         )
-        files = match_files(*(_with_files(side) for side in self.sides))
+        base, head = (_with_files(side) for side in self.sides)
+        files = match_files(base, head, self._cells)
         return match_functions(old, new, files)
 
     @cached_property

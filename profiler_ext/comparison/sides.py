@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from profiler_ext.comparison.parts import (
 )
 from profiler_ext.comparison.records import Run
 from profiler_ext.errors import UsageError
-from profiler_ext.records import Analysis, Frame, Ints
+from profiler_ext.records import Analysis, Cell, Frame, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Side:
         lines: all lines that the recordings tell, by file and number.
         paths: the path of each file, by what it is called; of the run that was first.
         versions: files of which its runs tell different texts of one line.
+        cells: the text of each cell of a notebook that has time, by what it is called; a recording
+            knows the cells that ran before it, too.
     """
 
     runs: tuple[Run, ...]
@@ -53,6 +55,7 @@ class Side:
     lines: Mapping[tuple[str, int], Frame]
     paths: Mapping[str, str]
     versions: tuple[str, ...] = ()
+    cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -90,16 +93,20 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         )
         known = own | known
         paths = each.paths | paths
+    parts = join([part for each, start in started for part in each.parts(start)])
+    timed = {subject.file for subject in parts.subjects}
+    cells = (cell for each in reversed(every) for cell in each.cells)
     return Side(
         runs=tuple(each.described() for each in every),
         run_of_step=np.repeat(np.arange(len(every)), [each.steps for each in every]),
         ranks_of_step=np.concatenate([each.ranks_of_step for each in every]),
-        parts=join([part for each, start in started for part in each.parts(start)]),
+        parts=parts,
         ledger=join([part for each, start in started for part in each.ledger(start)]),
         compiles=join([part for row, each in enumerate(every) for part in each.compiles(row)]),
         lines=known,
         paths=paths,
         versions=tuple(sorted(versions)),
+        cells={cell.name: cell.lines for cell in cells if cell.name in timed},
     )
 
 
@@ -151,6 +158,10 @@ class _Ranked:
                 if key not in found or found[key].code is None:
                     found[key] = frame
         return found
+
+    @property
+    def cells(self) -> Iterable[Cell]:
+        return (cell for each in self.run.analyses for cell in each.recording.cells)
 
     @property
     def paths(self) -> dict[str, str]:

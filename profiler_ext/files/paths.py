@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from profiler_ext.files.cells import cell_called, cell_number, name_by_text
+
 
 @functools.cache
 def _roots(working: str, script: str) -> tuple[tuple[str, str], ...]:
@@ -70,8 +72,11 @@ def shorten(path: str) -> str:
     """Replace the longest root that holds a path by its token.
 
     Returns:
-        ``<site-packages>/torch/nn/functional.py``; the path itself where no root holds it.
+        ``<site-packages>/torch/nn/functional.py``; the path itself where no root holds it; of a
+        cell of a notebook what names its text.
     """
+    if (cell := name_by_text(path)) is not None:
+        return cell
     holding = [(t, r) for t, r in _current_roots() if path.startswith(r + os.sep)]
     if not holding:
         return path
@@ -90,6 +95,8 @@ def expand(path: str, source_root: str | None = None) -> str:
     Returns:
         The path here.
     """
+    if (cell := cell_called(path)) is not None:
+        return cell
     roots = _current_roots() if source_root is None else _roots(source_root, source_root)
     for token, root in roots:
         if path.startswith(token + os.sep):
@@ -107,7 +114,8 @@ def stands(path: str, line: int, code: str | None, source_root: str | None = Non
         source_root: what the tokens of the compiling process stand for; by default this process's.
     """
     file = expand(path, source_root)
-    if code is None or not Path(file).is_file():
+    is_here = cell_number(file) is not None or Path(file).is_file()
+    if code is None or not is_here:
         return False
     linecache.checkcache(file)
     return linecache.getline(file, line).strip() == code

@@ -35,6 +35,7 @@ from profiler_ext.kineto.reader import (
 from profiler_ext.kineto.writers import RECORD, other_writer
 from profiler_ext.records import (
     WRITER_KEY,
+    Cell,
     Compilation,
     Gap,
     GeneratedModule,
@@ -74,6 +75,7 @@ class _Extension(msgspec.Struct):
     python: PythonLines | None = None
     compiles: tuple[Compilation, ...] = ()
     generated: tuple[GeneratedModule, ...] = ()
+    cells: tuple[Cell, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ def read_recording(path: Path) -> Recording:
         ours.python,
         ours.compiles,
         ours.generated,
+        ours.cells,
     )
 
 
@@ -182,6 +185,7 @@ def in_utf8(recording: Recording) -> Recording:
         python=clean.python,
         compiles=clean.compiles,
         generated=clean.generated,
+        cells=clean.cells,
     )
 
 
@@ -194,6 +198,7 @@ def _extension_of(recording: Recording) -> _Extension:
         recording.python,
         recording.compiles,
         recording.generated,
+        recording.cells,
     )
 
 

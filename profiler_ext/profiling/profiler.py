@@ -27,6 +27,7 @@ from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.generated_code import with_source
 from profiler_ext.profiling.lines import HOOK, NOTHING_KEPT, RecordedLines
+from profiler_ext.profiling.notebook_cells import with_cells
 from profiler_ext.profiling.process_settings import settings_of_process, source_roots
 from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.turns import TURNS
@@ -240,7 +241,8 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
             compiles=compiles,
         )
         learn = capture.learn if capture else None
-        whole = in_utf8(with_source(recording, self._keeps_source, self._guard))
+        named = with_cells(recording, self._guard)
+        whole = in_utf8(with_source(named, self._keeps_source, self._guard))
         return Session(whole, learn, source_roots(recording))
 
     def deliver(self) -> None:

@@ -14,12 +14,14 @@ from itertools import pairwise
 from pathlib import Path
 from types import CodeType
 
+from profiler_ext.files.cells import cell_number
 from profiler_ext.files.paths import absolute
 
 _PACKAGES = frozenset(
     {
         *("torch", "torchgen", "functorch", "triton", "profiler_ext"),
         "rich",  # `profiler-ext run` shows with it how far a run is
+        *("IPython", "ipykernel", "traitlets", "tornado", "zmq"),  # they run a notebook's cells
         *(
             "numpy",
             "sympy",
@@ -104,8 +106,10 @@ class ProgramCode:
             file: the file that its code object names.
             module: the name of the module whose globals it has; generated code has torch's.
         """
-        if file.startswith("<") or module.partition(".")[0] in _PACKAGES:
+        if module.partition(".")[0] in _PACKAGES:
             return False
+        if file.startswith("<"):
+            return cell_number(file) is not None
         path = absolute(file)
         return not path.startswith(self._foreign) and not self._is_of_library(path)
 

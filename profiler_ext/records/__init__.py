@@ -8,6 +8,13 @@ from profiler_ext.records.analysis import (
     Shares,
     Step,
 )
+from profiler_ext.records.cells import (
+    LONGEST_CELL_LINE,
+    MOST_CELL_LINES,
+    Cell,
+    cell_named,
+    is_cell,
+)
 from profiler_ext.records.communication import (
     NO_COMMUNICATION,
     NO_LATENESS,
@@ -92,6 +99,8 @@ from profiler_ext.records.writers import WRITER_KEY, told_by_another
 
 __all__ = [
     "DEEPEST_POSITION",
+    "LONGEST_CELL_LINE",
+    "MOST_CELL_LINES",
     "MOST_CODE_BYTES",
     "MOST_MODULE_BYTES",
     "MOST_PACKED_BYTES",
@@ -106,6 +115,7 @@ __all__ = [
     "CacheLookup",
     "CacheState",
     "CallSite",
+    "Cell",
     "ClockMark",
     "Codes",
     "Communication",
@@ -165,12 +175,14 @@ __all__ = [
     "Thread",
     "ThreadPositions",
     "Trace",
+    "cell_named",
     "flat",
     "generated_module",
     "inconsistency_of_code",
     "inconsistency_of_lines",
     "inconsistency_of_provenance",
     "inconsistency_of_session",
+    "is_cell",
     "nested",
     "thread_positions",
     "told_by_another",

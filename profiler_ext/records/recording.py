@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler_ext.records.cells import Cell
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.events import Trace
 from profiler_ext.records.generated_code import GeneratedModule
@@ -54,6 +55,7 @@ class Recording:
         python: the lines of the program that ran meanwhile; ``None`` where none were watched.
         compiles: what compiling took in the process, before the recording and in it.
         generated: the code that Inductor generated for the graphs, as far as it is kept.
+        cells: the cells of a notebook that the lines are of.
     """
 
     trace: Trace
@@ -63,3 +65,4 @@ class Recording:
     python: PythonLines | None = None
     compiles: tuple[Compilation, ...] = ()
     generated: tuple[GeneratedModule, ...] = ()
+    cells: tuple[Cell, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from profiler_ext.records.cells import Cell
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.provenance import GraphInstance
 from profiler_ext.records.python_lines import PythonLines
@@ -17,7 +18,7 @@ Records = TypeVar("Records")
 
 
 def without_source(recording: Recording) -> Recording:
-    """Return the same recording without any text of a line and without generated code.
+    """Return the same recording without any text of a line or cell, and without generated code.
 
     Args:
         recording: what was recorded.
@@ -32,6 +33,7 @@ def without_source(recording: Recording) -> Recording:
         python=_cleared(recording.python, PythonLines | None),
         compiles=_cleared(recording.compiles, tuple[Compilation, ...]),
         generated=(),
+        cells=tuple(Cell(each.name) for each in recording.cells),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import PurePath
 
-from profiler_ext.records import Frame, Place, Settings
+from profiler_ext.records import Frame, Place, Settings, is_cell
 
 _NOT_THE_MODEL = frozenset({"torch", "triton", "profiler_ext"})
 _PACKAGE_FOLDERS = frozenset({"site-packages", "dist-packages"})
@@ -64,7 +64,7 @@ class SourceRoots:
         if file not in self._users:
             parts = PurePath(file).parts
             is_under = any(_under(parts, root) for root in self._user)
-            self._users[file] = self._package(file) is None and is_under
+            self._users[file] = is_cell(file) or (self._package(file) is None and is_under)
         return self._users[file]
 
     def _package(self, file: str) -> tuple[str, ...] | None:

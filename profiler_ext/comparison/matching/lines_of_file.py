@@ -65,6 +65,34 @@ def match_in_file(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple
     return _match_changed(base, head)
 
 
+def match_whole(base: Sequence[str], head: Sequence[str]) -> dict[int, tuple[int, Match]]:
+    """Match the lines of two versions of a text that is known from its first line to its last.
+
+    Args:
+        base: its lines.
+        head: the other version's.
+
+    Returns:
+        As of :func:`match_in_file`; no line that is blank.
+    """
+    old, new = (_texts(side) for side in (base, head))
+    if [text.code for text in new] < [text.code for text in old]:
+        return {to: (number, why) for number, (to, why) in match_whole(head, base).items()}
+    matcher = SequenceMatcher(None, [t.code for t in old], [t.code for t in new], autojunk=False)
+    found = {
+        old[block.a + at].number: new[block.b + at].number
+        for block in matcher.get_matching_blocks()
+        for at in range(block.size)
+    }
+    match = {a: (b, Match.SAME if a == b else Match.MOVED) for a, b in found.items()}
+    return match | {a: (b, Match.EDITED) for a, b in _edited(old, new, found).items()}
+
+
+def _texts(lines: Sequence[str]) -> list[Text]:
+    codes = (" ".join(line.split()) for line in lines)
+    return [Text(number, "", code) for number, code in enumerate(codes, start=1) if code]
+
+
 def _match_changed(base: Sequence[Text], head: Sequence[Text]) -> dict[int, tuple[int, Match]]:
     found = _in_order(base, head)
     found |= _beside(base, head, found)

@@ -11,13 +11,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from profiler_ext.comparison.matching.lines_of_file import Text, match_in_file
+from profiler_ext.comparison.matching.lines_of_file import Text, match_in_file, match_whole
 from profiler_ext.comparison.matching.pairs import Pairs, clearly_best, equal
 from profiler_ext.comparison.words import Match
-from profiler_ext.records import Frame
+from profiler_ext.records import Frame, is_cell
 
 Line = tuple[str, int]
 Lines = Mapping[Line, Frame]
+Cells = tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]
+"""The text of the cells of a notebook that have time, of the base and of the head."""
+_NO_CELLS: Cells = ({}, {})
 Function = tuple[str, int, str]
 """File, first line and name."""
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(.+?)_at_\d+$")
@@ -25,21 +28,29 @@ _ALIKE, _MARGIN = 0.5, 0.1
 _NEARLY_ALL = 0.8
 _TELLING = 3
 """So many lines must two files of different names have in common."""
+_SAME_NUMBER = 0.2
+"""So much more alike are cells of one number: of two with one text it is the one."""
 
 
-def match_lines(base: Lines, head: Lines) -> Pairs[Line]:
+def match_lines(base: Lines, head: Lines, cells: Cells = _NO_CELLS) -> Pairs[Line]:
     """Return which lines of two versions match.
 
     Args:
         base: what is known of each line of the base, by file and number.
         head: the same of the head.
+        cells: their cells.
     """
     old, new = _by_file(base), _by_file(head)
     whole = _all_by_file(base), _all_by_file(head)
     head_of: dict[Line, Line] = {}
     match: dict[Line, Match] = {}
-    for mine, other in match_files(base, head).head_of.items():
-        found = match_in_file(old.get(mine, ()), new.get(other, ()))
+    for mine, other in match_files(base, head, cells).head_of.items():
+        texts = cells[0].get(mine), cells[1].get(other)
+        if texts[0] and texts[1]:
+            every = match_whole(texts[0], texts[1]).items()
+            found = {n: to for n, to in every if (mine, n) in base and (other, to[0]) in head}
+        else:
+            found = match_in_file(old.get(mine, ()), new.get(other, ()))
         if all(why is Match.SAME for _, why in found.values()):
             found |= _without_text(whole[0][mine], whole[1][other], is_known=bool(found))
         for number, (to, why) in found.items():
@@ -74,25 +85,32 @@ def _by_name(functions: Iterable[Function]) -> dict[tuple[str | None, str], list
     return found
 
 
-def match_files(base: Lines, head: Lines) -> Pairs[str]:
+def match_files(base: Lines, head: Lines, cells: Cells = _NO_CELLS) -> Pairs[str]:
     """Return which files match: by their names, and what is left by the texts of their lines.
+
+    A notebook's cell has another number when it is run again: cells match by their texts first.
 
     Args:
         base: what is known of each line of the base, by file and number.
         head: the same of the head.
+        cells: their cells.
     """
-    files = [dict.fromkeys(file for file, _ in side) for side in (base, head)]
-    named = equal(*files)
-    old, new = (_by_file(side) for side in (base, head))
+    files = [
+        dict.fromkeys(file for file, _ in side if not is_cell(file) or file in cells[at])
+        for at, side in enumerate((base, head))
+    ]
+    named = {file: file for file in equal(*files) if not is_cell(file)}
+    old, new = (_codes(side, text) for side, text in zip((base, head), cells, strict=True))
     scores = {
-        (mine, other): _likeness(old.get(mine, ()), new.get(other, ()))
+        (mine, other): _alike(mine, other, old[mine], new[other])
         for mine in files[0]
         for other in files[1]
         if mine not in named and other not in named
     }
     renamed = clearly_best(scores, _ALIKE, _MARGIN)
-    match = dict.fromkeys(named, Match.SAME) | dict.fromkeys(renamed, Match.RENAMED)
-    return Pairs(named | renamed, match)
+    found = named | renamed
+    match = {a: Match.SAME if a == b else Match.RENAMED for a, b in found.items()}
+    return Pairs(found, match)
 
 
 def _by_file(lines: Lines) -> dict[str, tuple[Text, ...]]:
@@ -118,11 +136,26 @@ def _function(name: str) -> str:
     return resumed[1] if resumed else name
 
 
-def _likeness(base: Sequence[Text], head: Sequence[Text]) -> float:
+def _alike(mine: str, other: str, base: Counter[str], head: Counter[str]) -> float:
+    """Return how alike two files are that do not match by their names."""
+    if mine != other:
+        is_again = is_cell(mine) and is_cell(other) and base == head
+        return _likeness(base, head, 1 if is_again else _TELLING)
+    return (_likeness(base, head, 1) if base and head else 1.0) + _SAME_NUMBER
+
+
+def _likeness(base: Counter[str], head: Counter[str], least: int) -> float:
     """Return which part of the texts of the shorter file the other has; 0 for too few."""
-    old, new = (Counter(text.code for text in side) for side in (base, head))
-    common = (old & new).total()
-    return common / min(old.total(), new.total()) if common >= _TELLING else 0.0
+    common = (base & head).total()
+    return common / min(base.total(), head.total()) if common >= least else 0.0
+
+
+def _codes(lines: Lines, cells: Mapping[str, Sequence[str]]) -> dict[str, Counter[str]]:
+    """Return the texts of each file, as far as they are known; of a cell that is all of them."""
+    found = {file: Counter[str]() for file, _ in lines}
+    found |= {file: Counter(text.code for text in texts) for file, texts in _by_file(lines).items()}
+    whole = ((file, [" ".join(line.split()) for line in cells.get(file, ())]) for file in found)
+    return found | {file: Counter(filter(None, texts)) for file, texts in whole if texts}
 
 
 def _without_text(
