@@ -169,7 +169,7 @@ def test_no_argument_is_described_that_is_not_there() -> None:
 
 def test_what_a_room_hands_out_says_what_each_argument_is_and_what_comes_back() -> None:
     every = offered()
-    assert {"Tabled.by_line", "profile.annotate", "Store.put", "write_csv"} <= {
+    assert {"Tabled.by_line", "HasLastSession.annotate", "Store.put", "write_csv"} <= {
         each.name for each in every
     }
     silent = [

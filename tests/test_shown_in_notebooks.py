@@ -29,9 +29,10 @@ def test_a_profile_is_its_last_session() -> None:
     assert prof._repr_html_() == session()._repr_html_()
 
 
-def test_a_profile_annotates_its_last_session() -> None:
+def test_a_profile_annotates_and_explains_its_last_session() -> None:
     from profiler_ext import profile
 
     prof = profile.__new__(profile)
     prof.sessions = [session()]
+    assert prof.explain("model.py:12", width=80) == session().explain("model.py:12", width=80)
     assert prof.annotate("model.py", width=60) == session().annotate("model.py", width=60)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any
 
 import torch.profiler
 
@@ -26,6 +25,7 @@ from profiler_ext.kineto.reader import read_trace
 from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.generated_code import with_source
+from profiler_ext.profiling.last_session import HasLastSession
 from profiler_ext.profiling.lines import HOOK, NOTHING_KEPT, RecordedLines
 from profiler_ext.profiling.notebook_cells import with_cells
 from profiler_ext.profiling.process_settings import settings_of_process, source_roots
@@ -34,19 +34,14 @@ from profiler_ext.profiling.turns import TURNS
 from profiler_ext.profiling.watches_lines import WatchesLines
 from profiler_ext.records import Gap, GapReason, ModuleFrame, Recording, Settings
 from profiler_ext.sessions.session import Session
-from profiler_ext.sessions.tabled import Tabled
 from profiler_ext.torch_compat import process, profilers
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from profiler_ext.exporters.tables import Filters
-    from profiler_ext.findings import Findings
+from profiler_ext.torch_compat.living import living_artifacts
 
 LATE = (
     "a model was compiled before profiler_ext was switched on, so its kernels cannot be led to "
     "lines: start with `profiler-ext run`, call `profiler_ext.enable()` at the top of the "
-    "script, or set PROFILER_EXT=1"
+    "script, or set PROFILER_EXT=1; where it is compiled already, call `torch.compiler.reset()` "
+    "and give `profile(recompile=True)`, and its next call compiles it once more"
 )
 
 
@@ -54,7 +49,7 @@ RECORDING = "recording"
 """The hook that makes a session of what was recorded."""
 
 
-class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stands in for)
+class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class it stands in for)
     """Profile a training step and lead its device time back to the model.
 
     Takes what ``torch.profiler.profile`` takes and can be used where one is expected. Each
@@ -166,39 +161,6 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
         if not self._raw.copy_to(path):
             super().export_chrome_trace(path, *args, **options)
 
-    def report(
-        self, by: str = "line", top: int | None = 15, format: str = "text", width: int = 120
-    ) -> str:
-        """Return :meth:`Session.report` of the last session."""
-        return self.session.report(by, top, format, width)
-
-    def annotate(self, *files: str, format: str = "text", width: int = 120) -> str:
-        """Return :meth:`Session.annotate` of the last session."""
-        return self.session.annotate(*files, format=format, width=width)
-
-    def _repr_html_(self) -> str | None:
-        """Return what a notebook shows: the last session, when there is one."""
-        return self.session._repr_html_() if self.sessions else None
-
-    def export(self, path: str | Path) -> Path:
-        """Write the last session; see :meth:`profiler_ext.sessions.session.Session.export`."""
-        return self.session.export(path)
-
-    def table(self, name: str, *arguments: Any, **filters: Unpack[Filters]) -> pd.DataFrame:
-        """Return a table of the last session by its name; see :meth:`Tabled.table`."""
-        return self.session.table(name, *arguments, **filters)
-
-    @property
-    def found(self) -> Findings:
-        """What to do first in the last session."""
-        return self.session.found
-
-    def assert_coverage(
-        self, fraction: float, level: str = "line", scope: str = "compiled"
-    ) -> None:
-        """Raise unless enough time was led back: :meth:`Session.assert_coverage`."""
-        self.session.assert_coverage(fraction, level, scope)
-
     def begin_to_watch(self) -> None:
         """Mark the calls of compiled graphs from here on."""
         if self._called_modules is not None:
@@ -274,8 +236,11 @@ class profile(WatchesLines, Tabled):  # noqa: N801  (named as the class it stand
 
 
 def _is_late() -> bool:
-    """Tell whether something was compiled that capture has not seen."""
-    return switch.current() is None and process.anything_compiled()
+    """Tell whether something that was compiled can still run and capture has not seen it."""
+    capture = switch.current()
+    if (capture is not None and not capture.came_late) or not process.anything_compiled():
+        return False
+    return any(capture is None or not capture.knows(each) for each in living_artifacts())
 
 
 def _enabled(

@@ -111,16 +111,33 @@ def test_torch_s_own_tensorboard_handler_works_as_on_trace_ready(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("fresh_torch")
-def test_a_profile_after_the_compile_says_so_in_one_sentence_with_the_remedy() -> None:
+def test_each_profile_after_the_compile_says_so_before_it_runs_with_the_remedy() -> None:
     train_once()
-    with pytest.warns(LateCaptureWarning) as warned, profiler_ext.profile():
-        train_once(anew=False)
-    [warning] = warned
-    assert str(warning.message).endswith(
-        "start with `profiler-ext run`, call `profiler_ext.enable()` at the top of the script, "
-        "or set PROFILER_EXT=1"
-    )
-    assert warning.filename == __file__
+    for _ in range(2):
+        with pytest.warns(LateCaptureWarning) as warned:
+            profile = profiler_ext.profile()
+        [warning] = warned
+        assert str(warning.message).endswith(
+            "start with `profiler-ext run`, call `profiler_ext.enable()` at the top of the "
+            "script, or set PROFILER_EXT=1; where it is compiled already, call "
+            "`torch.compiler.reset()` and give `profile(recompile=True)`, and its next call "
+            "compiles it once more"
+        )
+        assert warning.filename == __file__
+        with profile:
+            train_once(anew=False)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_who_does_as_the_warning_says_has_lines_and_no_other_warning() -> None:
+    train_once()
+    with pytest.warns(LateCaptureWarning):
+        profiler_ext.profile()
+    torch.compiler.reset()
+    for options in ({"recompile": True}, {}):
+        with profiler_ext.profile(**options) as profile:
+            train_once(anew=False)
+        profile.assert_coverage(1.0)
 
 
 @pytest.mark.usefixtures("fresh_torch")

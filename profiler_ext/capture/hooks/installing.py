@@ -111,6 +111,15 @@ class Capture:
         guard, since = self._timing.guard, self._log.compiles_since
         return guard.run("compiles", since, base_ns) or ()
 
+    @property
+    def came_late(self) -> bool:
+        """Whether anything was compiled before it was installed."""
+        return self._log.is_late
+
+    def knows(self, artifact: Any) -> bool:
+        """Tell whether an artifact became ready while capture was on."""
+        return self._registry.instance_of(artifact) is not None
+
     def graph_of(self, artifact: Any) -> int | None:
         """Return the index of an artifact's graph instance, where it has but one."""
         return self._registry.index_of(artifact)
