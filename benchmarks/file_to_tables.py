@@ -3,8 +3,8 @@
 One recording of an H200 is repeated to a million events: each copy in steps of its own, and all in
 two steps. Each tool reads the file and answers what it can of the same questions: time by kernel
 and by op, steps, idle time, communication (``benchmarks/peers`` says which of its own analyses do
-that; nothing is drawn). Ours makes its tables by line, module and call site besides, which the
-peers have not. Each run is a process of its own, start-up and imports included; the tools take
+that; nothing is drawn). Ours makes its tables by line and by module besides, which the peers have
+not. Each run is a process of its own, start-up and imports included; the tools take
 turns, so that a slow minute meets all of them. With three rounds 25 minutes of one core, most of
 them the peers'. Run: ``python -m benchmarks.file_to_tables [--events N] [--rounds N]``.
 """

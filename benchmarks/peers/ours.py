@@ -1,6 +1,6 @@
-"""Asks profiler_ext: time by line, module, op, kernel and call site, steps, idle, communication.
+"""Asks profiler_ext: time by kernel and op, by line and module, steps, idle, communication.
 
-That is more than is asked of the peers, none of which has lines or modules of compiled work.
+Lines and modules are more than is asked of the peers, none of which has those of compiled work.
 ``python -m benchmarks.peers.ours FILE``.
 """
 
@@ -16,7 +16,7 @@ def main() -> None:
     """Print what the recording shows."""
     session = profiler_ext.load(sys.argv[1])
     by_line, by_kernel = session.by_line(), session.by_kernel()
-    sizes = [len(table()) for table in (session.by_module, session.by_op, session.by_site)]
+    by_module, by_op = session.by_module(), session.by_op()
     ledger, communication = session.coverage(), session.communication()
     idle = session.idle_by_cause()
     (analysis,) = session.analyses
@@ -24,11 +24,12 @@ def main() -> None:
         "launches": len(analysis.launches),
         "steps": len(analysis.steps),
         "kernels": len(by_kernel),
-        "ops": sizes[1],
+        "ops": len(by_op),
         "lines": len(by_line),
+        "modules": len(by_module),
         "kernel_us": round(int(by_kernel["duration_ns"].sum()) / 1e3),
         "idle_us": round(int(idle["duration_ns"].sum()) / 1e3),
-        "rows": [*sizes, len(ledger), len(communication)],
+        "rows": [len(ledger), len(communication)],
     }
     print(json.dumps(told))
 
