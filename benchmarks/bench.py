@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.environments import ready
-from benchmarks.figures import Figure, add_json, read, rounded, tell
+from benchmarks.figures import Figure, add_json, read, rounded, write
 from benchmarks.recordings import ROOT, environment
 
 SCRIPTS = ("file_to_tables", "growth")
@@ -39,7 +39,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         found = {name: _figures(name, Path(made)) for name in options.only}
     print("\n".join(["", machine(), "", *table(found)]), flush=True)
-    tell([figure for own in found.values() for figure in own or []], options.json)
+    write([figure for own in found.values() for figure in own or []], options.json)
     return int(any(own is None for own in found.values()))
 
 

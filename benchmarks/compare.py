@@ -27,7 +27,7 @@ from statistics import fmean, median, stdev
 
 import numpy as np
 
-from benchmarks.figures import Figure, add_json, rounded, tell
+from benchmarks.figures import Figure, add_json, rounded, write
 from benchmarks.processes import Spent, spent
 from benchmarks.quick_figures import QUICK, Quick
 from benchmarks.recordings import GPT, ROOT, environment, folder
@@ -119,7 +119,7 @@ def main() -> int:
         changes = [each for one in chosen for each in _compared(one, (base, head), file, options)]
     told = judged(changes)
     _show(told)
-    tell(_figures(changes), options.json)
+    write(_figures(changes), options.json)
     return int(any(verdict == "slower" for _, verdict in told))
 
 
@@ -146,17 +146,16 @@ def _tree(commit: str | None, made: Path) -> Iterator[Path]:
         yield ROOT
         return
     path = Path(tempfile.mkdtemp(dir=made)) / "tree"
-    _git("worktree", "add", "--quiet", "--detach", str(path), commit)
+    if _git("worktree", "add", "--quiet", "--detach", str(path), commit):
+        raise SystemExit(f"{commit}: no commit that can be checked out here; git says why above")
     try:
         yield path
     finally:
         _git("worktree", "remove", "--force", str(path))
 
 
-def _git(*words: str) -> None:
-    done = subprocess.run(["git", "-C", str(ROOT), *words], check=False)
-    if done.returncode:
-        raise SystemExit(f"git {' '.join(words)}: ended with {done.returncode}")
+def _git(*words: str) -> int:
+    return subprocess.run(["git", "-C", str(ROOT), *words], check=False).returncode
 
 
 def _refuse_another(tree: Path, made: Path) -> None:

@@ -76,6 +76,16 @@ def tell(figures: Sequence[Figure], json: Path | None = None) -> None:
     """
     for figure in figures:
         print(figure, flush=True)
+    write(figures, json)
+
+
+def write(figures: Sequence[Figure], json: Path | None) -> None:
+    """Write figures to a file, where one is asked for.
+
+    Args:
+        figures: what was measured.
+        json: the file.
+    """
     if json is not None:
         with replacing(json) as file:
             file.write(msgspec.json.format(msgspec.json.encode(list(figures)), indent=1) + b"\n")

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
 
+from benchmarks.recordings import ROOT
 from profiler_ext.comparison.matching.lines_of_file import Text, match_in_file
 from profiler_ext.comparison.words import Match
 
-ROOT = Path(__file__).parents[1]
 _KNOWN, _KNOWN_TOO = (0.15, 0.4, 0.9), (1.0, 0.9, 0.5)
 """Parts of the lines that the base knows, and of these that the head knows too."""
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
 from playwright.sync_api import BrowserType, sync_playwright
 
+from benchmarks.recordings import GPT, folder
 from benchmarks.tiling import tile
 from profiler_ext import load
 from profiler_ext.exporters.html import export_html
 
-FIXTURE = (
-    Path(__file__).parents[1] / "tests/fixtures/h200/findings/tuned_gpt.session.pt.trace.json.gz"
-)
 _OPENINGS = 3
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 # When something was painted, and when the page answered: after load a task of its own has run.
@@ -39,19 +36,19 @@ _TIMES = """() => new Promise(done => {
 def main() -> None:
     """Print one line for each number of events."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--session", type=Path, default=FIXTURE)
+    parser.add_argument("--session", type=Path, default=GPT)
     parser.add_argument("--events", type=int, nargs="+", default=[1, 100_000, 1_000_000])
     chosen = parser.parse_args()
     for events in chosen.events:
-        with tempfile.TemporaryDirectory() as folder:
-            _measure(chosen.session, events, Path(folder))
+        with folder() as made:
+            _measure(chosen.session, events, made)
 
 
-def _measure(session: Path, events: int, folder: Path) -> None:
-    tile(session, folder / "tiled.pt.trace.json", events)
-    (analysis,) = load(folder / "tiled.pt.trace.json").analyses
+def _measure(session: Path, events: int, made: Path) -> None:
+    tile(session, made / "tiled.pt.trace.json", events)
+    (analysis,) = load(made / "tiled.pt.trace.json").analyses
     started = time.process_time()
-    page = export_html(analysis, folder / "report.html")
+    page = export_html(analysis, made / "report.html")
     seconds = time.process_time() - started
     painted, answered = _opening(page)
     print(

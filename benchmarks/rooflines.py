@@ -23,13 +23,13 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.recordings import environment
 from benchmarks.roofline_counts import Row, known_metrics, ncu
 from benchmarks.roofline_models import MODELS
 from benchmarks.roofline_rows import estimated, joined, most_expensive, write_table
 from benchmarks.roofline_units import units
 from benchmarks.steps import Step
 
-ROOT = Path(__file__).parents[1]
 OURSELVES = (sys.executable, "-m", "benchmarks.rooflines")
 WARM_UP = 3
 
@@ -155,7 +155,7 @@ def compile_all(options: argparse.Namespace, seconds: float) -> None:
         "compile",
         "--models",
     ]
-    started = [subprocess.Popen([*own, name], env=environment()) for name in options.models]
+    started = [subprocess.Popen([*own, name], env=own_environment()) for name in options.models]
     for process in started:
         try:
             process.wait(max(1.0, until - time.monotonic()))
@@ -164,10 +164,10 @@ def compile_all(options: argparse.Namespace, seconds: float) -> None:
     print(f"compiled after {seconds - until + time.monotonic():.0f} s", flush=True)
 
 
-def environment() -> dict[str, str]:
+def own_environment() -> dict[str, str]:
     """Return the environment of a part: our sources, one cache for all."""
     cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "/tmp/rooflines_cache")
-    return {**os.environ, "PYTHONPATH": str(ROOT), "TORCHINDUCTOR_CACHE_DIR": cache}
+    return {**os.environ, **environment(), "TORCHINDUCTOR_CACHE_DIR": cache}
 
 
 def run(arguments: list[str], options: argparse.Namespace, seconds: float) -> bool:
@@ -179,7 +179,7 @@ def run(arguments: list[str], options: argparse.Namespace, seconds: float) -> bo
 def ran(command: list[str], seconds: float) -> bool:
     """Run a command with our sources, and say whether it came to its end."""
     try:
-        done = subprocess.run(command, env=environment(), timeout=seconds, check=False)
+        done = subprocess.run(command, env=own_environment(), timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         print(f"more than {seconds:.0f} s: {' '.join(command[-6:])}", flush=True)
         return False
