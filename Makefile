@@ -31,6 +31,8 @@
 #              (benchmarks/README.md)
 # make bench-compare BASE=main [COMPARE="--pairs 20"]    is anything slower than at that commit, by
 #              how much, and how sure is it: ten minutes of one core; fetches nothing
+# make docs    the book of docs/ into site/; a link that leads nowhere fails
+# make examples    write what the commands in the book print now into its pages
 # make reference  write the pages of docs that the lists in the code make: gaps, evidence, ...
 # make clean   remove what the others made
 #
@@ -68,7 +70,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench bench-compare reference lint gpu-check gpu-record gold clean
+.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench bench-compare reference docs examples lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -77,7 +79,7 @@ demo: $(DEMO_READY)
 	@echo "         $(OUT)/report.html     open it in a browser"
 	@echo "ask it:  $(RUN) -m profiler_ext report $(OUT) --by module"
 
-test: lint lines-ready
+test: lint docs lines-ready
 	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 	$(MAKE) --no-print-directory test-lines
 
@@ -107,6 +109,12 @@ faults: $(TEST_READY)
 
 names: $(TEST_READY)
 	$(RUN) -W ignore -m tests.faults.names $(NAMES)
+
+docs: $(TEST_READY)
+	$(RUN) -m mkdocs build --quiet --clean
+
+examples: $(TEST_READY)
+	$(RUN) -m tests.book
 
 reference: $(TEST_READY)
 	$(RUN) -m tests.reference
@@ -161,5 +169,5 @@ $(VENV)/test.stamp: pyproject.toml Makefile
 	touch $@
 
 clean:
-	rm -rf .venv .venv-torch-* .venv-3.* .venv-peers $(OUT) $(GPU_OUT) mutants build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-torch-* .venv-3.* .venv-peers site $(OUT) $(GPU_OUT) mutants build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

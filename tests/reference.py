@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from profiler_ext.comparison.words import Account, Match, Verdict
@@ -14,7 +15,7 @@ from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables.comparison import COMPARED
-from profiler_ext.exporters.tables.schema import COLUMNS, Column
+from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.findings import LEAST_FRACTION, RULES, Rule
 from profiler_ext.gate.words import Outcome
 from profiler_ext.records import (
@@ -43,10 +44,11 @@ from profiler_ext.rooflines.words import Bound, Unit, UnitEvidence
 from profiler_ext.store import EntryState
 from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.behaviour import Difference, Version
+from tests import reference_commands as shell
 from tests import reference_texts as texts
 from tests.analyses import gpu_step
-from tests.comparison_page import COMPARISON
 from tests.maps import maps
+from tests.reference_tables import comparison_columns, table_section
 from tests.test_merging import two_ranks
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -108,7 +110,8 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
 }
 
 
-def pages() -> dict[str, str]:
+@lru_cache
+def pages() -> Mapping[str, str]:
     """Return each page's text by its name."""
     evidence = (LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence)
     words = (
@@ -130,8 +133,12 @@ def pages() -> dict[str, str]:
         ),
         "answers.schema.json": json.dumps(json_schema(made_tables()), indent=1) + "\n",
         "torch.md": _page(texts.TORCH, _flags(), _told_by_data()),
-        "tables.md": _page(texts.TABLES, *map(_table, TABLES), _columns(COLUMNS)),
-        "comparison.md": _page(COMPARISON, _columns(COMPARED)),
+        "tables.md": _page(texts.TABLES, *map(_table, TABLES)),
+        "comparison.md": _page(_written("comparison.md"), comparison_columns(COMPARED)),
+        "reference/commands.md": _page(shell.COMMANDS, shell.commands()),
+        "reference/environment.md": _page(shell.VARIABLES, shell.variables()),
+        "reference/statuses.md": _page(shell.STATUSES_PAGE, shell.statuses()),
+        "reference/errors.md": _page(shell.ERRORS, shell.error_slugs()),
         **maps(),
     }
 
@@ -146,6 +153,11 @@ def made_tables() -> dict[str, list[tables.DataFrame]]:
 def _page(*parts: str) -> str:
     first, *others = parts
     return "\n\n".join((first, _MADE, *others)) + "\n"
+
+
+def _written(name: str) -> str:
+    """Return what a person wrote of a page, which stands before what is made."""
+    return (DOCS / name).read_text().partition(_MADE)[0].strip()
 
 
 def _flags() -> str:
@@ -232,26 +244,7 @@ def _texts() -> str:
 
 def _table(kind: TableKind) -> str:
     made = kind.make(gpu_step())
-    columns = f"Columns: {_listed(list(made.columns))}."
-    return "\n\n".join((f"## {kind.name}", _sentence(kind.words), *_said(kind), columns))
-
-
-def _columns(columns: Mapping[str, Column]) -> str:
-    rows = "\n".join(f"| `{c.name}` | {c.dtype} | {c.words} |" for c in columns.values())
-    return f"## The columns\n\n| name | type | what it holds |\n| --- | --- | --- |\n{rows}"
-
-
-def _said(kind: TableKind) -> Iterator[str]:
-    if kind.keys:
-        yield f"Its rows are told apart by {_listed(kind.keys)}."
-    if kind.by:
-        yield f"`profiler-ext report --by {kind.by}` prints it."
-    if kind.is_written:
-        yield "It is a file of an export to a folder of tables."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    return table_section(kind, COLUMNS, list(made.columns))
 
 
 def _sentence(words: str) -> str:

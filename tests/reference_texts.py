@@ -64,7 +64,11 @@ The values of the columns that say what ran. Gaps are in [gaps.md](gaps.md), evi
 
 FORMATS = """# Formats
 
-    profiler-ext export profile_out --to NAME        # or: session.export(PATH)
+<!-- sessions: profile_out=cases/llama -->
+```console
+$ profiler-ext export profile_out --to csv        # or: session.export(PATH)
+...
+```
 
 A path's suffix names the format; a path without one is a folder for TensorBoard."""
 

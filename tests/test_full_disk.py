@@ -190,6 +190,9 @@ def test_a_target_that_cannot_be_one_is_refused_in_a_sentence(
     assert cli.main(words) == 2
     written = capsys.readouterr()
     assert written.out == ""
-    assert written.err.startswith("profiler-ext: cannot write ") and written.err.count("\n") == 1
+    assert (
+        written.err.startswith("profiler-ext: [output] cannot write ")
+        and written.err.count("\n") == 1
+    )
     made = set(tmp_path.rglob("*")) - set(before)
     assert [path for path in made if path.is_file()] == []

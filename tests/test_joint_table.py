@@ -286,4 +286,4 @@ def test_the_command_refuses_what_gives_no_model(
     (tmp_path / "net.py").write_text(EXAMPLE)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["seq-table", target]) == 2
-    assert capsys.readouterr().err.startswith(f"profiler-ext: {sentence}")
+    assert capsys.readouterr().err.startswith(f"profiler-ext: [usage] {sentence}")

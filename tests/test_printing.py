@@ -136,11 +136,11 @@ def test_a_terminal_gets_a_path_without_controls_and_a_program_as_it_is(
 
 
 REDIRECTED = {
-    ">&-": (2, "profiler-ext: cannot write to standard output: it is closed\n"),
+    ">&-": (2, "profiler-ext: [output] cannot write to standard output: it is closed\n"),
     "2>&-": (0, ""),
     ">/dev/full": (
         2,
-        "profiler-ext: cannot write to standard output: No space left on device\n",
+        "profiler-ext: [output] cannot write to standard output: No space left on device\n",
     ),
     ">/dev/full 2>/dev/full": (2, ""),
     ">&- 2>&-": (2, ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from profiler_ext.exporters.tables.arrays import REAL, TEXT, TRUTH, WHOLE, Dtype
 from profiler_ext.records import CompilePhase, Phase
@@ -16,13 +16,46 @@ class Column:
         name: what it is called; times and sizes have their unit in it.
         dtype: what its values are; each may be absent.
         words: what it holds, for a person.
+        since: the version of this package that had it first.
     """
 
     name: str
     dtype: Dtype
     words: str
+    since: str = "0.2.0"
+
+    @property
+    def unit(self) -> str:
+        """What its numbers count: that of the name's end; of a time of a phase, nanoseconds."""
+        if self.dtype not in (WHOLE, REAL):
+            return ""
+        ends = (unit for end, unit in _UNITS if self.name.endswith(end))
+        return "ns" if self.name in _PHASE_NAMES else next(ends, "")
 
 
+_UNITS = (
+    ("_ns", "ns"),
+    ("_bytes", "bytes"),
+    ("_gb_per_s", "GB/s"),
+    ("_tflop_per_s", "TFLOP/s"),
+    ("_flops", "operations"),
+    ("fraction", "0 to 1"),
+    ("share", "0 to 1"),
+    ("mfu", "0 to 1"),
+    ("_occupancy", "0 to 1"),
+    ("_value", "0 to 1"),
+)
+_PHASE_NAMES = frozenset(each.value for each in Phase)
+_FIRST = "0.1.0"
+_OF_THE_FIRST = """
+rank launch step name kernel kind device stream start_ns duration_ns phase graph compile_id
+call_site kernel_source process_group correlation external_id level evidence gap est_bytes
+est_flops est_gb_per_s est_tflop_per_s est_peak_fraction node aten_op seq_nr autograd_backward
+forward_node file line function code user_file user_line module module_class annotation share
+scope category fraction steps per_step_ns ranks key fx_nodes call_sites cache_state cache_detail
+compile_ns output_module launches inclusive_ns SeqNr OrigAten SrcFn forward backward recompute
+gradient_accumulation optimizer other
+"""
 _PHASES = (Column(each.value, WHOLE, f"device time of the phase {each.words}") for each in Phase)
 _COMPILE_PHASES = (
     Column(f"{each}_ns", WHOLE, f"how much of the compile was {each.words}")
@@ -145,4 +178,8 @@ _EVERY = (
     Column("SrcFn", TEXT, "the innermost function of the model"),
     *_PHASES,
 )
-COLUMNS = {column.name: column for column in _EVERY}
+_DATED = (
+    replace(column, since=_FIRST) if column.name in _OF_THE_FIRST.split() else column
+    for column in _EVERY
+)
+COLUMNS = {column.name: column for column in _DATED}

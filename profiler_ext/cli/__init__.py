@@ -34,9 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program; by default the process's own.
 
     Returns:
-        The exit code: 0, the script's own, 2 for an error, 3 for a script that never stepped,
-        4 where a finding is above the limit of ``report --fail-above`` or a condition of
-        ``diff --fail-if`` holds, 5 where there are too few steps or runs to tell that.
+        The exit code, which ``choices.STATUSES`` explains, or the script's own.
     """
     try:
         options = _parsed(sys.argv[1:] if arguments is None else arguments)
@@ -46,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ReaderGoneError:
         return READER_GONE
     except ProfilerExtError as error:
-        tell(str(error))
+        tell(f"[{error.slug}] {error}")
         return FAILED
     except OSError as error:
         tell(f"cannot go on: {error}")

@@ -13,12 +13,20 @@ if TYPE_CHECKING:
     from profiler_ext.exporters.answers.documents import Answer
 
 FAILED = 2
+NEVER_STEPPED = 3
 FOUND = 4
-"""A finding is above the limit of ``report --fail-above``, or a ``diff --fail-if`` holds."""
 TOO_FEW = 5
-"""A condition of ``diff --fail-if`` cannot be told from noise: too few steps or runs."""
 READER_GONE = 141
-"""What a shell says of a program that wrote into a closed pipe."""
+STATUSES = {
+    0: "what was asked is done",
+    FAILED: "an error, which one sentence on standard error tells; or `doctor` found what capture "
+    "cannot do without; or what a command line says is not understood",
+    NEVER_STEPPED: "of `run`: the script never ended a step, so there is no session",
+    FOUND: "a finding is above the limit of `report --fail-above`, or a `diff --fail-if` holds",
+    TOO_FEW: "a condition of `diff --fail-if` cannot be told from noise: too few steps or runs",
+    READER_GONE: "whoever read standard output has closed it, as `| head` does",
+}
+"""What each status of a command means; `run` has the script's own where that is not 0."""
 DEFAULT = "(default: %(default)s)"
 
 

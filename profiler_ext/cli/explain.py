@@ -66,7 +66,7 @@ def _explain(options: argparse.Namespace) -> int:
         if options.format != "json":
             raise
         print_answer(candidates(session, options.name, error), options)
-        tell(str(error))
+        tell(f"[{error.slug}] {error}")
         return FAILED
     return 0
 

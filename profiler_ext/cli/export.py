@@ -24,10 +24,19 @@ def add_options(parser: Parser) -> None:
     )
     add_rank(parser)
     add_roots(parser)
+    parser.add_argument(
+        "--no-source",
+        action="store_true",
+        help="leave out all text of source, that of lines and generated code: for sharing",
+    )
     add_format(parser, ["text", "json"])
     parser.show_examples(
         ("for ui.perfetto.dev", "profiler-ext export profile_out --to perfetto"),
         ("tables, elsewhere", "profiler-ext export profile_out --to csv -o tables"),
+        (
+            "the session, for somebody who may not see the source",
+            "profiler-ext export profile_out --to chrome --no-source -o shared.json.gz",
+        ),
     )
     parser.set_defaults(command=_export)
 
@@ -37,6 +46,7 @@ def _export(options: argparse.Namespace) -> int:
     from profiler_ext.sessions.merging import MergedSession, load
 
     session, format = load(options.session, options.roots), format_called(options.to)
+    session = session.without_source() if options.no_source else session
     target = options.output or _folder(options.session) / format.target
     if options.rank is None:
         written = session.export_as(format, target)

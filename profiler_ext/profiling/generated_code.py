@@ -40,8 +40,7 @@ def with_source(recording: Recording, is_wanted: bool, guard: Guard) -> Recordin
         The recording; code that is not kept is a gap of it.
     """
     if not is_wanted:
-        asked = Gap(GapReason.SOURCE_OFF, "source=False")
-        return replace(without_source(recording), gaps=(*recording.gaps, asked))
+        return without_source(recording)
     generated, gaps = guard.run(_HOOK, _kept, recording) or ((), (_FAILED,))
     return replace(recording, generated=generated, gaps=(*recording.gaps, *gaps))
 

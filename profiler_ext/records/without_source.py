@@ -9,11 +9,13 @@ import msgspec
 
 from profiler_ext.records.cells import Cell
 from profiler_ext.records.compiles import Compilation
-from profiler_ext.records.provenance import GraphInstance
+from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.records.python_lines import PythonLines
 from profiler_ext.records.recording import Recording
 
 _TEXT_OF_A_LINE = "code"
+_OFF = Gap(GapReason.SOURCE_OFF, "source=False")
 Records = TypeVar("Records")
 
 
@@ -34,6 +36,7 @@ def without_source(recording: Recording) -> Recording:
         compiles=_cleared(recording.compiles, tuple[Compilation, ...]),
         generated=(),
         cells=tuple(Cell(each.name) for each in recording.cells),
+        gaps=recording.gaps if _OFF in recording.gaps else (*recording.gaps, _OFF),
     )
 
 

@@ -210,6 +210,10 @@ class MergedSession(Explained):
         format.require_ranks()
         return format.write_ranks(self.analyses, path, self.roots)
 
+    def without_source(self) -> MergedSession:
+        """Return the sessions without any text of source."""
+        return MergedSession([session.without_source() for session in self.sessions])
+
     def save(self, folder: str | Path) -> Path:
         """Write each rank's recording, on aligned clocks, into a folder of its own.
 

@@ -18,7 +18,7 @@ from profiler_ext.findings import Findings, find
 from profiler_ext.kineto.names import WORK_CATEGORIES
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.kineto.source import is_folder, shown
-from profiler_ext.records import Analysis, Recording
+from profiler_ext.records import Analysis, Recording, without_source
 from profiler_ext.sessions.explained import Explained
 
 if TYPE_CHECKING:
@@ -197,6 +197,10 @@ class Session(Explained):
             path: the file, or the folder of formats that are one.
         """
         return format.write(self.analysis, path, self.roots)
+
+    def without_source(self) -> Session:
+        """Return the session without any text of source, for somebody who may not see it."""
+        return Session(without_source(self.recording), roots=self.roots)
 
     def save(self, folder: str | Path) -> Path:
         """Write the recording into a folder; :func:`load` gives it back.

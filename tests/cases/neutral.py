@@ -27,21 +27,21 @@ SUFFIX = ".session.pt.trace.json.gz"
 def neutral(trace: bytes) -> bytes:
     """Return a session with the recording machine's folders replaced, the longest first."""
     folders = sorted(_folders(trace), key=lambda pair: len(pair[0]), reverse=True)
-    trace = re.sub(rb'("--out",")[^"]+', rb"\1/tmp/cases", _with_code(trace, folders))
-    return re.sub(rb"/tmp/profiler_ext-[^/\"]+/", b"/tmp/", _replaced(trace, folders))
+    trace = re.sub(rb'("--out",")[^"]+', rb"\1/tmp/cases", with_code(trace, folders))
+    return re.sub(rb"/tmp/profiler_ext-[^/\"]+/", b"/tmp/", replaced(trace, folders))
 
 
-def _replaced(text: bytes, folders: Sequence[tuple[str, str]]) -> bytes:
+def replaced(text: bytes, folders: Sequence[tuple[str, str]]) -> bytes:
     for found, shown in folders:
         text = re.sub(re.escape(found.encode()) + rb"(?![\w.-])", shown.encode(), text)
     return text
 
 
-def _with_code(trace: bytes, folders: Sequence[tuple[str, str]]) -> bytes:
+def with_code(trace: bytes, folders: Sequence[tuple[str, str]]) -> bytes:
     """Return the session with the folders replaced in the generated code, which is packed."""
     told = json.loads(trace)["profilerExt"].get("generated", [])
     modules = msgspec.convert(told, tuple[GeneratedModule, ...])
-    texts = (_replaced(module.text.encode(), folders).decode() for module in modules)
+    texts = (replaced(module.text.encode(), folders).decode() for module in modules)
     changed = [
         generated_module(*pair) for pair in zip(texts, (m.paths for m in modules), strict=True)
     ]

@@ -435,8 +435,8 @@ def test_a_session_that_stands_last_is_told_to_stand_first(
     code, out, err = printed("down", str(SMALL))
     assert (code, out) == (2, "")
     assert err == (
-        f"profiler-ext: there is no session down, and {SMALL} is no name: give DIR and then NAME, "
-        f"as in profiler-ext explain {SMALL} down\n"
+        f"profiler-ext: [usage] there is no session down, and {SMALL} is no name: give DIR and "
+        f"then NAME, as in profiler-ext explain {SMALL} down\n"
     )
 
 
@@ -445,7 +445,8 @@ def test_a_name_that_is_unclear_ends_with_2_and_programs_get_the_candidates(
 ) -> None:
     code, out, err = printed("mlp.py")
     assert (code, out) == (2, "")
-    assert err.startswith("profiler-ext: mlp.py fits 3 things; ask for one of: examples/mlp.py:")
+    said = "profiler-ext: [unclear_name] mlp.py fits 3 things; ask for one of: examples/mlp.py:"
+    assert err.startswith(said)
     code, out, err = printed("mlp.py", "--format", "json")
     document = valid(out)
     assert (code, document["answer"], document["is_ambiguous"]) == (2, "candidates", True)

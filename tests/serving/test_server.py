@@ -246,5 +246,6 @@ def test_what_is_no_folder_or_lacks_the_extra_is_refused(
     monkeypatch.setitem(sys.modules, "mcp", None)
     assert cli.main(["serve", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
-        f"profiler-ext: profiler-ext serve needs mcp, which is not installed; run: {MCP.install}\n"
+        "profiler-ext: [missing_extra] profiler-ext serve needs mcp, which is not installed; run: "
+        f"{MCP.install}\n"
     )
