@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from profiler_ext.cli.choices import add_format, add_rank, add_roots, add_session
+from profiler_ext.cli.choices import add_format, add_rank, add_roots, add_session, add_step
 from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, write
 
@@ -22,12 +22,14 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "files", nargs="*", metavar="FILE", help="names or ends of paths (default: all with time)"
     )
+    add_step(parser)
     add_rank(parser)
     add_format(parser, forms)
     add_roots(parser)
     parser.show_examples(
         ("each file that took time", "profiler-ext annotate profile_out"),
         ("one file, of rank 1", "profiler-ext annotate profile_out model.py --rank 1"),
+        ("one step alone", "profiler-ext annotate profile_out --step 4"),
     )
     parser.set_defaults(command=_annotate)
 
@@ -35,11 +37,11 @@ def add_options(parser: Parser) -> None:
 def _annotate(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.annotate import annotate, print_annotated
     from profiler_ext.exporters.sources import sources_here
-    from profiler_ext.sessions.merging import MergedSession, load
+    from profiler_ext.sessions.merging import load
+    from profiler_ext.sessions.narrowing import narrowed
 
     session = load(options.session, options.roots)
-    merged = session if isinstance(session, MergedSession) else MergedSession([session])
-    analyses = merged.of_rank(options.rank)
+    analyses = narrowed(session, options.rank, options.step)
     texts = sources_here(analyses, options.roots)
     if options.format == "text":
         print_annotated(analyses, console(_FILE_WIDTH), texts, options.files)

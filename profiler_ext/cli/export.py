@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from profiler_ext.cli.choices import add_format, add_rank, add_roots, add_session, print_written
+from profiler_ext.cli.choices import (
+    add_format,
+    add_rank,
+    add_roots,
+    add_session,
+    add_step,
+    print_written,
+)
 from profiler_ext.cli.parsing import Parser
 
 HELP = "write a session in another format"
@@ -22,6 +29,7 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="PATH", help="file or folder (default: in DIR)"
     )
+    add_step(parser)
     add_rank(parser)
     add_roots(parser)
     parser.add_argument(
@@ -37,25 +45,37 @@ def add_options(parser: Parser) -> None:
             "the session, for somebody who may not see the source",
             "profiler-ext export profile_out --to chrome --no-source -o shared.json.gz",
         ),
+        ("one step alone", "profiler-ext export profile_out --to html --step 4 -o step_4.html"),
     )
     parser.set_defaults(command=_export)
 
 
 def _export(options: argparse.Namespace) -> int:
     from profiler_ext.exporters.formats import format_called
-    from profiler_ext.sessions.merging import MergedSession, load
+    from profiler_ext.sessions.merging import load
+    from profiler_ext.sessions.narrowing import narrowed
 
     session, format = load(options.session, options.roots), format_called(options.to)
     session = session.without_source() if options.no_source else session
-    target = options.output or _folder(options.session) / format.target
-    if options.rank is None:
+    target = options.output or _folder(options.session) / _target(format.target, options.step)
+    if options.rank is None and options.step is None:
         written = session.export_as(format, target)
     else:
-        merged = session if isinstance(session, MergedSession) else MergedSession([session])
-        (analysis,) = merged.of_rank(options.rank)
-        written = format.write(analysis, target, merged.roots)
+        analyses, roots = narrowed(session, options.rank, options.step), session.roots
+        one, *others = analyses
+        written = (
+            format.write_ranks(analyses, target, roots)
+            if others
+            else format.write(one, target, roots)
+        )
     print_written(written, format.name, tuple(format.hints(target)), options)
     return 0
+
+
+def _target(name: str, step: int | None) -> str:
+    """Return where an export lies beside the session: that of a step replaces none of all steps."""
+    stem, dot, suffix = name.partition(".")
+    return name if step is None else f"{stem}_step_{step}{dot}{suffix}"
 
 
 def _folder(session: Path) -> Path:

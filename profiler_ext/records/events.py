@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,19 @@ class Interned:
     codes: Codes
     strings: tuple[str, ...]
 
-    def __getitem__(self, row: int) -> str:
-        """Return the string of one row."""
-        return self.strings[int(self.codes[row])]
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+
+    @overload
+    def __getitem__(self, row: npt.NDArray[np.bool_]) -> Interned: ...
+
+    def __getitem__(self, row: int | npt.NDArray[np.bool_]) -> str | Interned:
+        """Return the string of one row, or a column of those that are flagged."""
+        if not isinstance(row, np.ndarray):
+            return self.strings[int(self.codes[row])]
+        known, codes = np.unique(self.codes[row], return_inverse=True)
+        strings = tuple(self.strings[code] if code >= 0 else "" for code in known.tolist())
+        return Interned(codes.astype(np.int32), strings)
 
     def __len__(self) -> int:
         """Return the number of rows."""

@@ -1,0 +1,131 @@
+"""Owns an analysis of one step alone: what that step launched, its idle time, and its ledger.
+
+The trace is cut too: what the CPU did in the step, and what the device ran for it. So an export
+of it is read back as a session with this step. What an earlier step left running is not in it; and
+what waits for its next launch at the end of the step has none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import numpy as np
+
+from profiler_ext.attribution.notes import notes_on
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
+from profiler_ext.kineto import classify, names
+from profiler_ext.kineto.cutting import cut
+from profiler_ext.records import (
+    Analysis,
+    Communication,
+    IdlePieces,
+    Interned,
+    Ints,
+    Lateness,
+    Launches,
+    MaskedInts,
+    Shares,
+    Step,
+    Trace,
+)
+
+Columns = TypeVar("Columns", Launches, Shares, IdlePieces, Communication, Lateness)
+OfLaunches = TypeVar("OfLaunches", Shares, Communication, Lateness)
+
+
+def of_step(analysis: Analysis, number: int) -> Analysis:
+    """Return what was found in one step.
+
+    Args:
+        analysis: what was found in all of them.
+        number: number of the step, which was profiled.
+
+    Returns:
+        The analysis: launches, shares, idle time and ledger are those that tables narrowed to the
+        step have, to the nanosecond. Its places are those of all steps.
+    """
+    step = next(each for each in analysis.steps if each.number == number)
+    chosen = np.ma.filled(analysis.launches.step == number, False).astype(np.bool_)
+    events = _events_of(analysis, step, chosen)
+    launches = _launches(analysis.launches, chosen, events)
+    recording = dataclasses.replace(
+        analysis.recording, trace=_trace(analysis, step, chosen, events)
+    )
+    return dataclasses.replace(
+        analysis,
+        recording=recording,
+        steps=(step,),
+        launches=launches,
+        shares=_of_launches(analysis.shares, chosen),
+        idle=_rows(analysis.idle, analysis.idle.step == number),
+        communication=_of_launches(analysis.communication, chosen),
+        lateness=_of_launches(analysis.lateness, chosen),
+        ledger=tuple(line for line in analysis.ledger if line.step == number),
+        notes=notes_on(recording, launches),
+    )
+
+
+def _events_of(analysis: Analysis, step: Step, chosen: Flags) -> Flags:
+    """Flag the events of a step: what it launched, and what the CPU did in it."""
+    events, launches = analysis.recording.trace.events, analysis.launches
+    start, end = _device_window(launches, step, chosen)
+    on_device = flag_rows(events.category, _is_on_device)
+    begin, over = np.where(on_device, start, step.start_ns), np.where(on_device, end, step.end_ns)
+    kept: Flags = (events.start_ns < over) & (events.end_ns > begin)
+    kept &= ~flag_rows(events.name, lambda name: names.step_number(name) not in (None, step.number))
+    kept[launches.event] = chosen
+    return kept | flag_rows(events.name, names.is_clock_mark)
+
+
+def _is_on_device(category: str) -> bool:
+    return classify.is_device_work(category) or category == names.Category.GPU_USER_ANNOTATION
+
+
+def _device_window(launches: Launches, step: Step, chosen: Flags) -> tuple[int, int]:
+    """Return from when to when devices worked for a step."""
+    starts = launches.start_ns[chosen]
+    if not len(starts):
+        return step.start_ns, step.end_ns
+    return int(starts.min()), int((starts + launches.duration_ns[chosen]).max())
+
+
+def _trace(analysis: Analysis, step: Step, chosen: Flags, events: Flags) -> Trace:
+    _, end = _device_window(analysis.launches, step, chosen)
+    return cut(analysis.recording.trace, events, step.start_ns, max(end, step.end_ns))
+
+
+def _launches(launches: Launches, chosen: Flags, events: Flags) -> Launches:
+    new_event, new_launch = _numbers(events), _numbers(chosen)
+    found = _rows(launches, chosen)
+    return dataclasses.replace(
+        found,
+        event=new_event[found.event],
+        op_event=_moved(found.op_event, new_event),
+        forward=_moved(found.forward, new_launch),
+    )
+
+
+def _of_launches(columns: OfLaunches, chosen: Flags) -> OfLaunches:
+    """Return the rows that are of chosen launches, which have other numbers then."""
+    found = _rows(columns, chosen[columns.launch])
+    return dataclasses.replace(found, launch=_numbers(chosen)[found.launch])
+
+
+def _rows(columns: Columns, chosen: Flags) -> Columns:
+    every = {field.name: getattr(columns, field.name) for field in dataclasses.fields(columns)}
+    own: dict[str, Any] = {
+        name: each[chosen]
+        for name, each in every.items()
+        if isinstance(each, np.ndarray | Interned)
+    }
+    return dataclasses.replace(columns, **own)
+
+
+def _numbers(chosen: Flags) -> Ints:
+    """Return the new number of each row, ``NO_ROW`` of one that goes."""
+    return np.where(chosen, np.cumsum(chosen) - 1, NO_ROW).astype(np.int64)
+
+
+def _moved(rows: MaskedInts, numbers: Ints) -> MaskedInts:
+    return masked(take(numbers, rows.filled(NO_ROW), NO_ROW))

@@ -1,0 +1,106 @@
+"""Owns a part of a trace: some of its complete events, and of the others what belongs to a time.
+
+What is no complete event (arrows, counters, names of processes) no column has: it is read from
+the file's text. An arrow stays whole: it is of the time in which it begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from profiler_ext.records import Events, RawEvents, Trace
+
+Kept = npt.NDArray[np.bool_]
+_ARROW_BEGINS, _ARROWS = "s", ("s", "t", "f")
+_NAMES = "M"
+
+
+class _Other(msgspec.Struct):
+    ph: str = ""
+    cat: str = ""
+    id: int | str | None = None
+    ts: msgspec.Raw = msgspec.Raw(b"null")
+
+
+@dataclass(frozen=True, slots=True)
+class SomeEvents:
+    """Some of the events of a file, in its order."""
+
+    raw: RawEvents
+    positions: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Return the number of events of every kind."""
+        return len(self.positions)
+
+    def __getitem__(self, position: int) -> bytes:
+        """Return one event's JSON."""
+        return self.raw[self.positions[position]]
+
+
+def cut(trace: Trace, kept: Kept, start_ns: int, end_ns: int) -> Trace:
+    """Return a trace with some of its complete events.
+
+    Args:
+        trace: the trace.
+        kept: of each complete event whether it stays.
+        start_ns: of what is no complete event that stays which is of a time from here on;
+        end_ns: and before this.
+
+    Returns:
+        The trace; its columns are those rows, in their order.
+    """
+    own = trace.events.position[kept]
+    others = np.ones(len(trace.raw), np.bool_)
+    others[trace.events.position] = False
+    told = [(at, _read(trace.raw[at])) for at in np.flatnonzero(others).tolist()]
+    more = [at for at, _ in _within(told, start_ns, end_ns)]
+    positions = np.union1d(own, np.array(more, np.int64))
+    events = dataclasses.replace(
+        _rows(trace.events, kept), position=np.searchsorted(positions, own).astype(np.int64)
+    )
+    raw = SomeEvents(trace.raw, tuple(positions.tolist()))
+    return dataclasses.replace(trace, events=events, raw=raw)
+
+
+def _within(
+    told: Sequence[tuple[int, _Other]], start_ns: int, end_ns: int
+) -> Iterator[tuple[int, _Other]]:
+    times = [_time_ns(other) for _, other in told]
+    is_in = [ns is None or start_ns <= ns < end_ns for ns in times]
+    arrows = {
+        (other.cat, other.id): inside
+        for (_, other), inside in zip(told, is_in, strict=True)
+        if other.ph == _ARROW_BEGINS
+    }
+    for each, inside in zip(told, is_in, strict=True):
+        ph, arrow = each[1].ph, (each[1].cat, each[1].id)
+        if ph == _NAMES or (arrows.get(arrow, inside) if ph in _ARROWS else inside):
+            yield each
+
+
+def _time_ns(other: _Other) -> int | None:
+    try:
+        return round(Decimal(bytes(other.ts).decode().strip('"')) * 1000)
+    except (InvalidOperation, OverflowError):
+        return None  # of no time
+
+
+def _read(raw: bytes) -> _Other:
+    try:
+        return msgspec.json.decode(raw, type=_Other)
+    except msgspec.MsgspecError:
+        return _Other()  # of no time: it stays as it is
+
+
+def _rows(events: Events, kept: Kept) -> Events:
+    columns = {field.name: getattr(events, field.name) for field in dataclasses.fields(events)}
+    del columns["threads"]
+    return dataclasses.replace(events, **{name: each[kept] for name, each in columns.items()})
