@@ -29,7 +29,21 @@ def check_amount(text: bytes) -> None:
     Raises:
         OverLimitError: It holds more than the limit of events allows.
     """
-    if text.count(b"{") > _OBJECTS_AN_EVENT * Limit.EVENTS.count:
+    check_counts(text.count(b"{"))
+
+
+def check_counts(braces: int, events: int = 0) -> None:
+    """Raise unless a file has so few objects that it can be taken apart.
+
+    Args:
+        braces: how many braces open in it.
+        events: how many of its events are known.
+
+    Raises:
+        OverLimitError: It holds more than the limit of events allows.
+    """
+    most = Limit.EVENTS.count
+    if braces > _OBJECTS_AN_EVENT * most or events > most:
         raise OverLimitError(Limit.EVENTS.told("holds too many events"))
 
 
@@ -37,22 +51,21 @@ def check_events(text: bytes, starts: Ints, ends: Ints) -> None:
     """Raise unless every event keeps within the limits of depth and digits.
 
     Args:
-        text: the file.
-        starts: where each event begins.
+        text: the file, or a part of it.
+        starts: where each event begins in it.
         ends: where each one ends.
 
     Raises:
         OverLimitError: One does not.
     """
-    if len(starts) > Limit.EVENTS.count:
-        raise OverLimitError(Limit.EVENTS.told("holds too many events"))
     odd = _long_numbers(text, Limit.DIGITS.count)
     suspects = set((np.searchsorted(starts, odd, side="right") - 1).tolist())
     deepest = Limit.DEPTH.count
     # A value needs two brackets for each level, and few events are as long as that.
-    for at in np.flatnonzero(ends - starts > 2 * deepest).tolist():
-        event = text[starts[at] : ends[at]]
-        if event.count(b"[") + event.count(b"{") > deepest:
+    long = np.flatnonzero(ends - starts > 2 * deepest)
+    spans = zip(long.tolist(), starts[long].tolist(), ends[long].tolist(), strict=True)
+    for at, start, end in spans:
+        if text.count(b"[", start, end) + text.count(b"{", start, end) > deepest:
             suspects.add(at)
     for at in suspects - {-1}:
         check_value(text[starts[at] : ends[at]])

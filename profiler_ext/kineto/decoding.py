@@ -1,11 +1,14 @@
-"""Owns the step from the JSON of events to columns: integer nanoseconds, codes, masked ids."""
+"""Owns the step from the JSON of events to columns: integer nanoseconds, codes, masked ids.
+
+Events are decoded some at a time: a million decoded events at once would take half a gigabyte.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from decimal import Decimal
+from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -18,30 +21,33 @@ from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thre
 Key = TypeVar("Key")
 
 _COMPLETE = "X"
-_BATCH_EVENTS = 50_000
-_INT64 = range(-(2**63), 2**63)
+_ABSENT = -(2**63)
+"""Stands in a column of ids where there is none; an id of this number is none either."""
+_INT64 = range(_ABSENT + 1, 2**63)
 _TIMES = range(-(2**61), 2**61)
 """What two of fit a column together; in nanoseconds, 73 years."""
 _SHOWN_BYTES = 40
 _THREE_DECIMALS = re.compile(rb"(?:-?\d{1,15}\.\d{3},)*+")
+_FEW_DECIMALS = re.compile(rb"(?:-?(?:\d{1,12}|[1-7]\d{12})(?:\.\d{1,3})?,)*+")
+"""Below 2**43, where two doubles lie less than half a thousandth from any such number."""
 _NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
-_ABSENT = msgspec.Raw(b"")
+_NOTHING = msgspec.Raw(b"")
 _Id = int | str | None
 
 
 class _Args(msgspec.Struct, gc=False):
     """The arguments that become columns; old traces hold some of them as strings."""
 
-    correlation: _Id = None
-    external_id: _Id = msgspec.field(default=None, name="External id")
-    sequence_number: _Id = msgspec.field(default=None, name="Sequence number")
-    fwd_thread_id: _Id = msgspec.field(default=None, name="Fwd thread id")
-    device: _Id = None
-    stream: _Id = None
-    bytes_moved: _Id = msgspec.field(default=None, name="bytes")
+    correlation: _Id = _ABSENT
+    external_id: _Id = msgspec.field(default=_ABSENT, name="External id")
+    sequence_number: _Id = msgspec.field(default=_ABSENT, name="Sequence number")
+    fwd_thread_id: _Id = msgspec.field(default=_ABSENT, name="Fwd thread id")
+    device: _Id = _ABSENT
+    stream: _Id = _ABSENT
+    bytes_moved: _Id = msgspec.field(default=_ABSENT, name="bytes")
 
 
-class _Event(msgspec.Struct, gc=False):
+class Event(msgspec.Struct, gc=False):
     """One event; its times stay text until they become integers."""
 
     ph: str = ""
@@ -49,25 +55,29 @@ class _Event(msgspec.Struct, gc=False):
     cat: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: msgspec.Raw = _ABSENT
-    dur: msgspec.Raw = _ABSENT
+    ts: msgspec.Raw = _NOTHING
+    dur: msgspec.Raw = _NOTHING
     args: _Args | msgspec.UnsetType = msgspec.UNSET
 
 
 _NO_ARGS = _Args()
+_DECODER = msgspec.json.Decoder(Event)
+_LIST_DECODER = msgspec.json.Decoder(list[Event])
 
 
-@dataclass(slots=True)
-class _Tables:
-    """The distinct strings and threads, each with the code it was given when first seen."""
+class _Table(dict[Key, int]):
+    """The distinct values of a column, each with the code it was given when first seen."""
 
-    names: dict[str, int] = field(default_factory=dict)
-    categories: dict[str, int] = field(default_factory=dict)
-    threads: dict[tuple[int | str, int | str], int] = field(default_factory=dict)
+    def __missing__(self, value: Key) -> int:
+        self[value] = code = len(self)
+        return code
+
+    def codes(self, values: list[Key]) -> Codes:
+        return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
 
 
-class _Batch(NamedTuple):
-    """The columns of some events."""
+class _Part(NamedTuple):
+    """The columns of some events; an absent id is :data:`_ABSENT`."""
 
     position: Ints
     name: Codes
@@ -75,124 +85,155 @@ class _Batch(NamedTuple):
     thread: Codes
     start_ns: Ints
     duration_ns: Ints
-    correlation: MaskedInts
-    external_id: MaskedInts
-    sequence_number: MaskedInts
-    fwd_thread_id: MaskedInts
-    device: MaskedInts
-    stream: MaskedInts
-    bytes_moved: MaskedInts
+    correlation: Ints
+    external_id: Ints
+    sequence_number: Ints
+    fwd_thread_id: Ints
+    device: Ints
+    stream: Ints
+    bytes_moved: Ints
 
 
-def columns_of(raws: Sequence[msgspec.Raw]) -> tuple[Events, int]:
-    """Turn the events of a file into columns.
+class GrowingColumns:
+    """The columns of the events that were added so far, in the order of the file."""
+
+    def __init__(self) -> None:
+        self._names: _Table[str] = _Table()
+        self._categories: _Table[str] = _Table()
+        self._threads: _Table[tuple[int | str, int | str]] = _Table()
+        self._columns: list[list[Any]] = [[] for _ in _Part._fields]
+        self.add(0, [])
+
+    def add(self, first: int, events: list[Event]) -> None:
+        """Add some events, of which the complete ones become rows.
+
+        Args:
+            first: the position of the first of them in the file.
+            events: the events.
+
+        Raises:
+            ValueError: A time is missing or no number; the message names the event.
+        """
+        for column, part in zip(self._columns, self._part(first, events), strict=True):
+            column.append(part)
+
+    def finished(self) -> tuple[Events, int]:
+        """Return the columns; nothing can be added any more.
+
+        Returns:
+            The complete events, and how many of them have a duration below zero, which counts
+            as 0: torch marks so what never ended (https://github.com/pytorch/pytorch/pull/150131).
+
+        Raises:
+            ValueError: The times span too much.
+            OverLimitError: A name is too long.
+        """
+        # Each column's parts go as it is joined, so that the columns are never there twice.
+        joined = (np.concatenate(self._columns.pop(0)) for _ in _Part._fields)
+        whole = _Part(*joined)
+        clamped = int((whole.duration_ns < 0).sum())
+        np.maximum(whole.duration_ns, 0, out=whole.duration_ns)
+        self._check(whole)
+        return self._events(whole), clamped
+
+    def _part(self, first: int, events: list[Event]) -> _Part:
+        are_complete = [event.ph == _COMPLETE for event in events]
+        position = np.flatnonzero(are_complete) + first
+        events = [*compress(events, are_complete)]
+        args = [event.args or _NO_ARGS for event in events]
+        return _Part(
+            position=position,
+            name=self._names.codes([event.name for event in events]),
+            category=self._categories.codes([event.cat for event in events]),
+            thread=self._threads.codes([(event.pid, event.tid) for event in events]),
+            start_ns=_nanoseconds("ts", [event.ts for event in events], position),
+            duration_ns=_nanoseconds("dur", [event.dur for event in events], position),
+            correlation=_ids([a.correlation for a in args]),
+            external_id=_ids([a.external_id for a in args]),
+            sequence_number=_ids([a.sequence_number for a in args]),
+            fwd_thread_id=_ids([a.fwd_thread_id for a in args]),
+            device=_ids([a.device for a in args]),
+            stream=_ids([a.stream for a in args]),
+            bytes_moved=_ids([a.bytes_moved for a in args]),
+        )
+
+    def _check(self, whole: _Part) -> None:
+        """Raise unless names are of a bearable length, and sums of times fit a column."""
+        ids = [str(one) for ids in self._threads for one in ids]
+        check_names([*self._names, *self._categories, *ids])
+        if not len(whole.start_ns):
+            return
+        first, last = int(whole.start_ns.min()), int((whole.start_ns + whole.duration_ns).max())
+        total = float(whole.duration_ns.sum(dtype=np.float64))
+        if last - first not in _TIMES or total >= _TIMES.stop:
+            raise ValueError("its times span more than 73 years")
+
+    def _events(self, whole: _Part) -> Events:
+        category = Interned(whole.category, tuple(self._categories))
+        # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
+        is_elsewhere = ~category.where(*DEVICE_CATEGORIES)
+        for column in (whole.device, whole.stream, whole.bytes_moved):
+            column[is_elsewhere] = _ABSENT
+        return Events(
+            position=whole.position,
+            name=Interned(whole.name, tuple(self._names)),
+            category=category,
+            thread=whole.thread,
+            threads=tuple(Thread(*ids) for ids in self._threads),
+            start_ns=whole.start_ns,
+            duration_ns=whole.duration_ns,
+            correlation=_masked(whole.correlation),
+            external_id=_masked(whole.external_id),
+            sequence_number=_masked(whole.sequence_number),
+            fwd_thread_id=_masked(whole.fwd_thread_id),
+            device=_masked(whole.device),
+            stream=_masked(whole.stream),
+            bytes_moved=_masked(whole.bytes_moved),
+        )
+
+
+def decoded_list(first: int, text: bytes) -> list[Event]:
+    """Decode a list of events.
 
     Args:
-        raws: the JSON of every event, in the order of the file.
+        first: the position of the first of them in the file.
+        text: strict JSON.
 
     Returns:
-        The complete events, and how many of them have a duration below zero, which counts as 0:
-        torch marks so what never ended (https://github.com/pytorch/pytorch/pull/150131).
+        The events.
 
     Raises:
-        msgspec.DecodeError: An event has another shape than Kineto's.
-        ValueError: A time is missing or no number; the message names the event.
-        OverLimitError: A name is too long.
+        msgspec.DecodeError: It is no JSON, or no list.
+        ValueError: An event has another shape than Kineto's; the message names it.
     """
-    tables = _Tables()
-    # Decoded in batches: a million decoded events at once would take half a gigabyte.
-    batches = [_batch(first, raws, tables) for first in _firsts(len(raws))]
-    whole = _Batch(*map(_joined, zip(*batches, strict=True)))
-    clamped = int((whole.duration_ns < 0).sum())
-    whole = whole._replace(duration_ns=np.maximum(whole.duration_ns, 0))
-    _check(whole, tables)
-    events = Events(
-        position=whole.position,
-        name=Interned(whole.name, tuple(tables.names)),
-        category=Interned(whole.category, tuple(tables.categories)),
-        thread=whole.thread,
-        threads=tuple(Thread(*ids) for ids in tables.threads),
-        start_ns=whole.start_ns,
-        duration_ns=whole.duration_ns,
-        correlation=whole.correlation,
-        external_id=whole.external_id,
-        sequence_number=whole.sequence_number,
-        fwd_thread_id=whole.fwd_thread_id,
-        device=whole.device,
-        stream=whole.stream,
-        bytes_moved=whole.bytes_moved,
-    )
-    return events, clamped
-
-
-def _check(whole: _Batch, tables: _Tables) -> None:
-    """Raise unless names are of a bearable length, and sums of times fit a column."""
-    ids = [str(one) for ids in tables.threads for one in ids]
-    check_names([*tables.names, *tables.categories, *ids])
-    if not len(whole.start_ns):
-        return
-    first, last = int(whole.start_ns.min()), int((whole.start_ns + whole.duration_ns).max())
-    if last - first not in _TIMES or float(whole.duration_ns.sum(dtype=np.float64)) >= _TIMES.stop:
-        raise ValueError("its times span more than 73 years")
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    whole = np.concatenate([np.asarray(part) for part in parts])
-    if not isinstance(parts[0], np.ma.MaskedArray):
-        return whole
-    # np.concatenate forgets masks.
-    return np.ma.MaskedArray(whole, np.concatenate([part.mask for part in parts]))
-
-
-def _firsts(events: int) -> Iterator[int]:
-    yield 0
-    yield from range(_BATCH_EVENTS, events, _BATCH_EVENTS)
-
-
-def _batch(first: int, raws: Sequence[msgspec.Raw], tables: _Tables) -> _Batch:
-    decoded = enumerate(_decoded(first, raws), first)
-    numbered = [(position, event) for position, event in decoded if event.ph == _COMPLETE]
-    position = np.array([position for position, _ in numbered], dtype=np.int64)
-    events = [event for _, event in numbered]
-    args = [event.args or _NO_ARGS for event in events]
-    # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
-    placed = [
-        args_ if event.cat in DEVICE_CATEGORIES else _NO_ARGS
-        for event, args_ in zip(events, args, strict=True)
-    ]
-    return _Batch(
-        position=position,
-        name=_codes([event.name for event in events], tables.names),
-        category=_codes([event.cat for event in events], tables.categories),
-        thread=_codes([(event.pid, event.tid) for event in events], tables.threads),
-        start_ns=_nanoseconds("ts", [bytes(event.ts) for event in events], position),
-        duration_ns=_nanoseconds("dur", [bytes(event.dur) for event in events], position),
-        correlation=_ids([a.correlation for a in args]),
-        external_id=_ids([a.external_id for a in args]),
-        sequence_number=_ids([a.sequence_number for a in args]),
-        fwd_thread_id=_ids([a.fwd_thread_id for a in args]),
-        device=_ids([a.device for a in placed]),
-        stream=_ids([a.stream for a in placed]),
-        bytes_moved=_ids([a.bytes_moved for a in placed]),
-    )
-
-
-def _decoded(first: int, raws: Sequence[msgspec.Raw]) -> list[_Event]:
-    decode = msgspec.json.Decoder(_Event).decode
-    some = raws[first : first + _BATCH_EVENTS]
     try:
-        return [decode(raw) for raw in some]
+        return _LIST_DECODER.decode(text)
     except msgspec.DecodeError:
-        return [_decoded_one(decode, at, raw) for at, raw in enumerate(some, first)]
+        return decoded_each(first, msgspec.json.decode(text, type=list[msgspec.Raw]))
 
 
-def _decoded_one(decode: Callable[[bytes], _Event], at: int, raw: msgspec.Raw) -> _Event:
-    """Decode an event; an id that is of no known type is none."""
+def decoded_each(first: int, raws: Sequence[msgspec.Raw]) -> list[Event]:
+    """Decode events; an id that is of no known type is none.
+
+    Args:
+        first: the position of the first of them in the file.
+        raws: the JSON of each.
+
+    Returns:
+        The events.
+
+    Raises:
+        ValueError: An event has another shape than Kineto's; the message names it.
+    """
+    return [_decoded_one(at, raw) for at, raw in enumerate(raws, first)]
+
+
+def _decoded_one(at: int, raw: msgspec.Raw) -> Event:
     try:
-        return decode(raw)
+        return _DECODER.decode(raw)
     except msgspec.DecodeError as error:
         try:
-            return decode(_with_known_ids(raw))
+            return _DECODER.decode(_with_known_ids(raw))
         except msgspec.DecodeError:
             raise ValueError(f"event {at}: {error}") from error
 
@@ -212,37 +253,39 @@ def _is_id(value: msgspec.Raw) -> bool:
     return True
 
 
-def _codes(values: list[Key], table: dict[Key, int]) -> Codes:
-    for value in dict.fromkeys(values):
-        table.setdefault(value, len(table))
-    return np.fromiter(map(table.__getitem__, values), np.int32, len(values))
-
-
-def _ids(values: list[_Id]) -> MaskedInts:
+def _ids(values: list[_Id]) -> Ints:
     try:
-        return _masked(values)
-    except (ValueError, OverflowError):
-        return _masked([_integer(value) for value in values])
+        return np.fromiter(values, np.int64, len(values))
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_integer(value) for value in values], np.int64)
 
 
-def _masked(values: Sequence[_Id]) -> MaskedInts:
-    filled = np.fromiter([0 if value is None else value for value in values], np.int64, len(values))
-    mask = np.fromiter([value is None for value in values], np.bool_, len(values))
-    return np.ma.MaskedArray(filled, mask)
-
-
-def _integer(value: _Id) -> int | None:
+def _integer(value: _Id) -> int:
     """Return what fits a column; unsigned 64-bit -1 and words mean that there is no id."""
     if value is None or (isinstance(value, str) and _NUMBER.fullmatch(value) is None):
-        return None
-    return number if (number := int(value)) in _INT64 else None
+        return _ABSENT
+    return number if (number := int(value)) in _INT64 else _ABSENT
 
 
-def _nanoseconds(key: str, texts: list[bytes], positions: Ints) -> Ints:
+def _masked(ids: Ints) -> MaskedInts:
+    is_absent = ids == _ABSENT
+    ids[is_absent] = 0
+    return np.ma.MaskedArray(ids, is_absent)
+
+
+def _nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
     """Parse microseconds to integer nanoseconds; a double could not hold the old, long ones."""
-    if _THREE_DECIMALS.fullmatch(b",".join([*texts, b""])):
-        return np.array([int(text.replace(b".", b"")) for text in texts], dtype=np.int64)
-    exact = [_exact(key, text, at) for text, at in zip(texts, positions.tolist(), strict=True)]
+    if not texts:
+        return np.empty(0, np.int64)
+    joined = b",".join([*texts, b""])
+    if _THREE_DECIMALS.fullmatch(joined):
+        return np.fromstring(joined.replace(b".", b"")[:-1], np.int64, sep=",")
+    if _FEW_DECIMALS.fullmatch(joined):
+        times_us = np.fromstring(joined[:-1], np.float64, sep=",")
+        whole_us = np.floor(times_us)
+        rest_ns = np.rint((times_us - whole_us) * 1000)
+        return whole_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
+    exact = [_exact(key, bytes(text), at) for text, at in zip(texts, positions, strict=True)]
     return np.array(exact, dtype=np.int64)
 
 

@@ -2,70 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import source, strictness
-from profiler_ext.kineto.checking import (
-    OverLimitError,
-    check_amount,
-    check_events,
-    check_records,
-    check_steps,
-    check_value,
-    decoded,
-)
-from profiler_ext.kineto.decoding import columns_of
-from profiler_ext.kineto.events import offset_of
-from profiler_ext.kineto.writers import other_writer, writer_of_text
-from profiler_ext.records import Device, Ints, Trace
+from profiler_ext.kineto import source
+from profiler_ext.kineto.blocks import read_in_blocks
+from profiler_ext.kineto.careful import read_carefully
+from profiler_ext.kineto.checking import OverLimitError, check_steps
+from profiler_ext.kineto.document import Document, NotKinetoError
+from profiler_ext.kineto.writers import writer_of_text
+from profiler_ext.records import Device, Trace
 
-EVENTS_KEY = "traceEvents"
-EXTENSION_KEY = "profilerExt"
 BASE_KEY = "baseTimeNanoseconds"
 DEVICES_KEY = "deviceProperties"
 SCHEMA_KEY = "schemaVersion"
-
-
-@dataclass(frozen=True, slots=True)
-class FileEvents:
-    """The events of a file as they stood in it, each a slice of its text."""
-
-    text: bytes
-    starts: Ints
-    ends: Ints
-
-    def __len__(self) -> int:
-        """Return the number of events of every kind."""
-        return len(self.starts)
-
-    def __getitem__(self, position: int) -> bytes:
-        """Return one event's JSON."""
-        return self.text[self.starts[position] : self.ends[position]]
-
-
-class Document(NamedTuple):
-    """A trace file taken apart.
-
-    Attributes:
-        header: the top-level keys but ``traceEvents``, in order.
-        raw: the events as they stood.
-        strict: the events as strict JSON.
-    """
-
-    header: dict[str, msgspec.Raw]
-    raw: FileEvents
-    strict: Sequence[msgspec.Raw]
-
-
-class _NotKinetoError(ValueError):
-    """The file is JSON of something else; the message says what was found."""
 
 
 _Column = Annotated[int, msgspec.Meta(gt=-(2**62), lt=2**62)]
@@ -103,15 +57,10 @@ def read_document(path: Path) -> Document:
     Raises:
         TraceError: The file cannot be read, is no Kineto trace, or goes past a limit.
     """
-    text = source.read_bytes(path)
-    try:
-        return _document(text)
-    except OverLimitError as error:
-        raise TraceError(f"{source.shown(path)} {error}") from error
-    except _NotKinetoError as error:
-        raise shape_error(path, str(error)) from error
-    except msgspec.DecodeError as error:
-        raise _json_error(path, text, error) from error
+    text = source.read_text(path)
+    with suppress(msgspec.DecodeError, ValueError, RecursionError):
+        return read_in_blocks(text)
+    return _careful(path, text[:])
 
 
 def trace_of(path: Path, document: Document) -> Trace:
@@ -128,7 +77,7 @@ def trace_of(path: Path, document: Document) -> Trace:
         TraceError: An event or a header value is not what Kineto writes.
     """
     try:
-        events, clamped = columns_of(document.strict)
+        events, clamped = document.columns()
         check_steps(events)
         return Trace(
             events=events,
@@ -160,6 +109,17 @@ def shape_error(path: Path, found: str) -> TraceError:
     )
 
 
+def _careful(path: Path, text: bytes) -> Document:
+    try:
+        return read_carefully(text)
+    except OverLimitError as error:
+        raise TraceError(f"{source.shown(path)} {error}") from error
+    except NotKinetoError as error:
+        raise shape_error(path, str(error)) from error
+    except msgspec.DecodeError as error:
+        raise _json_error(path, text, error) from error
+
+
 def _json_error(path: Path, text: bytes, error: msgspec.DecodeError) -> TraceError:
     if told := writer_of_text(text):
         return shape_error(path, told)
@@ -168,47 +128,6 @@ def _json_error(path: Path, text: bytes, error: msgspec.DecodeError) -> TraceErr
     return TraceError(
         f"{source.shown(path)} is not valid JSON ({error}); it may be cut short: export it again"
     )
-
-
-def _document(text: bytes) -> Document:
-    strict = strictness.readable(text)
-    check_amount(strict)
-    try:
-        return _taken_apart(text, strict)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError:
-        if not strictness.is_odd(strict):
-            raise
-        return _taken_apart(text, strictness.repaired(strict))
-
-
-def _taken_apart(text: bytes, strict: bytes) -> Document:
-    header = decoded(strict, dict[str, msgspec.Raw])
-    if EVENTS_KEY not in header:
-        raise _NotKinetoError(other_writer(header) or f'no "{EVENTS_KEY}" in it')
-    listed = header.pop(EVENTS_KEY)
-    events = decoded(listed, list[msgspec.Raw])
-    raw = _located(text, strict, offset_of(listed, strict), events)
-    check_events(strict, raw.starts, raw.ends)
-    for key, value in header.items():
-        check = check_records if key == EXTENSION_KEY else check_value
-        check(bytes(value))
-    return Document(header, raw, events)
-
-
-def _located(text: bytes, strict: bytes, first: int, events: Sequence[msgspec.Raw]) -> FileEvents:
-    lengths = np.fromiter(map(len, events), np.int64, len(events))
-    starts, end = [], first
-    # Between two events stand only blanks and a comma, so the next brace begins an event.
-    for length in lengths.tolist():
-        start = strict.find(b"{", end)
-        if start < 0:
-            raise _NotKinetoError(f'"{EVENTS_KEY}" holds what is no object')
-        starts.append(start)
-        end = start + length
-    begins = np.array(starts, dtype=np.int64)
-    return FileEvents(text, begins, begins + lengths)
 
 
 def _base_ns(document: Document) -> int:

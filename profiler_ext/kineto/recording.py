@@ -23,15 +23,9 @@ from profiler_ext.errors import TraceError
 from profiler_ext.files.writing import replacing
 from profiler_ext.kineto import source
 from profiler_ext.kineto.checking import OverLimitError, decoded
+from profiler_ext.kineto.document import EVENTS_KEY, EXTENSION_KEY
 from profiler_ext.kineto.events import original, with_arguments
-from profiler_ext.kineto.reader import (
-    EVENTS_KEY,
-    EXTENSION_KEY,
-    SCHEMA_KEY,
-    read_document,
-    shape_error,
-    trace_of,
-)
+from profiler_ext.kineto.reader import SCHEMA_KEY, read_document, shape_error, trace_of
 from profiler_ext.kineto.writers import RECORD, other_writer
 from profiler_ext.records import (
     WRITER_KEY,

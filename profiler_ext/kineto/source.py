@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import gzip
-import io
+import os
 import re
 import stat
+import tempfile
 import zlib
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import IO, NamedTuple
 
 from profiler_ext.errors import TraceError
+from profiler_ext.kineto.file_text import CAN_READ_AGAIN, HELD_BYTES, FileText
 from profiler_ext.kineto.limits import Limit, unpacked_limit
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOT_BLANK = re.compile(rb"\S")
+_PART_BYTES = _BEGINNING_BYTES = 1 << 20
 _EXPECTED = "expected the JSON that torch.profiler exports"
 _PFTRACE = (
     "a Perfetto protobuf trace, which is for the Perfetto UI; of a session give its folder or the "
@@ -43,21 +49,28 @@ _KINDS = (
 )
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a trace file, compressed or not; its first bytes tell, not its name.
+Text = bytes | FileText
+"""A text: held, or in an open file."""
+
+
+def read_text(path: Path) -> Text:
+    """Open a trace file, compressed or not; its first bytes tell, not its name.
 
     Args:
         path: a ``.json`` or ``.json.gz`` file.
 
     Returns:
-        The uncompressed bytes, which begin like a JSON value.
+        The uncompressed text, which begins like a JSON value.
 
     Raises:
         TraceError: There is no such file, it is no regular file, the gzip is damaged, it
             unpacks to more than is read, or it holds something else.
     """
-    text = unpacked(path).removeprefix(_BYTE_ORDER_MARK)
-    _check_looks_like_json(path, text)
+    text = _opened(path, shown(path), "record it again")
+    if text[: len(_BYTE_ORDER_MARK)] == _BYTE_ORDER_MARK:
+        text = text[len(_BYTE_ORDER_MARK) :]
+    beginning = text[:_BEGINNING_BYTES]
+    _check_looks_like_json(path, text[:] if beginning.isspace() else beginning)
     return text
 
 
@@ -75,22 +88,27 @@ def unpacked(path: Path, name: str = "", again: str = "record it again") -> byte
     Raises:
         TraceError: It cannot be read, is cut short or damaged, or unpacks to more than is read.
     """
-    name = name or shown(path)
-    content = _content(path, name)
-    return _inflated(name, content, again) if content.startswith(_GZIP_MAGIC) else content
+    return _opened(path, name or shown(path), again)[:]
 
 
-def _content(path: Path, name: str) -> bytes:
+def _opened(path: Path, name: str, again: str) -> Text:
     try:
         _check_regular(path, name)
         with path.open("rb") as file:
-            content = file.read(Limit.BYTES.count + 1)
+            size = os.fstat(file.fileno()).st_size
+            if size > Limit.BYTES.count:
+                raise TraceError(f"{name} {Limit.BYTES.told('has too many bytes')}")
+            if file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC:
+                return _inflated(file, _Packed(name, unpacked_limit(size), again))
+            file.seek(0)
+            return FileText(os.dup(file.fileno()), name) if _is_long(size) else file.read(size)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise TraceError(f"cannot read {name}: {reason}; check the path") from error
-    if len(content) > Limit.BYTES.count:
-        raise TraceError(f"{name} {Limit.BYTES.told('has too many bytes')}")
-    return content
+
+
+def _is_long(size: int) -> bool:
+    return size > HELD_BYTES and CAN_READ_AGAIN
 
 
 def _check_regular(path: Path, name: str) -> None:
@@ -102,18 +120,55 @@ def _check_regular(path: Path, name: str) -> None:
         raise TraceError(f"{name} is no regular file; give the .pt.trace.json.gz file")
 
 
-def _inflated(name: str, content: bytes, again: str) -> bytes:
-    limit = unpacked_limit(len(content))
+class _Packed(NamedTuple):
+    """What to know of a gzip file: what messages call it, its limit, what to do if damaged."""
+
+    name: str
+    limit: int
+    again: str
+
+
+def _inflated(file: IO[bytes], packed: _Packed) -> Text:
+    """Unpack into memory what is short, and what is long into a file without a name."""
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            text = file.read(limit + 1)
+        return _kept(_unpacking(file, packed), packed.name)
+    except OSError:  # there is no room for it
+        return b"".join(_unpacking(file, packed))
+
+
+def _kept(parts: Iterator[bytes], name: str) -> Text:
+    held: list[bytes] = []
+    size = 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if _is_long(size):
+            break
+    else:
+        return b"".join(held)
+    with tempfile.TemporaryFile() as spool:
+        spool.writelines(chain(held, parts))
+        spool.flush()
+        return FileText(os.dup(spool.fileno()), name)
+
+
+def _unpacking(file: IO[bytes], packed: _Packed) -> Iterator[bytes]:
+    file.seek(0)
+    size = 0
+    try:
+        with gzip.GzipFile(fileobj=file) as text:
+            while part := text.read(min(_PART_BYTES, packed.limit + 1 - size)):
+                size += len(part)
+                if size > packed.limit:
+                    told = Limit.BYTES.told("unpacks to too many bytes", packed.limit)
+                    raise TraceError(f"{packed.name} {told}")
+                yield part
     except EOFError as error:
-        raise TraceError(f"{name} is cut short; reload when it is written, or {again}") from error
+        told = f"is cut short; reload when it is written, or {packed.again}"
+        raise TraceError(f"{packed.name} {told}") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise TraceError(f"{name} is damaged gzip data ({error}); {again}") from error
-    if len(text) > limit:
-        raise TraceError(f"{name} {Limit.BYTES.told('unpacks to too many bytes', limit)}")
-    return text
+        told = f"is damaged gzip data ({error}); {packed.again}"
+        raise TraceError(f"{packed.name} {told}") from error
 
 
 def is_folder(path: Path) -> bool:

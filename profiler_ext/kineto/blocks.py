@@ -1,0 +1,200 @@
+"""Owns the quick way through a trace: a block of events at a time, each let go when it is read.
+
+It takes only what it can prove, and leaves the rest to the careful way. JSON has one reading: where
+the text between some commas decodes as a list of events, those commas stand between events.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from profiler_ext.kineto import strictness
+from profiler_ext.kineto.checking import check_counts, check_events, decoded
+from profiler_ext.kineto.decoding import Event, GrowingColumns, decoded_list
+from profiler_ext.kineto.document import (
+    EVENTS_KEY,
+    Document,
+    FileEvents,
+    Header,
+    check_header,
+    located,
+)
+from profiler_ext.kineto.events import offset_of
+from profiler_ext.kineto.source import Text
+from profiler_ext.records import Ints
+
+_Characters = npt.NDArray[np.uint8]
+
+_BLOCK_BYTES = 1 << 20
+"""It, and the objects made of it, fit the cache of a processor: half the time of larger ones."""
+_MORE_TIMES = 4
+_MOST_BLANKS = 32
+_IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r"))
+_COMMA, _QUOTE, _OPENS, _CLOSES = b',"{}'
+_LIST_BEGINS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EMPTY_LIST = b'"traceEvents":[]}'
+_REOPENED = b'{"traceEvents":['
+
+
+class UnprovenError(ValueError):
+    """The quick way cannot say how the file is to be read."""
+
+
+class _Block(NamedTuple):
+    """Some events: where the first begins in the file, their text, where the next begins."""
+
+    begin: int
+    text: bytes
+    next: int
+
+
+def read_in_blocks(text: Text) -> Document:
+    """Take a trace apart, and read its events.
+
+    Args:
+        text: the file.
+
+    Returns:
+        What the careful way returns too.
+
+    Raises:
+        UnprovenError: The file is odd.
+        msgspec.DecodeError: It is odd, or no JSON.
+        ValueError: It is odd, or goes past a limit, or is no trace: the careful way tells.
+    """
+    header, begin = _beginning(text)
+    reading = _Reading(header)
+    while (block := _block(text, begin)) is not None:
+        reading.add(block.begin, block.text)
+        begin = block.next
+    reading.add_rest(begin, text[begin:])
+    check_header(reading.header)
+    return Document(reading.header, reading.located(text), reading.columns.finished)
+
+
+class _Reading:
+    """What was read so far."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.columns = GrowingColumns()
+        self._starts: list[Ints] = [np.empty(0, np.int64)]
+        self._ends: list[Ints] = [np.empty(0, np.int64)]
+        self._events = 0
+        self._braces = sum(bytes(value).count(_OPENS) for value in header.values())
+
+    def add(self, begin: int, text: bytes) -> None:
+        """Add the events of some text, which begins there in the file."""
+        events, strict = _events(self._events, b"[%b]" % text)
+        starts, ends = _spans(text)
+        self._braces += text.count(_OPENS)
+        if len(starts) != len(events):
+            starts, ends = located(strict[1:-1], 0, decoded(strict, list[msgspec.Raw]))
+        check_events(text, starts, ends)
+        check_counts(self._braces, self._events + len(events))
+        self.columns.add(self._events, events)
+        self._events += len(events)
+        self._starts.append(starts + begin)
+        self._ends.append(ends + begin)
+
+    def add_rest(self, begin: int, text: bytes) -> None:
+        """Add the last events, and the top-level keys that stand behind them."""
+        whole = _utf8(_REOPENED + text)
+        try:
+            keys = decoded(whole, Header)
+        except msgspec.DecodeError:
+            if not strictness.is_odd(whole):
+                raise
+            whole = strictness.repaired(whole)
+            keys = decoded(whole, Header)
+        listed = keys.pop(EVENTS_KEY)
+        if offset_of(listed, whole) != len(_REOPENED) - 1:
+            raise UnprovenError("two lists of events")
+        self._braces += sum(bytes(value).count(_OPENS) for value in keys.values())
+        self.header.update(keys)
+        events = bytes(listed)[1:-1]
+        if events.strip():
+            self.add(begin, events)
+
+    def located(self, text: Text) -> FileEvents:
+        return FileEvents(text, np.concatenate(self._starts), np.concatenate(self._ends))
+
+
+def _beginning(text: Text) -> tuple[Header, int]:
+    """Return the top-level keys before the events, and where their list begins."""
+    size = _BLOCK_BYTES
+    while (match := _LIST_BEGINS.search(beginning := text[:size])) is None:
+        if size >= len(text):
+            raise UnprovenError("no list of events")
+        size *= _MORE_TIMES
+    # That this is JSON proves that the list is not within another value.
+    header = decoded(_utf8(beginning[: match.start()]) + _EMPTY_LIST, Header)
+    del header[EVENTS_KEY]
+    return header, match.end()
+
+
+def _block(text: Text, begin: int) -> _Block | None:
+    """Cut off some events; of the last ones, and what comes behind them, there is no block."""
+    size = _BLOCK_BYTES
+    while begin + size < len(text):
+        part = text[begin : begin + size]
+        starts, ends = _between(np.frombuffer(part, np.uint8))
+        if len(starts):
+            return _Block(begin, part[: ends[-1]], begin + int(starts[-1]))
+        size *= _MORE_TIMES
+    return None
+
+
+def _events(first: int, text: bytes) -> tuple[list[Event], bytes]:
+    """Decode a list of events; return them, and the strict JSON that they were decoded from."""
+    text = _utf8(text)
+    try:
+        return decoded_list(first, text), text
+    except msgspec.DecodeError:
+        if not strictness.is_odd(text):
+            raise
+    text = strictness.repaired(text)
+    return decoded_list(first, text), text
+
+
+def _utf8(text: bytes) -> bytes:
+    if strictness.readable(text) is not text:
+        raise UnprovenError("no UTF-8")
+    return text
+
+
+def _spans(text: bytes) -> tuple[Ints, Ints]:
+    """Return where each event may begin and end: as many as there are, or it is something else."""
+    starts, ends = _between(np.frombuffer(text, np.uint8))
+    first, last = text.find(b"{"), text.rfind(b"}") + 1
+    return np.concatenate(([first], starts)), np.concatenate((ends, [last]))
+
+
+def _between(characters: _Characters) -> tuple[Ints, Ints]:
+    """Return where ``}, {"`` stands: each second brace, and the place behind the first.
+
+    Between two events it stands always, elsewhere only in texts and in lists of objects.
+    """
+    opens = np.flatnonzero(characters == _OPENS)[1:]
+    commas = _passed(characters, opens - 1, -1)
+    is_between = characters[commas] == _COMMA
+    opens, commas = opens[is_between], commas[is_between]
+    closes = _passed(characters, commas - 1, -1)
+    quotes = _passed(characters, np.minimum(opens + 1, len(characters) - 1), 1)
+    is_between = (characters[closes] == _CLOSES) & (characters[quotes] == _QUOTE)
+    return opens[is_between], closes[is_between] + 1
+
+
+def _passed(characters: _Characters, places: Ints, step: int) -> Ints:
+    """Return the first places from these on where no blank is, backwards or forwards."""
+    for _ in range(_MOST_BLANKS):
+        is_blank = _IS_BLANK[characters[places]]
+        if not is_blank.any():
+            break
+        places = np.minimum(places + step * is_blank, len(characters) - 1)
+    return places

@@ -1,0 +1,91 @@
+"""Owns a trace file taken apart: its top-level keys, where each event stands, its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from profiler_ext.kineto.checking import check_records, check_value
+from profiler_ext.kineto.source import Text
+from profiler_ext.records import Events, Ints
+
+EVENTS_KEY = "traceEvents"
+EXTENSION_KEY = "profilerExt"
+
+Header = dict[str, msgspec.Raw]
+
+
+class NotKinetoError(ValueError):
+    """The file is JSON of something else; the message says what was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEvents:
+    """The events of a file as they stood in it, each a slice of its text."""
+
+    text: Text
+    starts: Ints
+    ends: Ints
+
+    def __len__(self) -> int:
+        """Return the number of events of every kind."""
+        return len(self.starts)
+
+    def __getitem__(self, position: int) -> bytes:
+        """Return one event's JSON."""
+        return self.text[self.starts[position] : self.ends[position]]
+
+
+class Document(NamedTuple):
+    """A trace file taken apart.
+
+    Attributes:
+        header: the top-level keys but ``traceEvents``, in order.
+        raw: the events as they stood.
+        columns: gives the complete events as columns, and how many durations are below zero.
+    """
+
+    header: Header
+    raw: FileEvents
+    columns: Callable[[], tuple[Events, int]]
+
+
+def check_header(header: Header) -> None:
+    """Raise unless the top-level keys keep within the limits.
+
+    Raises:
+        OverLimitError: One does not.
+    """
+    for key, value in header.items():
+        check = check_records if key == EXTENSION_KEY else check_value
+        check(bytes(value))
+
+
+def located(text: bytes, first: int, events: Sequence[msgspec.Raw]) -> tuple[Ints, Ints]:
+    """Find where events stand in the text that they were decoded from.
+
+    Args:
+        text: strict JSON.
+        first: where to look for the first.
+        events: the JSON of each, in order.
+
+    Returns:
+        Where each begins, and where it ends.
+
+    Raises:
+        NotKinetoError: One is no object.
+    """
+    starts, end = [], first
+    # Between two events stand only blanks and a comma, so the next brace begins an event.
+    for length in map(len, events):
+        start = text.find(b"{", end)
+        if start < 0:
+            raise NotKinetoError(f'"{EVENTS_KEY}" holds what is no object')
+        starts.append(start)
+        end = start + length
+    begins = np.array(starts, dtype=np.int64)
+    return begins, begins + np.fromiter(map(len, events), np.int64, len(events))
