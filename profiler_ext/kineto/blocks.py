@@ -46,11 +46,12 @@ class UnprovenError(ValueError):
 
 
 class _Block(NamedTuple):
-    """Some events: where the first begins in the file, their text, where the next begins."""
+    """Some events: where they stand in the file, their text, and where each may stand in that."""
 
     begin: int
     text: bytes
-    next: int
+    starts: Ints
+    ends: Ints
 
 
 def read_in_blocks(text: Text) -> Document:
@@ -69,9 +70,9 @@ def read_in_blocks(text: Text) -> Document:
     """
     header, begin = _beginning(text)
     reading = _Reading(header)
-    while (block := _block(text, begin)) is not None:
-        reading.add(block.begin, block.text)
-        begin = block.next
+    while (found := _block(text, begin)) is not None:
+        block, begin = found
+        reading.add(block)
     reading.add_rest(begin, text[begin:])
     check_header(reading.header)
     return Document(reading.header, reading.located(text), reading.columns.finished)
@@ -88,11 +89,12 @@ class _Reading:
         self._events = 0
         self._braces = sum(bytes(value).count(_OPENS) for value in header.values())
 
-    def add(self, begin: int, text: bytes) -> None:
-        """Add the events of some text, which begins there in the file."""
+    def add(self, block: _Block) -> None:
+        """Add the events of a block."""
+        begin, text, starts, ends = block
         events, strict = _events(self._events, b"[%b]" % text)
-        starts, ends = _spans(text)
         self._braces += text.count(_OPENS)
+        # There are as many places as events, or some are not what they seem.
         if len(starts) != len(events):
             starts, ends = located(strict[1:-1], 0, decoded(strict, list[msgspec.Raw]))
         check_events(text, starts, ends)
@@ -119,7 +121,7 @@ class _Reading:
         self.header.update(keys)
         events = bytes(listed)[1:-1]
         if events.strip():
-            self.add(begin, events)
+            self.add(_Block(begin, events, *_spans(events)))
 
     def located(self, text: Text) -> FileEvents:
         return FileEvents(text, np.concatenate(self._starts), np.concatenate(self._ends))
@@ -138,14 +140,19 @@ def _beginning(text: Text) -> tuple[Header, int]:
     return header, match.end()
 
 
-def _block(text: Text, begin: int) -> _Block | None:
-    """Cut off some events; of the last ones, and what comes behind them, there is no block."""
+def _block(text: Text, begin: int) -> tuple[_Block, int] | None:
+    """Cut off some events; return them, and where the next one begins.
+
+    Of the last events, and of what comes behind them, there is no block.
+    """
     size = _BLOCK_BYTES
     while begin + size < len(text):
         part = text[begin : begin + size]
-        starts, ends = _between(np.frombuffer(part, np.uint8))
+        starts, ends = _between(part)
         if len(starts):
-            return _Block(begin, part[: ends[-1]], begin + int(starts[-1]))
+            first = part.find(_OPENS)
+            block = _Block(begin, part[: ends[-1]], np.append(first, starts[:-1]), ends)
+            return block, begin + int(starts[-1])
         size *= _MORE_TIMES
     return None
 
@@ -169,17 +176,17 @@ def _utf8(text: bytes) -> bytes:
 
 
 def _spans(text: bytes) -> tuple[Ints, Ints]:
-    """Return where each event may begin and end: as many as there are, or it is something else."""
-    starts, ends = _between(np.frombuffer(text, np.uint8))
-    first, last = text.find(b"{"), text.rfind(b"}") + 1
-    return np.concatenate(([first], starts)), np.concatenate((ends, [last]))
+    """Return where each event of a list may begin, and where each may end."""
+    starts, ends = _between(text)
+    return np.append(text.find(_OPENS), starts), np.append(ends, text.rfind(_CLOSES) + 1)
 
 
-def _between(characters: _Characters) -> tuple[Ints, Ints]:
+def _between(text: bytes) -> tuple[Ints, Ints]:
     """Return where ``}, {"`` stands: each second brace, and the place behind the first.
 
     Between two events it stands always, elsewhere only in texts and in lists of objects.
     """
+    characters = np.frombuffer(text, np.uint8)
     opens = np.flatnonzero(characters == _OPENS)[1:]
     commas = _passed(characters, opens - 1, -1)
     is_between = characters[commas] == _COMMA

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from decimal import Decimal
 from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from profiler_ext.kineto.checking import check_names
 from profiler_ext.kineto.names import DEVICE_CATEGORIES
+from profiler_ext.kineto.times import TIMES, nanoseconds
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
 
 Key = TypeVar("Key")
@@ -24,12 +24,6 @@ _COMPLETE = "X"
 _ABSENT = -(2**63)
 """Stands in a column of ids where there is none; an id of this number is none either."""
 _INT64 = range(_ABSENT + 1, 2**63)
-_TIMES = range(-(2**61), 2**61)
-"""What two of fit a column together; in nanoseconds, 73 years."""
-_SHOWN_BYTES = 40
-_THREE_DECIMALS = re.compile(rb"(?:-?\d{1,15}\.\d{3},)*+")
-_FEW_DECIMALS = re.compile(rb"(?:-?(?:\d{1,12}|[1-7]\d{12})(?:\.\d{1,3})?,)*+")
-"""Below 2**43, where two doubles lie less than half a thousandth from any such number."""
 _NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 _NOTHING = msgspec.Raw(b"")
 _Id = int | str | None
@@ -95,7 +89,7 @@ class _Part(NamedTuple):
 
 
 class GrowingColumns:
-    """The columns of the events that were added so far, in the order of the file."""
+    """The columns of the events that were added, in the order of the file."""
 
     def __init__(self) -> None:
         self._names: _Table[str] = _Table()
@@ -105,10 +99,10 @@ class GrowingColumns:
         self.add(0, [])
 
     def add(self, first: int, events: list[Event]) -> None:
-        """Add some events, of which the complete ones become rows.
+        """Add some events; the complete ones become rows.
 
         Args:
-            first: the position of the first of them in the file.
+            first: the position of the first of them.
             events: the events.
 
         Raises:
@@ -146,8 +140,8 @@ class GrowingColumns:
             name=self._names.codes([event.name for event in events]),
             category=self._categories.codes([event.cat for event in events]),
             thread=self._threads.codes([(event.pid, event.tid) for event in events]),
-            start_ns=_nanoseconds("ts", [event.ts for event in events], position),
-            duration_ns=_nanoseconds("dur", [event.dur for event in events], position),
+            start_ns=nanoseconds("ts", [event.ts for event in events], position),
+            duration_ns=nanoseconds("dur", [event.dur for event in events], position),
             correlation=_ids([a.correlation for a in args]),
             external_id=_ids([a.external_id for a in args]),
             sequence_number=_ids([a.sequence_number for a in args]),
@@ -165,7 +159,7 @@ class GrowingColumns:
             return
         first, last = int(whole.start_ns.min()), int((whole.start_ns + whole.duration_ns).max())
         total = float(whole.duration_ns.sum(dtype=np.float64))
-        if last - first not in _TIMES or total >= _TIMES.stop:
+        if last - first not in TIMES or total >= TIMES.stop:
             raise ValueError("its times span more than 73 years")
 
     def _events(self, whole: _Part) -> Events:
@@ -271,32 +265,3 @@ def _masked(ids: Ints) -> MaskedInts:
     is_absent = ids == _ABSENT
     ids[is_absent] = 0
     return np.ma.MaskedArray(ids, is_absent)
-
-
-def _nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
-    """Parse microseconds to integer nanoseconds; a double could not hold the old, long ones."""
-    if not texts:
-        return np.empty(0, np.int64)
-    joined = b",".join([*texts, b""])
-    if _THREE_DECIMALS.fullmatch(joined):
-        return np.fromstring(joined.replace(b".", b"")[:-1], np.int64, sep=",")
-    if _FEW_DECIMALS.fullmatch(joined):
-        times_us = np.fromstring(joined[:-1], np.float64, sep=",")
-        whole_us = np.floor(times_us)
-        rest_ns = np.rint((times_us - whole_us) * 1000)
-        return whole_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
-    exact = [_exact(key, bytes(text), at) for text, at in zip(texts, positions, strict=True)]
-    return np.array(exact, dtype=np.int64)
-
-
-def _exact(key: str, text: bytes, position: int) -> int:
-    shown = text[:_SHOWN_BYTES].decode()
-    try:
-        number = Decimal(text.decode()) * 1000
-        # The exponent of a decimal may ask for more digits than there is memory.
-        if abs(number) < _TIMES.stop:
-            return round(number)
-    except (ArithmeticError, ValueError) as error:
-        shape = f'{key} "{shown}"' if text else f"no {key}"
-        raise ValueError(f"event {position} has {shape}, not a number of microseconds") from error
-    raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")

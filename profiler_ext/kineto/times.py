@@ -1,0 +1,59 @@
+"""Owns the times of events: microseconds as text to integer nanoseconds, each of them exact."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+import msgspec
+import numpy as np
+
+from profiler_ext.records import Ints
+
+TIMES = range(-(2**61), 2**61)
+"""What two of fit a column together; in nanoseconds, 73 years."""
+_SHOWN_BYTES = 40
+_THREE_DECIMALS = re.compile(rb"(?:-?\d{1,15}\.\d{3},)*+")
+_FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
+"""Below 2**43, where a double lies less than half a thousandth from the number it stands for."""
+
+
+def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
+    """Parse microseconds to integer nanoseconds; a double could not hold the old, long ones.
+
+    Args:
+        key: the key of the event that the times stand behind.
+        texts: each as it stands in the file.
+        positions: of the events in the file, for messages.
+
+    Returns:
+        The times.
+
+    Raises:
+        ValueError: One is missing, no number, or too large; the message names the event.
+    """
+    if not texts:
+        return np.empty(0, np.int64)
+    joined = b",".join([*texts, b""])
+    if _THREE_DECIMALS.fullmatch(joined):
+        return np.fromstring(joined.replace(b".", b"")[:-1], np.int64, sep=",")
+    if _FEW_DECIMALS.fullmatch(joined):
+        times_us = np.fromstring(joined[:-1], np.float64, sep=",")
+        whole_us = np.floor(times_us)
+        rest_ns = np.rint((times_us - whole_us) * 1000)
+        return whole_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
+    exact = [_exact(key, bytes(text), at) for text, at in zip(texts, positions, strict=True)]
+    return np.array(exact, dtype=np.int64)
+
+
+def _exact(key: str, text: bytes, position: int) -> int:
+    shown = text[:_SHOWN_BYTES].decode()
+    try:
+        number = Decimal(text.decode()) * 1000
+        # The exponent of a decimal may ask for more digits than there is memory.
+        if abs(number) < TIMES.stop:
+            return round(number)
+    except (ArithmeticError, ValueError) as error:
+        shape = f'{key} "{shown}"' if text else f"no {key}"
+        raise ValueError(f"event {position} has {shape}, not a number of microseconds") from error
+    raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")
