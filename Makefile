@@ -70,7 +70,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench bench-compare reference docs examples lint gpu-check gpu-record gold clean
+.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench peers bench-compare reference docs examples lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -150,9 +150,14 @@ gold: $(TEST_READY)
 programs: $(TEST_READY)
 	$(RUN) -m tests.programs $(WORDS)
 
+ifneq ($(strip $(VENV)),)
+bench: peers
+endif
 bench: $(TEST_READY)
-	$(RUN) -m benchmarks.environments
 	$(RUN) -m benchmarks.bench $(BENCH)
+
+peers: $(TEST_READY)
+	$(RUN) -m benchmarks.environments
 
 bench-compare: $(TEST_READY)
 	@test -n "$(BASE)" || { echo "say since when: make bench-compare BASE=main"; exit 2; }
