@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from profiler_ext.attribution.alignment.invocations import Aligner, Invocation, identify
+from profiler_ext.attribution.alignment.aligner import Aligner
+from profiler_ext.attribution.alignment.invocations import Invocation, identify
 from profiler_ext.attribution.alignment.learning import settled_kernels
 from profiler_ext.attribution.alignment.replays import without_doubts
 from profiler_ext.attribution.alignment.verification import StreamOrder

@@ -17,7 +17,7 @@ from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.loops import LoopGrammar, is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.segments import OpenSegments
-from profiler_ext.attribution.calls.work_items import WorkItem
+from profiler_ext.attribution.calls.patterns import WorkItem
 from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.kineto import classify
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind

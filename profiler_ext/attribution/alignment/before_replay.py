@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.work_items import WorkItem
+from profiler_ext.attribution.calls.patterns import WorkItem
 from profiler_ext.records import FxNode, GapReason, GraphInstance, SiteEvidence
 
 _COPY = "aten::_foreach_copy_"

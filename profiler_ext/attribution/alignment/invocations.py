@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from profiler_ext.attribution.alignment.aligning import align
-from profiler_ext.attribution.alignment.learnt import Learnt, families_of
-from profiler_ext.attribution.alignment.loops import is_in_loop
+from profiler_ext.attribution.alignment.aligner import Aligner
 from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.alignment.region_order import Regions
 from profiler_ext.attribution.alignment.verification import is_plausible
 from profiler_ext.attribution.calls.graph_calls import GraphCall
-from profiler_ext.records import (
-    CallSite,
-    GapReason,
-    GraphInstance,
-    Lineage,
-    LineEvidence,
-    SiteKind,
-)
-
-_Names = tuple[str, ...]
-
-_WITHOUT_LINE = (LineEvidence.STALE, LineEvidence.EAGER_BACKWARD, LineEvidence.ABSENT)
+from profiler_ext.attribution.calls.patterns import Pattern
+from profiler_ext.records import GapReason, GraphInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,151 +30,6 @@ class Invocation:
     gap: GapReason | None = None
 
 
-def _which_ran(call: GraphCall) -> tuple[object, ...]:
-    return call.graph, call.key, call.compile_id, call.context.is_backward
-
-
-def ran_at_sites(call: GraphCall, matches: Sequence[Match]) -> dict[int, _Names]:
-    """Return the names of what each call site launched in a call, in order.
-
-    Args:
-        call: a call of a graph.
-        matches: for each piece of its work the call site that it was led to.
-    """
-    ran_at: dict[int, _Names] = {}
-    for match, names in zip(matches, call.event_names, strict=True):
-        if match.site is not None:
-            ran_at[match.site] = ran_at.get(match.site, ()) + names
-    return ran_at
-
-
-class Aligner:
-    """Aligns calls with graphs; equal calls of one graph are aligned once.
-
-    Args:
-        graphs: the graph instances of the process.
-        calls: all calls of a trace.
-        compiles: something was compiled while the calls were recorded.
-    """
-
-    def __init__(
-        self,
-        graphs: Sequence[GraphInstance],
-        calls: Sequence[GraphCall],
-        *,
-        compiles: bool = False,
-    ) -> None:
-        self._graphs, self._compiles = graphs, compiles
-        self._uses = Counter(map(_use, calls))
-        self._failed = [graph for graph in graphs if graph.is_failed]
-        self._known: dict[object, tuple[Match, ...]] = {}
-        self._families = families_of(graphs)
-        self._kernels: dict[object, dict[int, _Names | None]] = {}
-        self._numbers = {work: at for at, work in enumerate({call.work for call in calls})}
-        replays = [(_which_ran(call), call.work) for call in calls if call.is_replay]
-        self._ran = Counter((*which, self._numbers[work]) for which, work in replays)
-        self._replays = Counter(which for which, _ in replays)
-        self._alike: dict[tuple[int, ...], bool] = {}
-        self.regions = Regions(graphs)
-
-    def align(self, graph: int, call: GraphCall, *, chose_anew: bool = False) -> tuple[Match, ...]:
-        """Return the matches of what a call ran with a graph's call sites.
-
-        Args:
-            graph: the graph.
-            call: the call.
-            chose_anew: its libraries may run something else than was learnt.
-        """
-        work = self._numbers[call.work]
-        which = _which_ran(call)
-        same, every = self._ran[*which, work], self._replays[which]
-        learnt = replace(
-            self.learnt(graph),
-            chose_anew=chose_anew or same > 1,
-            is_contradicted=chose_anew or same == 1 < every,
-            families=self._families,
-        )
-        key = (graph, work, tuple(sorted(learnt.kernels.items())), chose_anew)
-        if key not in self._known:
-            self._known[key] = align(self.sites(graph), call.work, learnt)
-        return self._known[key]
-
-    def in_force(self, graphs: Sequence[int]) -> list[int]:
-        """Return those of the last Dynamo graph of each compiled frame, if none was made meanwhile.
-
-        A frame that is compiled again has its id from before only after a reset of Dynamo, which
-        lets go of the older code.
-        """
-        if self._compiles:
-            return list(graphs)
-        last = {self._graphs[at].compile_id: self._graphs[at].dynamo_number for at in graphs}
-        numbered = ((at, self._graphs[at]) for at in graphs)
-        return [at for at, graph in numbered if graph.dynamo_number == last[graph.compile_id]]
-
-    def are_alike(self, graphs: Sequence[int]) -> bool:
-        """Tell whether it does not matter which of the graphs a call ran."""
-        key = tuple(graphs)
-        if key not in self._alike:
-            self._alike[key] = (
-                len(key) <= 1 or len({_what_it_launches(self._graphs[at]) for at in key}) == 1
-            )
-        return self._alike[key]
-
-    def are_too_few(self, graphs: Sequence[int], call: GraphCall) -> bool:
-        """Tell whether there were more graphs: a run of a frame calls each of its graphs once.
-
-        Args:
-            graphs: indices of the graphs that a call may be of.
-            call: the call.
-        """
-        is_told = call.graph is not None or call.key is None or call.frame_row is None
-        return not is_told and self._uses[_use(call)] > len(graphs)
-
-    def may_have_failed(self, call: GraphCall) -> bool:
-        """Tell whether a call may be one of a graph of which capture lost what it knew."""
-        return any(_may_be(call, graph) for graph in self._failed)
-
-    def sites(self, graph: int) -> tuple[CallSite, ...]:
-        """Return the call sites of a graph."""
-        return self._graphs[graph].call_sites
-
-    def learn(self, graph: int, call: GraphCall, matches: Sequence[Match]) -> None:
-        """Note which device events each library call launched; a dispute unlearns it.
-
-        Args:
-            graph: index of the graph that was called.
-            call: the call.
-            matches: for each piece of its work the call site that it was led to.
-        """
-        if any(map(is_in_loop, self.sites(graph))):
-            return  # what a site launches differs from call to call
-        known = self._kernels.setdefault(self._identity(graph), {})
-        for site, ran in ran_at_sites(call, matches).items():
-            if self._is_library(graph, site):
-                known[site] = ran if known.setdefault(site, ran) == ran else None
-
-    def learnt(self, graph: int) -> Learnt:
-        """Return what was learnt of a graph's library calls.
-
-        What was seen here when the graph was recorded is what its replays run; then come other
-        calls of this process, then another run.
-        """
-        instance = self._graphs[graph]
-        here = dict(instance.library_kernels)
-        called = self._kernels.get(self._identity(graph), {})
-        others = {at: ran for at, ran in called.items() if at not in here}
-        stored = {at: ran for at, ran in instance.stored_kernels if at not in {**others, **here}}
-        known = {**stored, **others, **here}
-        kernels = {at: ran for at, ran in known.items() if ran is not None}
-        return Learnt(kernels, frozenset(stored))
-
-    def _identity(self, graph: int) -> object:
-        return self._graphs[graph].record.digest or graph
-
-    def _is_library(self, graph: int, site: int) -> bool:
-        return self.sites(graph)[site].kind is SiteKind.EXTERN
-
-
 def identify(
     calls: Sequence[GraphCall], graphs: Sequence[GraphInstance], aligner: Aligner
 ) -> tuple[Invocation, ...]:
@@ -204,51 +45,87 @@ def identify(
     Returns:
         One for each call, in the order of the calls.
     """
+    identifier = _Identifier(graphs, aligner)
     invocations: dict[int, Invocation] = {}
     for call in sorted(calls, key=lambda call: call.is_replay):
-        invocations[call.marker] = _identify(call, graphs, aligner)
-        graph = invocations[call.marker].graph
-        if graph is not None and not call.is_replay:
-            aligner.learn(graph, call, invocations[call.marker].matches)
+        found = invocations[call.marker] = identifier.invocation(call)
+        if found.graph is not None and not call.is_replay:
+            aligner.learn(found.graph, call, found.matches)
     return tuple(invocations[call.marker] for call in calls)
 
 
-def _identify(call: GraphCall, graphs: Sequence[GraphInstance], aligner: Aligner) -> Invocation:
-    if aligner.may_have_failed(call):
-        return _unknown(call, GapReason.CAPTURE_FAILED)
-    candidates = aligner.in_force(_candidates(call, graphs))
-    candidates = aligner.regions.at_place(candidates, call)
-    if not candidates:
-        return _unknown(call, GapReason.GRAPH_NOT_CAPTURED)
-    if aligner.are_too_few(candidates, call):
-        return _unknown(call, GapReason.GRAPH_AMBIGUOUS)
-    if not aligner.are_alike(candidates):
-        candidates = [at for at in candidates if _fits(call, at, aligner)]
-    if not aligner.are_alike(candidates):
-        candidates = _as_called(call, candidates, graphs)
-    if not candidates or not aligner.are_alike(candidates):
-        return _unknown(call, GapReason.GRAPH_AMBIGUOUS)
-    graph = candidates[-1]
-    matches = aligner.align(graph, call)
-    if not is_plausible(call.work, matches):
-        matches = tuple(Match(gap=GapReason.ALIGNMENT_MISMATCH) for _ in call.work)
-    return Invocation(call, graph, matches)
+class _Identifier:
+    """Finds the graph of each call; what equal calls have in common it looks at once."""
+
+    def __init__(self, graphs: Sequence[GraphInstance], aligner: Aligner) -> None:
+        self._graphs, self._aligner = graphs, aligner
+        self._of_key: dict[str | None, list[int]] = {}
+        for at, graph in enumerate(graphs):
+            self._of_key.setdefault(graph.key, []).append(at)
+        self._known: dict[object, list[int] | None] = {}
+        self._are_plausible: dict[object, tuple[tuple[Match, ...], bool]] = {}
+        self._gaps: dict[tuple[GapReason, int], tuple[Match, ...]] = {}
+
+    def invocation(self, call: GraphCall) -> Invocation:
+        candidates = self._candidates(call)
+        if candidates is None:
+            return self._unknown(call, GapReason.CAPTURE_FAILED)
+        if not candidates:
+            return self._unknown(call, GapReason.GRAPH_NOT_CAPTURED)
+        if self._aligner.are_too_few(candidates, call):
+            return self._unknown(call, GapReason.GRAPH_AMBIGUOUS)
+        candidates = self._that_fit(call, candidates)
+        if not candidates or not self._aligner.are_alike(candidates):
+            return self._unknown(call, GapReason.GRAPH_AMBIGUOUS)
+        graph = candidates[-1]
+        matches = self._aligner.align(graph, call)
+        if not self._is_plausible(call.pattern, matches):
+            matches = self._all_gaps(call, GapReason.ALIGNMENT_MISMATCH)
+        return Invocation(call, graph, matches)
+
+    def _candidates(self, call: GraphCall) -> list[int] | None:
+        """Return the graphs that a call may have run; ``None`` where capture lost one of them."""
+        key = (call.graph, call.key, call.compile_id, call.context.is_backward, call.place)
+        if key not in self._known:
+            candidates = _candidates(call, self._graphs, self._of_key.get(call.key, []))
+            candidates = self._aligner.in_force(candidates)
+            in_place = self._aligner.regions.at_place(candidates, call)
+            self._known[key] = None if self._aligner.may_have_failed(call) else in_place
+        return self._known[key]
+
+    def _that_fit(self, call: GraphCall, candidates: list[int]) -> list[int]:
+        if not self._aligner.are_alike(candidates):
+            candidates = [at for at in candidates if _fits(call, at, self._aligner)]
+        if not self._aligner.are_alike(candidates):
+            candidates = _as_called(call, candidates, self._graphs)
+        return candidates
+
+    def _is_plausible(self, pattern: Pattern, matches: tuple[Match, ...]) -> bool:
+        key = (pattern, id(matches))  # they are kept, so that no others can come to be the same
+        if key not in self._are_plausible:
+            self._are_plausible[key] = matches, is_plausible(pattern.work, matches)
+        return self._are_plausible[key][1]
+
+    def _unknown(self, call: GraphCall, reason: GapReason) -> Invocation:
+        return Invocation(call, None, self._all_gaps(call, reason), reason)
+
+    def _all_gaps(self, call: GraphCall, reason: GapReason) -> tuple[Match, ...]:
+        count = len(call.work)
+        return self._gaps.setdefault((reason, count), (Match(gap=reason),) * count)
 
 
-def _may_be(call: GraphCall, failed: GraphInstance) -> bool:
-    if call.graph is not None:
-        return call.graph == failed.index
-    if call.compile_id is not None and failed.compile_id is not None:
-        return call.compile_id == failed.compile_id
-    return call.key == failed.key
-
-
-def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
+def _candidates(
+    call: GraphCall, graphs: Sequence[GraphInstance], candidates: list[int]
+) -> list[int]:
     """Return the captured graphs that the call may have run.
 
     The one that the process noted of it, or else those of its key, frame and direction.
+
+    Args:
+        call: the call.
+        graphs: the graph instances of the process.
+        candidates: those that have its key.
     """
-    candidates = [at for at, graph in enumerate(graphs) if graph.key == call.key]
     if call.graph is not None:
         return [at for at in candidates if at == call.graph and graphs[at].is_known]
     candidates = [at for at in candidates if graphs[at].is_known]
@@ -258,10 +135,6 @@ def _candidates(call: GraphCall, graphs: Sequence[GraphInstance]) -> list[int]:
         candidates = same_frame or of_none
     same_way = [at for at in candidates if graphs[at].is_backward == call.context.is_backward]
     return same_way if same_way or call.key is None else candidates
-
-
-def _use(call: GraphCall) -> object:
-    return call.key, call.frame_row, call.context.is_backward
 
 
 def _as_called(
@@ -274,26 +147,6 @@ def _as_called(
     return like_it or candidates
 
 
-def _what_it_launches(graph: GraphInstance) -> object:
-    """Return what a graph says of its launches, but for what differs from compile to compile.
-
-    After a reset of Dynamo an equal graph has the old compile id: its trace has other numbers, and
-    its lines may be known by another rule.
-    """
-    return graph.call_sites, tuple(
-        replace(n, lineage=_of_any_compile(n.lineage)) for n in graph.nodes
-    )
-
-
-def _of_any_compile(lineage: Lineage) -> Lineage:
-    evidence = lineage.evidence if lineage.evidence in _WITHOUT_LINE else None
-    return replace(lineage, seq_nr=None, mechanism=None, evidence=evidence)
-
-
 def _fits(call: GraphCall, graph: int, aligner: Aligner) -> bool:
     gaps = {match.gap for match in aligner.align(graph, call)}
     return GapReason.ALIGNMENT_MISMATCH not in gaps
-
-
-def _unknown(call: GraphCall, reason: GapReason) -> Invocation:
-    return Invocation(call, None, tuple(Match(gap=reason) for _ in call.work), reason)

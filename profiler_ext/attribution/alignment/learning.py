@@ -15,8 +15,9 @@ from typing import TypeVar
 import numpy as np
 
 from profiler_ext.attribution.alignment.aligning import align, device_names
-from profiler_ext.attribution.alignment.invocations import Invocation, ran_at_sites
+from profiler_ext.attribution.alignment.invocations import Invocation
 from profiler_ext.attribution.alignment.learnt import Learnt
+from profiler_ext.attribution.alignment.lessons import ran_at_sites
 from profiler_ext.attribution.alignment.loops import is_in_loop
 from profiler_ext.attribution.alignment.verification import is_plausible
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
@@ -95,7 +96,7 @@ def _pieces(
     keys = events.correlation[enqueued.event].filled(0).tolist()
     return [
         _Piece(match.site, len(own), tuple(name for at in own for name in ran.get(keys[at], ())))
-        for match, own in zip(matches, call.launches, strict=True)
+        for match, own in zip(matches, call.launches_of_items(), strict=True)
     ]
 
 
@@ -212,9 +213,11 @@ def settled_kernels(
     Returns:
         Pairs of graph and kernels; a graph whose replays differ is left out.
     """
+    replays = [each for each in invocations if each.graph is not None and each.call.is_replay]
+    distinct = {(each.graph, each.call.pattern, id(each.matches)): each for each in replays}
     settled: dict[int, set[LibraryKernels]] = {}
-    for each in invocations:
-        if each.graph is not None and each.call.is_replay and _is_whole(each):
+    for each in distinct.values():
+        if each.graph is not None and _is_whole(each):
             settled.setdefault(each.graph, set()).add(_kernels(each, graphs[each.graph]))
     return tuple((graph, every.pop()) for graph, every in settled.items() if len(every) == 1)
 
@@ -226,7 +229,7 @@ def _is_whole(invocation: Invocation) -> bool:
 
 
 def _kernels(invocation: Invocation, graph: GraphInstance) -> LibraryKernels:
-    ran = ran_at_sites(invocation.call, invocation.matches)
+    ran = ran_at_sites(invocation.call.pattern, invocation.matches)
     return tuple(
         (at, ran.get(at, ())) for at, s in enumerate(graph.call_sites) if s.kind is SiteKind.EXTERN
     )

@@ -16,15 +16,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profiler_ext.attribution.alignment.agreement import Names, agreed_pairs
+from profiler_ext.attribution.alignment.aligner import Aligner
 from profiler_ext.attribution.alignment.aligning import device_names
-from profiler_ext.attribution.alignment.invocations import Aligner, Invocation
+from profiler_ext.attribution.alignment.invocations import Invocation
 from profiler_ext.attribution.alignment.loops import is_in_loop
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.verification import StreamOrder
-from profiler_ext.attribution.calls.work_items import WorkItem
+from profiler_ext.attribution.calls.patterns import WorkItem
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
+_MOST_OTHERS = 64
+"""So many others, of those that ran most often, may confirm what a replay ran."""
 _BY_ANCHORS = (SiteEvidence.REPLAY_ORDER, SiteEvidence.REPLAY_FAMILIES)
 _GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
 
@@ -56,30 +59,73 @@ def without_doubts(
             replays[each.graph].append(each)
     checked: dict[int, Invocation] = {}
     for calls in replays.values():
-        every = Counter(map(_ran, calls))
-        for each in calls:
-            checked[each.call.marker] = _checked(each, every, aligner, order)
+        doubts = _Doubts(calls, aligner, order)
+        checked |= {each.call.marker: doubts.checked(each) for each in calls}
     return tuple(checked.get(each.call.marker, each) for each in invocations)
 
 
-def _checked(
-    invocation: Invocation, every: Counter[_LaunchOrder], aligner: Aligner, order: StreamOrder
-) -> Invocation:
+class _Doubts:
+    """Checks the replays of one graph: equal ones once, and their matches stay one object."""
+
+    def __init__(self, calls: Sequence[Invocation], aligner: Aligner, order: StreamOrder) -> None:
+        self._aligner, self._order = aligner, order
+        distinct = {_which(each): each for each in calls}
+        self._pairs = {which: self._pair(each) for which, each in distinct.items()}
+        self._every = Counter(self._pairs[_which(each)][0] for each in calls)
+        self._most = [order for order, _ in self._every.most_common(_MOST_OTHERS + 1)]
+        self._sized = {which: self._is_other(each) for which, each in distinct.items()}
+        self._known: dict[object, tuple[Match, ...]] = {}
+
+    def checked(self, invocation: Invocation) -> Invocation:
+        which = _which(invocation)
+        chose_anew = self._sized[which] and self._order.is_as_written(invocation.call)
+        if (which, chose_anew) not in self._known:
+            self._known[which, chose_anew] = self._checked(invocation, chose_anew).matches
+        return replace(invocation, matches=self._known[which, chose_anew])
+
+    def _pair(self, invocation: Invocation) -> tuple[_LaunchOrder, _LaunchOrder | None]:
+        """Return what a call ran, and what it runs if that is as it was recorded."""
+        kernels = self._aligner.learnt(_graph(invocation)).kernels
+        return _ran(invocation), _recorded(invocation, self._sites(invocation), kernels)
+
+    def _checked(self, invocation: Invocation, chose_anew: bool) -> Invocation:
+        if self._is_sure(invocation):
+            return invocation
+        if chose_anew:
+            graph = _graph(invocation)
+            matches = self._aligner.align(graph, invocation.call, chose_anew=True)
+            return _without_open_ends(replace(invocation, matches=matches), self._sites(invocation))
+        ran, recorded = self._pairs[_which(invocation)]
+        others = [other for other in self._most if other != ran][:_MOST_OTHERS]
+        return _confirmed(invocation, ran, [recorded] if recorded else others)
+
+    def _is_sure(self, invocation: Invocation) -> bool:
+        """Tell whether another ran the very same, or what was recorded, or nothing contradicts."""
+        ran, recorded = self._pairs[_which(invocation)]
+        is_recorded = recorded is not None and recorded.names == ran.names
+        is_alone = recorded is None and len(self._every) == 1
+        return self._every[ran] > 1 or is_alone or is_recorded
+
+    def _is_other(self, invocation: Invocation) -> bool:
+        """Tell whether libraries may have run what they run for another size."""
+        ran, recorded = self._pairs[_which(invocation)]
+        lost_ops = any(item.on_device and not item.replayed for item in invocation.call.work)
+        if recorded is None or lost_ops or self._is_sure(invocation):
+            return False
+        return _is_of_another_size(ran, recorded, self._sites(invocation))
+
+    def _sites(self, invocation: Invocation) -> tuple[CallSite, ...]:
+        return self._aligner.sites(_graph(invocation))
+
+
+def _graph(invocation: Invocation) -> int:
     assert invocation.graph is not None
-    sites = aligner.sites(invocation.graph)
-    ran, recorded = (
-        _ran(invocation),
-        _recorded(invocation, sites, aligner.learnt(invocation.graph).kernels),
-    )
-    others = [recorded] if recorded else [other for other in every if other != ran]
-    if every[ran] > 1 or not others or (recorded and recorded.names == ran.names):
-        return invocation
-    lost_ops = any(item.on_device and not item.replayed for item in invocation.call.work)
-    is_other = recorded and _is_of_another_size(ran, recorded, sites)
-    if is_other and not lost_ops and order.is_as_written(invocation.call):
-        matches = aligner.align(invocation.graph, invocation.call, chose_anew=True)
-        return _without_open_ends(replace(invocation, matches=matches), sites)
-    return _confirmed(invocation, ran, others)
+    return invocation.graph
+
+
+def _which(invocation: Invocation) -> object:
+    """Return what equal replays have in common; they hold their matches, which are not others."""
+    return invocation.call.pattern, id(invocation.matches)
 
 
 def _is_of_another_size(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 
 from profiler_ext.attribution.alignment.aligning import device_names
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.calls.graph_calls import GraphCall
-from profiler_ext.attribution.calls.work_items import WorkItem
+from profiler_ext.attribution.calls.patterns import DeviceEvent, Pattern, WorkItem
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
 from profiler_ext.kineto import classify, names
@@ -35,12 +36,7 @@ def is_plausible(items: Sequence[WorkItem], matches: Sequence[Match]) -> bool:
 
 
 def contradicted(
-    events: Events,
-    enqueued: EnqueuedLaunches,
-    call: GraphCall,
-    sites: Sequence[CallSite],
-    matches: Sequence[Match],
-    order: StreamOrder,
+    pattern: Pattern, sites: Sequence[CallSite], matches: Sequence[Match], broken: Collection[int]
 ) -> set[int]:
     """Find the launches whose device event contradicts the call site they were led to.
 
@@ -49,57 +45,63 @@ def contradicted(
     stream ran in another order than it was enqueued was tied to the wrong call.
 
     Args:
-        events: the trace's events.
-        enqueued: its launches.
-        call: a call of a graph.
+        pattern: what a call of a graph ran.
         sites: the graph's call sites.
         matches: for each piece of the call's work the call site that it was led to.
-        order: in which order the streams ran what was enqueued.
+        broken: the launches that a stream ran in another order.
 
     Returns:
-        Positions in the call's work.
+        The launches, as the call counts them.
     """
-    wrong = order.broken_by(call) | _doubled(events, enqueued, call)
-    for match, launches in zip(matches, call.launches, strict=True):
-        if match.site is not None and not enqueued.on_cpu:
-            wrong.update(_misnamed(events, enqueued, sites[match.site], launches))
-    return wrong | _moved_up(call, wrong)
+    wrong = {*broken, *_doubled(pattern)}
+    for match, (first, events) in zip(matches, _counted(pattern), strict=True):
+        if match.site is not None and _are_on_device(events):
+            wrong.update(first + at for at in _misnamed(sites[match.site], events))
+    return wrong | _moved_up(pattern, wrong)
 
 
-def _moved_up(call: GraphCall, wrong: set[int]) -> set[int]:
+def _are_on_device(events: Sequence[DeviceEvent]) -> bool:
+    return any(classify.is_device_work(event.category) for event in events)
+
+
+def _counted(pattern: Pattern) -> list[tuple[int, tuple[DeviceEvent, ...]]]:
+    """Return what each item's launches ran, and the number of its first launch."""
+    firsts = accumulate(map(len, pattern.events), initial=0)
+    return list(zip(firsts, pattern.events, strict=False))
+
+
+def _moved_up(pattern: Pattern, wrong: set[int]) -> set[int]:
     """Find what a replay ran under the name of a launch that is out of its order.
 
     Which of them ran at its place cannot be told.
     """
-    pieces = list(zip(call.work, call.launches, strict=True))
-    names_out = {item.name for item, own in pieces if item.replayed and wrong.intersection(own)}
-    moved = (own for item, own in pieces if item.replayed and item.name in names_out)
-    return {launch for own in moved for launch in own}
+    pieces = zip(pattern.work, _counted(pattern), strict=True)
+    replayed = [(i.name, range(at, at + len(own))) for i, (at, own) in pieces if i.replayed]
+    names_out = {name for name, own in replayed if wrong.intersection(own)}
+    return {launch for name, own in replayed if name in names_out for launch in own}
 
 
-def _misnamed(
-    events: Events, enqueued: EnqueuedLaunches, site: CallSite, launches: Sequence[int]
-) -> Iterator[int]:
+def _misnamed(site: CallSite, events: Sequence[DeviceEvent]) -> Sequence[int]:
+    """Return which of the events that a site launched it cannot have launched."""
     own_names = (*device_names(site), _NAMELESS_KERNEL)
-    kernels = [names.kernel_name(events.name[int(enqueued.event[at])]) for at in launches]
+    kernels = [names.kernel_name(event.name) for event in events]
     if site.kind is SiteKind.EXTERN:
-        yield from (at for at, name in zip(launches, kernels, strict=True) if _is_inductors(name))
-    elif len(launches) > 1 or any(name not in own_names for name in kernels):
-        yield from launches
+        return [at for at, name in enumerate(kernels) if _is_inductors(name)]
+    is_wrong = len(kernels) > 1 or any(name not in own_names for name in kernels)
+    return range(len(kernels)) if is_wrong else ()
 
 
 def _is_inductors(name: str) -> bool:
     return name == _NAMELESS_KERNEL or classify.is_generated_kernel(name)
 
 
-def _doubled(events: Events, enqueued: EnqueuedLaunches, call: GraphCall) -> set[int]:
+def _doubled(pattern: Pattern) -> set[int]:
     """Find kernels that share one launching call which is no replay."""
     launched = dict[int, list[int]]()
-    for item, launches in zip(call.work, call.launches, strict=True):
-        for launch in launches if not item.replayed else ():
-            if classify.is_kernel(events.category[int(enqueued.event[launch])]):
-                launched.setdefault(int(enqueued.call[launch]), []).append(launch)
-    launched.pop(NO_ROW, None)
+    for item, (first, events) in zip(pattern.work, _counted(pattern), strict=True):
+        for at, event in enumerate(() if item.replayed else events, start=first):
+            if classify.is_kernel(event.category) and event.call != NO_ROW:
+                launched.setdefault(event.call, []).append(at)
     return {launch for launches in launched.values() if len(launches) > 1 for launch in launches}
 
 
@@ -123,29 +125,42 @@ class StreamOrder:
         self.launches = by_time[(enqueued.call[by_time] != NO_ROW) | enqueued.on_cpu]
         self.place = np.full(len(by_time), NO_ROW)
         self.place[self.launches] = np.arange(len(self.launches))
+        starts, queues = self._starts[self.launches], self.queue[self.launches]
+        falls = (starts[1:] < starts[:-1]) & (queues[1:] == queues[:-1])
+        self._falls: Ints = np.append(0, np.cumsum(falls))
 
-    def broken_by(self, call: GraphCall) -> set[int]:
+    def broken_by(self, own: Ints) -> Ints:
         """Find a call's launches that a stream ran before one which was enqueued earlier on it.
 
+        Args:
+            own: the call's launches.
+
         Returns:
-            Indices of launches.
+            Places in ``own``, in order.
         """
-        own = np.array([at for launches in call.launches for at in launches], dtype=np.int64)
-        wrong = set[int]()
-        for launches in self._with_neighbours(own[self.place[own] != NO_ROW]):
-            wrong.update(launches[_inverted(self._starts[launches])].tolist())
-        return wrong.intersection(own.tolist())
+        placed = own[self.place[own] != NO_ROW]
+        if not self._falls_among(self.place[placed]):
+            return np.empty(0, dtype=np.int64)
+        wrong = [each[_inverted(self._starts[each])] for each in self._with_neighbours(placed)]
+        return np.flatnonzero(np.isin(own, np.concatenate(wrong)))
 
     def is_as_written(self, call: GraphCall) -> bool:
         """Tell whether a call's launches ran in the order in which the profiler wrote them down.
 
         It writes what a stream ran as that ends, and nothing of another call in between.
         """
-        replayed = zip(call.work, call.launches, strict=True)
-        own = np.array([at for u, launches in replayed if u.replayed for at in launches], np.int64)
+        pairs = zip(call.work, call.launches_of_items(), strict=True)
+        own = np.array([at for item, launches in pairs if item.replayed for at in launches], int)
         streams = [own[self.queue[own] == queue] for queue in np.unique(self.queue[own])]
         written = all(bool((np.diff(self._rows[launches]) > 0).all()) for launches in streams)
-        return written and not self.broken_by(call)
+        return written and not len(self.broken_by(call.launches))
+
+    def _falls_among(self, places: Ints) -> bool:
+        """Tell whether anything ran out of order from before the first of some places to after."""
+        if not len(places):
+            return False
+        first, last = max(int(places.min()) - 1, 0), int(places.max()) + 1
+        return bool(self._falls[min(last, len(self._falls) - 1)] > self._falls[first])
 
     def _with_neighbours(self, own: Ints) -> Iterator[Ints]:
         """Return the launches of a call and one before and after them, for each stream."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from profiler_ext.attribution.calls.enclosing import CallContext, EnclosingRanges
-from profiler_ext.attribution.calls.work_items import WorkItem, work_items_of
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, work_name
+from profiler_ext.attribution.calls.patterns import Pattern, WorkItem
+from profiler_ext.attribution.calls.work_items import WorkOfCalls
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, GapReason, Ints
+from profiler_ext.records import GapReason, Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class GraphCall:
     """One call of a compiled graph, as the trace shows it.
 
@@ -25,9 +27,8 @@ class GraphCall:
         key: cache key that the marker carries.
         compile_id: id of the compiled frame, or of the forward's; ``None`` unknown.
         context: where it was called.
-        work: what it ran, in enqueue order.
-        launches: for each item its launches, in enqueue order.
-        event_names: for each item the names of the device events of its launches.
+        pattern: what it ran.
+        launches: its launches, by item of what it ran and in enqueue order.
         trials: launches of compile work inside the call, each with what it was.
         place: which call it is within one run of a compiled function, and of how many.
         graph: the index of its graph that the process noted, ``None`` where it noted none.
@@ -40,20 +41,29 @@ class GraphCall:
     key: str | None
     compile_id: str | None
     context: CallContext
-    work: tuple[WorkItem, ...]
-    launches: tuple[tuple[int, ...], ...]
+    pattern: Pattern
+    launches: Ints
     trials: tuple[tuple[int, GapReason], ...]
-    place: tuple[int, int] = (0, 1)
-    graph: int | None = None
-    frame_row: int | None = None
-    rows: tuple[int, ...] = ()
-    caller: tuple[int, int] | None = None
-    event_names: tuple[tuple[str, ...], ...] = ()
+    place: tuple[int, int]
+    graph: int | None
+    frame_row: int | None
+    rows: Ints
+    caller: tuple[int, int] | None
+
+    @property
+    def work(self) -> tuple[WorkItem, ...]:
+        """What it ran, in enqueue order."""
+        return self.pattern.work
 
     @property
     def is_replay(self) -> bool:
         """Whether a CUDA graph was replayed in this call."""
-        return any(item.replayed for item in self.work)
+        return self.pattern.is_replay
+
+    def launches_of_items(self) -> list[list[int]]:
+        """Return for each item of what it ran its launches, in enqueue order."""
+        launches = iter(self.launches.tolist())
+        return [list(islice(launches, len(own))) for own in self.pattern.events]
 
 
 def find_calls(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> tuple[GraphCall, ...]:
@@ -66,29 +76,46 @@ def find_calls(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> tuple[
     Returns:
         The calls, in the order of their markers' rows.
     """
-    item_row = _item_rows(enclosing, enqueued)
-    inside = np.flatnonzero(take(enclosing.marker, enqueued.cpu, NO_ROW) != NO_ROW)
-    members = _by_marker(take(enclosing.marker, enqueued.cpu[inside], NO_ROW), inside)
-    called = _called_rows(enclosing)
-    links, places = _forward_links(enclosing), _places(enclosing)
-    return tuple(
-        _call(enclosing, enqueued, item_row, members, called, links, places, int(marker))
-        for marker in np.flatnonzero(enclosing.is_marker)
-    )
+    return _Calls(enclosing, enqueued).every()
 
 
-def _item_rows(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> Ints:
-    """Return for each launch the operator called by the marker, or the runtime call itself."""
-    by_operator = take(enclosing.operator, enqueued.cpu, NO_ROW)
-    return np.where(by_operator == NO_ROW, enqueued.call, by_operator)
+class _Calls:
+    def __init__(self, enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> None:
+        self._enclosing, self._enqueued = enclosing, enqueued
+        marker = take(enclosing.marker, enqueued.cpu, NO_ROW)
+        is_trial = enclosing.is_trial(enqueued.cpu)
+        own = np.flatnonzero((marker != NO_ROW) & ~is_trial)
+        trials = np.flatnonzero((marker != NO_ROW) & is_trial)
+        self._work = WorkOfCalls(enclosing, enqueued, own)
+        self._trials = _by_marker(marker[trials], trials)
+        self._links, self._places = _forward_links(enclosing), _places(enclosing)
 
+    def every(self) -> tuple[GraphCall, ...]:
+        return tuple(map(self._call, np.flatnonzero(self._enclosing.is_marker).tolist()))
 
-def _called_rows(enclosing: EnclosingRanges) -> dict[int, Ints]:
-    """Return for each marker the operators that it called itself, trials left out."""
-    operator = enclosing.operator
-    rows = np.flatnonzero((operator == np.arange(len(operator))) & (enclosing.marker != NO_ROW))
-    rows = rows[~enclosing.is_trial(rows)]
-    return _by_marker(enclosing.marker[rows], rows)
+    def _call(self, marker: int) -> GraphCall:
+        enclosing, name = self._enclosing, self._enclosing.events.name
+        forward = _forward_row(enclosing, self._links, marker)
+        frame_row = _frame_row(enclosing, forward)
+        pattern, launches, rows = self._work.of_call(marker)
+        return GraphCall(
+            marker=marker,
+            key=names.graph_key(name[marker]),
+            compile_id=None if frame_row is None else names.compile_id(name[frame_row]),
+            context=enclosing.context(marker, forward, self._links),
+            pattern=pattern,
+            launches=launches,
+            trials=tuple(self._trials_of(marker)),
+            place=self._places[marker],
+            graph=enclosing.graph(marker),
+            frame_row=frame_row,
+            rows=rows,
+            caller=enclosing.caller(marker),
+        )
+
+    def _trials_of(self, marker: int) -> Iterator[tuple[int, GapReason]]:
+        for launch in self._trials.get(marker, np.empty(0, dtype=np.int64)).tolist():
+            yield launch, self._enclosing.compile_work(int(self._enqueued.cpu[launch]))
 
 
 def _by_marker(marker: Ints, values: Ints) -> dict[int, Ints]:
@@ -115,49 +142,6 @@ def _frame_row(enclosing: EnclosingRanges, forward: int | None) -> int | None:
     """Return the row of a call's compiled frame; a backward's is that of its forward."""
     frame = NO_ROW if forward is None else enclosing.own(enclosing.frame, forward)
     return None if frame == NO_ROW else frame
-
-
-def _call(
-    enclosing: EnclosingRanges,
-    enqueued: EnqueuedLaunches,
-    item_row: Ints,
-    members: dict[int, Ints],
-    called: dict[int, Ints],
-    links: ForwardLinks,
-    places: dict[int, tuple[int, int]],
-    marker: int,
-) -> GraphCall:
-    launches = members.get(marker, np.empty(0, dtype=np.int64))
-    trial = enclosing.is_trial(enqueued.cpu[launches])
-    forward = _forward_row(enclosing, links, marker)
-    frame_row = _frame_row(enclosing, forward)
-    items = work_items_of(
-        enclosing.events, enqueued, item_row, launches[~trial], called.get(marker)
-    )
-    return GraphCall(
-        marker=marker,
-        key=names.graph_key(enclosing.events.name[marker]),
-        compile_id=None
-        if frame_row is None
-        else names.compile_id(enclosing.events.name[frame_row]),
-        context=enclosing.context(marker, forward, links),
-        work=tuple(item for item, _, _ in items),
-        launches=tuple(own for _, own, _ in items),
-        trials=tuple(
-            (launch, enclosing.compile_work(int(enqueued.cpu[launch])))
-            for launch in launches[trial].tolist()
-        ),
-        place=places[marker],
-        graph=enclosing.graph(marker),
-        frame_row=frame_row,
-        rows=tuple(row for _, _, row in items),
-        caller=enclosing.caller(marker),
-        event_names=tuple(_names(enclosing.events, enqueued, own) for _, own, _ in items),
-    )
-
-
-def _names(events: Events, enqueued: EnqueuedLaunches, launches: Sequence[int]) -> tuple[str, ...]:
-    return tuple(work_name(events, int(enqueued.event[at])) for at in launches)
 
 
 def _places(enclosing: EnclosingRanges) -> dict[int, tuple[int, int]]:

@@ -1,86 +1,141 @@
-"""Owns what a call of a compiled graph ran: its operators, and launches without an operator."""
+"""Owns what each call of a compiled graph ran: its operators, and launches without an operator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, work_name
-from profiler_ext.attribution.trace.lookups import NO_ROW
-from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, Ints, SiteEvidence
+import numpy as np
 
-_Order = tuple[int, int]
-"""When the CPU enqueued it, then when the device ran it: a replay enqueues all at once."""
+from profiler_ext.attribution.calls.enclosing import EnclosingRanges
+from profiler_ext.attribution.calls.patterns import (
+    Pattern,
+    Patterns,
+    device_items,
+    operators,
+    what_ran,
+)
+from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.kineto import names
+from profiler_ext.records import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class WorkItem:
-    """One thing that a graph call ran: an operator, or a device event without an operator.
+class _Items:
+    """Items of work: of which call, which code, which operator, and what sorts them.
 
-    Attributes:
-        name: the operator's or the device event's name, without a ``graph_0_`` prefix.
-        on_device: no operator is known, so the name is the device event's.
-        replayed: it was launched by the replay of a CUDA graph.
-        is_kernel: for a device event: neither a copy nor a memset.
-        launched: for an operator: it launched something.
+    The CPU enqueued one at ``enqueue_ns``, then the device ran it at ``start_ns``: a replay
+    enqueues all at once. Of equal ones those come first that have a lower ``tie``.
     """
 
-    name: str
-    on_device: bool = False
-    replayed: bool = False
-    is_kernel: bool = True
-    launched: bool = True
-
-    @property
-    def order_evidence(self) -> SiteEvidence:
-        """The rule that its order alone makes."""
-        return SiteEvidence.REPLAY_ORDER if self.replayed else SiteEvidence.CALL_ORDER
+    marker: Ints
+    code: Ints
+    row: Ints
+    enqueue_ns: Ints
+    start_ns: Ints
+    tie: Ints
 
 
-def work_items_of(
-    events: Events, enqueued: EnqueuedLaunches, item_row: Ints, launches: Ints, called: Ints | None
-) -> list[tuple[WorkItem, tuple[int, ...], int]]:
-    """List what a call ran in enqueue order: operators, and launches without an operator.
+class WorkOfCalls:
+    """What each call ran, in enqueue order: operators, and launches without an operator.
 
-    A call that replays also shows the operators of the recording, which launched nothing;
-    those are left out, as their work is what the replay runs.
-
-    Args:
-        events: the trace's events.
-        enqueued: its launches.
-        item_row: for each launch its operator, or the runtime call itself.
-        launches: the call's own launches.
-        called: the operators that the call called itself.
-
-    Returns:
-        Each item with its launches, and the row of its operator, ``NO_ROW`` where it is none.
+    A call that replays also shows the operators of the recording, which launched nothing; those
+    are left out, as their work is what the replay runs.
     """
-    owned: dict[int, list[int]] = {int(r): [] for r in (() if called is None else called)}
-    in_order = list[tuple[_Order, WorkItem, tuple[int, ...], int]]()
-    for launch in launches.tolist():
-        if item_row[launch] == enqueued.call[launch]:
-            in_order.append(_device_item(events, enqueued, launch))
-        else:
-            owned.setdefault(int(item_row[launch]), []).append(launch)
-    replays = any(item.replayed for _, item, _, _ in in_order)
-    for row, own in owned.items():
-        if own or not replays:
-            item = WorkItem(names.kernel_name(events.name[row]), launched=bool(own))
-            in_order.append(((int(events.start_ns[row]), 0), item, tuple(own), row))
-    in_order.sort(key=lambda item: item[0])
-    return [(item, own, row) for _, item, own, row in in_order]
+
+    def __init__(
+        self, enclosing: EnclosingRanges, enqueued: EnqueuedLaunches, launches: Ints
+    ) -> None:
+        """Look at all calls at once.
+
+        Args:
+            enclosing: what stands around each event on its thread.
+            enqueued: the launches of the trace.
+            launches: those that calls made, trials left out.
+        """
+        self._enclosing, self._enqueued = enclosing, enqueued
+        self._events, self._patterns = enclosing.events, Patterns(enclosing.events)
+        cpu, self._call = enqueued.cpu[launches], enqueued.call[launches]
+        by_operator = take(enclosing.operator, cpu, NO_ROW)
+        self._ran = what_ran(self._events, enqueued.event[launches])
+        on_device = by_operator == NO_ROW
+        device = self._device(launches, on_device, take(enclosing.marker, cpu, NO_ROW))
+        called = self._operators(launches, by_operator, device)
+        self._lay_out(launches, by_operator, _joined(device, called))
+
+    def of_call(self, marker: int) -> tuple[Pattern, Ints, Ints]:
+        """Return what a call ran.
+
+        Args:
+            marker: the row of its marker.
+
+        Returns:
+            The pattern of it; its launches, by item and in enqueue order; and of each item the row
+            of its operator, ``NO_ROW`` where it is none.
+        """
+        first, last = np.searchsorted(self._marker, (marker, marker + 1)).tolist()
+        begin, end = self._begins[first], self._begins[last]
+        ends = self._begins[first + 1 : last + 1] - begin
+        calls = np.where(self._first[begin:end] == NO_ROW, NO_ROW, self._first[begin:end] - begin)
+        pattern = self._patterns.pattern(self._code[first:last], ends, self._ran[begin:end], calls)
+        return pattern, self._launches[begin:end], self._row[first:last]
+
+    def _device(self, launches: Ints, on_device: Flags, marker: Ints) -> _Items:
+        """Return the launches without an operator."""
+        own, call = launches[on_device], self._call[on_device]
+        replays = flag_rows(self._events.name, names.is_graph_launch)
+        replayed = np.append(replays, False)[call]  # NO_ROW is the last
+        return _Items(
+            marker=marker[on_device],
+            code=device_items(self._ran[on_device], replayed),
+            row=np.full(len(own), NO_ROW),
+            enqueue_ns=self._enqueued.enqueue_ns[own],
+            start_ns=self._events.start_ns[self._enqueued.event[own]],
+            tie=own,
+        )
+
+    def _operators(self, launches: Ints, by_operator: Ints, device: _Items) -> _Items:
+        """Return the operators that calls called themselves, and those that launched anything."""
+        enclosing = self._enclosing
+        is_own: Flags = enclosing.operator == np.arange(len(enclosing.operator))
+        called = np.flatnonzero(is_own & (enclosing.marker != NO_ROW))
+        called = called[~enclosing.is_trial(called)]
+        launching, first = np.unique(by_operator, return_index=True)
+        launching, first = launching[launching != NO_ROW], first[launching != NO_ROW]
+        is_more = ~np.isin(launching, called)
+        rows = np.append(called, launching[is_more])
+        count = len(self._events) + len(self._enqueued)
+        tie = np.append(called, launches[first[is_more]] + len(self._events)) + count
+        marker, launched = enclosing.marker[rows], np.isin(rows, launching)
+        kept = launched | ~np.isin(marker, device.marker[(device.code & 1) == 1])
+        rows, launched = rows[kept], launched[kept]
+        code, start_ns = operators(self._events, rows, launched), self._events.start_ns[rows]
+        nothing = np.zeros(len(rows), dtype=np.int64)
+        return _Items(marker[kept], code, rows, start_ns, nothing, tie[kept])
+
+    def _lay_out(self, launches: Ints, by_operator: Ints, items: _Items) -> None:
+        """Sort the items by their calls and in enqueue order, and the launches by the items."""
+        keys = (items.tie, items.start_ns, items.enqueue_ns, items.marker)
+        order = np.lexsort(keys)
+        self._marker, self._code = items.marker[order], items.code[order]
+        self._row = items.row[order]
+        # A launch without an operator is the item that has its number.
+        wanted = np.where(by_operator == NO_ROW, launches, by_operator + len(self._enqueued))
+        own = np.where(items.row == NO_ROW, items.tie, items.row + len(self._enqueued))[order]
+        by_own = np.argsort(own)
+        item = by_own[np.searchsorted(own[by_own], wanted)]
+        by_item = np.argsort(item, kind="stable")
+        self._launches, self._ran = launches[by_item], self._ran[by_item]
+        self._begins = np.append(0, np.cumsum(np.bincount(item, minlength=len(own))))
+        self._first = self._first_of_call(self._marker[item[by_item]], self._call[by_item])
+
+    def _first_of_call(self, marker: Ints, call: Ints) -> Ints:
+        """Return for each launch the first of its graph call that the same runtime call made."""
+        keys = marker * (len(self._events) + 1) + call
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        return np.where(call == NO_ROW, NO_ROW, first[inverse.reshape(-1)])
 
 
-def _device_item(
-    events: Events, enqueued: EnqueuedLaunches, launch: int
-) -> tuple[_Order, WorkItem, tuple[int, ...], int]:
-    row, call = int(enqueued.event[launch]), int(enqueued.call[launch])
-    category = events.category[row]
-    item = WorkItem(
-        name=work_name(events, row),
-        on_device=True,
-        replayed=names.is_graph_launch(events.name[call]),
-        is_kernel=not (classify.is_copy(category) or classify.is_memset(category)),
-    )
-    order = (int(enqueued.enqueue_ns[launch]), int(events.start_ns[row]))
-    return order, item, (launch,), NO_ROW
+def _joined(first: _Items, second: _Items) -> _Items:
+    pairs = ((getattr(first, name), getattr(second, name)) for name in _Items.__slots__)
+    return _Items(*(np.concatenate(pair).astype(np.int64) for pair in pairs))

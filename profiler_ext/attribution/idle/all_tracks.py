@@ -13,7 +13,7 @@ import numpy as np
 from profiler_ext.attribution.idle.cpu_causes import NOTHING
 from profiler_ext.attribution.idle.tracks import Spans, Track, track
 from profiler_ext.attribution.trace.cutting import Cuts, cut_between
-from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.attribution.trace.lookups import NO_ROW, distinct
 from profiler_ext.records import Ints
 
 _EVER = np.iinfo(np.int64).max // 4
@@ -97,7 +97,7 @@ def side_by_side(tracks: Sequence[Track], spans: Spans, control: Ints) -> Tracks
         All of them.
     """
     times = [*(each.times_ns for each in tracks), spans.start_ns, spans.end_ns]
-    moments = np.unique(np.concatenate(times))
+    moments = distinct(np.concatenate(times))
     of_all = len(moments) + 1
     shift = control * of_all + 1
     starts = np.searchsorted(moments, spans.start_ns) + shift

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, distinct, take
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.records import IdleCause, Ints
 
@@ -94,7 +94,7 @@ def overlay(first: Track, second: Track) -> Track:
     Returns:
         One track of both.
     """
-    times = np.unique(np.concatenate([first.times_ns, second.times_ns]))
+    times = distinct(np.concatenate([first.times_ns, second.times_ns]))
     at = np.append(0, first.segments_at(times)), np.append(0, second.segments_at(times))
     causes = first.cause[at[0]], second.cause[at[1]]
     of_second = np.isin(causes[0], _GIVES_WAY) & (causes[1] != NOTHING)

@@ -7,6 +7,7 @@ sequence numbers that only one thread has, and where that does not tell, from to
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -55,8 +56,8 @@ class ForwardLinks:
 
     def numbered(self, number: int) -> int | None:
         """Return the row of the forward event with a number, ``None`` unless there is one."""
-        rows = [row for rows in self._forward.get(number, {}).values() for row in rows]
-        return rows[0] if len(rows) == 1 else None
+        of_threads = list(self._forward.get(number, {}).values())
+        return of_threads[0][0] if sum(map(len, of_threads)) == 1 else None
 
     def _candidates(self, row: int) -> dict[int | None, int]:
         """Return of each thread the last event with a number that began before its backward.
@@ -65,8 +66,8 @@ class ForwardLinks:
         """
         number, start = self._events.sequence_number[row], self._events.start_ns
         known = {} if number is np.ma.masked else self._forward.get(int(number), {})
-        before = {t: [r for r in rows if start[r] <= start[row]] for t, rows in known.items()}
-        return {thread: rows[-1] for thread, rows in before.items() if rows}
+        before = {t: bisect_right(rows, start[row], key=start.item) for t, rows in known.items()}
+        return {thread: known[thread][count - 1] for thread, count in before.items() if count}
 
     def _is_open(self, backward: Ints) -> bool:
         numbers = self._events.fwd_thread_id

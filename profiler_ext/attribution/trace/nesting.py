@@ -84,7 +84,11 @@ def nest(events: Events) -> Nesting:
         events.category, classify.is_annotation
     )
     order = _outer_first(events, leaf, np.flatnonzero(leaf | holder))
-    return Nesting(*_parents(events, leaf, order))
+    parent, depth = np.full((2, len(events)), NO_ROW, dtype=np.int64)
+    for rows in np.split(order, np.flatnonzero(np.diff(events.thread[order])) + 1):
+        above, depth[rows] = _innermost(events, rows, leaf[rows])
+        parent[rows] = take(rows, above, NO_ROW)
+    return Nesting(parent, depth)
 
 
 def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
@@ -99,32 +103,22 @@ def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
     return rows[np.lexsort(keys)]
 
 
-def _parents(events: Events, leaf: Flags, order: Ints) -> tuple[Ints, Ints]:
-    """Walk the sorted rows once with a stack of the events that are still open.
+def _innermost(events: Events, rows: Ints, leaf: Flags) -> tuple[Ints, Ints]:
+    """Return for each of a thread's sorted rows the place of its parent, and how many enclose it.
 
-    What ends before an event that opened after it can enclose nothing more, and leaves the stack:
-    so the ends on the stack only shrink, and its top is the innermost.
+    It walks them once with a stack of those that are still open. What ends before an event that
+    opened after it can enclose nothing more, and leaves the stack: so the ends on the stack only
+    shrink, and its top is the innermost.
     """
-    parent = np.full(len(events), NO_ROW, dtype=np.int64)
-    depth = np.full(len(events), NO_ROW, dtype=np.int64)
-    sorted_columns = zip(
-        order.tolist(),
-        events.thread[order].tolist(),
-        events.start_ns[order].tolist(),
-        events.end_ns[order].tolist(),
-        leaf[order].tolist(),
-        strict=True,
-    )
-    thread, open_events = None, list[tuple[int, int, int]]()
-    for row, row_thread, start, end, is_leaf in sorted_columns:
-        if row_thread != thread:
-            thread, open_events = row_thread, []
-        while open_events and open_events[-1][1] <= start:
-            open_events.pop()
-        while open_events and open_events[-1][1] < end and not is_leaf:
-            open_events.pop()
-        above, level = (open_events[-1][0], open_events[-1][2] + 1) if open_events else (NO_ROW, 0)
-        parent[row], depth[row] = above, level
+    start, duration = events.start_ns[rows], events.duration_ns[rows]
+    ends = (start + duration).tolist()
+    least = (start + np.where(leaf, 1, np.maximum(duration, 1))).tolist()
+    above, depth, still_open = list[int](), list[int](), list[int]()
+    for at, (until, is_leaf) in enumerate(zip(least, leaf.tolist(), strict=True)):
+        while still_open and ends[still_open[-1]] < until:
+            still_open.pop()
+        above.append(still_open[-1] if still_open else NO_ROW)
+        depth.append(len(still_open))
         if not is_leaf:
-            open_events.append((row, end, level))
-    return parent, depth
+            still_open.append(at)
+    return np.array(above, dtype=np.int64), np.array(depth, dtype=np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,24 +38,32 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     Returns:
         The times at which anything begins or ends, and what is open from each on.
     """
-    changes = list(_changes(starts_ns.tolist(), ends_ns.tolist()))
-    times, opened = zip(*changes, strict=True) if changes else ((), ())
-    return Timeline(np.array(times, dtype=np.int64), np.array(opened, dtype=np.int64))
+    below, hidden_by = _stacked(ends_ns.tolist())
+    starts_after = np.append(starts_ns, np.iinfo(np.int64).max)[hidden_by]
+    closing = np.flatnonzero(starts_after >= ends_ns)
+    # What ends when others begin is over before them; a span of no time is so after it began.
+    begun = np.maximum(np.searchsorted(starts_ns, ends_ns[closing]), closing + 1)
+    order = np.lexsort((ends_ns[closing], begun))
+    closing, begun = closing[order], begun[order]
+    at = np.arange(len(closing)) + begun
+    times, opened = np.empty((2, len(starts_ns) + len(closing)), dtype=np.int64)
+    is_start = np.ones(len(times), dtype=np.bool_)
+    is_start[at] = False
+    times[is_start], opened[is_start] = starts_ns, np.arange(len(starts_ns))
+    times[at], opened[at] = ends_ns[closing], below[closing]
+    return Timeline(times, opened)
 
 
-def _changes(starts: list[int], ends: list[int]) -> Iterator[tuple[int, int]]:
+def _stacked(ends: list[int]) -> tuple[Ints, Ints]:
+    """Return for each span the last before it that ends later, and the next that ends no earlier.
+
+    The first is open when the span is over; the other, if it begins before that, hides its end.
+    """
+    below, hidden_by = list[int](), [len(ends)] * len(ends)
     still_open = list[int]()
-    for span, start in enumerate(starts):
-        yield from _closed(still_open, ends, start)
-        still_open.append(span)
-        yield start, span
-    yield from _closed(still_open, ends, None)
-
-
-def _closed(still_open: list[int], ends: list[int], until: int | None) -> Iterator[tuple[int, int]]:
-    """Close the spans that end by a time, and tell what is open under each."""
-    while still_open and (until is None or ends[still_open[-1]] <= until):
-        end = ends[still_open.pop()]
+    for span, end in enumerate(ends):
         while still_open and ends[still_open[-1]] <= end:
-            still_open.pop()
-        yield end, still_open[-1] if still_open else NO_ROW
+            hidden_by[still_open.pop()] = span
+        below.append(still_open[-1] if still_open else NO_ROW)
+        still_open.append(span)
+    return np.array(below, dtype=np.int64), np.array(hidden_by, dtype=np.int64)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+
+import numpy as np
 
 from profiler_ext.attribution.alignment.before_replay import WorkBeforeReplay, work_before_replay
 from profiler_ext.attribution.alignment.invocations import Invocation
 from profiler_ext.attribution.alignment.matching import Match
 from profiler_ext.attribution.alignment.verification import StreamOrder, contradicted
 from profiler_ext.attribution.calls.enclosing import CallContext
-from profiler_ext.attribution.calls.work_items import WorkItem
+from profiler_ext.attribution.calls.patterns import DeviceEvent, WorkItem
 from profiler_ext.attribution.places.phases import call_phase
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
@@ -20,6 +22,7 @@ from profiler_ext.records import (
     Events,
     GapReason,
     GraphInstance,
+    Ints,
     LaunchKind,
     Level,
     Place,
@@ -53,44 +56,59 @@ class CompiledJudge:
         self._graphs, self._places, self._table = graphs, places, table
         self._order = order
         self._at_site: dict[tuple[int | None, Match, CallContext], Verdict] = {}
+        self._judged: dict[Hashable, tuple[tuple[Match, ...], Ints]] = {}
 
     def judge(self, invocation: Invocation) -> None:
-        """Give the launches of one call their verdicts."""
-        sites = self._sites(invocation)
-        wrong = contradicted(
-            self._events, self._enqueued, invocation.call, sites, invocation.matches, self._order
-        )
-        graph = self._graph(invocation)
-        own_work = (
-            work_before_replay(invocation.call.work, invocation.matches, graph) if graph else {}
-        )
-        pieces = zip(
-            invocation.call.work, invocation.matches, invocation.call.launches, strict=True
-        )
-        for at, (item, match, own) in enumerate(pieces):
-            if at in own_work and not wrong.intersection(own):
-                self._table.give(own, self._verdict_before_replay(invocation, item, own_work[at]))
-            else:
-                self._judge_item(invocation, item, match, own, wrong)
-        for launch, gap in invocation.call.trials:
-            self._give_gap(invocation, launch, gap, None)
+        """Give the launches of one call their verdicts; those of equal calls are equal.
 
-    def _judge_item(
-        self,
-        invocation: Invocation,
-        item: WorkItem,
-        match: Match,
-        own: Sequence[int],
-        wrong: set[int],
-    ) -> None:
-        sound = [launch for launch in own if launch not in wrong]
+        Matches are known by what they are, not by what they say: a call has many. They are kept,
+        so that no others can come to be the same.
+        """
+        call = invocation.call
+        broken = self._order.broken_by(call.launches).tolist()
+        which = invocation.graph, call.pattern, call.context
+        key = (*which, id(invocation.matches), tuple(broken))
+        if key not in self._judged:
+            self._judged[key] = invocation.matches, self._verdicts(invocation, broken)
+        self._table.give(call.launches, self._judged[key][1])
+        for launch, gap in call.trials:
+            verdict = self._gap_verdict(invocation, self._event(launch), gap, None)
+            self._table.give(launch, self._table.number(verdict))
+
+    def _verdicts(self, invocation: Invocation, broken: Sequence[int]) -> Ints:
+        """Return the numbers of the verdicts of a call's launches."""
+        pattern, matches = invocation.call.pattern, invocation.matches
+        wrong = contradicted(pattern, self._sites(invocation), matches, broken)
+        graph = self._graph(invocation)
+        own_work = work_before_replay(pattern.work, matches, graph) if graph else {}
+        verdicts = list[int]()
+        for at, item in enumerate(pattern.work):
+            first = len(verdicts)
+            is_wrong = [first + place in wrong for place in range(len(pattern.events[at]))]
+            if at in own_work and not any(is_wrong):
+                verdict = self._verdict_before_replay(invocation, item, own_work[at])
+                verdicts += [self._table.number(verdict)] * len(is_wrong)
+            else:
+                verdicts += self._of_item(invocation, at, is_wrong)
+        return np.array(verdicts, dtype=np.int64)
+
+    def _of_item(self, invocation: Invocation, at: int, is_wrong: Sequence[bool]) -> Iterator[int]:
+        """Yield the numbers of the verdicts of what an item of a call launched."""
+        pattern, match = invocation.call.pattern, invocation.matches[at]
+        mismatch, site = GapReason.ALIGNMENT_MISMATCH, None
         if match.site is not None:
-            self._table.give(sound, self._site_verdict(invocation, match))
-            sound = []
-        for launch in own:
-            if launch in wrong or match.site is None:
-                gap = GapReason.ALIGNMENT_MISMATCH if launch in wrong else match.gap
-                self._give_gap(invocation, launch, gap or GapReason.ALIGNMENT_MISMATCH, item)
+            site = self._table.number(self._site_verdict(invocation, match))
+        for event, contradicts in zip(pattern.events[at], is_wrong, strict=True):
+            if site is not None and not contradicts:
+                yield site
+            else:
+                gap = mismatch if contradicts else match.gap or mismatch
+                verdict = self._gap_verdict(invocation, event, gap, pattern.work[at])
+                yield self._table.number(verdict)
+
+    def _event(self, launch: int) -> DeviceEvent:
+        row = int(self._enqueued.event[launch])
+        return DeviceEvent(self._events.name[row], self._events.category[row])
 
     def _sites(self, invocation: Invocation) -> tuple[CallSite, ...]:
         return () if invocation.graph is None else self._graphs[invocation.graph].call_sites
@@ -166,19 +184,16 @@ class CompiledJudge:
             gap=reason,
         )
 
-    def _give_gap(
-        self, invocation: Invocation, launch: int, gap: GapReason, item: WorkItem | None
-    ) -> None:
-        row = int(self._enqueued.event[launch])
-        name, category = self._events.name[row], self._events.category[row]
+    def _gap_verdict(
+        self, invocation: Invocation, event: DeviceEvent, gap: GapReason, item: WorkItem | None
+    ) -> Verdict:
         op = item.name if item and classify.is_dispatched_op(item.name) else None
         phase = call_phase(self._graph(invocation), invocation.call.context)
         reason = self._named_reason(invocation, gap)
         place = self._places.add(gap_place(reason, phase, invocation.graph, op))
-        kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
-        kind = kind_by_name(name, category, is_glue=gap is GapReason.WRAPPER_GLUE)
-        verdict = Verdict(kind, (place,), kernel=kernel, graph=invocation.graph, in_graph=True)
-        self._table.give([launch], verdict)
+        kernel = names.kernel_name(event.name) if classify.is_generated_kernel(event.name) else ""
+        kind = kind_by_name(event.name, event.category, is_glue=gap is GapReason.WRAPPER_GLUE)
+        return Verdict(kind, (place,), kernel=kernel, graph=invocation.graph, in_graph=True)
 
     def _named_reason(self, invocation: Invocation, gap: GapReason) -> GapReason:
         """Blame capture for a mismatch where it could not check its own call sites."""

@@ -96,7 +96,8 @@ class EagerJudge:
         kind = kind_by_name(name, category, is_glue=True)
         kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
         place = self._index(told, line)
-        self._table.give([launch], Verdict(kind, (place,), kernel=kernel, evidence=evidence))
+        verdict = Verdict(kind, (place,), kernel=kernel, evidence=evidence)
+        self._table.give(launch, self._table.number(verdict))
 
     def _told(self, launch: int, cpu: int) -> tuple[_Told, EagerLine, str]:
         """Return what the trace tells of a launch, its line, and the rule that told."""

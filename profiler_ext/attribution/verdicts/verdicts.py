@@ -53,14 +53,18 @@ class VerdictTable:
         self._index: dict[Verdict, int] = {}
         self._of_launch = np.full(launches, NO_ROW, dtype=np.int64)
 
-    def give(self, launches: Sequence[int], verdict: Verdict) -> None:
-        """Give launches their verdict.
+    def number(self, verdict: Verdict) -> int:
+        """Return the number of a verdict; equal ones have the same."""
+        return self._index.setdefault(verdict, len(self._index))
+
+    def give(self, launches: Ints | int, numbers: Ints | int) -> None:
+        """Give launches their verdicts.
 
         Args:
             launches: indices of launches.
-            verdict: what they are of.
+            numbers: the number of each one's verdict, or one for all.
         """
-        self._of_launch[list(launches)] = self._index.setdefault(verdict, len(self._index))
+        self._of_launch[launches] = numbers
 
     @property
     def undecided(self) -> Ints:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from profiler_ext.attribution.alignment.aligning import align
 from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.work_items import WorkItem
+from profiler_ext.attribution.calls.patterns import WorkItem
 from profiler_ext.records import GapReason, SiteEvidence
 from tests.attribution.graphs import extern, nameless, numbered, triton, user_triton
 

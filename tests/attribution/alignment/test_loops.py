@@ -10,7 +10,7 @@ from profiler_ext.attribution.alignment.aligning import align
 from profiler_ext.attribution.alignment.learnt import Learnt
 from profiler_ext.attribution.alignment.loops import LoopGrammar
 from profiler_ext.attribution.alignment.matching import Match
-from profiler_ext.attribution.calls.work_items import WorkItem
+from profiler_ext.attribution.calls.patterns import WorkItem
 from profiler_ext.records import GapReason, NestedIn
 from tests.attribution.graphs import cpp, extern, numbered, triton
 
