@@ -18,10 +18,9 @@ from profiler_ext.exporters.tables.keys import (
     texts_at,
 )
 from profiler_ext.exporters.tables.selection import Filters, Selection
-from profiler_ext.exporters.tables.shapes import common_shapes, shape_columns
+from profiler_ext.exporters.tables.shapes import common_shapes, shape_columns, shapes_of
 from profiler_ext.exporters.tables.sites import input_shapes, main_places, site_paths
 from profiler_ext.exporters.tables.sums import launches_of_keys, with_rooflines
-from profiler_ext.kineto.launch_shapes import launch_shapes
 from profiler_ext.records import Analysis, Codes, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak
 
@@ -100,7 +99,7 @@ def site_keys(analysis: Analysis) -> Keys:
     """Return kernels and the places that launch them."""
     launches, kernels = analysis.launches, kernel_columns(analysis)
     places, shapes = main_places(analysis), input_shapes(analysis)
-    launched = launch_shapes(analysis.recording.trace, launches.event)
+    launched = shapes_of(analysis)
     codes: list[Ints | Codes] = [launches.graph.filled(-1), launches.call_site.filled(-1)]
     codes += [*(column.codes for column in kernels.values()), places, shapes.codes, launched.codes]
     paths = site_paths(analysis)

@@ -19,7 +19,13 @@ def shape_columns(analysis: Analysis, launch: Ints) -> dict[str, ExtensionArray]
         analysis: what attribution found.
         launch: the launches.
     """
-    return _columns(launch_shapes(analysis.recording.trace, analysis.launches.event[launch]))
+    return _columns(shapes_of(analysis).at(launch))
+
+
+def shapes_of(analysis: Analysis) -> LaunchShapes:
+    """Return how all launches were launched, which is read of the trace once."""
+    trace, rows = analysis.recording.trace, analysis.launches.event
+    return analysis.derived.once("launch_shapes", lambda: launch_shapes(trace, rows))
 
 
 def _columns(shapes: LaunchShapes) -> dict[str, ExtensionArray]:
@@ -44,8 +50,8 @@ def common_shapes(
         launch: the launches.
         rows: how many keys there are.
     """
-    shapes = launch_shapes(analysis.recording.trace, analysis.launches.event[launch])
-    return {name: _common(column, key, rows) for name, column in _columns(shapes).items()}
+    shapes = _columns(shapes_of(analysis).at(launch))
+    return {name: _common(column, key, rows) for name, column in shapes.items()}
 
 
 def _common(column: ExtensionArray, key: Ints, rows: int) -> ExtensionArray:

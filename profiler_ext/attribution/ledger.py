@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.gaps_between import gaps_between
-from profiler_ext.attribution.trace.lookups import Flags
+from profiler_ext.attribution.trace.lookups import Flags, numbered
 from profiler_ext.records import (
     Ints,
     Launches,
@@ -72,10 +72,8 @@ def keep_ledger(
     Returns:
         The lines; those of one step and device add up to the step's wall time.
     """
-    known: dict[_Category, int] = {}
-    every = (_category(launches, corrected, row) for row in range(len(launches)))
-    codes = np.array([known.setdefault(each, len(known)) for each in every], dtype=np.int64)
-    accounts = [_accounts(device, codes, tuple(known), steps) for device in busy]
+    codes, known = _categories(launches, corrected)
+    accounts = [_accounts(device, codes, known, steps) for device in busy]
     return tuple(
         LedgerLine(step.number, device.device, scope, level, category, duration_ns)
         for at, step in enumerate(steps)
@@ -147,6 +145,17 @@ def time_before(start: Ints, end: Ints, times: Ints) -> Ints:
 def _in_order(entry: tuple[_Category, int]) -> tuple[str, str, str]:
     scope, category, level = entry[0]
     return scope, category, level or ""
+
+
+def _categories(launches: Launches, corrected: Flags) -> tuple[Ints, tuple[_Category, ...]]:
+    """Return the number of each launch's category, and the categories."""
+    told = (launches.level, launches.gap, launches.kind, launches.scope)
+    of_launch = numbered([*(column.codes for column in told), corrected])
+    firsts = np.unique(of_launch, return_index=True)[1]
+    known: dict[_Category, int] = {}
+    every = (_category(launches, corrected, row) for row in firsts.tolist())
+    numbers = [known.setdefault(each, len(known)) for each in every]
+    return np.array(numbers, dtype=np.int64)[of_launch], tuple(known)
 
 
 def _category(launches: Launches, corrected: Flags, launch: int) -> _Category:

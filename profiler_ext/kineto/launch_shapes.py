@@ -7,19 +7,20 @@ occupancy %`` of a kernel of CUDA's and of HIP's, and nothing of the CPU's. Sour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg, Category
-from profiler_ext.records import Codes, Interned, Ints, MaskedInts, Trace
+from profiler_ext.kineto.recording import OriginalEvents
+from profiler_ext.records import Codes, Interned, Ints, MaskedInts, RawEvents, Trace
 
 _LARGEST = 2**62
-_Key = TypeVar("_Key")
+_Told = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,15 @@ class LaunchShapes:
         codes: Ints = np.zeros(len(self.grid), np.int64)
         columns: list[Ints] = [size.codes.astype(np.int64) for size in (self.grid, self.block)]
         for column in (*columns, *(each.filled(-1) for each in numbers)):
-            pairs = np.column_stack((codes, column))
-            codes = np.unique(pairs, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
-        return codes
+            distinct, own = np.unique(column, return_inverse=True)
+            codes = np.unique(codes * len(distinct) + own.ravel(), return_inverse=True)[1].ravel()
+        return codes.astype(np.int64)
+
+    def at(self, rows: Ints) -> LaunchShapes:
+        """Return some of the rows."""
+        grid, block = (Interned(size.codes[rows], size.strings) for size in (self.grid, self.block))
+        numbers = (self.registers_per_thread, self.shared_memory_bytes, self.occupancy_percent)
+        return LaunchShapes(grid, block, *(column[rows] for column in numbers))
 
 
 def launch_shapes(trace: Trace, rows: Ints) -> LaunchShapes:
@@ -62,18 +69,17 @@ def launch_shapes(trace: Trace, rows: Ints) -> LaunchShapes:
     Returns:
         One row for each of them.
     """
-    is_kernel = trace.events.category.where(Category.KERNEL)[rows].tolist()
-    positions = trace.events.position[rows].tolist()
-    told = [
-        _told(trace.raw[at]) if is_told else _NOTHING
-        for at, is_told in zip(positions, is_kernel, strict=True)
-    ]
+    is_kernel = trace.events.category.where(Category.KERNEL)[rows]
+    told, of_kernel = _distinct(trace.raw, trace.events.position[rows[is_kernel]].tolist())
+    codes = np.zeros(len(rows), np.int64)
+    codes[is_kernel] = of_kernel
+    grid, block, registers, shared_memory, occupancy = zip(*told, strict=True)
     return LaunchShapes(
-        grid=_interned([each.grid for each in told], _size),
-        block=_interned([each.block for each in told], _size),
-        registers_per_thread=_whole([each.registers for each in told]),
-        shared_memory_bytes=_whole([each.shared_memory for each in told]),
-        occupancy_percent=_whole([each.occupancy for each in told]),
+        grid=_interned(grid, codes),
+        block=_interned(block, codes),
+        registers_per_thread=_whole(registers, codes),
+        shared_memory_bytes=_whole(shared_memory, codes),
+        occupancy_percent=_whole(occupancy, codes),
     )
 
 
@@ -97,16 +103,34 @@ class _Event(msgspec.Struct, gc=False, frozen=True):
     args: _Args = _NOTHING
 
 
-_DECODER = msgspec.json.Decoder(_Event)
+_DECODER = msgspec.json.Decoder(list[_Event])
+_AT_ONCE = 1_000
 
 
-def _told(raw: bytes) -> _Args:
-    if b'"grid"' not in raw:
-        return _NOTHING
+def _distinct(raw: RawEvents, positions: Sequence[int]) -> tuple[list[_Told], Codes]:
+    """Return what events tell, nothing first and each once, and which of it each tells."""
+    known: dict[_Told, int] = {_values(_NOTHING): 0}
+    written = raw.written if isinstance(raw, OriginalEvents) else raw  # what is added is not asked
+    parts = (positions[at : at + _AT_ONCE] for at in range(0, len(positions), _AT_ONCE))
+    told = (each for part in parts for each in _told(written, part))
+    codes = [known.setdefault(_values(each), len(known)) for each in told]
+    return list(known), np.array(codes, np.int32)
+
+
+def _told(raw: RawEvents, positions: Sequence[int]) -> Iterable[_Args]:
+    """Read some events in one go, or one by one where one of them is no strict JSON."""
+    texts = [raw[at] for at in positions]
+    texts = [text if b'"grid"' in text else b"{}" for text in texts]
     try:
-        return _DECODER.decode(raw).args
+        return [event.args for event in _DECODER.decode(b"[%b]" % b",".join(texts))]
     except msgspec.DecodeError:
-        return _repaired(raw)
+        return map(_repaired, texts)
+
+
+def _values(args: _Args) -> _Told:
+    told = (args.grid, args.block, args.registers, args.shared_memory, args.occupancy)
+    grid, block, registers, shared_memory, occupancy = map(bytes, told)
+    return grid, block, registers, shared_memory, occupancy
 
 
 def _repaired(raw: bytes) -> _Args:
@@ -117,22 +141,17 @@ def _repaired(raw: bytes) -> _Args:
     return _Args(**{name: msgspec.Raw(msgspec.json.encode(each)) for name, each in known.items()})
 
 
-def _interned(raws: Sequence[msgspec.Raw], read: Callable[[Any], str]) -> Interned:
-    codes, texts = _numbered([bytes(raw) for raw in raws])
-    return Interned(codes, tuple(read(_value(text)) for text in texts))
+def _interned(texts: Sequence[bytes], codes: Ints) -> Interned:
+    table = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+    own = np.array([table[text] for text in texts], np.int32)
+    return Interned(own[codes], tuple(_size(_value(text)) for text in table))
 
 
-def _whole(raws: Sequence[msgspec.Raw]) -> MaskedInts:
-    codes, texts = _numbered([bytes(raw) for raw in raws])
+def _whole(texts: Sequence[bytes], codes: Ints) -> MaskedInts:
     values = [_integer(_value(text)) for text in texts]
     filled = np.array([0 if each is None else each for each in values], np.int64)
     unknown = np.array([each is None for each in values], np.bool_)
     return np.ma.MaskedArray(filled[codes], unknown[codes])
-
-
-def _numbered(values: Sequence[_Key]) -> tuple[Codes, list[_Key]]:
-    table = {value: at for at, value in enumerate(dict.fromkeys(values))}
-    return np.fromiter(map(table.__getitem__, values), np.int32, len(values)), list(table)
 
 
 def _value(text: bytes) -> Any:

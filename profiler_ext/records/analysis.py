@@ -6,7 +6,7 @@ Durations are integer nanoseconds; the shares of a launch add up to it exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from profiler_ext.records.communication import (
     NO_COMMUNICATION,
@@ -14,6 +14,7 @@ from profiler_ext.records.communication import (
     Communication,
     Lateness,
 )
+from profiler_ext.records.derived import Derived
 from profiler_ext.records.events import Codes, Interned, Ints, MaskedInts
 from profiler_ext.records.idle import NO_IDLE, IdlePieces
 from profiler_ext.records.places import Place
@@ -151,6 +152,7 @@ class Analysis:
         notes: sentences for a person: what was corrected, what is missing and the remedy.
         library_kernels: pairs of graph, and of call site and its device events' names, for the
             library calls of graphs whose replays were explained whole.
+        derived: what tables worked out of it; a copy with other fields begins anew.
     """
 
     recording: Recording
@@ -164,3 +166,4 @@ class Analysis:
     ledger: tuple[LedgerLine, ...] = ()
     notes: tuple[str, ...] = ()
     library_kernels: tuple[tuple[int, LibraryKernels], ...] = ()
+    derived: Derived = field(default_factory=Derived, init=False, compare=False, repr=False)

@@ -82,7 +82,7 @@ class Rooflines:
 
 
 def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Rooflines:
-    """Return the rooflines of all launches.
+    """Return the rooflines of all launches, which are worked out once.
 
     Args:
         analysis: what attribution found.
@@ -92,6 +92,11 @@ def rooflines(analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> Roofline
         One row for each launch. A launch has no roofline where its device has no peak, its work
         or its unit is not known, or its estimate is not credible.
     """
+    best = tuple((name, peak.gb_per_s, *peak.tflop_per_s.items()) for name, peak in peaks.items())
+    return analysis.derived.once(("rooflines", best), lambda: _rooflines(analysis, peaks))
+
+
+def _rooflines(analysis: Analysis, peaks: Mapping[str, Peak]) -> Rooflines:
     found, duration_ns = estimate(analysis), analysis.launches.duration_ns
     took_ns = found.calls.total(duration_ns)
     rates = _per(found.bytes, took_ns), _per(found.flops, took_ns * 1000)

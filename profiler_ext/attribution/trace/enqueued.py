@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, find_unique, flag_rows, take
+from profiler_ext.attribution.trace.lookups import (
+    NO_ROW,
+    Flags,
+    find_unique,
+    flag_rows,
+    numbered,
+    take,
+)
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Ints
@@ -91,9 +98,7 @@ def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:
 
 
 def _queues(events: Events, rows: Ints) -> Ints:
-    device, stream = events.device[rows].filled(0), events.stream[rows].filled(0)
-    pairs = np.stack([device, stream], axis=1)
-    return np.unique(pairs, axis=0, return_inverse=True)[1].astype(np.int64)
+    return numbered([events.device[rows].filled(0), events.stream[rows].filled(0)])
 
 
 def _launching_calls(events: Events, rows: Ints) -> Ints:

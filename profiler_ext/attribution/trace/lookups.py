@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.records import Interned, Ints, MaskedInts
+from profiler_ext.records import Codes, Interned, Ints, MaskedInts
 
 NO_ROW = -1
 """What stands in a column of rows where there is none; never leaves this room."""
@@ -42,6 +42,23 @@ def distinct(values: Ints) -> Ints:
     values = np.sort(values, kind="stable")
     found: Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
     return found
+
+
+def numbered(columns: Sequence[Ints | Codes | Flags]) -> Ints:
+    """Return a number for each row, the same for rows that are alike in all columns.
+
+    Args:
+        columns: whole numbers or flags, one a row.
+
+    Returns:
+        Numbers from 0 on, in the order of the first column, then of the next.
+    """
+    numbers: Ints = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        known, codes = np.unique(column, return_inverse=True)
+        keys = numbers * len(known) + codes.reshape(-1)
+        numbers = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return numbers
 
 
 def intern(texts: Sequence[str]) -> Interned:

@@ -18,16 +18,21 @@ class Nesting:
     Attributes:
         parent: row of the innermost enclosing event, or ``NO_ROW``.
         depth: number of enclosing events; ``NO_ROW`` for rows that are no CPU event.
+        levels: the rows of each depth, from 0 on.
     """
 
     parent: Ints
     depth: Ints
+    levels: tuple[Ints, ...]
 
     def nearest(self, wanted: Flags) -> Ints:
         """Return for each row the innermost wanted event that is it or encloses it."""
         rows = np.arange(len(self.parent))
-        steps = np.where(wanted, rows, self.parent)
-        return _at_the_end(np.where(self.depth == NO_ROW, NO_ROW, steps))
+        found = np.where(wanted & (self.depth != NO_ROW), rows, NO_ROW)
+        for level in self.levels[1:]:
+            rest = level[~wanted[level]]
+            found[rest] = found[self.parent[rest]]
+        return found
 
     def outermost(self, wanted: Flags, within: Flags) -> Ints:
         """Return for each row the outermost wanted event that is it or encloses it.
@@ -36,11 +41,12 @@ class Nesting:
             wanted: events to find.
             within: events at which the search starts anew; they are not found themselves.
         """
-        rows = np.arange(len(self.parent))
-        stop = self.nearest(wanted | within)
-        stop = np.where(_told(within, stop), NO_ROW, stop)
-        above = take(stop, self.parent, NO_ROW)
-        return take(_at_the_end(np.where(above == NO_ROW, rows, above)), stop, NO_ROW)
+        found = np.full(len(self.parent), NO_ROW)
+        for level in self.levels:
+            above = take(found, self.parent[level], NO_ROW)
+            own = np.where((above == NO_ROW) & wanted[level], level, above)
+            found[level] = np.where(within[level], NO_ROW, own)
+        return found
 
     def holds(self, wanted: Flags) -> Flags:
         """Tell of each row whether a wanted event stands inside it."""
@@ -52,22 +58,6 @@ class Nesting:
                 is_held[above] = True
                 above = parent[above]
         return np.array(is_held, dtype=np.bool_)
-
-
-def _at_the_end(steps: Ints) -> Ints:
-    """Follow steps from row to row until they lead to themselves or nowhere.
-
-    Each turn doubles the steps, so that the deepest nesting takes few.
-    """
-    steps = np.append(steps, NO_ROW)
-    while not np.array_equal(further := steps[steps], steps):
-        steps = further
-    return steps[:-1]
-
-
-def _told(flags: Flags, rows: Ints) -> Flags:
-    """Return the flag of each row, ``False`` where there is none."""
-    return np.append(flags, False)[rows]  # NO_ROW is the last
 
 
 def nest(events: Events) -> Nesting:
@@ -88,7 +78,15 @@ def nest(events: Events) -> Nesting:
     for rows in np.split(order, np.flatnonzero(np.diff(events.thread[order])) + 1):
         above, depth[rows] = _innermost(events, rows, leaf[rows])
         parent[rows] = take(rows, above, NO_ROW)
-    return Nesting(parent, depth)
+    return Nesting(parent, depth, _levels(depth))
+
+
+def _levels(depth: Ints) -> tuple[Ints, ...]:
+    """Return the rows of each depth, in order."""
+    rows = np.flatnonzero(depth != NO_ROW)
+    counts = np.bincount(depth[rows])
+    by_depth = rows[np.argsort(depth[rows], kind="stable")]
+    return tuple(np.split(by_depth, np.cumsum(counts)[:-1])) if len(rows) else ()
 
 
 def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, numbered
 from profiler_ext.records import Events, Ints
 
 
@@ -29,11 +29,11 @@ def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
     flags = np.zeros(len(enqueued), dtype=np.bool_)
     known = np.flatnonzero(enqueued.call != NO_ROW)
     queue, call = enqueued.queue[known], enqueued.call[known]
-    for rows in _groups(known, np.stack([queue, events.thread[call]], axis=1)):
+    for rows in _groups(known, numbered([queue, events.thread[call]])):
         times = enqueued.enqueue_ns[rows]
         if (np.diff(times) < 0).any():
             flags[rows] |= _not_sure(times)
-    for rows in _groups(known, queue[:, None]):
+    for rows in _groups(known, queue):
         if _is_impossible(events, enqueued.call[rows]):
             flags[rows] |= _not_sure(enqueued.enqueue_ns[rows])
     return flags
@@ -41,9 +41,8 @@ def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:
 
 def _groups(rows: Ints, keys: Ints) -> Iterator[Ints]:
     """Yield the rows that have the same key, in their order."""
-    of_group = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
-    order = np.argsort(of_group, kind="stable")
-    bounds = np.flatnonzero(np.diff(of_group[order])) + 1
+    order = np.argsort(keys, kind="stable")
+    bounds = np.flatnonzero(np.diff(keys[order])) + 1
     yield from (rows[group] for group in np.split(order, bounds) if len(group))
 
 

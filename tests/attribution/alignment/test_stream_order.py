@@ -23,7 +23,7 @@ def is_as_written(marks: list[Mark]) -> bool:
     nesting = nest(events)
     enqueued = find_launches(events, nesting)
     [call] = find_calls(EnclosingRanges(events, nesting), enqueued)
-    assert call.event_names == (("first",), ("second",), ("third",))
+    assert call.pattern.event_names == (("first",), ("second",), ("third",))
     order = StreamOrder(events, enqueued)
     assert order.broken_by(call) == set()
     return order.is_as_written(call)
