@@ -26,7 +26,7 @@ from profiler_ext.attribution.calls.patterns import WorkItem
 from profiler_ext.records import CallSite, GapReason, SiteEvidence, SiteKind
 
 _GENERATED = (SiteKind.TRITON, SiteKind.TRITON_TEMPLATE, SiteKind.USER_TRITON)
-_MOST_OTHERS = 64
+_MOST_OTHERS = 32
 """So many others, of those that ran most often, may confirm what a replay ran."""
 _BY_ANCHORS = (SiteEvidence.REPLAY_ORDER, SiteEvidence.REPLAY_FAMILIES)
 _GAP = Match(gap=GapReason.ALIGNMENT_MISMATCH)
@@ -188,7 +188,10 @@ def _confirmed(
     invocation: Invocation, ran: _LaunchOrder, others: Sequence[_LaunchOrder]
 ) -> Invocation:
     """Keep of a call what another one confirms: the same name of the same site at that place."""
-    kept = {at for other in others for at in _same(ran, other)}
+    kept = set[int]()
+    for other in others:
+        if len(kept) < len(ran.names):
+            kept.update(_same(ran, other))
     led = zip(invocation.call.work, invocation.matches, strict=True)
     devices = [at for at, (item, match) in enumerate(led) if _is_open(item, match)]
     lost = {at for place, at in enumerate(devices) if place not in kept}

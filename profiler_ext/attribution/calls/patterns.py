@@ -125,7 +125,12 @@ class Patterns:
 
 
 def what_ran(events: Events, rows: Ints) -> Ints:
-    """Return a code for each device event: the same where name and category are."""
+    """Return a code for each device event: the same where name and category are.
+
+    Args:
+        events: the trace's events.
+        rows: the rows of device events.
+    """
     name, category = events.name.codes[rows].astype(np.int64), events.category.codes[rows]
     return name * len(events.category.strings) + category
 
