@@ -87,7 +87,9 @@ def many_streams(launches: int) -> Recording:
 def many_nodes(count: int) -> Recording:
     """Return two calls of one graph of so many nodes, each with a kernel of its own."""
     names = [f"triton_poi_fused_mul_{at}" for at in range(count)]
-    sites = tuple(CallSite(at, str(at), SiteKind.TRITON, names[at], None, (), ()) for at in range(count))
+    sites = tuple(
+        CallSite(at, str(at), SiteKind.TRITON, names[at], None, (), ()) for at in range(count)
+    )
     once = _read(_MLP)
     graph = once.graphs[0]
     record: Provenance = replace(graph.record, call_sites=sites, digest="many")
