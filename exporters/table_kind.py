@@ -30,6 +30,7 @@ class TableKind:
         shown: of those the columns that name a row, and their headings.
         unnamed: what a row is called that has no name, and no gap.
         has_phases: it has a column for each phase.
+        is_longest_first: a report shows its longest rows, not its first.
         drawer: the function that makes of it what a terminal shows, as :mod:`.loading` names one.
     """
 
@@ -44,12 +45,19 @@ class TableKind:
     shown: tuple[tuple[str, str], ...] = ()
     unnamed: str = ""
     has_phases: bool = True
+    is_longest_first: bool = False
     drawer: str = "top_table:top_table"
 
     @property
     def headings(self) -> tuple[str, ...]:
         """What heads the columns that name a row."""
         return tuple(heading for _, heading in self.shown)
+
+    def in_order(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table's rows in the order in which a report shows them."""
+        if not self.is_longest_first:
+            return table
+        return table.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
     def arguments(self, depth: int | None) -> tuple[int, ...]:
         """Return what it takes besides filters, of what a user may ask for.

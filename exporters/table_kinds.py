@@ -6,43 +6,12 @@ A new table is a function that makes it, and a row here.
 from __future__ import annotations
 
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.record_kinds import RECORDS
 from profiler_ext.exporters.table_kind import TableKind
 
 _LINE = ("file", "line", "function", "code", "gap")
 TABLES = (
-    TableKind(
-        name="launches",
-        words="one row for each launch",
-        maker="tables.rows:launches",
-        keys=("rank", "launch"),
-        is_written=True,
-    ),
-    TableKind(
-        name="attribution",
-        words="one row for each launch and FX node",
-        maker="tables.rows:attribution",
-        is_written=True,
-    ),
-    TableKind(
-        name="coverage",
-        words="the ledger",
-        maker="tables.accounts:coverage",
-        keys=("scope", "level", "category"),
-        is_sum=True,
-        is_written=True,
-    ),
-    TableKind(
-        name="graphs",
-        words="the compiled graphs",
-        maker="tables.accounts:graphs",
-        is_written=True,
-    ),
-    TableKind(
-        name="utilisation",
-        words="the model FLOPs utilisation (MFU) of each step",
-        maker="tables.utilisation:utilisation",
-        keys=("rank", "step"),
-    ),
+    *RECORDS,
     TableKind(
         name="by_line",
         words="device time by source line",
@@ -225,7 +194,8 @@ TABLES = (
     ),
 )
 WRITTEN = tuple(kind for kind in TABLES if kind.is_written)
-BY = {kind.by: kind for kind in TABLES if kind.by is not None}
+_SUMS_FIRST = sorted(TABLES, key=lambda kind: kind in RECORDS)
+BY = {kind.by: kind for kind in _SUMS_FIRST if kind.by is not None}
 
 
 def table_called(name: str) -> TableKind:

@@ -157,7 +157,7 @@ def print_top(
         console: where to.
         filters: what the table was narrowed to.
     """
-    kind, shown = report.kind, first_rows(table, report.top)
+    kind, shown = report.kind, first_rows(report.kind.in_order(table), report.top)
     console.print()
     if any(value is not None for value in filters.values()):
         all_ns = _time_of(report.table(kind.name))
@@ -172,7 +172,7 @@ def print_top(
 
 
 def _time_of(table: tables.DataFrame) -> int:
-    name = "duration_ns" if "duration_ns" in table else "compile_ns"
+    name = next(each for each in ("duration_ns", "compile_ns", "wall_ns") if each in table)
     return int(table[name].sum())
 
 
@@ -209,7 +209,8 @@ def report(
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
     asked = report_of(by, top, depth, analysis.recording.settings, _tables_of(analysis))
     arguments = asked.kind.arguments(depth)
-    return table_text(asked.kind.make(analysis, *arguments, **filters), top, format)
+    table = asked.kind.make(analysis, *arguments, **filters)
+    return table_text(asked.kind.in_order(table), top, format)
 
 
 def _print_ledger(analysis: Analysis, console: Console) -> None:

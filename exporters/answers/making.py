@@ -193,7 +193,7 @@ def _rows(
     arguments: tuple[Any, ...] = (),
     **filters: Unpack[Filters],
 ) -> tuple[Rows, list[Cut]]:
-    table = asked.table(kind.name, *arguments, **filters)
+    table = kind.in_order(asked.table(kind.name, *arguments, **filters))
     shown = first_rows(table, top)
     plain = [_with_phases(row) for row in records(shown)]
     trust = trust_of_rows(asked.analyses, kind.name, kind.keys, *arguments, **filters)

@@ -140,7 +140,7 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
         else:
             kind = table_by(by)
             table = session.table(kind.name, *kind.arguments(depth), **filters)
-            write(table_text(table, top, options.format))
+            write(table_text(kind.in_order(table), top, options.format))
     elif options.format == "text":
         print_report(session.analysis, console(), by=by, top=top, depth=depth, **filters)
     else:

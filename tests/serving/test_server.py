@@ -103,6 +103,8 @@ def test_a_session_is_found_opened_reported_and_explained(folders: Folders) -> N
     table = asked(folders, "report", session="gpt", by="kernel", phase="backward", top=3)
     assert (table["answer"], len(table["rows"])) == ("by_kernel", 3)
     assert table["filters"] == {"phase": "backward"}
+    table = asked(folders, "report", session="gpt", by="launches", budget=4_000)
+    assert (table["answer"], table["cuts"][0]["where"]) == ("launches", "rows")
     about = asked(folders, "explain", session="gpt", name=f"{first['file']}:{first['line']}")
     assert about["time"]["duration_ns"] == first["duration_ns"]
     close = asked(folders, "explain", session="gpt", name="Blocs.0.up")
