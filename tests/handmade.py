@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from profiler_ext.records import (
     Events,
     IdlePieces,
     Interned,
+    Ints,
     Launches,
     Level,
     MaskedInts,
@@ -91,11 +92,19 @@ def ints(values: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.array(values, dtype=np.int64)
 
 
+class RawList(list[bytes]):
+    """Raw events that are in no file."""
+
+    def at(self, positions: Ints) -> Iterator[bytes]:
+        """Return several of them."""
+        return map(self.__getitem__, positions.tolist())
+
+
 def trace(marks: Sequence[Mark], devices: tuple[Device, ...] = ()) -> Trace:
     """Return the trace that holds ``marks`` in their order."""
     return Trace(
         events=_events(marks),
-        raw=[mark.as_json() for mark in marks],
+        raw=RawList(mark.as_json() for mark in marks),
         header=(("schemaVersion", b"1"), ("baseTimeNanoseconds", str(BASE_NS).encode())),
         base_ns=BASE_NS,
         devices=devices,

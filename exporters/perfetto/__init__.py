@@ -10,7 +10,7 @@ from profiler_ext.errors import TraceError
 from profiler_ext.exporters.perfetto.compiles import draw_compiles
 from profiler_ext.exporters.perfetto.device import draw_devices
 from profiler_ext.exporters.perfetto.flows import Flows
-from profiler_ext.exporters.perfetto.host import draw_host, rows_of_threads
+from profiler_ext.exporters.perfetto.host import draw_host
 from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.places import draw_places
 from profiler_ext.exporters.perfetto.queries import queries
@@ -122,8 +122,7 @@ def _draw(
     events = analysis.recording.trace.events
     flows = Flows(analysis)
     draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks))
-    rows = rows_of_threads(events, flows.host_rows)
-    draw_host(writer, tracks, analysis.recording, rows, flows.from_host)
+    draw_host(writer, tracks, analysis.recording, flows.host_rows, flows.from_host)
     draw_compiles(writer, tracks, analysis)
     draw_places(writer, tracks, analysis, _start_ns(events))
     writer.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,96 +11,82 @@ from profiler_ext.exporters.launch_places import (
     line_text,
     module_text,
     node_text,
-    parts_of_launches,
 )
-from profiler_ext.exporters.perfetto.communication import CommunicationArguments
-from profiler_ext.exporters.perfetto.device_events import DeviceEvents
-from profiler_ext.exporters.perfetto.packets import Argument
+from profiler_ext.exporters.perfetto.device_events import reported
+from profiler_ext.exporters.perfetto.optional import optional
+from profiler_ext.exporters.perfetto.own_arguments import Named, OwnArgument, Parts, Whole
+from profiler_ext.exporters.perfetto.parts import PartColumns
 from profiler_ext.exporters.perfetto.rates import Rates
-from profiler_ext.records import Analysis, Launches, MaskedInts, Place
+from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
+from profiler_ext.records import Analysis, Place
 
 
 class LaunchArguments:
     """Answers what the slice of a launch shall say."""
 
-    def __init__(self, analysis: Analysis, rates: Rates) -> None:
+    def __init__(self, analysis: Analysis, rates: Rates, texts: Texts) -> None:
         """Take what is known of launches.
 
         Args:
             analysis: what attribution found.
             rates: what launches achieved.
+            texts: encodes what profilers told of them.
         """
+        self._analysis = analysis
         self._launches = analysis.launches
         self._graphs = analysis.recording.graphs
         self._event_names = analysis.recording.trace.events.name
         self._places = analysis.places
-        self._parts = parts_of_launches(analysis)
         self._rates = rates
-        self._device_events = DeviceEvents(analysis)
-        self._communication = CommunicationArguments(analysis)
-        self._read(analysis.launches)
-        settings = analysis.recording.settings
-        self._rank = settings.rank if settings.world_size > 1 else None
+        self._texts = texts
+        self.parts = PartColumns(analysis)
 
-    def _read(self, launches: Launches) -> None:
-        # Lists: a million rows are read one by one; an absent value is ``None`` in them.
-        self._op: list[int | None] = launches.op_event.tolist()
-        self._graph_of: list[int | None] = launches.graph.tolist()
-        self._site: list[int | None] = launches.call_site.tolist()
-        self._step: list[int | None] = launches.step.tolist()
-        self._correlation: list[int | None] = launches.correlation.tolist()
-        self._external_id: list[int | None] = launches.external_id.tolist()
-        self._durations: list[int] = launches.duration_ns.tolist()
-        interned = (launches.name, launches.kernel, launches.kind, launches.phase, launches.level)
-        every = (*interned, launches.scope, launches.evidence, launches.mechanism, launches.gap)
-        self._codes: list[list[int]] = [column.codes.tolist() for column in every]
-
-    def largest_place(self, row: int) -> Place | None:
-        """Return the place of a launch's largest part, ``None`` if it has no parts."""
-        parts = self._parts[row]
-        return self._places[parts[0].place] if parts else None
-
-    def key(self, row: int) -> tuple[object, ...]:
-        """Return what tells whether two launches have the same constant arguments."""
-        op = self._op[row]
-        return (
-            *(codes[row] for codes in self._codes),
-            self._graph_of[row],
-            self._site[row],
-            None if op is None else self._event_names.codes[op],
-            tuple(part.place for part in self._parts[row]),
+    def keys(self) -> Iterator[tuple[object, ...]]:
+        """Yield for each launch what tells whether it has the constant arguments of another."""
+        columns = self._launches
+        interned = (columns.name, columns.kernel, columns.kind, columns.phase, columns.level)
+        every = (*interned, columns.scope, columns.evidence, columns.mechanism, columns.gap)
+        ops = columns.op_event.filled(-1)
+        names = np.append(self._event_names.codes, -1)[ops]
+        return zip(
+            *(column.codes.tolist() for column in every),
+            columns.graph.tolist(),
+            columns.call_site.tolist(),
+            names.tolist(),
+            self.parts.keys(),
+            strict=True,
         )
 
     def constant(self, row: int) -> dict[str, Argument]:
         """Return the arguments that all launches with this launch's key share."""
         return present(self._where(row) | self._what(row) | self._graph(row))
 
-    def changing(self, row: int) -> dict[str, Argument]:
-        """Return the arguments of this launch alone."""
-        return present(
-            {
-                "duration_ns": self._durations[row],
-                "shares_ns": self._shares(row),
-                **self._rates.arguments(row),
-                **self._device_events.arguments(row),
-                **self._communication.arguments(row),
-                "step": self._step[row],
-                "rank": self._rank,
-                "correlation": self._correlation[row],
-                "external_id": self._external_id[row],
-            }
-        )
+    def own(self) -> list[OwnArgument]:
+        """Return the arguments of each launch alone."""
+        columns, settings = self._launches, self._analysis.recording.settings
+        ranks = np.full(len(columns), settings.rank)
+        first: list[Named] = [Whole("duration_ns", columns.duration_ns)]
+        rates = self._rates.arguments()
+        last: list[Named] = [
+            Whole("step", columns.step),
+            *([Whole("rank", ranks)] if settings.world_size > 1 else []),
+            Whole("correlation", columns.correlation),
+            Whole("external_id", columns.external_id),
+        ]
+        # What most launches say has a small number; the names of parts are many.
+        for each in (*first, *rates, *last):
+            self._texts.named(each.name)
+        return [*first, self._shares(), *rates, reported(self._analysis, self._texts), *last]
 
-    def _shares(self, row: int) -> dict[str, int]:
+    def _shares(self) -> Parts:
         # The number leads to the place's line, module and phase; queries.sql joins by it.
-        return {
-            f"{node_text(self._places[part.place])} #{part.place}": part.duration_ns
-            for part in self._parts[row]
-        }
+        keys = [f"{node_text(place)} #{number}" for number, place in enumerate(self._places)]
+        parts = self.parts
+        return Parts("shares_ns", keys, parts.firsts, parts.place, parts.duration_ns)
 
     def _what(self, row: int) -> dict[str, Argument | None]:
         columns = self._launches
-        op = self._op[row]
+        op = optional(columns.op_event, row)
         return {
             "kind": columns.kind[row],
             "scope": columns.scope[row],
@@ -113,19 +99,19 @@ class LaunchArguments:
         }
 
     def _graph(self, row: int) -> dict[str, Argument | None]:
-        number = self._graph_of[row]
+        number = optional(self._launches.graph, row)
         if number is None:
             return {}
         graph = self._graphs[number]
         return {
             "graph": graph.key,
             "compile_id": graph.compile_id,
-            "call_site": self._site[row],
+            "call_site": optional(self._launches.call_site, row),
             "generated_code": graph.output_module,
         }
 
     def _where(self, row: int) -> dict[str, Argument | None]:
-        places = [self._places[part.place] for part in self._parts[row]]
+        places = [self._places[place] for place in self.parts.of(row)]
         seq_nrs = (place.seq_nr for place in places if place.seq_nr is not None)
         return {
             "phase": self._launches.phase[row],
@@ -137,25 +123,6 @@ class LaunchArguments:
             "seq_nrs": list(dict.fromkeys(seq_nrs)),
             "source_paths": distinct(places, path_text),
         }
-
-
-def optional(column: MaskedInts, row: int) -> int | None:
-    """Return a value of a column, ``None`` where it is masked.
-
-    Args:
-        column: the column.
-        row: one of its rows.
-    """
-    return None if np.ma.getmaskarray(column)[row] else int(column.data[row])
-
-
-def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
-    """Return the arguments that say something: zero does, an empty text or list does not."""
-    return {
-        key: value
-        for key, value in arguments.items()
-        if value is not None and (isinstance(value, int | float) or len(value))
-    }
 
 
 def path_text(place: Place) -> str | None:

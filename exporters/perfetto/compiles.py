@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from profiler_ext.exporters.compile_texts import name_text
-from profiler_ext.exporters.perfetto.lanes import Span, span_with
-from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
+from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, listed
+from profiler_ext.exporters.perfetto.texts import Argument
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
 from profiler_ext.exporters.tables.compiles import lookups_text
 from profiler_ext.records import Analysis, Compilation, CompileSpan, Events
@@ -28,11 +28,11 @@ def draw_compiles(writer: PacketWriter, tracks: Tracks, analysis: Analysis) -> N
         span
         for each in analysis.recording.compiles
         for span in _spans(writer, analysis, each)
-        if start_ns <= span.start_ns and span.end_ns <= end_ns
+        if start_ns <= span[0] and span[1] <= end_ns
     ]
     if spans:
         group = profiler_group(tracks, analysis.recording.settings)
-        tracks.draw(_TRACK, group, _RANK, spans, nesting=True)
+        tracks.draw(_TRACK, group, _RANK, listed(spans), nesting=True)
 
 
 def _window(events: Events) -> tuple[int, int]:
@@ -42,7 +42,9 @@ def _window(events: Events) -> tuple[int, int]:
     return int(events.start_ns.min()), int(events.end_ns.max())
 
 
-def _spans(writer: PacketWriter, analysis: Analysis, compiled: Compilation) -> Iterator[Span]:
+def _spans(
+    writer: PacketWriter, analysis: Analysis, compiled: Compilation
+) -> Iterator[tuple[int, int, Constant]]:
     settings = analysis.recording.settings
     row = {
         "compile_kind": compiled.kind,
@@ -60,10 +62,11 @@ def _spans(writer: PacketWriter, analysis: Analysis, compiled: Compilation) -> I
             yield _span(writer, name, each, told)
 
 
-def _span(writer: PacketWriter, name: str, span: CompileSpan, told: Mapping[str, Argument]) -> Span:
-    constant = writer.constant(name, COMPILE, {})
-    arguments = {"compile_phase": span.phase.value, **told}
-    return span_with(span.started_ns, span.started_ns + span.duration_ns, constant, arguments)
+def _span(
+    writer: PacketWriter, name: str, span: CompileSpan, told: Mapping[str, Argument]
+) -> tuple[int, int, Constant]:
+    constant = writer.constant(name, COMPILE, {"compile_phase": span.phase.value, **told})
+    return span.started_ns, span.started_ns + span.duration_ns, constant
 
 
 def _told(compiled: Compilation) -> dict[str, Argument]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.rates import GB_PER_S, TFLOP_PER_S, Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks
-from profiler_ext.records import Launches
+from profiler_ext.records import Ints, Launches
 
 _FRACTION_BITS = 64
 
@@ -33,7 +35,7 @@ class Counters:
         self._launches = launches
         self._rates = rates
 
-    def draw(self, parent: int, rank: int, rows: Sequence[int]) -> None:
+    def draw(self, parent: int, rank: int, rows: Ints) -> None:
         """Draw the counters of a device; one without any estimate is left out.
 
         Args:
@@ -41,7 +43,7 @@ class Counters:
             rank: place of the first in the group.
             rows: the device's launches, at least one.
         """
-        peak = self._rates.peak(rows[0])
+        peak = self._rates.peak(int(rows[0]))
         bandwidth = None if peak is None else peak.gb_per_s
         unit = self._rates.main_unit(rows)
         arithmetic = None if peak is None else peak.of(unit)
@@ -54,30 +56,32 @@ class Counters:
         self,
         parent: int,
         rank: int,
-        rows: Sequence[int],
+        rows: Ints,
         key: str,
         unit: str,
         peak: float | None,
         peak_of: str = "",
     ) -> None:
-        values = list(self._values(rows, key))
-        if not values:
+        times_ns, values = self._values(rows, key)
+        if not len(values):
             return
         against = "" if peak is None else f" ({peak_of}peak {peak:g})"
         track = self._tracks.counter(f"est. {unit}{against}", unit, parent, rank)
-        for time_ns, value in values:
-            self._writer.count(track, time_ns, value)
+        self._writer.counts(track, times_ns, values)
 
-    def _values(self, rows: Sequence[int], key: str) -> Iterator[tuple[int, float]]:
-        changes: dict[int, list[float]] = defaultdict(list)
-        for row in rows:
-            rate = self._rates.of(row).get(key)
-            if rate:
-                start_ns = int(self._launches.start_ns[row])
-                changes[start_ns].append(rate)
-                changes[start_ns + int(self._launches.duration_ns[row])].append(-rate)
-        running = 0
-        for time_ns in sorted(changes):
-            # Sums of floats would not come back to zero; those of integers do.
-            running += sum(int(math.ldexp(change, _FRACTION_BITS)) for change in changes[time_ns])
-            yield time_ns, running / 2**_FRACTION_BITS
+    def _values(self, rows: Ints, key: str) -> tuple[Ints, npt.NDArray[np.float64]]:
+        """Return the moments at which the sum of the rates of running launches changes, and it."""
+        rates = self._rates.of(rows)[key].filled(0.0)
+        some = np.flatnonzero(rates)
+        start_ns = self._launches.start_ns[rows][some]
+        end_ns = start_ns + self._launches.duration_ns[rows][some]
+        # Sums of floats would not come back to zero; those of integers do.
+        whole = [int(math.ldexp(rate, _FRACTION_BITS)) for rate in rates[some].tolist()]
+        changes = [*whole, *(-rate for rate in whole)]
+        times_ns = np.concatenate((start_ns, end_ns))
+        order = np.argsort(times_ns, kind="stable")
+        running = [*accumulate(map(changes.__getitem__, order.tolist()))]
+        ordered_ns = times_ns[order]
+        last = np.flatnonzero(np.append(ordered_ns[1:] != ordered_ns[:-1], True)[: len(order)])
+        values = [running[at] / 2**_FRACTION_BITS for at in last.tolist()]
+        return ordered_ns[last], np.array(values, np.float64)

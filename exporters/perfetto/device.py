@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +13,12 @@ from profiler_ext.exporters.perfetto.counters import Counters
 from profiler_ext.exporters.perfetto.flows import Flows
 from profiler_ext.exporters.perfetto.idle import IdleSlices
 from profiler_ext.exporters.perfetto.label_spans import LANES, MODULE, LabelSpans, apart
-from profiler_ext.exporters.perfetto.lanes import Span, span_with
-from profiler_ext.exporters.perfetto.launch_spans import LaunchSpans
-from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.launch_slices import LaunchSlices
+from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices, listed
 from profiler_ext.exporters.perfetto.rates import Rates
+from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
-from profiler_ext.records import Analysis
+from profiler_ext.records import Analysis, Ints
 
 CPU_COMPUTE = "CPU compute"
 _GROUPS_RANK = 1
@@ -71,86 +71,93 @@ class _Drawing:
         self._writer = writer
         self._tracks = tracks
         self._analysis = analysis
-        arguments = LaunchArguments(analysis, rates)
-        self._spans = LaunchSpans(writer, analysis.launches, arguments, flows)
-        self._label_spans = LabelSpans(writer, analysis.launches, arguments)
+        arguments = LaunchArguments(analysis, rates, writer.texts)
+        self._slices = LaunchSlices(writer, analysis.launches, arguments, flows)
+        self._label_spans = LabelSpans(writer, analysis, arguments.parts.largest())
         self._idle_slices = IdleSlices(writer, analysis)
         self._other_rows = _other_rows(analysis, flows)
         self.counters = Counters(writer, tracks, analysis.launches, rates)
 
     def steps(self, uuid: int | None) -> None:
         rank = self._analysis.recording.settings.rank
-        spans = [
-            span_with(
-                step.start_ns,
-                step.end_ns,
-                self._writer.constant(f"step {step.number}", "step", {"step": step.number}),
-                {"wall_ns": step.wall_ns, "rank": rank},
-            )
+        slices = listed(
+            (step.start_ns, step.end_ns, self._writer.constant(f"step {step.number}", "step", told))
             for step in self._analysis.steps
-        ]
-        self._tracks.draw("steps", uuid, 0, spans)
+            for told in [{"step": step.number, "wall_ns": step.wall_ns, "rank": rank}]
+        )
+        self._tracks.draw("steps", uuid, 0, slices)
 
-    def launches(self, uuid: int, group: _Group, rows: list[int]) -> None:
-        by_track: dict[int, list[int]] = defaultdict(list)
-        for row in rows:
-            by_track[self._track_number(group, row)].append(row)
+    def launches(self, uuid: int, group: _Group, rows: Ints) -> None:
+        numbers = self._track_numbers(group, rows)
         word = "stream" if group.on_gpu else "launches thread"
-        for rank, (number, chosen) in enumerate(sorted(by_track.items()), 1):
-            self._tracks.draw(f"{word} {number}", uuid, rank, self._spans.of(chosen))
+        for rank, number in enumerate(np.unique(numbers).tolist(), 1):
+            chosen = rows[numbers == number]
+            self._tracks.draw(f"{word} {number}", uuid, rank, self._slices.of(chosen))
             self._lanes(uuid, chosen)
 
     def idle(self, uuid: int, device: int) -> None:
         self._tracks.draw("idle", uuid, _IDLE_RANK, self._idle_slices.of(device))
 
     def other_events(self, uuid: int, device: int) -> None:
-        for rank, (category, rows) in enumerate(self._other_rows[device].items()):
+        for rank, (category, rows) in enumerate(self._other_rows.get(device, {}).items()):
             name = category.replace("_", " ")
             self._tracks.draw(name, uuid, _OTHERS_RANK + rank, self._plain(rows))
 
-    def _lanes(self, uuid: int, rows: list[int]) -> None:
+    def _lanes(self, uuid: int, rows: Ints) -> None:
         # Lanes of several streams have one name each, so the viewer shows them as one row.
         # What overlaps without end would be rows without end; each launch says its labels itself.
         for chosen in apart(self._analysis.launches, rows, _MOST_LABELLED):
             for rank, lane in enumerate(LANES, _LANES_RANK):
-                spans = self._label_spans.of(lane, chosen)
-                self._tracks.draw(lane, uuid, rank, spans, nesting=lane == MODULE)
+                slices = self._label_spans.of(lane, chosen)
+                self._tracks.draw(lane, uuid, rank, slices, nesting=lane == MODULE)
 
-    def _track_number(self, group: _Group, row: int) -> int:
+    def _track_numbers(self, group: _Group, rows: Ints) -> Ints:
         launches = self._analysis.launches
         if group.on_gpu:
-            return int(launches.stream.data[row])
+            return launches.stream.data[rows]
         events = self._analysis.recording.trace.events
-        thread = events.threads[events.thread[launches.event[row]]]
-        return thread.tid if isinstance(thread.tid, int) else 0
+        tids = [each.tid if isinstance(each.tid, int) else 0 for each in events.threads]
+        return np.array(tids, np.int64)[events.thread[launches.event[rows]]]
 
-    def _plain(self, rows: list[int]) -> Iterator[Span]:
+    def _plain(self, rows: Ints) -> Slices:
         events = self._analysis.recording.trace.events
-        for row in rows:
-            start_ns = int(events.start_ns[row])
-            constant = self._writer.constant(events.name[row], events.category[row], {})
-            yield span_with(start_ns, start_ns + int(events.duration_ns[row]), constant, {})
+        names, categories = (column.codes[rows] for column in (events.name, events.category))
+        shared = Shared(
+            zip(names.tolist(), categories.tolist(), strict=True),
+            lambda at: self._writer.constant(events.name[rows[at]], events.category[rows[at]], {}),
+        )
+        start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+        return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows)
 
 
-def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str, list[int]]]:
+def _other_rows(analysis: Analysis, flows: Flows) -> Mapping[int | str, dict[str, Ints]]:
     """Return the rows of devices that are no launches, by device and category."""
     events = analysis.recording.trace.events
-    launched = set(analysis.launches.event.tolist())
-    rows: dict[int | str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for row in flows.device_rows:
-        if row not in launched:
-            rows[events.threads[events.thread[row]].pid][events.category[row]].append(row)
-    return rows
+    launched = np.zeros(len(events), np.bool_)
+    launched[analysis.launches.event] = True
+    others = flows.device_rows[~launched[flows.device_rows]]
+    found: dict[int | str, dict[str, list[Ints]]] = defaultdict(lambda: defaultdict(list))
+    kinds = np.column_stack((events.thread[others], events.category.codes[others]))
+    each, firsts, of_row = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
+    for kind in np.argsort(firsts).tolist():
+        thread, category = each[kind].tolist()
+        rows = found[events.threads[thread].pid][events.category.strings[category]]
+        rows.append(others[of_row.ravel() == kind])
+    return {
+        pid: {name: np.sort(np.concatenate(rows)) for name, rows in by_category.items()}
+        for pid, by_category in found.items()
+    }
 
 
-def _groups(analysis: Analysis) -> dict[_Group, list[int]]:
+def _groups(analysis: Analysis) -> dict[_Group, Ints]:
     launches = analysis.launches
-    groups: dict[_Group, list[int]] = defaultdict(list)
-    devices = launches.device.tolist()
-    on_gpu = (~np.ma.getmaskarray(launches.stream)).tolist()
-    for row in np.argsort(launches.start_ns, kind="stable").tolist():
-        groups[_Group(devices[row], on_gpu[row])].append(row)
-    return dict(sorted(groups.items()))
+    order = np.argsort(launches.start_ns, kind="stable")
+    device, on_gpu = launches.device[order], ~np.ma.getmaskarray(launches.stream)[order]
+    groups = [_Group(*each) for each in {*zip(device.tolist(), on_gpu.tolist(), strict=True)}]
+    return {
+        group: order[(device == group.device) & (on_gpu == group.on_gpu)]
+        for group in sorted(groups)
+    }
 
 
 def _name(analysis: Analysis, group: _Group) -> str:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from profiler_ext.exporters.perfetto.packets import Argument
+import msgspec
+import numpy as np
+
+from profiler_ext.exporters.perfetto.byte_columns import Few
+from profiler_ext.exporters.perfetto.communication import communication_arguments
+from profiler_ext.exporters.perfetto.own_arguments import Encoded
 from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments
+from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
 from profiler_ext.records import Analysis
 
 _SAID = {
@@ -22,21 +28,57 @@ _SAID = {
     "Out msg nelems": "elements_out",
     "dtype": "dtype",
 }
+_Args = msgspec.defstruct(
+    "_Args",
+    [
+        (name, msgspec.Raw, msgspec.field(default=msgspec.Raw(b""), name=key))
+        for key, name in _SAID.items()
+    ],
+    frozen=True,
+    gc=False,
+)
 
 
-class DeviceEvents:
-    """Answers what a launch's event holds."""
+class _Event(msgspec.Struct, gc=False):
+    args: _Args = _Args()  # type: ignore[valid-type]
 
-    def __init__(self, analysis: Analysis) -> None:
-        trace = analysis.recording.trace
-        self._raw = trace.raw
-        positions = trace.events.position[analysis.launches.event]
-        self._positions: list[int] = positions.tolist()
 
-    def arguments(self, row: int) -> dict[str, Argument | None]:
-        """Return the useful arguments of a launch's event."""
-        arguments = raw_arguments(self._raw[self._positions[row]])
-        return {name: _argument(arguments[key]) for key, name in _SAID.items() if key in arguments}
+_DECODE = msgspec.json.Decoder(_Event).decode
+
+
+def reported(analysis: Analysis, texts: Texts) -> Encoded:
+    """Return what is said of launches by the profiler, and of communication; few say the same.
+
+    Args:
+        analysis: the launches.
+        texts: encodes it.
+    """
+    trace, launches = analysis.recording.trace, analysis.launches
+    communicating = communication_arguments(analysis)
+    known: dict[object, int] = {}
+    told: list[bytes] = []
+    codes = np.empty(len(launches), np.int64)
+    for row, raw in enumerate(trace.raw.at(trace.events.position[launches.event])):
+        more = communicating.get(row)
+        key = _key(raw) if more is None else row
+        code = known.setdefault(key, len(told))
+        if code == len(told):
+            told.append(texts.annotated(present({**_arguments(raw), **(more or {})})))
+        codes[row] = code
+    return Encoded(Few(told), codes)
+
+
+def _key(raw: bytes) -> object:
+    """Return what is the same for events that say the same."""
+    try:
+        return b",".join(msgspec.structs.astuple(_DECODE(raw).args))
+    except msgspec.DecodeError:
+        return raw
+
+
+def _arguments(raw: bytes) -> dict[str, Argument | None]:
+    arguments = raw_arguments(raw)
+    return {name: _argument(arguments[key]) for key, name in _SAID.items() if key in arguments}
 
 
 def _argument(value: Any) -> Argument:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
-
 import numpy as np
 
+from profiler_ext.exporters.perfetto.flow_ids import FROM, TO, FlowIds
 from profiler_ext.exporters.perfetto.pairs import forward_of_backward
-from profiler_ext.records import Analysis, Events, Launches
+from profiler_ext.records import Analysis, Events, Ints, Launches
 
 
 class Flows:
@@ -17,39 +15,25 @@ class Flows:
     Attributes:
         host_rows: rows of ``Events`` which are not on a device's track.
         device_rows: the others.
-        from_host: ids of the flows that start at a row of ``Events``.
-        from_launch: ids of the flows that start at a launch: a forward's, to its backward.
-        to_launch: ids of the flows that end at a launch.
+        from_host: the flows that start at a row of ``Events``.
+        from_launch: the flows that start at a launch: a forward's, to its backward.
+        to_launch: the flows that end at a launch.
     """
 
     def __init__(self, analysis: Analysis) -> None:
         events, launches = analysis.recording.trace.events, analysis.launches
         on_device = _on_device(events, launches)
-        self.host_rows: list[int] = np.flatnonzero(~on_device).tolist()
-        self.device_rows: list[int] = np.flatnonzero(on_device).tolist()
-        self._from_host: dict[int, list[int]] = defaultdict(list)
-        self._from_launch: dict[int, list[int]] = defaultdict(list)
-        self._to_launch: dict[int, list[int]] = defaultdict(list)
-        self._from_calls(_calls(events, self.host_rows), launches)
-        self._from_forward(forward_of_backward(analysis), first=len(launches) + 1)
-        self.from_host = _frozen(self._from_host)
-        self.from_launch = _frozen(self._from_launch)
-        self.to_launch = _frozen(self._to_launch)
-
-    def _from_calls(self, calls: Mapping[int, int], launches: Launches) -> None:
-        for launch, correlation in _correlated(launches):
-            if correlation in calls:
-                self._from_host[calls[correlation]].append(launch + 1)
-                self._to_launch[launch].append(launch + 1)
-
-    def _from_forward(self, pairs: Mapping[int, int], first: int) -> None:
-        for flow, (backward, forward) in enumerate(pairs.items(), first):
-            self._from_launch[forward].append(flow)
-            self._to_launch[backward].append(flow)
-
-
-def _frozen(flows: Mapping[int, list[int]]) -> dict[int, tuple[int, ...]]:
-    return {row: tuple(ids) for row, ids in flows.items()}
+        self.host_rows: Ints = np.flatnonzero(~on_device)
+        self.device_rows: Ints = np.flatnonzero(on_device)
+        called, calls = _calls(events, self.host_rows, launches)
+        pairs = forward_of_backward(analysis)
+        backward, forward = (np.array([*each], np.int64) for each in (pairs, pairs.values()))
+        between = np.arange(len(pairs)) + len(launches) + 1
+        self.from_host = FlowIds(FROM, calls, called + 1)
+        self.from_launch = FlowIds(FROM, forward, between)
+        self.to_launch = FlowIds(
+            TO, np.concatenate((called, backward)), np.concatenate((called + 1, between))
+        )
 
 
 def _on_device(events: Events, launches: Launches) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -59,14 +43,17 @@ def _on_device(events: Events, launches: Launches) -> np.ndarray[tuple[int], np.
     return np.isin(events.thread, device_threads)
 
 
-def _calls(events: Events, host_rows: list[int]) -> dict[int, int]:
-    absent = np.ma.getmaskarray(events.correlation)
-    numbers = events.correlation.data
-    return {int(numbers[row]): row for row in host_rows if not absent[row]}
-
-
-def _correlated(launches: Launches) -> list[tuple[int, int]]:
-    present = np.flatnonzero(
-        ~(np.ma.getmaskarray(launches.correlation) | np.ma.getmaskarray(launches.stream))
-    )
-    return [(int(row), int(launches.correlation.data[row])) for row in present]
+def _calls(events: Events, host_rows: Ints, launches: Launches) -> tuple[Ints, Ints]:
+    """Return the launches whose call on the CPU is known, and the rows of their calls."""
+    rows = host_rows[~np.ma.getmaskarray(events.correlation)[host_rows]]
+    numbers = events.correlation.data[rows]
+    order = np.argsort(numbers, kind="stable")
+    numbers, rows = numbers[order], rows[order]
+    absent = np.ma.getmaskarray(launches.correlation) | np.ma.getmaskarray(launches.stream)
+    correlated = np.flatnonzero(~absent)
+    wanted = launches.correlation.data[correlated]
+    # Of several calls with one number the last in the file.
+    last = np.searchsorted(numbers, wanted, "right") - 1
+    known = last >= 0
+    known[known] = numbers[last[known]] == wanted[known]
+    return correlated[known], rows[last[known]]

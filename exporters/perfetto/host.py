@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+import numpy as np
 
+from profiler_ext.exporters.perfetto.flow_ids import FlowIds
 from profiler_ext.exporters.perfetto.host_arguments import HostArguments
-from profiler_ext.exporters.perfetto.lanes import SliceContent, Span
 from profiler_ext.exporters.perfetto.metadata import Names
-from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter
+from profiler_ext.exporters.perfetto.own_arguments import Whole
+from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, Slices
+from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
-from profiler_ext.records import Events, Recording, Settings, Thread
+from profiler_ext.records import Events, Ints, MaskedInts, Recording, Settings, Thread
 
 _PROFILER = "profiler"
 _PIDS = 2**31
@@ -18,11 +19,7 @@ _RANK = 1000
 
 
 def draw_host(
-    writer: PacketWriter,
-    tracks: Tracks,
-    recording: Recording,
-    rows: Mapping[int, list[int]],
-    flows: Mapping[int, tuple[int, ...]],
+    writer: PacketWriter, tracks: Tracks, recording: Recording, rows: Ints, flows: FlowIds
 ) -> None:
     """Draw the CPU's events, nested as they were called.
 
@@ -30,13 +27,14 @@ def draw_host(
         writer: encodes the slices.
         tracks: describes the tracks.
         recording: the events, and what names the process.
-        rows: rows to draw of each thread, by the thread's index.
-        flows: ids of the flows that start at a row.
+        rows: which events to draw.
+        flows: the flows that start at a row of ``Events``.
     """
     events, names = recording.trace.events, Names(recording.trace)
-    spans = _HostSpans(writer, recording, flows)
+    slices = host_slices(writer, recording, rows, flows)
     parents = _Parents(tracks, names, recording.settings)
-    for index, chosen in sorted(rows.items()):
+    threads = events.thread[rows]
+    for index in np.unique(threads).tolist():
         thread = events.threads[index]
         parent = parents.of(thread.pid)
         name = _thread_name(names, thread)
@@ -44,65 +42,38 @@ def draw_host(
             track = tracks.thread(int(thread.pid), thread.tid, name)
         else:
             track = tracks.track(name, parent)
-        tracks.draw_calls(track, name, spans.of(chosen))
+        tracks.draw_calls(track, name, slices.some(np.flatnonzero(threads == index)))
 
 
-def rows_of_threads(events: Events, chosen: Iterable[int]) -> dict[int, list[int]]:
-    """Return the chosen rows by thread.
+def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: FlowIds) -> Slices:
+    """Return the slices of events of the CPU.
 
     Args:
-        events: all events.
-        chosen: rows.
-
-    Returns:
-        The rows of each thread, by the thread's index.
+        writer: encodes what many of them share.
+        recording: the events.
+        rows: which events.
+        flows: the flows that start at a row of ``Events``.
     """
-    rows: dict[int, list[int]] = defaultdict(list)
-    threads = events.thread.tolist()
-    for row in chosen:
-        rows[threads[row]].append(row)
-    return dict(rows)
+    events, further = recording.trace.events, HostArguments(recording.trace)
+    names, categories = events.name.codes[rows], events.category.codes[rows]
+    keys = zip(names.tolist(), categories.tolist(), further.keys(rows), strict=True)
+    shared = Shared(keys, lambda at: _constant(writer, events, further, int(rows[at])))
+    ids = [Whole(name, column) for name, column in _id_columns(events).items()]
+    start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
+    return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows, ids, (flows,))
 
 
-class _HostSpans:
-    def __init__(
-        self, writer: PacketWriter, recording: Recording, flows: Mapping[int, tuple[int, ...]]
-    ) -> None:
-        events = recording.trace.events
-        self._writer = writer
-        self._events = events
-        self._flows = flows
-        self._constants: dict[tuple[object, ...], Constant] = {}
-        self._further = HostArguments(recording.trace)
-        self._starts: list[int] = events.start_ns.tolist()
-        self._ends: list[int] = events.end_ns.tolist()
-        self._ids = _id_columns(events)
-
-    def of(self, rows: Iterable[int]) -> Iterator[Span]:
-        return (Span(self._starts[row], self._ends[row], row, self._say) for row in rows)
-
-    def _say(self, row: int) -> SliceContent:
-        ids = {
-            key: value for key, column in self._ids.items() if (value := column[row]) is not None
-        }
-        return SliceContent(self._constant(row), ids, self._flows.get(row, ()))
-
-    def _constant(self, row: int) -> Constant:
-        events, further = self._events, self._further.of(row)
-        key = (events.name.codes[row], events.category.codes[row], *further.items())
-        if key not in self._constants:
-            constant = self._writer.constant(events.name[row], events.category[row], further)
-            self._constants[key] = constant
-        return self._constants[key]
+def _constant(writer: PacketWriter, events: Events, further: HostArguments, row: int) -> Constant:
+    return writer.constant(events.name[row], events.category[row], further.of(row))
 
 
-def _id_columns(events: Events) -> dict[str, list[int | None]]:
+def _id_columns(events: Events) -> dict[str, MaskedInts]:
     return {
-        "external_id": events.external_id.tolist(),
-        "correlation": events.correlation.tolist(),
-        "sequence_number": events.sequence_number.tolist(),
-        "fwd_thread_id": events.fwd_thread_id.tolist(),
-        "bytes": events.bytes_moved.tolist(),
+        "external_id": events.external_id,
+        "correlation": events.correlation,
+        "sequence_number": events.sequence_number,
+        "fwd_thread_id": events.fwd_thread_id,
+        "bytes": events.bytes_moved,
     }
 
 

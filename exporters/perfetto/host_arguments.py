@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from profiler_ext.exporters.perfetto.packets import Argument
 from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments
-from profiler_ext.records import Trace
+from profiler_ext.exporters.perfetto.texts import Argument
+from profiler_ext.records import Ints, Trace
 
 _MOST_LETTERS = 300
 # Columns have the ids already; the others number things within the profiler.
@@ -26,11 +27,12 @@ _NOT_A_WORD = re.compile(r"\W+")
 
 
 class HostArguments:
-    """Answers what the profiler recorded with a CPU event, beside its ids."""
+    """Answers what the profiler recorded with CPU events, beside their ids."""
 
     def __init__(self, trace: Trace) -> None:
-        self._raw = trace.raw
-        self._positions: list[int] = trace.events.position.tolist()
+        """Take the events."""
+        self._trace = trace
+        self._kept: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def of(self, row: int) -> dict[str, Argument]:
         """Return an event's further arguments; a long text is cut.
@@ -41,12 +43,33 @@ class HostArguments:
         Returns:
             Name to value; ``Input Dims`` is called ``input_dims``.
         """
-        raw = self._raw[self._positions[row]]
+        told = raw_arguments(self._trace.raw[int(self._trace.events.position[row])])
         return {
-            _spelled(key): _argument(value)
-            for key, value in raw_arguments(raw).items()
-            if key not in _LEFT_OUT and not key.startswith(_OUR_OWN) and _says_something(value)
+            _spelled(key): _argument(told[key])
+            for key in self._kept_of(told)
+            if _says_something(told[key])
         }
+
+    def keys(self, rows: Ints) -> Iterator[Hashable]:
+        """Yield for events what is the same for those with the same further arguments.
+
+        Args:
+            rows: rows of ``Events``.
+        """
+        for raw in self._trace.raw.at(self._trace.events.position[rows]):
+            told = raw_arguments(raw)
+            kept = self._kept_of(told)
+            yield (kept, msgspec.json.encode([told[key] for key in kept])) if kept else None
+
+    def _kept_of(self, told: Mapping[str, object]) -> tuple[str, ...]:
+        """Return which of an event's arguments may be said; few events have others than most."""
+        names = tuple(told)
+        kept = self._kept.get(names)
+        if kept is None:
+            some = (name for name in names if name not in _LEFT_OUT)
+            kept = tuple(name for name in some if not name.startswith(_OUR_OWN))
+            self._kept[names] = kept
+        return kept
 
 
 @cache

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from profiler_ext.exporters.display_text import cause_text
 from profiler_ext.exporters.idle_texts import PYTHON, ActivityNames
 from profiler_ext.exporters.launch_places import line_text, position_text
 from profiler_ext.exporters.perfetto.arguments import path_text
-from profiler_ext.exporters.perfetto.lanes import Span, span_with
-from profiler_ext.exporters.perfetto.packets import Argument, Constant, PacketWriter
+from profiler_ext.exporters.perfetto.own_arguments import Whole
+from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, Slices
+from profiler_ext.exporters.perfetto.shared import Shared
+from profiler_ext.exporters.perfetto.texts import Argument
 from profiler_ext.records import Analysis
 
 
@@ -27,25 +27,27 @@ class IdleSlices:
         """
         self._writer, self._idle = writer, analysis.idle
         self._named = ActivityNames(analysis.recording.graphs)
-        self._constants: dict[tuple[int, int, int], Constant] = {}
-
-    def of(self, device: int) -> Iterator[Span]:
-        """Yield the slices of a device."""
-        idle = self._idle
-        rows = np.flatnonzero(idle.device == device)
-        columns = (idle.start_ns, idle.duration_ns, idle.step)
+        idle = analysis.idle
         codes = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
-        lists = (column[rows].tolist() for column in (*columns, *codes))
-        for start_ns, duration_ns, step, *key in zip(*lists, strict=True):
-            changing = {"step": step, "idle_ns": duration_ns}
-            constant = self._constant((key[0], key[1], key[2]))
-            yield span_with(start_ns, start_ns + duration_ns, constant, changing)
+        keys = zip(*(column.tolist() for column in codes), strict=True)
+        self._shared = Shared(keys, lambda row: self._constant(*(int(each[row]) for each in codes)))
 
-    def _constant(self, key: tuple[int, int, int]) -> Constant:
-        if key not in self._constants:
-            name, arguments = self._told(*key)
-            self._constants[key] = self._writer.constant(name, "idle", arguments)
-        return self._constants[key]
+    def of(self, device: int) -> Slices:
+        """Return the slices of a device."""
+        idle, rows = self._idle, np.flatnonzero(self._idle.device == device)
+        start_ns = idle.start_ns[rows]
+        return Slices(
+            start_ns,
+            start_ns + idle.duration_ns[rows],
+            self._shared.constants,
+            self._shared.of_row[rows],
+            rows,
+            (Whole("step", idle.step), Whole("idle_ns", idle.duration_ns)),
+        )
+
+    def _constant(self, cause: int, place: int, activity: int) -> Constant:
+        name, arguments = self._told(cause, place, activity)
+        return self._writer.constant(name, "idle", arguments)
 
     def _told(self, cause: int, place: int, activity: int) -> tuple[str, dict[str, Argument]]:
         """Return the name and the arguments of slices of one cause, place and activity."""

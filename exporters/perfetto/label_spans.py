@@ -5,119 +5,163 @@ A launch stands in a lane by its largest part. Modules nest as the module tree d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
-from profiler_ext.exporters.perfetto.arguments import LaunchArguments, path_text, present
-from profiler_ext.exporters.perfetto.lanes import FreeLanes, Span, span_with
-from profiler_ext.exporters.perfetto.packets import Argument, Constant, PacketWriter
-from profiler_ext.records import Launches, Phase, Place
+from profiler_ext.exporters.perfetto.arguments import path_text
+from profiler_ext.exporters.perfetto.lanes import FreeLanes
+from profiler_ext.exporters.perfetto.own_arguments import Whole
+from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, Slices
+from profiler_ext.exporters.perfetto.texts import Argument, present
+from profiler_ext.records import Analysis, Ints, Launches, Phase
 
 PHASE, MODULE, SOURCE_LINE = "phase", "module", "source line"
 LANES = (PHASE, MODULE, SOURCE_LINE)
+_NOTHING = -1
 # What autograd runs between the kernels of a module's backward does not end the span of a module.
 _PASS = {Phase.RECOMPUTE: Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION: Phase.BACKWARD}
 
-_Label = tuple[str | None, str, int | None]
-
 
 class LabelSpans:
-    """Makes the spans of a lane: launches in a row with one label are one span."""
+    """Makes the slices of a lane: launches in a row with one label are one slice."""
 
-    def __init__(
-        self, writer: PacketWriter, launches: Launches, arguments: LaunchArguments
-    ) -> None:
+    def __init__(self, writer: PacketWriter, analysis: Analysis, largest: Ints) -> None:
         """Take what is labelled.
 
         Args:
             writer: encodes the constant parts.
-            launches: the launches.
-            arguments: what each shall say.
+            analysis: the launches and their places.
+            largest: the place of each launch's largest part.
         """
-        self._writer = writer
-        self._launches = launches
-        self._arguments = arguments
-        self._steps: list[int | None] = launches.step.tolist()
-        self._phase_codes: list[int] = launches.phase.codes.tolist()
-        self._constants: dict[tuple[object, ...], Constant] = {}
+        self._writer, self._launches, self._places = writer, analysis.launches, analysis.places
+        self._largest = largest
+        self._constants: list[Constant] = []
+        self._known: dict[tuple[object, ...], int] = {}
+        phases = analysis.launches.phase
+        passes = {text: _PASS.get(Phase(text), Phase(text)) for text in phases.strings if text}
+        self._phases = _coded([*phases.strings])[phases.codes]
+        self._passes = _coded([passes.get(text) for text in phases.strings])[phases.codes]
+        steps = analysis.launches.step
+        numbers = np.unique(steps.data, return_inverse=True)[1]
+        self._steps = np.where(np.ma.getmaskarray(steps), _NOTHING, numbers)
+        self._positions = [position_text(place) for place in analysis.places]
+        self._paths = [_prefixes(module_text(place)) for place in analysis.places]
 
-    def of(self, lane: str, rows: Sequence[int]) -> Iterator[Span]:
-        """Return the spans of a lane.
+    def of(self, lane: str, rows: Ints) -> Slices:
+        """Return the slices of a lane.
 
         Args:
             lane: one of ``LANES``.
             rows: rows of ``Launches`` in order of start, of which no two overlap.
 
         Returns:
-            One span for each stretch of one label within a step and a phase; what has no label ends
-            it. A module's span is followed by those of the modules within it.
+            One slice for each stretch of one label within a step and a phase; what has no label
+            ends it. Those of modules lie within each other.
         """
         if lane == MODULE:
-            return self._modules(rows, depth=1)
-        return self._labelled(lane, rows)
-
-    def _labelled(self, lane: str, rows: Sequence[int]) -> Iterator[Span]:
-        label = self._label(lane)
-        for stretch in _stretches(rows, lambda row: (label(row), *self._phase_and_step(row))):
-            text = label(stretch[0])
-            if text is not None:
-                yield self._span(lane, text, stretch, self._about(lane, stretch[0]))
-
-    def _modules(self, rows: Sequence[int], depth: int) -> Iterator[Span]:
-        for stretch in _stretches(
-            rows, lambda row: (self._prefix(row, depth), *self._pass_and_step(row))
-        ):
-            path = self._prefix(stretch[0], depth)
-            if path is not None:
-                yield self._span(MODULE, path, stretch, {})
-                yield from self._modules(stretch, depth + 1)
-
-    def _label(self, lane: str) -> Callable[[int], str | None]:
+            return self._drawn(lane, rows, self._stretches_of_modules(rows))
+        by_phase = (self._phases[rows], self._steps[rows])
         if lane == PHASE:
-            return self._phase
-        return lambda row: _text_of(self._arguments.largest_place(row), position_text)
+            return self._drawn(lane, rows, [_stretches(self._phases[rows], *by_phase)])
+        lines = self._of_places(self._positions, rows)
+        return self._drawn(lane, rows, [_stretches(lines, *by_phase)])
 
-    def _prefix(self, row: int, depth: int) -> str | None:
-        path = _text_of(self._arguments.largest_place(row), module_text)
-        if path is None or path == THE_MODEL:
-            return path if depth == 1 else None
-        names = path.split(".")
-        return ".".join(names[:depth]) if depth <= len(names) else None
+    def _stretches_of_modules(self, rows: Ints) -> Iterator[_Stretches]:
+        within: tuple[Ints, ...] = (self._passes[rows], self._steps[rows])
+        for depth in range(max(map(len, self._paths), default=1) or 1):
+            at_depth = [path[depth] if depth < len(path) else None for path in self._paths]
+            found = _stretches(self._of_places(at_depth, rows), *within)
+            yield found
+            # What is within a module does not go on where the module does not.
+            within = (np.repeat(np.arange(len(found.firsts)), found.counts),)
 
-    def _phase(self, row: int) -> str:
-        return self._launches.phase.strings[self._phase_codes[row]]
+    def _of_places(self, labels: Sequence[str | None], rows: Ints) -> Ints:
+        codes = np.append(_coded(labels), _NOTHING)
+        return codes[self._largest[rows]]
 
-    def _phase_and_step(self, row: int) -> tuple[str, int | None]:
-        return self._phase(row), self._steps[row]
+    def _drawn(self, lane: str, rows: Ints, found: Iterable[_Stretches]) -> Slices:
+        starts_ns, durations_ns = self._launches.start_ns[rows], self._launches.duration_ns[rows]
+        drawn = [
+            (
+                np.minimum.reduceat(starts_ns, each.firsts)[each.labelled],
+                np.maximum.reduceat(starts_ns + durations_ns, each.firsts)[each.labelled],
+                np.add.reduceat(durations_ns, each.firsts)[each.labelled],
+                each.counts[each.labelled],
+                each.firsts[each.labelled],
+                np.full(int(each.labelled.sum()), depth),
+            )
+            for depth, each in enumerate(found)
+        ]
+        columns = [np.concatenate(each) for each in zip(*drawn, strict=True)]
+        # Of slices with the same times the outer one comes first.
+        order = np.lexsort((columns[5], columns[4]))
+        start_ns, end_ns, busy_ns, counts, firsts, depths = (column[order] for column in columns)
+        keys = zip(rows[firsts].tolist(), depths.tolist(), strict=True)
+        codes = np.array([self._code(lane, *key) for key in keys], np.int64)
+        own = (Whole("launches", counts), Whole("launch_time_ns", busy_ns))
+        return Slices(start_ns, end_ns, self._constants, codes, np.arange(len(codes)), own)
 
-    def _pass_and_step(self, row: int) -> tuple[str, int | None]:
-        phase = Phase(self._phase(row))
-        return _PASS.get(phase, phase), self._steps[row]
+    def _code(self, lane: str, row: int, depth: int) -> int:
+        at = int(self._phases[row]) if lane == PHASE else int(self._largest[row])
+        known = self._known.get((lane, at, depth))
+        if known is None:
+            text, about = self._told(lane, row, depth)
+            key = (lane, text, *about.items())
+            known = self._known.get(key)
+            if known is None:
+                known = self._known[key] = len(self._constants)
+                self._constants.append(self._writer.constant(text, lane, about))
+            self._known[lane, at, depth] = known
+        return known
 
-    def _about(self, lane: str, row: int) -> dict[str, Argument]:
-        place = self._arguments.largest_place(row)
-        if lane == PHASE or place is None:
-            return {}
-        return present({"code": place.code, "function": place.function, "path": path_text(place)})
-
-    def _span(self, lane: str, text: str, rows: Sequence[int], about: dict[str, Argument]) -> Span:
-        starts, durations = self._launches.start_ns[rows], self._launches.duration_ns[rows]
-        return span_with(
-            int(starts.min()),
-            int((starts + durations).max()),
-            self._constant(text, lane, about),
-            {"launches": len(rows), "launch_time_ns": int(durations.sum())},
-        )
-
-    def _constant(self, text: str, lane: str, about: dict[str, Argument]) -> Constant:
-        key = (text, lane, *about.items())
-        if key not in self._constants:
-            self._constants[key] = self._writer.constant(text, lane, about)
-        return self._constants[key]
+    def _told(self, lane: str, row: int, depth: int) -> tuple[str, dict[str, Argument]]:
+        if lane == PHASE:
+            return self._launches.phase[row], {}
+        place = self._places[self._largest[row]]
+        if lane == MODULE:
+            return self._paths[self._largest[row]][depth], {}
+        about = {"code": place.code, "function": place.function, "path": path_text(place)}
+        return position_text(place) or "", present(about)
 
 
-def apart(launches: Launches, rows: Sequence[int], most: int) -> list[list[int]]:
+def _coded(labels: Sequence[str | None]) -> Ints:
+    """Return a number for each label, the same for the same text, ``_NOTHING`` for ``None``."""
+    known: dict[str, int] = {}
+    codes = (_NOTHING if label is None else known.setdefault(label, len(known)) for label in labels)
+    return np.array([*codes], np.int64)
+
+
+def _prefixes(path: str | None) -> list[str]:
+    """Return the modules that a module lies in, the outermost first, and itself."""
+    if path is None:
+        return []
+    names = [path] if path == THE_MODEL else path.split(".")
+    return [".".join(names[: depth + 1]) for depth in range(len(names))]
+
+
+class _Stretches(NamedTuple):
+    """Launches in a row with one label: the first of each, how many, whether there is a label."""
+
+    firsts: Ints
+    counts: Ints
+    labelled: npt.NDArray[np.bool_]
+
+
+def _stretches(labels: Ints, *within: Ints) -> _Stretches:
+    changes = np.ones(len(labels), np.bool_)
+    changes[1:] = False
+    for column in (labels, *within):
+        changes[1:] |= column[1:] != column[:-1]
+    firsts = np.flatnonzero(changes)
+    counts = np.diff(np.append(firsts, len(labels)))
+    return _Stretches(firsts, counts, labels[firsts] != _NOTHING)
+
+
+def apart(launches: Launches, rows: Ints, most: int) -> list[Ints]:
     """Give each launch the first list in which it overlaps no other.
 
     Args:
@@ -133,19 +177,13 @@ def apart(launches: Launches, rows: Sequence[int], most: int) -> list[list[int]]
     starts_ns = launches.start_ns[rows]
     ends_ns = starts_ns + launches.duration_ns[rows]
     if len(rows) and (ends_ns[:-1] <= starts_ns[1:]).all():
-        return [list(rows)]
-    for row, start_ns, end_ns in zip(rows, starts_ns.tolist(), ends_ns.tolist(), strict=True):
+        return [rows]
+    for row, start_ns, end_ns in zip(
+        rows.tolist(), starts_ns.tolist(), ends_ns.tolist(), strict=True
+    ):
         lane = free.take(start_ns, end_ns)
         if lane == len(lists) < most:
             lists.append([])
         if lane < most:
             lists[lane].append(row)
-    return lists
-
-
-def _stretches(rows: Sequence[int], key: Callable[[int], _Label]) -> Iterator[list[int]]:
-    return (list(stretch) for _, stretch in groupby(rows, key))
-
-
-def _text_of(place: Place | None, say: Callable[[Place], str | None]) -> str | None:
-    return None if place is None else say(place)
+    return [np.array(each, np.int64) for each in lists]

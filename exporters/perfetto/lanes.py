@@ -7,59 +7,37 @@ tracks of their own, and equal times are taken in the order of the file.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import pairwise
-from typing import NamedTuple
 
-from profiler_ext.exporters.perfetto.packets import Argument, Constant
+import numpy as np
 
-
-class SliceContent(NamedTuple):
-    """What a slice says.
-
-    Attributes:
-        constant: its encoded constant part.
-        changing: its own arguments.
-        flows_from: ids of the flows which start at it.
-        flows_to: ids of the flows which end at it.
-    """
-
-    constant: Constant
-    changing: Mapping[str, Argument]
-    flows_from: tuple[int, ...] = ()
-    flows_to: tuple[int, ...] = ()
+from profiler_ext.records import Ints
 
 
-class Span(NamedTuple):
-    """One slice to draw.
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Slices of one track, as they must stand in the file.
 
     Attributes:
-        start_ns: start.
-        end_ns: end.
-        row: what ``say`` is asked for.
-        say: makes what it says, when it is written: a million slices say too much to keep.
+        rows: the slices in order of start, outer before inner.
+        ends_ns: their ends in order of time; which slice ends, its times tell.
+        ended: how many have ended before each begins, and how many end at all.
     """
 
-    start_ns: int
-    end_ns: int
-    row: int
-    say: Callable[[int], SliceContent]
+    rows: Ints
+    ends_ns: Ints
+    ended: Ints
 
+    def part(self, first: int, end: int) -> Lane:
+        """Return some of the slices with the ends that stand before the next one.
 
-def span_with(
-    start_ns: int, end_ns: int, constant: Constant, changing: Mapping[str, Argument]
-) -> Span:
-    """Return a slice that is one of few, so that what it says is made at once.
-
-    Args:
-        start_ns: when it begins, in nanoseconds of the trace's clock.
-        end_ns: when it ends.
-        constant: the encoded part that many slices share.
-        changing: the arguments of this one.
-    """
-    content = SliceContent(constant, changing)
-    return Span(start_ns, end_ns, 0, lambda _: content)
+        Args:
+            first: the first of them.
+            end: where they end.
+        """
+        ended = self.ended[first : end + 1]
+        return Lane(self.rows[first:end], self.ends_ns[ended[0] : ended[-1]], ended - ended[0])
 
 
 class FreeLanes:
@@ -154,51 +132,81 @@ class NestingLanes:
             self._latest[at] = max(self._latest[2 * at], self._latest[2 * at + 1])
 
 
-def split(spans: Iterable[Span], nesting: bool) -> list[list[Span]]:
-    """Give each span the first lane in which it crosses no other.
+def split(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Lane]:
+    """Give each slice the first lane in which it crosses no other.
 
     Args:
-        spans: the spans, in any order.
-        nesting: whether a span may lie within another of its lane.
+        start_ns: when slices begin, in any order.
+        end_ns: when they end.
+        nesting: whether a slice may lie within another of its lane.
 
     Returns:
-        The lanes, each in the order of start, outer before inner.
+        The lanes.
     """
-    lanes: list[list[Span]] = []
-    ordered = sorted(spans, key=_outer_first)
-    if ordered and _follow_each_other(ordered):
-        return [ordered]
-    open_lanes = NestingLanes() if nesting else FreeLanes()
-    for span in ordered:
-        lane = open_lanes.take(span.start_ns, span.end_ns)
-        if lane == len(lanes):
-            lanes.append([])
-        lanes[lane].append(span)
+    order = np.lexsort((-end_ns, start_ns))
+    lanes = _lanes(start_ns[order], end_ns[order], nesting)
+    rows_of_lanes = (order[lanes == number] for number in range(lanes.max(initial=-1) + 1))
+    return [in_file_order(rows, start_ns[rows], end_ns[rows]) for rows in rows_of_lanes]
+
+
+def in_file_order(rows: Ints, start_ns: Ints, end_ns: Ints) -> Lane:
+    """Return where the ends of a lane's slices stand between their begins.
+
+    A slice ends before another begins at the same moment, but one without length after its own
+    begin.
+
+    Args:
+        rows: the slices in order of start, outer before inner.
+        start_ns: when each begins.
+        end_ns: when each ends.
+    """
+    return Lane(rows, np.sort(end_ns), np.append(_ended(start_ns, end_ns), len(rows)))
+
+
+def _ended(start_ns: Ints, end_ns: Ints) -> Ints:
+    """Return how many slices have ended before each begins."""
+    until = np.searchsorted(np.sort(end_ns), start_ns, "right")
+    return until - _without_length_from(start_ns, end_ns)
+
+
+def _without_length_from(start_ns: Ints, end_ns: Ints) -> Ints:
+    """Return how many slices without length begin with each slice, itself or after it."""
+    before = np.concatenate(([0], np.cumsum(start_ns == end_ns)))
+    return before[np.searchsorted(start_ns, start_ns, "right")] - before[:-1]
+
+
+def _lanes(start_ns: Ints, end_ns: Ints, nesting: bool) -> Ints:
+    """Return the lane of each slice, in order of start, outer before inner.
+
+    Where all slices have ended, what follows does not depend on what was before. So only the
+    stretches between such moments that need a second lane are gone through one by one.
+    """
+    lanes = np.zeros(len(start_ns), np.int64)
+    latest_ns = np.maximum.accumulate(end_ns)
+    stretch = np.concatenate(([0], np.cumsum(start_ns[1:] >= latest_ns[:-1])))[: len(start_ns)]
+    crossing = _crossing(start_ns, end_ns) if nesting else np.bincount(stretch)[stretch] > 1
+    several = np.flatnonzero(np.isin(stretch, np.unique(stretch[crossing])))
+    taken = NestingLanes() if nesting else FreeLanes()
+    times_ns = zip(start_ns[several].tolist(), end_ns[several].tolist(), strict=True)
+    lanes[several] = [taken.take(*each) for each in times_ns]
     return lanes
 
 
-def in_file_order(lane: Iterable[Span]) -> Iterator[tuple[int, Span | None]]:
-    """Yield the begins and ends of a lane as they must stand in the file.
+def _crossing(start_ns: Ints, end_ns: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Say of slices whether in a stack, as the viewer has it, another one would end in their place.
 
-    Args:
-        lane: one lane of ``split``.
-
-    Yields:
-        A time with the span that begins there, or with ``None`` where the innermost ends.
+    At each depth of a stack begins and ends take turns: where slices lie within each other, the
+    n-th that begins at a depth is the n-th that ends there.
     """
-    open_ends: list[int] = []
-    for span in lane:
-        while open_ends and open_ends[-1] <= span.start_ns:
-            yield open_ends.pop(), None
-        yield span.start_ns, span
-        open_ends.append(span.end_ns)
-    while open_ends:
-        yield open_ends.pop(), None
-
-
-def _outer_first(span: Span) -> tuple[int, int]:
-    return span.start_ns, -span.end_ns
-
-
-def _follow_each_other(spans: Iterable[Span]) -> bool:
-    return all(before.end_ns <= after.start_ns for before, after in pairwise(spans))
+    ended = _ended(start_ns, end_ns)
+    numbers = np.arange(len(start_ns))
+    # Of those that end together the inner ends first; one without length begins after the others.
+    without_length = start_ns == end_ns
+    inner_first = np.where(without_length, numbers, -numbers)
+    ending = np.lexsort((inner_first, without_length, end_ns))
+    depth_of_end = np.searchsorted(ended, numbers, "right") - numbers - 1
+    begun = np.argsort(numbers - ended, kind="stable")
+    gone = ending[np.argsort(depth_of_end, kind="stable")]
+    crossing = np.zeros(len(start_ns), np.bool_)
+    crossing[begun[begun != gone]] = True
+    return crossing

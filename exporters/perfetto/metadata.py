@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from profiler_ext.kineto.strictness import strict
-from profiler_ext.records import Thread, Trace
+from profiler_ext.records import Ints, Thread, Trace
 
 # Kineto writes "thread 4300 (pt_autograd_0)"; the viewer shows the number itself.
 _NUMBERED = re.compile(r"thread -?\d+ \((.+)\)")
@@ -30,7 +30,7 @@ class Names:
     """Answers what processes and threads are called."""
 
     def __init__(self, trace: Trace) -> None:
-        others = [_decoded(trace.raw[at]) for at in _other_positions(trace)]
+        others = map(_decoded, trace.raw.at(_other_positions(trace)))
         named = [each for each in others if each is not None and each.args.name]
         self._processes = {m.pid: m.args.name for m in named if m.name == "process_name"}
         self._threads: dict[tuple[int | str, int | str], list[str]] = {}
@@ -55,10 +55,10 @@ def _plain(name: str) -> str:
     return numbered[1] if numbered else name.strip()
 
 
-def _other_positions(trace: Trace) -> list[int]:
+def _other_positions(trace: Trace) -> Ints:
     others = np.ones(len(trace.raw), np.bool_)
     others[trace.events.position] = False
-    return np.flatnonzero(others).tolist()
+    return np.flatnonzero(others)
 
 
 def _decoded(raw: bytes) -> _Metadata | None:

@@ -1,23 +1,40 @@
-"""Owns the bytes of a Perfetto trace: packets, interned strings, written in chunks.
+"""Owns the packets of a Perfetto trace, put together many at a time.
 
 The messages are those of the ``perfetto`` package, which has the numbers of all fields. A trace
-has a million events of few fields, so these are put together from bytes here; the rest is left
-to the library. What is the same for many slices is encoded once.
+has millions of packets of few fields: those are put together from columns of bytes here; the
+rest is left to the library. What is the same for many slices is encoded once.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import IO, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.fields import double, fixed, key_of, sized, varint
+from profiler_ext.exporters.perfetto.byte_columns import (
+    Few,
+    Pieces,
+    behind,
+    cut,
+    doubles,
+    grouped,
+    joined,
+    repeated,
+    side_by_side,
+    varints,
+)
+from profiler_ext.exporters.perfetto.fields import key_of, sized, varint
+from profiler_ext.exporters.perfetto.flow_ids import FlowIds
+from profiler_ext.exporters.perfetto.lanes import Lane
+from profiler_ext.exporters.perfetto.own_arguments import OwnArgument
+from profiler_ext.exporters.perfetto.texts import CATEGORIES, NAMES, Argument, Texts
+from profiler_ext.records import Codes, Ints
 
-Argument = str | int | float | Sequence[str] | Sequence[int] | Mapping[str, int]
-
-_CHUNK_PACKETS = 2000
+_ROWS_AT_ONCE = 4_000
 # Each rank has sequences and ids of its own, so that the files of ranks can be joined.
 _IDS_OF_RANK = 2**40
 _STATE_CLEARED = pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
@@ -26,12 +43,10 @@ _PACKET = key_of(pb.Trace, "packet")
 _TIMESTAMP = key_of(pb.TracePacket, "timestamp")
 _SEQUENCE = key_of(pb.TracePacket, "trusted_packet_sequence_id")
 _TRACK_EVENT = key_of(pb.TracePacket, "track_event")
-_INTERNED = key_of(pb.TracePacket, "interned_data")
 _NEEDS_STATE = key_of(pb.TracePacket, "sequence_flags") + varint(
     pb.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 )
 _CATEGORY = key_of(pb.TrackEvent, "category_iids")
-_ANNOTATION = key_of(pb.TrackEvent, "debug_annotations")
 _TYPE = key_of(pb.TrackEvent, "type")
 _BEGIN, _END, _COUNTER = (
     _TYPE + varint(number)
@@ -44,14 +59,6 @@ _BEGIN, _END, _COUNTER = (
 _NAME = key_of(pb.TrackEvent, "name_iid")
 _TRACK = key_of(pb.TrackEvent, "track_uuid")
 _VALUE = key_of(pb.TrackEvent, "double_counter_value")
-_FLOW_FROM = key_of(pb.TrackEvent, "flow_ids")
-_FLOW_TO = key_of(pb.TrackEvent, "terminating_flow_ids")
-_KEY = key_of(pb.DebugAnnotation, "name_iid")
-_INT = key_of(pb.DebugAnnotation, "int_value")
-_DOUBLE = key_of(pb.DebugAnnotation, "double_value")
-_TEXT = key_of(pb.DebugAnnotation, "string_value_iid")
-_ENTRY = key_of(pb.DebugAnnotation, "dict_entries")
-_ITEM = key_of(pb.DebugAnnotation, "array_values")
 
 
 class Constant(NamedTuple):
@@ -66,11 +73,61 @@ class Constant(NamedTuple):
     after: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Slices to draw, a row each.
+
+    Attributes:
+        start_ns: start.
+        end_ns: end.
+        constants: what they share.
+        constant: which of it each has.
+        row: the row of which ``own`` and ``flows`` are asked.
+        own: what each says for itself.
+        flows: arrows that begin or end at one.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    constants: Sequence[Constant]
+    constant: Codes | Ints
+    row: Ints
+    own: Sequence[OwnArgument] = ()
+    flows: Sequence[FlowIds] = ()
+
+    def some(self, at: Ints) -> Slices:
+        """Return some of the slices.
+
+        Args:
+            at: which.
+        """
+        return replace(
+            self,
+            start_ns=self.start_ns[at],
+            end_ns=self.end_ns[at],
+            constant=self.constant[at],
+            row=self.row[at],
+        )
+
+
+def listed(told: Iterable[tuple[int, int, Constant]]) -> Slices:
+    """Return slices of which there are few, each with what it shares with no other.
+
+    Args:
+        told: start, end, and what each says.
+    """
+    rows = list(told)
+    times = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
+    numbers = np.arange(len(rows))
+    return Slices(times[:, 0], times[:, 1], [row[2] for row in rows], numbers, numbers)
+
+
 class PacketWriter:
     """Writes the packets of one rank's trace to an open file; strings are sent once.
 
     Attributes:
         first_id: tracks and flows have numbers above this one.
+        texts: numbers the texts.
     """
 
     def __init__(self, file: IO[bytes], rank: int = 0, shift_ns: int = 0) -> None:
@@ -84,13 +141,12 @@ class PacketWriter:
         self._file = file
         self._shift_ns = shift_ns
         self.first_id = rank * _IDS_OF_RANK
+        self.texts = Texts()
         self._events = 2 * rank + 1
         # A thread's descriptor among the events would mark every slice with its thread.
         self._descriptors = self._events + 1
         self._of_event = _SEQUENCE + varint(self._events) + _TRACK_EVENT
-        self._chunk: list[bytes | pb.TracePacket] = []
-        self._unsent: pb.InternedData | None = None
-        self._numbers: dict[str, dict[str, bytes]] = defaultdict(dict)
+        self._unwritten: list[pb.TracePacket] = []
 
     def clock(self, boot_ns: int, wall_ns: int) -> None:
         """Say which wall-clock time a time of the trace is; must come first.
@@ -118,126 +174,74 @@ class PacketWriter:
             arguments: its constant arguments.
 
         Returns:
-            The encoded part, for ``begin``.
+            The encoded part, for ``Slices``.
         """
-        named = self._number("event_names", name)
-        category_number = self._number("event_categories", category)
-        before = _CATEGORY + category_number + self._annotated(arguments)
-        return Constant(before, _BEGIN + _NAME + named)
+        named = self.texts.number(NAMES, name)
+        of_category = _CATEGORY + self.texts.number(CATEGORIES, category)
+        return Constant(of_category + self.texts.annotated(arguments), _BEGIN + _NAME + named)
 
-    def begin(
-        self,
-        track: int,
-        time_ns: int,
-        constant: Constant,
-        changing: Mapping[str, Argument],
-        flows_from: Sequence[int] = (),
-        flows_to: Sequence[int] = (),
-    ) -> None:
-        """Begin a slice.
+    def slices(self, track: int, slices: Slices, lane: Lane) -> None:
+        """Write the slices of a track.
 
         Args:
             track: the track's uuid.
-            time_ns: when.
-            constant: what ``constant`` returned.
-            changing: this slice's own arguments.
-            flows_from: ids of the flows which start at it.
-            flows_to: ids of the flows which end at it.
+            slices: slices, of which the track has some.
+            lane: which, in which order.
         """
-        event = constant.before + self._annotated(changing) + constant.after
-        event += _TRACK + varint(track)
-        for flow in flows_from:
-            event += _FLOW_FROM + fixed(self.first_id + flow)
-        for flow in flows_to:
-            event += _FLOW_TO + fixed(self.first_id + flow)
-        interned = b""
-        if self._unsent is not None:
-            interned = sized(_INTERNED, self._unsent.SerializeToString())
-            self._unsent = None
-        self._event(time_ns, event, interned)
+        before = Few([constant.before for constant in slices.constants])
+        on_track = _TRACK + varint(track)
+        after = Few([constant.after + on_track for constant in slices.constants])
+        for first in range(0, len(lane.rows), _ROWS_AT_ONCE):
+            some = lane.part(first, first + _ROWS_AT_ONCE)
+            codes, asked = slices.constant[some.rows], slices.row[some.rows]
+            own = [each.encoded(self.texts, asked) for each in slices.own]
+            flows = [each.encoded(self.first_id, asked) for each in slices.flows]
+            told = [before.chosen(codes), *own, after.chosen(codes), *flows]
+            present = [each for each in told if each is not None]
+            begins = self._packets(slices.start_ns[some.rows], present)
+            ended = repeated(_END + on_track, len(some.ends_ns))
+            ends = grouped(self._packets(some.ends_ns, [ended]), some.ended)
+            self._write([*begins, ends])
 
-    def end(self, track: int, time_ns: int) -> None:
-        """End the innermost open slice of a track.
-
-        Args:
-            track: id of the track.
-            time_ns: when, in nanoseconds of the trace's clock.
-        """
-        self._event(time_ns, _END + _TRACK + varint(track))
-
-    def count(self, track: int, time_ns: int, value: float) -> None:
-        """Set a counter's value from a time on.
+    def counts(self, track: int, times_ns: Ints, values: npt.NDArray[np.float64]) -> None:
+        """Write the values of a counter.
 
         Args:
             track: id of the counter's track.
-            time_ns: from when on, in nanoseconds of the trace's clock.
-            value: the value, in the track's unit.
+            times_ns: from when on each holds, in nanoseconds of the trace's clock.
+            values: the values, in the track's unit.
         """
-        self._event(time_ns, _COUNTER + _TRACK + varint(track) + _VALUE + double(value))
+        of_track = _COUNTER + _TRACK + varint(track) + _VALUE
+        for first in range(0, len(times_ns), _ROWS_AT_ONCE):
+            some = slice(first, first + _ROWS_AT_ONCE)
+            told = cut(behind(of_track, doubles(values[some])))
+            self._write(self._packets(times_ns[some], [told]))
 
     def flush(self) -> None:
         """Write what is held back."""
-        packets = (
-            each if isinstance(each, bytes) else sized(_PACKET, each.SerializeToString())
-            for each in self._chunk
-        )
-        self._file.write(b"".join(packets))
-        self._chunk = []
+        self._write([])
 
     def _added(self, sequence: int) -> Any:
         packet = pb.TracePacket(trusted_packet_sequence_id=sequence)
-        self._chunk.append(packet)
+        self._unwritten.append(packet)
         return packet
 
-    def _event(self, time_ns: int, event: bytes, interned: bytes = b"") -> None:
-        """Add an event; the fields of a packet are in order of their numbers."""
-        if len(self._chunk) >= _CHUNK_PACKETS:
-            self.flush()
-        time = _TIMESTAMP + varint(time_ns + self._shift_ns)
-        of_event = self._of_event + varint(len(event)) + event
-        self._chunk.append(sized(_PACKET, time + of_event + interned + _NEEDS_STATE))
+    def _packets(self, times_ns: Ints, event: Sequence[Pieces]) -> list[Pieces]:
+        """Put events into packets; the fields of a packet are in order of their numbers."""
+        lengths = sum((each.lengths for each in event), np.zeros(len(times_ns), np.int64))
+        time = behind(_TIMESTAMP, varints(times_ns + self._shift_ns))
+        size = behind(self._of_event, varints(lengths))
+        whole = varints(time.lengths + size.lengths + lengths + len(_NEEDS_STATE))
+        heads = side_by_side([behind(_PACKET, whole), time, size])
+        return [*heads, *event, repeated(_NEEDS_STATE, len(times_ns))]
 
-    def _annotated(self, arguments: Mapping[str, Argument]) -> bytes:
-        encoded = b""
-        for key, value in arguments.items():
-            encoded += sized(_ANNOTATION, self._named(key) + self._value(value))
-        return encoded
-
-    def _value(self, value: Argument) -> bytes:
-        if isinstance(value, int) and -(2**63) <= value < 2**63:
-            return _INT + varint(value)
-        if isinstance(value, int):  # as a file may say that another tool wrote
-            value = str(value)
-        if isinstance(value, str):
-            return _TEXT + self._number("debug_annotation_string_values", value)
-        if isinstance(value, float):
-            return _DOUBLE + double(value)
-        if isinstance(value, Mapping):
-            return b"".join(self._entry(key, part) for key, part in value.items())
-        return b"".join(sized(_ITEM, self._value(item)) for item in value)
-
-    def _entry(self, key: str, part: int) -> bytes:
-        return sized(_ENTRY, self._named(key) + self._value(part))
-
-    def _named(self, key: str) -> bytes:
-        return _KEY + self._number("debug_annotation_names", key)
-
-    def _number(self, table: str, text: str) -> bytes:
-        """Return the number of a text, encoded; a new text is sent with the next slice."""
-        known = self._numbers[table]
-        number = known.get(text)
-        if number is None:
-            number = known[text] = varint(len(known) + 1)
-            self._send(table, len(known), text)
-        return number
-
-    def _send(self, table: str, number: int, text: str) -> None:
-        if self._unsent is None:
-            self._unsent = pb.InternedData()
-        # A name from a trace may hold half a surrogate pair, which UTF-8 has no bytes for.
-        encoded = text.encode("utf-8", "replace")
-        entry = getattr(self._unsent, table).add(iid=number)
-        if table == "debug_annotation_string_values":
-            entry.str = encoded
-        else:
-            entry.name = encoded.decode()
+    def _write(self, pieces: Sequence[Pieces]) -> None:
+        """Write packets, and before them the tracks and the texts that they name."""
+        for packet in self._unwritten:
+            self._file.write(sized(_PACKET, packet.SerializeToString()))
+        self._unwritten = []
+        if texts := self.texts.unsent():
+            self._file.write(
+                sized(_PACKET, _SEQUENCE + varint(self._events) + texts + _NEEDS_STATE)
+            )
+        self._file.write(joined(pieces))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from profiler_ext.exporters.launch_places import Part, parts_of_launches
-from profiler_ext.exporters.perfetto.arguments import optional
+import numpy as np
+
+from profiler_ext.exporters.perfetto.optional import optional
+from profiler_ext.exporters.perfetto.parts import PartColumns
 from profiler_ext.records import Analysis, FxNode, Phase, Place
 
 # A node of a joint graph, on one module: layers may share a graph, but not their module.
@@ -33,7 +35,7 @@ def forward_of_backward(analysis: Analysis) -> dict[int, int]:
 class _Pairing:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
-        self._parts = parts_of_launches(analysis)
+        self._parts = PartColumns(analysis)
         self._nodes = _nodes(analysis)
         self._ran: dict[_Node, list[int]] = defaultdict(list)
         self._taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
@@ -64,11 +66,13 @@ class _Pairing:
 
     def _rows_of_first_step(self) -> list[int]:
         launches, first = self._analysis.launches, self._analysis.steps[0].number
-        order = launches.start_ns.argsort(kind="stable").tolist()
-        return [row for row in order if optional(launches.step, row) == first]
+        rows = np.flatnonzero((launches.step == first).filled(False))
+        order = launches.start_ns[rows].argsort(kind="stable")
+        ordered: list[int] = rows[order].tolist()
+        return ordered
 
     def _forward_of(self, row: int) -> int | None:
-        wanted = self._differentiated(self._parts[row])
+        wanted = self._differentiated(self._parts.of(row))
         if wanted is None:
             return None
         launches = self._analysis.launches
@@ -84,16 +88,16 @@ class _Pairing:
             self._of_op[op, site] = forward
         return forward
 
-    def _differentiated(self, parts: tuple[Part, ...]) -> _Node | None:
-        place = self._analysis.places[parts[0].place] if parts else Place()
+    def _differentiated(self, places: list[int]) -> _Node | None:
+        place = self._analysis.places[places[0]] if places else Place()
         joint = self._joint(place)
         if place.phase != Phase.BACKWARD or joint is None or place.forward_node is None:
             return None
         return joint, place.forward_node, place.module
 
     def _computed(self, row: int) -> Iterator[_Node]:
-        for part in self._parts[row]:
-            place = self._analysis.places[part.place]
+        for number in self._parts.of(row):
+            place = self._analysis.places[number]
             joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
             if place.phase == Phase.FORWARD and joint is not None and node is not None:
                 for name in _names_in_joint(node):

@@ -7,9 +7,8 @@ and the trace stays small.
 from __future__ import annotations
 
 from profiler_ext.exporters.launch_places import module_text, node_text
-from profiler_ext.exporters.perfetto.arguments import present
-from profiler_ext.exporters.perfetto.lanes import span_with
-from profiler_ext.exporters.perfetto.packets import Argument, PacketWriter
+from profiler_ext.exporters.perfetto.packets import PacketWriter, listed
+from profiler_ext.exporters.perfetto.texts import Argument, present
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
 from profiler_ext.records import Analysis, Place
 
@@ -28,16 +27,15 @@ def draw_places(writer: PacketWriter, tracks: Tracks, analysis: Analysis, start_
     """
     settings = analysis.recording.settings
     rank = settings.rank if settings.world_size > 1 else None
-    spans = (
-        span_with(
-            start_ns,
-            start_ns,
-            writer.constant(node_text(place), PLACE, {}),
-            present({"place": number, "rank": rank, **_of(place)}),
-        )
+    told = (
+        present({"place": number, "rank": rank, **_of(place)})
         for number, place in enumerate(analysis.places)
     )
-    tracks.draw(_TRACK, profiler_group(tracks, settings), 0, spans)
+    slices = listed(
+        (start_ns, start_ns, writer.constant(node_text(place), PLACE, arguments))
+        for place, arguments in zip(analysis.places, told, strict=True)
+    )
+    tracks.draw(_TRACK, profiler_group(tracks, settings), 0, slices)
 
 
 def _of(place: Place) -> dict[str, Argument | None]:

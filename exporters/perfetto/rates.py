@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.packets import Argument
-from profiler_ext.records import Analysis, MaskedInts
+from profiler_ext.exporters.perfetto.own_arguments import Named, Real, Whole, Word
+from profiler_ext.records import Analysis, Interned, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 from profiler_ext.rooflines.rooflines import MOST_OF_PEAK, MaskedFloats, rooflines
 
@@ -19,66 +19,60 @@ class Rates:
     """The estimated rates of launches; a launch without an estimate has none."""
 
     def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak] = PEAKS) -> None:
-        """Estimate them, and keep them as lists: a million rows are read one by one.
+        """Estimate them.
 
         Args:
             analysis: what attribution found.
             peaks: what devices can do at best, by the words of their names.
         """
-        estimated = rooflines(analysis, peaks)
+        self._estimated = rooflines(analysis, peaks)
+        self._launches = analysis.launches
         devices = analysis.recording.trace.devices
         self._peaks = {device.id: peak_of(device.name, peaks) for device in devices}
-        self._devices: list[int] = analysis.launches.device.tolist()
-        self._on_gpu: list[bool] = (~np.ma.getmaskarray(analysis.launches.stream)).tolist()
-        self._refused: list[bool] = estimated.refused.tolist()
-        self._units = estimated.unit
-        self._flops = estimated.flops.filled(0)
-        self._bounds = estimated.bound
-        self._numbers = _lists(
-            {
-                "est_bytes": estimated.bytes,
-                "est_flops": estimated.flops,
-                "roofline_ns": estimated.roofline_ns,
-                "could_save_ns": estimated.could_save_ns,
-            }
-        )
-        self._rates = _lists({GB_PER_S: estimated.gb_per_s, TFLOP_PER_S: estimated.tflop_per_s})
-        self._percents = _lists(
-            {
-                "est_percent_of_peak_bandwidth": estimated.bandwidth_fraction * 100,
-                "est_percent_of_peak_arithmetic": estimated.arithmetic_fraction * 100,
-            }
-        )
 
     def peak(self, row: int) -> Peak | None:
         """Return what a launch's device can do at best, ``None`` where it is not known."""
-        return self._peaks.get(self._devices[row]) if self._on_gpu[row] else None
+        on_gpu = not np.ma.getmaskarray(self._launches.stream[row : row + 1])[0]
+        return self._peaks.get(int(self._launches.device[row])) if on_gpu else None
 
-    def main_unit(self, rows: Sequence[int]) -> str | None:
+    def main_unit(self, rows: Ints) -> str | None:
         """Return the unit that did most of some launches' operations, ``None`` without any."""
-        done = np.zeros(len(self._units.strings))
-        np.add.at(done, self._units.codes[list(rows)], self._flops[list(rows)])
-        return self._units.strings[int(done.argmax())] or None if done.any() else None
+        unit = self._estimated.unit
+        done = np.zeros(len(unit.strings))
+        np.add.at(done, unit.codes[rows], self._estimated.flops.filled(0)[rows])
+        return unit.strings[int(done.argmax())] or None if done.any() else None
 
-    def of(self, row: int) -> Mapping[str, float]:
-        """Return a launch's rates by ``GB_PER_S`` and ``TFLOP_PER_S``."""
-        return _known(self._rates, row)
+    def of(self, rows: Ints) -> dict[str, MaskedFloats]:
+        """Return the rates of launches by ``GB_PER_S`` and ``TFLOP_PER_S``."""
+        found = self._estimated
+        return {GB_PER_S: found.gb_per_s[rows], TFLOP_PER_S: found.tflop_per_s[rows]}
 
-    def arguments(self, row: int) -> dict[str, Argument | None]:
-        """Return what a launch's slice says of its rates."""
-        numbers = {**self.of(row), **_known(self._percents, row)}
-        arguments: dict[str, Argument | None] = {key: round(n, 1) for key, n in numbers.items()}
-        arguments |= {key: int(n) for key, n in _known(self._numbers, row).items()}
-        arguments |= {"bound": self._bounds[row] or None, "unit": self._units[row] or None}
-        if self._refused[row]:
-            arguments["estimate"] = _NOT_CREDIBLE
-        return {key: value for key, value in arguments.items() if value is not None}
+    def arguments(self) -> list[Named]:
+        """Return what the slices of all launches say of their rates."""
+        found = self._estimated
+        reals = {
+            GB_PER_S: found.gb_per_s,
+            TFLOP_PER_S: found.tflop_per_s,
+            "est_percent_of_peak_bandwidth": found.bandwidth_fraction * 100,
+            "est_percent_of_peak_arithmetic": found.arithmetic_fraction * 100,
+        }
+        whole = {
+            "est_bytes": found.bytes,
+            "est_flops": found.flops,
+            "roofline_ns": found.roofline_ns,
+            "could_save_ns": found.could_save_ns,
+        }
+        refused = Interned(found.refused.astype(np.int32), ("", _NOT_CREDIBLE))
+        return [
+            *(Real(name, _rounded(column)) for name, column in reals.items()),
+            *(Whole(name, column) for name, column in whole.items()),
+            Word("bound", found.bound),
+            Word("unit", found.unit),
+            Word("estimate", refused),
+        ]
 
 
-def _lists(columns: Mapping[str, MaskedFloats | MaskedInts]) -> dict[str, list[float | None]]:
-    # An absent value is ``None`` in a list; a column without any value is left out.
-    return {key: column.tolist() for key, column in columns.items() if column.count()}
-
-
-def _known(columns: Mapping[str, list[float | None]], row: int) -> dict[str, float]:
-    return {key: value for key, column in columns.items() if (value := column[row]) is not None}
+def _rounded(column: MaskedFloats) -> MaskedFloats:
+    """Round as Python does, to the decimal that is nearest to what the binary number is."""
+    rounded = [0.0 if value is None else round(value, 1) for value in column.tolist()]
+    return np.ma.MaskedArray(np.array(rounded, np.float64), np.ma.getmaskarray(column))

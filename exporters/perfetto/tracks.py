@@ -1,20 +1,18 @@
-"""Owns the tracks: their numbers, names, parents and order, and how spans are drawn on them."""
+"""Owns the tracks: their numbers, names, parents and order, and how slices are drawn on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.lanes import Span, in_file_order, split
-from profiler_ext.exporters.perfetto.packets import PacketWriter
+from profiler_ext.exporters.perfetto.lanes import split
+from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.records import Settings
 
 _PROFILER_RANK = 1_000_000
 
 
 class Tracks:
-    """Describes tracks and draws spans on them.
+    """Describes tracks and draws slices on them.
 
     Where runs are compared, names of groups begin with the side, and processes are groups: two runs
     can have processes of one number, which the viewer would take for one.
@@ -121,39 +119,32 @@ class Tracks:
         name: str,
         parent: int | None,
         rank: int,
-        spans: Iterable[Span],
+        slices: Slices,
         nesting: bool = False,
     ) -> None:
-        """Draw spans on a track; those that do not fit go to further tracks of the same name.
+        """Draw slices on a track; those that do not fit go to further tracks of the same name.
 
         Args:
             name: the track's name; the viewer shows siblings of one name as one row.
             parent: uuid of the group, ``None`` for a track of its own.
             rank: the track's place in the group.
-            spans: what to draw.
-            nesting: whether a span may lie within another.
+            slices: what to draw.
+            nesting: whether a slice may lie within another.
         """
-        for lane in split(spans, nesting):
-            self._draw_lane(self.track(name, parent, rank), lane)
+        for lane in split(slices.start_ns, slices.end_ns, nesting):
+            self._writer.slices(self.track(name, parent, rank), slices, lane)
 
-    def draw_calls(self, thread: int, name: str, spans: Iterable[Span]) -> None:
-        """Draw spans that lie within each other, as the calls of a thread do.
+    def draw_calls(self, thread: int, name: str, slices: Slices) -> None:
+        """Draw slices that lie within each other, as the calls of a thread do.
 
         Args:
             thread: uuid of the thread.
             name: its name, for the further tracks of calls which cross others.
-            spans: what to draw.
+            slices: what to draw.
         """
-        for number, lane in enumerate(split(spans, nesting=True)):
+        for number, lane in enumerate(split(slices.start_ns, slices.end_ns, nesting=True)):
             track = self.track(f"{name} (crossing)", thread) if number else thread
-            self._draw_lane(track, lane)
-
-    def _draw_lane(self, uuid: int, lane: list[Span]) -> None:
-        for time_ns, span in in_file_order(lane):
-            if span is None:
-                self._writer.end(uuid, time_ns)
-            else:
-                self._writer.begin(uuid, time_ns, *span.say(span.row))
+            self._writer.slices(track, slices, lane)
 
     def _placed(self, name: str, parent: int | None, rank: int) -> pb.TrackDescriptor:
         descriptor = self._described()

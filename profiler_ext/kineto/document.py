@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,9 @@ from profiler_ext.records import Events, Ints
 
 EVENTS_KEY = "traceEvents"
 EXTENSION_KEY = "profilerExt"
+
+# What stands far apart is read one by one.
+_EVENTS_AT_ONCE, _MOST_BYTES = 1_000, 16 << 20
 
 Header = dict[str, msgspec.Raw]
 
@@ -38,6 +41,19 @@ class FileEvents:
     def __getitem__(self, position: int) -> bytes:
         """Return one event's JSON."""
         return self.text[self.starts[position] : self.ends[position]]
+
+    def at(self, positions: Ints) -> Iterator[bytes]:
+        """Return the JSON of several events, much quicker than one by one."""
+        for first in range(0, len(positions), _EVENTS_AT_ONCE):
+            some = positions[first : first + _EVENTS_AT_ONCE]
+            starts, ends = self.starts[some], self.ends[some]
+            begin, end = int(starts.min()), int(ends.max())
+            if end - begin > _MOST_BYTES:
+                yield from (self[position] for position in some.tolist())
+                continue
+            text = self.text[begin:end]
+            bounds = zip((starts - begin).tolist(), (ends - begin).tolist(), strict=True)
+            yield from (text[start:end] for start, end in bounds)
 
 
 class Document(NamedTuple):

@@ -90,13 +90,13 @@ def _without_added(raw: bytes, text: bytes) -> bytes:
     args = msgspec.json.decode(text, type=_RawSpan).args
     if args is msgspec.UNSET:
         return raw
-    begin = offset_of(args, text)
+    begin = _within(args, text)
     marked = msgspec.json.decode(args, type=_RawMark).mark
     if marked is msgspec.UNSET or bytes(marked) not in (_KEYS, _ARGS):
         return raw
     if bytes(marked) == _ARGS:
         return raw[: _end_before(begin, text)] + raw[begin + len(args) :]
-    return raw[: _end_before(offset_of(marked, text), text)] + raw[begin + len(args) - 1 :]
+    return raw[: _end_before(begin + _within(marked, args), text)] + raw[begin + len(args) - 1 :]
 
 
 def edited(
@@ -126,7 +126,7 @@ def microseconds(time_ns: int) -> msgspec.Raw:
     return msgspec.Raw(f"{whole}.{rest:03d}".encode())
 
 
-def offset_of(part: msgspec.Raw, whole: bytes) -> int:
+def offset_of(part: msgspec.Raw, whole: bytes | msgspec.Raw) -> int:
     """Return where in a text a value lies that was decoded from it without a copy.
 
     Args:
@@ -137,6 +137,16 @@ def offset_of(part: msgspec.Raw, whole: bytes) -> int:
         In bytes.
     """
     return _address(part) - _address(whole)
+
+
+def _within(part: msgspec.Raw, whole: bytes | msgspec.Raw) -> int:
+    """Return where a value lies in the few bytes of one event, as :func:`offset_of` does.
+
+    To look for its text is quicker, and it nearly always stands there once.
+    """
+    text, among = bytes(part), bytes(whole)
+    at = among.find(text)
+    return at if among.find(text, at + 1) < 0 else offset_of(part, whole)
 
 
 def _address(text: bytes | msgspec.Raw) -> int:
@@ -161,7 +171,7 @@ def _args_span(raw: bytes) -> tuple[int, int] | None:
     args = msgspec.json.decode(text, type=_RawSpan).args
     if args is msgspec.UNSET:
         return None
-    begin = offset_of(args, text)
+    begin = _within(args, text)
     return begin, begin + len(args) - 1
 
 

@@ -34,6 +34,7 @@ from profiler_ext.records import (
     Gap,
     GeneratedModule,
     GraphInstance,
+    Ints,
     PythonLines,
     RawEvents,
     Recording,
@@ -85,6 +86,10 @@ class OriginalEvents:
     def __getitem__(self, position: int) -> bytes:
         """Return one event's JSON as the profiler wrote it."""
         return original(self.written[position])
+
+    def at(self, positions: Ints) -> Iterator[bytes]:
+        """Return the JSON of several events, much quicker than one by one."""
+        return map(original, self.written.at(positions))
 
 
 def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO_ARGUMENTS) -> None:

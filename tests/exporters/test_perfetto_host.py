@@ -11,7 +11,7 @@ from profiler_ext.exporters.perfetto.metadata import Names
 from profiler_ext.records import Analysis, Place, Thread, Trace
 from tests import analyses
 from tests.gpu_events import FORWARD_KEY
-from tests.handmade import Mark, Piece, idle, trace
+from tests.handmade import Mark, Piece, RawList, idle, trace
 from tests.trace_processor import reading
 
 HOST = Thread(77, 77)
@@ -25,7 +25,7 @@ def _with_metadata(*named: tuple[str, int, int, str]) -> Trace:
     ]
     flow = {"ph": "s", "name": "ac2g", "pid": 77, "tid": 77, "ts": 0, "id": 1}
     more = [json.dumps(event).encode() for event in (*events, flow)]
-    return dataclasses.replace(plain, raw=[*plain.raw, *more])
+    return dataclasses.replace(plain, raw=RawList([*plain.raw, *more]))
 
 
 def test_process_and_threads_are_called_what_the_trace_calls_them() -> None:
@@ -71,7 +71,7 @@ def test_long_text_is_cut() -> None:
 def test_argument_of_an_event_that_is_no_strict_json_is_read() -> None:
     bare = b'{"ph": "X", "name": "op", "pid": 77, "tid": 77, "ts": 0, "dur": 1, "args": {"a": NaN, "b": 2}}'  # noqa: E501
     plain = trace([Mark("op", "cpu_op", HOST, 0, 10)])
-    assert HostArguments(dataclasses.replace(plain, raw=[bare])).of(0) == {"b": 2}
+    assert HostArguments(dataclasses.replace(plain, raw=RawList([bare]))).of(0) == {"b": 2}
 
 
 def test_an_idle_slice_is_called_by_its_cause_and_the_line_of_that(

@@ -1,77 +1,111 @@
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from profiler_ext.exporters.perfetto.label_spans import apart
-from profiler_ext.exporters.perfetto.lanes import SliceContent, Span, in_file_order, split
-from profiler_ext.records import Thread
+from profiler_ext.exporters.perfetto.lanes import split
+from profiler_ext.records import Launches, Thread
 from tests.handmade import Mark, Row, launches
 
 
-def _say(row: int) -> SliceContent:
-    return SliceContent(b"", {"row": row})
+def _split(spans: Sequence[tuple[int, int]], nesting: bool = True) -> list[list[int]]:
+    starts, ends = np.array(spans, np.int64).T
+    return [lane.rows.tolist() for lane in split(starts, ends, nesting)]
 
 
-def _span(start: int, end: int) -> Span:
-    return Span(start, end, 0, _say)
+def test_crossing_slices_go_to_different_lanes() -> None:
+    assert _split([(0, 10), (5, 15), (10, 12)]) == [[0, 2], [1]]
 
 
-def test_crossing_spans_go_to_different_lanes() -> None:
-    spans = [_span(0, 10), _span(5, 15), _span(10, 12)]
-    assert split(spans, nesting=True) == [[spans[0], spans[2]], [spans[1]]]
+def test_inner_slices_share_the_lane_only_where_nesting_is_allowed() -> None:
+    assert _split([(2, 4), (0, 10)]) == [[1, 0]]
+    assert _split([(2, 4), (0, 10)], nesting=False) == [[1], [0]]
 
 
-def test_inner_spans_share_the_lane_only_where_nesting_is_allowed() -> None:
-    spans = [_span(2, 4), _span(0, 10)]
-    assert split(spans, nesting=True) == [[spans[1], spans[0]]]
-    assert split(spans, nesting=False) == [[spans[1]], [spans[0]]]
+def test_of_two_slices_with_one_start_the_longer_is_the_outer_one() -> None:
+    assert _split([(0, 4), (0, 10)]) == [[1, 0]]
 
 
-def test_of_two_spans_with_one_start_the_longer_is_the_outer_one() -> None:
-    inner, outer = _span(0, 4), _span(0, 10)
-    assert split([inner, outer], nesting=True) == [[outer, inner]]
+def _in_file(spans: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
+    starts, ends = np.array(spans, np.int64).T
+    (lane,) = split(starts, ends, nesting=True)
+    found: list[tuple[int, bool]] = []
+    for number, row in enumerate(lane.rows.tolist()):
+        found.append((spans[row][0], True))
+        some = lane.ends_ns[lane.ended[number] : lane.ended[number + 1]]
+        found += [(end, False) for end in some.tolist()]
+    return found
 
 
 def test_an_end_is_written_before_the_begin_at_the_same_time() -> None:
-    first, second = _span(0, 10), _span(10, 20)
-    order = list(in_file_order([first, second]))
-    assert order == [(0, first), (10, None), (10, second), (20, None)]
+    assert _in_file([(0, 10), (10, 20)]) == [(0, True), (10, False), (10, True), (20, False)]
 
 
-def test_random_spans_never_cross_within_a_lane() -> None:
-    numbers = np.random.default_rng(0).integers(0, 1_000, size=(400, 2))
-    spans = [_span(int(min(pair)), int(max(pair))) for pair in numbers]
-    lanes = split(spans, nesting=True)
-    assert sorted(span for lane in lanes for span in lane) == sorted(spans)
-    for lane in lanes:
-        for a, b in combinations(lane, 2):
-            assert b.start_ns >= a.end_ns or b.end_ns <= a.end_ns
+def test_a_slice_without_length_ends_before_the_next_begins() -> None:
+    at_five = [(5, True), (5, False)]
+    assert _in_file([(5, 5), (5, 5)]) == at_five * 2
+    assert _in_file([(0, 9), (5, 5), (5, 5)]) == [(0, True), *at_five * 2, (9, False)]
+    assert _in_file([(0, 5), (5, 5), (5, 7)]) == [
+        *[(0, True), (5, False), (5, True)],
+        *[(5, True), (5, False), (7, False)],
+    ]
+
+
+def _stacked(spans: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
+    found: list[tuple[int, bool]] = []
+    ends: list[int] = []
+    for start, end in spans:
+        while ends and ends[-1] <= start:
+            found.append((ends.pop(), False))
+        found.append((start, True))
+        ends.append(end)
+    return found + [(end, False) for end in reversed(ends)]
+
+
+def _naive(spans: Sequence[tuple[int, int]], nesting: bool) -> list[list[int]]:
+    lanes: list[list[int]] = []
+    for row in sorted(range(len(spans)), key=lambda row: (spans[row][0], -spans[row][1])):
+        free = (
+            lane
+            for lane in lanes
+            if all(_are_apart(spans[each], spans[row], nesting) for each in lane)
+        )
+        lane = next(free, None)
+        if lane is None:
+            lanes.append(lane := [])
+        lane.append(row)
+    return lanes
+
+
+def _are_apart(before: tuple[int, int], after: tuple[int, int], nesting: bool) -> bool:
+    return before[1] <= after[0] or (nesting and after[1] <= before[1])
 
 
 @pytest.mark.parametrize("nesting", [True, False])
-def test_each_span_has_the_first_lane_in_which_it_crosses_no_other(nesting: bool) -> None:
-    numbers = np.random.default_rng(1).integers(0, [[300, 40]], size=(500, 2)).tolist()
-    spans = [_span(start, start + length) for start, length in numbers]
-    naive: list[list[Span]] = []
-    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
-        free = (lane for lane in naive if all(_are_apart(each, span, nesting) for each in lane))
-        lane = next(free, None)
-        if lane is None:
-            naive.append(lane := [])
-        lane.append(span)
-    assert split(spans, nesting) == naive
-
-
-def _are_apart(before: Span, after: Span, nesting: bool) -> bool:
-    return before.end_ns <= after.start_ns or (nesting and after.end_ns <= before.end_ns)
+@pytest.mark.parametrize(("latest", "longest"), [(300, 40), (3_000, 20), (20, 4), (9, 2)])
+def test_each_slice_has_the_first_lane_in_which_it_crosses_no_other(
+    latest: int, longest: int, nesting: bool
+) -> None:
+    for seed in range(20):
+        numbers = np.random.default_rng(seed).integers(0, [[latest, longest]], size=(120, 2))
+        spans = [(start, start + length) for start, length in numbers.tolist()]
+        lanes = _naive(spans, nesting)
+        assert _split(spans, nesting) == lanes
+        for lane in lanes:
+            kept = [spans[row] for row in lane]
+            assert _in_file(kept) == _stacked(kept)
 
 
 def test_launches_that_overlap_stand_in_lists_of_their_own() -> None:
     marks = [Mark("k", "kernel", Thread(0, 7), 10 * n, 25, {"stream": 7}) for n in range(5)]
     table = launches(marks, [Row(n, (), "eager", "other", "op") for n in range(5)])
-    assert apart(table, [0, 1, 2, 3, 4], most=64) == [[0, 3], [1, 4], [2]]
-    assert apart(table, [0, 1, 2, 3, 4], most=2) == [[0, 3], [1, 4]]
-    assert apart(table, [0, 3], most=2) == [[0, 3]]
+    assert _apart(table, [0, 1, 2, 3, 4], most=64) == [[0, 3], [1, 4], [2]]
+    assert _apart(table, [0, 1, 2, 3, 4], most=2) == [[0, 3], [1, 4]]
+    assert _apart(table, [0, 3], most=2) == [[0, 3]]
+
+
+def _apart(table: Launches, rows: list[int], most: int) -> list[list[int]]:
+    return [each.tolist() for each in apart(table, np.array(rows), most)]

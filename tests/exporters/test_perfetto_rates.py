@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from profiler_ext.exporters import tables
@@ -10,15 +11,21 @@ from profiler_ext.exporters.perfetto import export_perfetto, queries
 from profiler_ext.exporters.perfetto.rates import Rates
 from tests import analyses
 from tests.exporters.estimated import estimated
+from tests.exporters.said import said
 from tests.trace_processor import reading
 
 ADDMM, GELU, GELU_BACKWARD, MM = 1, 2, 3, 4
 
 
+def _drawn(rates: Rates) -> dict[str, float]:
+    of_addmm = rates.of(np.array([ADDMM]))
+    return {name: float(column[0]) for name, column in of_addmm.items() if column.count()}
+
+
 def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:
     rates = Rates(estimated({(0, 0): ("50000000", "10000000000")}))
-    assert rates.of(ADDMM) == {"est_gb_per_s": 1000.0, "est_tflop_per_s": 200.0}
-    assert rates.arguments(ADDMM) == {
+    assert _drawn(rates) == {"est_gb_per_s": 1000.0, "est_tflop_per_s": 200.0}
+    assert said(rates.arguments(), ADDMM) == {
         "est_gb_per_s": 1000.0,
         "est_tflop_per_s": 200.0,
         "est_percent_of_peak_bandwidth": 20.8,
@@ -35,13 +42,13 @@ def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:
 @pytest.mark.parametrize("estimate", [None, "4*s77"])
 def test_site_without_a_number_has_no_rate(estimate: str | None) -> None:
     rates = Rates(estimated({(0, 0): (estimate, estimate)}))
-    assert rates.arguments(ADDMM) == {"unit": "bf16_tensor"}
+    assert said(rates.arguments(), ADDMM) == {"unit": "bf16_tensor"}
 
 
 def test_estimate_far_beyond_the_peak_is_refused_and_said() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", "10")}))
-    assert rates.of(ADDMM) == {}
-    assert rates.arguments(ADDMM) == {
+    assert _drawn(rates) == {}
+    assert said(rates.arguments(), ADDMM) == {
         "unit": "bf16_tensor",
         "estimate": "more than 2 times the peak: not drawn",
     }
@@ -49,7 +56,7 @@ def test_estimate_far_beyond_the_peak_is_refused_and_said() -> None:
 
 def test_device_without_a_known_peak_keeps_its_rates() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", None)}), peaks={})
-    assert rates.arguments(ADDMM) == {
+    assert said(rates.arguments(), ADDMM) == {
         "est_gb_per_s": 10_000_000.0,
         "est_bytes": 500_000_000_000,
         "unit": "bf16_tensor",
@@ -63,7 +70,7 @@ def test_launch_on_the_cpu_is_not_measured_against_a_gpu() -> None:
     on_gpu_host = dataclasses.replace(cpu.recording.trace, devices=devices)
     recording = dataclasses.replace(analysis.recording, trace=on_gpu_host)
     rates = Rates(dataclasses.replace(cpu, recording=recording))
-    assert rates.arguments(0) == {"est_gb_per_s": 500.0, "est_bytes": 50_000_000}
+    assert said(rates.arguments(), 0) == {"est_gb_per_s": 500.0, "est_bytes": 50_000_000}
 
 
 def test_counter_adds_overlapping_launches_and_names_the_peak(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""Owns the texts of a trace, each sent once, and debug annotations, which are made of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+from profiler_ext.exporters.perfetto.fields import double, key_of, sized, varint
+
+Argument = str | int | float | Sequence[str] | Sequence[int] | Mapping[str, int]
+
+NAMES, CATEGORIES = "event_names", "event_categories"
+ANNOTATION = key_of(pb.TrackEvent, "debug_annotations")
+INT = key_of(pb.DebugAnnotation, "int_value")
+DOUBLE = key_of(pb.DebugAnnotation, "double_value")
+ENTRY = key_of(pb.DebugAnnotation, "dict_entries")
+_INTERNED = key_of(pb.TracePacket, "interned_data")
+_KEY = key_of(pb.DebugAnnotation, "name_iid")
+_TEXT = key_of(pb.DebugAnnotation, "string_value_iid")
+_ITEM = key_of(pb.DebugAnnotation, "array_values")
+
+
+class Texts:
+    """The texts of one sequence of packets, by the number that stands for each."""
+
+    def __init__(self) -> None:
+        self._unsent: pb.InternedData | None = None
+        self._numbers: dict[str, dict[str, bytes]] = defaultdict(dict)
+
+    def number(self, table: str, text: str) -> bytes:
+        """Return the number of a text, encoded; a new text must be sent before it is used.
+
+        Args:
+            table: the field of ``InternedData`` that the text is sent in.
+            text: the text.
+        """
+        known = self._numbers[table]
+        number = known.get(text)
+        if number is None:
+            number = known[text] = varint(len(known) + 1)
+            self._send(table, len(known), text)
+        return number
+
+    def unsent(self) -> bytes:
+        """Return the field of a packet that sends the new texts; they count as sent."""
+        if self._unsent is None:
+            return b""
+        told, self._unsent = self._unsent, None
+        return sized(_INTERNED, told.SerializeToString())
+
+    def annotated(self, arguments: Mapping[str, Argument]) -> bytes:
+        """Return arguments, each encoded as a debug annotation."""
+        encoded = b""
+        for key, value in arguments.items():
+            encoded += sized(ANNOTATION, self.named(key) + self._value(value))
+        return encoded
+
+    def named(self, key: str) -> bytes:
+        """Return the name of an annotation, encoded."""
+        return _KEY + self.number("debug_annotation_names", key)
+
+    def _value(self, value: Argument) -> bytes:
+        if isinstance(value, int) and -(2**63) <= value < 2**63:
+            return INT + varint(value)
+        if isinstance(value, int):  # as a file may say that another tool wrote
+            value = str(value)
+        if isinstance(value, str):
+            return _TEXT + self.number("debug_annotation_string_values", value)
+        if isinstance(value, float):
+            return DOUBLE + double(value)
+        if isinstance(value, Mapping):
+            return b"".join(self._entry(key, part) for key, part in value.items())
+        return b"".join(sized(_ITEM, self._value(item)) for item in value)
+
+    def _entry(self, key: str, part: int) -> bytes:
+        return sized(ENTRY, self.named(key) + self._value(part))
+
+    def _send(self, table: str, number: int, text: str) -> None:
+        if self._unsent is None:
+            self._unsent = pb.InternedData()
+        # A name from a trace may hold half a surrogate pair, which UTF-8 has no bytes for.
+        encoded = text.encode("utf-8", "replace")
+        entry = getattr(self._unsent, table).add(iid=number)
+        if table == "debug_annotation_string_values":
+            entry.str = encoded
+        else:
+            entry.name = encoded.decode()
+
+
+def present(arguments: Mapping[str, Argument | None]) -> dict[str, Argument]:
+    """Return the arguments that say something: zero does, an empty text or list does not."""
+    return {
+        key: value
+        for key, value in arguments.items()
+        if value is not None and (isinstance(value, int | float) or len(value))
+    }

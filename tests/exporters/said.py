@@ -1,0 +1,44 @@
+"""Owns what encoded arguments say, as the library reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+from profiler_ext.exporters.perfetto.own_arguments import OwnArgument
+from profiler_ext.exporters.perfetto.texts import Texts
+
+
+def said(own: Sequence[OwnArgument], row: int) -> dict[str, Any]:
+    """Return what the arguments of one row are read as."""
+    return said_by_rows(own, [row])[0]
+
+
+def said_by_rows(own: Sequence[OwnArgument], rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what the arguments of some rows, encoded together, are read as."""
+    texts = Texts()
+    pieces = [each.encoded(texts, np.array(rows)) for each in own]
+    told = [[each.texts[at] for each in pieces if each is not None] for at in range(len(rows))]
+    assert all(
+        [*map(len, each.texts)] == each.lengths.tolist() for each in pieces if each is not None
+    )
+    sent = pb.TracePacket.FromString(texts.unsent()).interned_data
+    names = {each.iid: each.name for each in sent.debug_annotation_names}
+    words = {each.iid: each.str.decode() for each in sent.debug_annotation_string_values}
+    events = [pb.TrackEvent.FromString(b"".join(each)) for each in told]
+    return [_arguments(event.debug_annotations, names, words) for event in events]
+
+
+def _arguments(annotations: Any, names: dict[int, str], words: dict[int, str]) -> dict[str, Any]:
+    return {names[each.name_iid]: _value(each, names, words) for each in annotations}
+
+
+def _value(annotation: Any, names: dict[int, str], words: dict[int, str]) -> Any:
+    if annotation.dict_entries:
+        return _arguments(annotation.dict_entries, names, words)
+    if annotation.HasField("string_value_iid"):
+        return words[annotation.string_value_iid]
+    return getattr(annotation, annotation.WhichOneof("value"))
