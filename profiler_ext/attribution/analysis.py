@@ -95,8 +95,7 @@ def _judge(
     for invocation in invocations:
         compiled.judge(invocation)
     eager = EagerJudge(enclosing, enqueued, places, table, recording)
-    for launch in table.undecided.tolist():
-        eager.judge(launch)
+    eager.judge(table.undecided)
     duration = enclosing.events.duration_ns[enqueued.event]
     return table, forward_launches(eager.forward, enclosing.nesting, enqueued, duration)
 

@@ -39,6 +39,9 @@ class ForwardLinks:
             flows: reads torch's arrows; asked only where numbers do not tell a thread.
         """
         self._events, self._nodes = events, nodes or {}
+        self._starts = events.start_ns
+        self._numbers = events.sequence_number.data
+        self._has_number = ~np.ma.getmaskarray(events.sequence_number)
         self._forward = _by_number(events, _numbered(events, forward))
         numbered = _numbered(events, backward)
         self._threads = self._learn_threads(numbered)
@@ -47,7 +50,7 @@ class ForwardLinks:
 
     def forward_of(self, row: int) -> int | None:
         """Return the row of the forward event, ``None`` where the trace does not tell."""
-        if self._events.sequence_number[row] is np.ma.masked:
+        if not self._has_number[row]:
             row = self._nodes.get(row, row)
         candidates = self._candidates(row)
         if len(candidates) == 1:
@@ -64,8 +67,8 @@ class ForwardLinks:
 
         The system gives a thread's id again when the thread is over, and numbers begin anew.
         """
-        number, start = self._events.sequence_number[row], self._events.start_ns
-        known = {} if number is np.ma.masked else self._forward.get(int(number), {})
+        number, start = int(self._numbers[row]), self._starts
+        known = self._forward.get(number, {}) if self._has_number[row] else {}
         before = {t: bisect_right(rows, start[row], key=start.item) for t, rows in known.items()}
         return {thread: known[thread][count - 1] for thread, count in before.items() if count}
 
@@ -96,7 +99,9 @@ class ForwardLinks:
         for row in backward[~np.ma.getmaskarray(self._events.fwd_thread_id)[backward]].tolist():
             candidates = self._candidates(row)
             if len(candidates) == 1:
-                threads.setdefault(int(self._events.fwd_thread_id[row]), set()).update(candidates)
+                threads.setdefault(int(self._events.fwd_thread_id.data[row]), set()).update(
+                    candidates
+                )
         return {
             number: t for number, (t, *others) in threads.items() if t is not None and not others
         }
@@ -113,7 +118,8 @@ def _by_number(events: Events, rows: Ints) -> dict[int, dict[int | None, list[in
     earlier ones only read the counter.
     """
     rows_by_number = dict[int, dict[int | None, list[int]]]()
-    for row in rows[np.argsort(events.start_ns[rows], kind="stable")].tolist():
-        threads = rows_by_number.setdefault(int(events.sequence_number[row]), {})
-        threads.setdefault(int(events.thread[row]), []).append(row)
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    columns = (events.sequence_number.data[rows], events.thread[rows], rows)
+    for number, thread, row in zip(*(column.tolist() for column in columns), strict=True):
+        rows_by_number.setdefault(number, {}).setdefault(thread, []).append(row)
     return rows_by_number

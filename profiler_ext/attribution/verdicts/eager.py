@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +13,13 @@ from profiler_ext.attribution.places.forward_evidence import eager_forward_evide
 from profiler_ext.attribution.places.lines import SourceRoots
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, numbered, take
 from profiler_ext.attribution.verdicts.compiled import kind_by_name
 from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.attribution.verdicts.eager_lines import EagerLines
+from profiler_ext.attribution.verdicts.forward_ops import ForwardOps
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
-from profiler_ext.kineto.forward_flows import forward_flows
 from profiler_ext.records import (
     EagerEvidence,
     GapReason,
@@ -65,14 +63,15 @@ class EagerJudge:
             recording: what was recorded: the lines that ran, and why there are none.
         """
         events, nesting = enclosing.events, enclosing.nesting
-        self._enclosing, self._enqueued, self._trace = enclosing, enqueued, recording.trace
+        self._enclosing, self._enqueued = enclosing, enqueued
         self._places, self._table = places, table
         dispatched = flag_rows(events.name, classify.is_dispatched_op) & enclosing.is_op
         self._op = nesting.outermost(dispatched, within=enclosing.is_marker)
         self._accumulation = nesting.nearest(
             flag_rows(events.name, classify.is_gradient_accumulation) & (nesting.depth != NO_ROW)
         )
-        self._links = self._forward_links()
+        self._forward_ops = ForwardOps(enclosing, recording.trace, self._op)
+        self._links = self._forward_ops.links
         self._lines = EagerLines(recording, enclosing, enqueued, self._links)
         self._roots = SourceRoots(recording.settings)
         self._forward: dict[int, int] = {}
@@ -87,8 +86,59 @@ class EagerJudge:
         """The row of the forward op of each launch whose line is that op's."""
         return self._forward
 
-    def judge(self, launch: int) -> None:
-        """Give one launch its verdict."""
+    def judge(self, launches: Ints) -> None:
+        """Give launches their verdicts; of those that are alike one is looked at.
+
+        Args:
+            launches: indices of launches, in order.
+        """
+        alike = self._alike(launches)
+        _, firsts, group = np.unique(alike, return_index=True, return_inverse=True)
+        numbers = np.zeros(len(firsts), dtype=np.int64)
+        for at in np.argsort(firsts).tolist():
+            numbers[at] = self._table.number(self._verdict(int(launches[firsts[at]])))
+        self._table.give(launches, numbers[group.reshape(-1)])
+
+    def _alike(self, launches: Ints) -> Ints:
+        """Return a number for each launch, the same for those of which the trace says the same.
+
+        Where lines are watched, each launch stands at a position of its own.
+        """
+        if self._lines.are_watched:
+            return launches
+        enqueued, enclosing, name = self._enqueued, self._enclosing, self._enclosing.events.name
+        row, cpu = enqueued.event[launches], enqueued.cpu[launches]
+        codes = name.codes.astype(np.int64)
+        named = (self._op, self._sharding_pass, self._sharded)
+        flagged = (enclosing.optimizer, self._accumulation, self._numbered, enclosing.engine)
+        return numbered(
+            [
+                codes[row],
+                enclosing.events.category.codes[row],
+                enqueued.call[launches] == NO_ROW,
+                *(take(codes, take(each, cpu, NO_ROW), NO_ROW) for each in named),
+                take(codes, cpu, NO_ROW),
+                *(take(each, cpu, NO_ROW) == NO_ROW for each in flagged),
+                self._codes_of_forward(take(enclosing.engine, cpu, NO_ROW)),
+                self._codes_of_trials(launches),
+            ]
+        )
+
+    def _codes_of_forward(self, engine: Ints) -> Ints:
+        rows, of_row = np.unique(engine, return_inverse=True)
+        known: dict[str | None, int] = {}
+        told = (None if at == NO_ROW else self._forward_ops.of_engine(at) for at in rows.tolist())
+        codes = [known.setdefault(each, len(known)) for each in told]
+        return np.array(codes, dtype=np.int64)[of_row.reshape(-1)]
+
+    def _codes_of_trials(self, launches: Ints) -> Ints:
+        codes = np.zeros(len(launches), dtype=np.int64)
+        for at in np.flatnonzero(self._trial[launches]).tolist():
+            work = self._enclosing.compile_work(int(self._enqueued.cpu[launches[at]]))
+            codes[at] = 1 + (work is GapReason.AUTOTUNING)
+        return codes
+
+    def _verdict(self, launch: int) -> Verdict:
         cpu = int(self._enqueued.cpu[launch])
         told, line, evidence = self._told(launch, cpu)
         row = int(self._enqueued.event[launch])
@@ -96,8 +146,7 @@ class EagerJudge:
         kind = kind_by_name(name, category, is_glue=True)
         kernel = names.kernel_name(name) if classify.is_generated_kernel(name) else ""
         place = self._index(told, line)
-        verdict = Verdict(kind, (place,), kernel=kernel, evidence=evidence)
-        self._table.give(launch, self._table.number(verdict))
+        return Verdict(kind, (place,), kernel=kernel, evidence=evidence)
 
     def _told(self, launch: int, cpu: int) -> tuple[_Told, EagerLine, str]:
         """Return what the trace tells of a launch, its line, and the rule that told."""
@@ -222,7 +271,7 @@ class EagerJudge:
             # Autograd numbers what it could differentiate; a factory or a no_grad op has none.
             phase = Phase.OTHER if self._numbered[cpu] == NO_ROW else Phase.FORWARD
             return phase, None, SiteEvidence.LAUNCHING_OP
-        forward_op = self._forward_op(engine)
+        forward_op = self._forward_ops.of_engine(engine)
         is_linked = forward_op is not None
         rule = SiteEvidence.AUTOGRAD_SEQUENCE if is_linked else SiteEvidence.LAUNCHING_OP
         return Phase.BACKWARD, forward_op, rule
@@ -234,45 +283,3 @@ class EagerJudge:
             return Phase.BACKWARD
         in_engine = self._enclosing.engine[cpu] != NO_ROW
         return Phase.RECOMPUTE if in_engine else Phase.FORWARD
-
-    def _forward_op(self, engine: int) -> str | None:
-        """Return the forward op that a backward differentiates, as far as the trace tells.
-
-        What runs eagerly in the backward of a compiled forward is of many ops: none is told. A
-        function of the program's own is an op of its class's name.
-        """
-        row = self._links.forward_of(engine)
-        if row is None or classify.is_compiled_forward(self._enclosing.events.name[row]):
-            return None
-        return self._enclosing.events.name[row] if self._op[row] == NO_ROW else self._op_name(row)
-
-    def _forward_links(self) -> ForwardLinks:
-        """Index what made an autograd node: ops, compiled forwards, the program's functions.
-
-        The engine's own events have the number of the node that they evaluate, unless a hook runs
-        before it. Source: ``torch/csrc/profiler/collection.cpp``, ``set_autograd_evaluate``.
-        """
-        enclosing, events = self._enclosing, self._enclosing.events
-        rows, nodes = np.arange(len(events)), self._nodes()
-        is_engine: Flags = enclosing.engine == rows
-        is_engine[nodes] = True
-        backward = np.unique(enclosing.engine)
-        return ForwardLinks(
-            events,
-            np.flatnonzero(enclosing.is_op & ~is_engine),
-            backward[backward != NO_ROW],
-            dict(zip(enclosing.nesting.parent[nodes].tolist(), nodes.tolist(), strict=True)),
-            partial(forward_flows, self._trace),
-        )
-
-    def _nodes(self) -> Ints:
-        """Return the nodes' own events, each directly within the engine's."""
-        enclosing, names_ = self._enclosing, self._enclosing.events.name
-        evaluated = {
-            code: names.evaluated_function(text) for code, text in enumerate(names_.strings)
-        }
-        around = take(enclosing.engine, enclosing.nesting.parent, NO_ROW)
-        is_direct = (around == enclosing.nesting.parent) & (around != NO_ROW)
-        rows = np.flatnonzero(is_direct).tolist()
-        own = [row for row in rows if evaluated[int(names_.codes[around[row]])] == names_[row]]
-        return np.array(own, dtype=np.int64)

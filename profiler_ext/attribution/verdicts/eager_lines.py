@@ -59,10 +59,7 @@ class EagerLines:
         self._start_ns, self._end_ns = self._events.start_ns, self._events.end_ns
         self._without = why_none(recording.gaps)
         self._threads = [each.tid for each in self._events.threads]
-        self._enqueued, self._jut_ns = enqueued, jut_of_calls(enclosing, enqueued)
-        self._astray = out_of_order(enclosing.events, enqueued)
-        self._order = EngineOrder(enclosing)
-        self._callers = threads_of_ops(enclosing)
+        self._enqueued = enqueued
         self._of_row: dict[int, EagerLine] = {}
         self._positions: PositionsOfThreads | None = None
         if recording.python is not None:
@@ -77,6 +74,15 @@ class EagerLines:
         self._positions = PositionsOfThreads(lines, clock)
         until = np.array([lines.until_ns], dtype=np.int64)
         self._until_ns = int(clock.on_trace(until)[0])
+        self._jut_ns = jut_of_calls(self._enclosing, self._enqueued)
+        self._astray = out_of_order(self._events, self._enqueued)
+        self._order = EngineOrder(self._enclosing)
+        self._callers = threads_of_ops(self._enclosing)
+
+    @property
+    def are_watched(self) -> bool:
+        """Whether a recording has lines that can be laid over its trace."""
+        return self._positions is not None
 
     def of_launch(self, launch: int) -> EagerLine:
         """Return the line of a launch."""
