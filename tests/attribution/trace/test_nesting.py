@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+from itertools import takewhile
+
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.nesting import nest
@@ -96,3 +100,59 @@ def test_what_holds_what_is_told_at_any_depth():
     assert found.outermost(middle | last, within=_flags(length=depth)).tolist() == inner
     assert found.outermost(last, within=middle).tolist() == [NO_ROW] * (depth - 1) + [depth - 1]
     assert np.flatnonzero(found.holds(middle)).tolist() == list(range(depth // 2))
+
+
+_CATEGORIES = st.sampled_from(("cpu_op", "user_annotation", "cuda_runtime", "kernel"))
+_SPANS = st.tuples(
+    st.integers(0, 12), st.integers(0, 9), _CATEGORIES, st.sampled_from((MAIN, AUTOGRAD))
+)
+
+
+def _plain_parent(marks: list[Mark], row: int) -> int:
+    """Return the last that began before an event, ends no earlier, and holds anything."""
+    own = marks[row]
+    is_call = own.category == "cuda_runtime"
+    order = sorted(
+        range(len(marks)),
+        key=lambda at: (
+            marks[at].start_ns,
+            marks[at].category == "cuda_runtime",
+            -marks[at].duration_ns,
+        ),
+    )
+    least = own.start_ns + (1 if is_call else max(own.duration_ns, 1))
+    before = [
+        at
+        for at in order[: order.index(row)]
+        if marks[at].thread == own.thread
+        and marks[at].category in ("cpu_op", "user_annotation")
+        and marks[at].start_ns + marks[at].duration_ns >= least
+    ]
+    return before[-1] if before and own.category != "kernel" else NO_ROW
+
+
+@given(st.lists(_SPANS, max_size=10))
+def test_each_parent_is_what_the_definition_says(spans):
+    marks = [_op(str(at), span[0], span[1], span[3], span[2]) for at, span in enumerate(spans)]
+    found = _nest(*marks)
+    assert found.parent.tolist() == [_plain_parent(marks, row) for row in range(len(marks))]
+
+
+def _around(parent: list[int], row: int) -> list[int]:
+    return [row, *(_around(parent, parent[row]) if parent[row] != NO_ROW else [])]
+
+
+@given(st.lists(_SPANS, max_size=10), st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+def test_lookups_up_the_chain_are_what_the_definition_says(spans, wanted, within):
+    found = _nest(*(_op(str(at), s[0], s[1], s[3], s[2]) for at, s in enumerate(spans)))
+    wanted, within = ({row for row in rows if row < len(spans)} for rows in (wanted, within))
+    parent, depth = found.parent.tolist(), found.depth.tolist()
+    nearest, outermost = list[int](), list[int]()
+    for row in range(len(spans)):
+        chain = [] if depth[row] == NO_ROW else _around(parent, row)
+        nearest.append(next((at for at in chain if at in wanted), NO_ROW))
+        inside = list(takewhile(lambda at: at not in within, chain))
+        outermost.append(next((at for at in reversed(inside) if at in wanted), NO_ROW))
+    flags = [_flags(*rows, length=len(spans)) for rows in (wanted, within)]
+    assert found.nearest(flags[0]).tolist() == nearest
+    assert found.outermost(*flags).tolist() == outermost

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.attribution.trace.timelines import timeline
@@ -23,3 +25,18 @@ def opened(spans: list[tuple[int, int]], times: range) -> list[int]:
 )
 def test_of_the_spans_that_are_open_the_last_to_open_counts(spans, expected):
     assert opened(spans, range(6)) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), max_size=9))
+def test_what_is_open_is_what_the_definition_says(drawn):
+    spans = sorted((start, start + length) for start, length in drawn)
+    times = range(20)
+    last = [max([NO_ROW, *(at for at, s in enumerate(spans) if s[0] <= t < s[1])]) for t in times]
+    assert opened(spans, times) == last
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), max_size=9))
+def test_times_of_changes_are_in_order(drawn):
+    spans = np.array(sorted((start, start + length) for start, length in drawn), np.int64)
+    starts, ends = spans.reshape(-1, 2).T
+    assert (np.diff(timeline(starts, ends).times_ns) >= 0).all()
