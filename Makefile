@@ -33,6 +33,7 @@
 #              how much, and how sure is it: ten minutes of one core; fetches nothing
 # make docs    the book of docs/ into site/; a link that leads nowhere fails
 # make examples    write what the commands in the book print now into its pages
+# make pictures    the pictures of the book anew, from its recordings; needs Chromium
 # make reference  write the pages of docs that the lists in the code make: gaps, evidence, ...
 # make clean   remove what the others made
 #
@@ -70,7 +71,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench peers bench-compare reference docs examples lint gpu-check gpu-record gold clean
+.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench peers bench-compare reference docs examples pictures lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -115,6 +116,9 @@ docs: $(TEST_READY)
 
 examples: $(TEST_READY)
 	$(RUN) -m tests.book
+
+pictures: $(TEST_READY)
+	$(RUN) -m tests.book.pictures $(PICTURES)
 
 reference: $(TEST_READY)
 	$(RUN) -m tests.reference

