@@ -228,17 +228,18 @@ def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
         yield row.match.words
     if change.interval is not None and change.is_change:
         yield f"95%: {interval_text(change)}"
+    if devices_differ(comparison) and row.subject.account == Account.DEVICE:
+        yield f"part of device time: {_parts_text(comparison, change)}"
     if row.modules and table.by not in ("module", "layer"):
         yield ", ".join(module or "(the model itself)" for module in row.modules)
     if table.by != "phase" and (phases := _phases_text(row)):
         yield phases
     if change.base_launches != change.head_launches and row.subject.account == Account.DEVICE:
         yield f"launches a step: {_launches_text(change)}"
-    if devices_differ(comparison) and row.subject.account == Account.DEVICE:
-        yield f"part of device time: {_parts_text(comparison, change)}"
     if row.match is Match.EDITED and row.base is not None:
         yield f"was: {row.base.code}"
-    if row.match in (Match.SAME_WORK, Match.SIMILAR_WORK) and row.base is not None:
+    is_other_kernel = row.match in (Match.SAME_WORK, Match.SIMILAR_WORK, Match.RENAMED)
+    if is_other_kernel and table.by == "kernel" and row.base is not None:
         yield f"was: {name_text(table.by, row.base)}"
 
 

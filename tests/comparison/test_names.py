@@ -120,3 +120,27 @@ def test_a_pair_must_be_each_others_best_by_a_margin():
     assert clearly_best(scores, least=0.4, margin=0.1) == {("c"): "z"}
     assert clearly_best(scores, least=0.4, margin=0.01) == {"a": "x", "c": "z"}
     assert clearly_best(scores, least=0.6, margin=0.1) == {}
+
+
+def test_a_kernel_of_which_only_the_name_is_known_keeps_it_under_another_number():
+    base = {("triton_poi_fused_gelu_view_9", TRITON): frozenset()}
+    head = {("triton_poi_fused_gelu_view_10", TRITON): frozenset()}
+    (pair,) = match_kernels(base, head).head_of.items()
+    assert pair == (*base, *head)
+    assert match_kernels(base, head).match == dict.fromkeys(base, Match.RENAMED)
+    assert match_kernels(head, base).head_of == {pair[1]: pair[0]}
+
+
+def test_of_two_kernels_with_one_name_but_for_the_number_none_is_guessed():
+    base = {("triton_poi_fused_gelu_9", TRITON): frozenset()}
+    head = {(f"triton_poi_fused_gelu_{n}", TRITON): frozenset() for n in (10, 11)}
+    assert match_kernels(base, head).head_of == {}
+    known = {("triton_poi_fused_gelu_10", TRITON): frozenset({1})}
+    assert match_kernels(base, known).head_of == {}
+
+
+def test_numbers_that_are_not_the_same_on_both_sides_tell_no_kernel():
+    base = {(f"triton_poi_fused__to_copy_{n}", TRITON): frozenset() for n in (13, 14)}
+    head = {(f"triton_poi_fused__to_copy_{n}", TRITON): frozenset() for n in (14, 15)}
+    assert match_kernels(base, head).head_of == {}
+    assert match_kernels(base, base).match == dict.fromkeys(base, Match.SAME)
