@@ -40,7 +40,7 @@ class FileEvents:
 
     def __getitem__(self, position: int) -> bytes:
         """Return one event's JSON."""
-        return self.text[self.starts[position] : self.ends[position]]
+        return self.text[self.starts.item(position) : self.ends.item(position)]
 
     def at(self, positions: Ints) -> Iterator[bytes]:
         """Return the JSON of several events, much quicker than one by one."""

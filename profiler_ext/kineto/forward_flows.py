@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import msgspec
+import numpy as np
 
 from profiler_ext.kineto.names import Category
 from profiler_ext.records import Thread, Trace
@@ -63,7 +64,9 @@ def forward_flows(trace: Trace) -> Iterator[ForwardFlow]:
     """
     starts: dict[int, _End] = {}
     ends: list[_End] = []
-    for at in range(len(trace.raw)):
+    is_other = np.ones(len(trace.raw), np.bool_)
+    is_other[trace.events.position] = False
+    for at in np.flatnonzero(is_other).tolist():
         raw = trace.raw[at]
         if _WORD in raw and (end := _decoded(raw)) is not None:
             if end.ph == _START:
