@@ -6,7 +6,7 @@ Events are decoded some at a time: a million decoded events at once would take h
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,8 +66,8 @@ class _Table(dict[Key, int]):
         self[value] = code = len(self)
         return code
 
-    def codes(self, values: list[Key]) -> Codes:
-        return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
+    def codes(self, values: Iterable[Key], count: int) -> Codes:
+        return np.fromiter(map(self.__getitem__, values), np.int32, count)
 
 
 class _Part(NamedTuple):
@@ -132,14 +132,17 @@ class GrowingColumns:
 
     def _part(self, first: int, events: list[Event]) -> _Part:
         are_complete = [event.ph == _COMPLETE for event in events]
-        position = np.flatnonzero(are_complete) + first
+        position = np.flatnonzero(np.fromiter(are_complete, np.bool_, len(events))) + first
         events = [*compress(events, are_complete)]
         args = [event.args or _NO_ARGS for event in events]
+        count = len(events)
+        # A zip makes one tuple for all events, and another only where that is kept.
+        threads = zip([event.pid for event in events], [e.tid for e in events], strict=True)
         return _Part(
             position=position,
-            name=self._names.codes([event.name for event in events]),
-            category=self._categories.codes([event.cat for event in events]),
-            thread=self._threads.codes([(event.pid, event.tid) for event in events]),
+            name=self._names.codes([event.name for event in events], count),
+            category=self._categories.codes([event.cat for event in events], count),
+            thread=self._threads.codes(threads, count),
             start_ns=nanoseconds("ts", [event.ts for event in events], position),
             duration_ns=nanoseconds("dur", [event.dur for event in events], position),
             correlation=_ids([a.correlation for a in args]),
