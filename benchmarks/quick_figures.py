@@ -44,6 +44,7 @@ def _export(format: str) -> Quick:
     )
 
 
+EXPORTS = tuple(map(_export, ("perfetto", "csv", "html", "tensorboard", "chrome")))
 QUICK = (
     Quick("profiler-ext --help", lambda file, out: [*OURS, "--help"]),
     Quick("import torch, enable()", lambda file, out: [sys.executable, "-c", ENABLED]),
@@ -52,5 +53,5 @@ QUICK = (
     Quick(
         "report --format json", lambda file, out: [*OURS, "report", str(file), "--format", "json"]
     ),
-    *map(_export, ("perfetto", "csv", "html", "tensorboard", "chrome")),
+    *EXPORTS,
 )
