@@ -28,6 +28,8 @@ from profiler_ext.comparison.student import quantile
 
 _SMALLEST, _A_DECADE = 10_000, 2
 _BOTH_TAILS = 0.05
+_MOST_EVENTS = 100_000_000
+"""Ten million are what is read unless one says otherwise, and whole copies are a few more."""
 _EXPONENTS = (0.2, 3.0, 0.002)
 Floats = npt.NDArray[np.float64]
 _OFTEN = 3_000_000
@@ -148,7 +150,8 @@ def _size(options: argparse.Namespace, events: int, steps: int | None) -> Size:
 
 
 def _read(path: Path) -> Spent:
-    return spent([sys.executable, "-m", "benchmarks.peers.ours", path], env=environment())
+    env = environment() | {"PROFILER_EXT_MAX_EVENTS": str(_MOST_EVENTS)}
+    return spent([sys.executable, "-m", "benchmarks.peers.ours", path], env=env)
 
 
 def _figures(what: str, sizes: Sequence[Size], fit: Fit) -> list[Figure]:
