@@ -53,10 +53,13 @@ class Extra:
 PARQUET = Extra("parquet", ("pyarrow",), "pyarrow")
 TENSORBOARD = Extra("tensorboard", ("tensorboard", "torch-tb-profiler"), "tensorboard")
 MCP = Extra("mcp", ("mcp",), "mcp")
+CLUSTER = Extra(
+    "cluster", ("dask", "distributed", "fsspec", "pyarrow", "cryptography"), "distributed"
+)
 HUGGINGFACE = Extra("huggingface", ("transformers", "accelerate"), "transformers")
 LIGHTNING = Extra("lightning", ("lightning",), "lightning")
 WANDB = Extra("wandb", ("wandb",), "wandb")
 MLFLOW = Extra("mlflow", ("mlflow-skinny",), "mlflow")
 TRAINING = (HUGGINGFACE, LIGHTNING, WANDB, MLFLOW)
 """Those of the libraries with which people train, which nothing else needs."""
-EXTRAS = (TENSORBOARD, PARQUET, MCP, *TRAINING)
+EXTRAS = (TENSORBOARD, PARQUET, MCP, CLUSTER, *TRAINING)

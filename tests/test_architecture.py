@@ -38,6 +38,8 @@ ALLOWED = {
     "gate": "comparison errors records",
     "exporters": "comparison errors files findings gate kineto printable records rooflines",
     "sessions": "attribution comparison errors exporters findings gate isolation kineto records",
+    "cluster": "attribution errors exporters files findings kineto printable records sessions "
+    "version",
     "serving": "comparison errors exporters isolation records sessions version",
     "python_lines": "errors files records",
     "profiling": "attribution capture errors exporters files findings isolation kineto "
@@ -50,8 +52,8 @@ ALLOWED = {
     "doctor": "exporters torch_compat",
     "joint_table": "attribution capture errors exporters files recall records torch_compat",
     "autostart": "profiling renaming torch_import",
-    "cli": "attaching comparison doctor errors exporters findings gate isolation joint_table "
-    "kineto printable records renaming run serving sessions store torch_compat version",
+    "cli": "attaching cluster comparison doctor errors exporters findings gate isolation "
+    "joint_table kineto printable records renaming run serving sessions store torch_compat version",
     "__main__": "cli",
     "__init__": "autostart joint_table profiling sessions version",
 }
@@ -70,7 +72,10 @@ OWNERS = {
         "integrations",
         "doctor",
     },
-    "pandas": {"profiler_ext.exporters.tables"},
+    "pandas": {"profiler_ext.exporters.tables", "profiler_ext.cluster.tables"},
+    "dask": {"cluster"},
+    "distributed": {"cluster"},
+    "fsspec": {"cluster"},
     "pyarrow": {"profiler_ext.exporters.tables"},
     "perfetto": {"profiler_ext.exporters.perfetto"},
     "transformers": {"integrations"},

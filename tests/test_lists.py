@@ -16,7 +16,7 @@ from profiler_ext import cli
 from profiler_ext.cli import run
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds, tables
-from profiler_ext.exporters.extras import EXTRAS, MCP, TRAINING
+from profiler_ext.exporters.extras import CLUSTER, EXTRAS, MCP, TRAINING
 from profiler_ext.exporters.formats import FILE_NAME, FORMATS, SESSION, Format, format_of
 from profiler_ext.exporters.loading import named
 from profiler_ext.exporters.printed import PRINTED, Printed
@@ -273,4 +273,4 @@ def test_the_extras_are_those_of_the_project() -> None:
         assert extra.install == f"pip install {' '.join(names)}"
         assert f"[{extra.name}]" in README
     used = {extra for each in FORMATS for extra in (each.writing, each.viewing) if extra}
-    assert {*used, MCP, *TRAINING} == set(EXTRAS)  # which are no formats
+    assert {*used, MCP, CLUSTER, *TRAINING} == set(EXTRAS)  # which are no formats

@@ -118,6 +118,19 @@ class Sessions(Answer, frozen=True, kw_only=True, tag="sessions"):
     is_partial: Annotated[bool, about("there may be more: not all folders were looked at")]
 
 
+class JobAnswer(Answer, frozen=True, kw_only=True, tag="job"):
+    """All ranks of a job, read on Dask: how they differ, and what is missing."""
+
+    place: Annotated[str, about("the folder or URL that was read")]
+    rank_count: int
+    tables: Annotated[
+        dict[str, list[dict[str, Any]]],
+        about("name of a table, as cluster.md has it, to its rows"),
+    ]
+    missing: Annotated[list[dict[str, Any]], about("ranks and files that are in no table, and why")]
+    notes: Annotated[list[str], about("sentences: how the clocks were set, what is not known")]
+
+
 class Failure(Answer, frozen=True, kw_only=True, tag="failure"):
     """A question that was not answered."""
 

@@ -40,6 +40,7 @@ _PLAIN: tuple[type[Answer], ...] = (
     documents.Pruned,
     documents.Written,
     documents.Sessions,
+    documents.JobAnswer,
     documents.Failure,
     ComparisonAnswer,
     explained.Explanation,

@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import table_called
-from profiler_ext.exporters.tables.arrays import TEXT, WHOLE, ratio, repeated
+from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE, ratio, repeated
 from profiler_ext.exporters.tables.compiles import longest_first
 from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.exporters.tables.shapes import SHAPE_COLUMNS
@@ -63,8 +64,44 @@ def of_ranks(
         return _longest_first(_joined(tables), kind.keys)
     if not kind.is_sum:
         return _joined(tables)
-    sums = _summed(_joined(tables), list(kind.keys), chosen, selection)
-    return _busy_first(sums) if name == "coverage" else _longest_first(sums, kind.keys)
+    profiled = [_steps(analysis, selection) for analysis in chosen]
+    return with_means(kind, rows_summed(kind, tables), profiled)
+
+
+def rows_summed(kind: TableKind, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return the sum of summing tables, without what :func:`with_means` adds.
+
+    Sums may be summed again: what comes of it does not depend on how they were grouped, so long as
+    they stand in one order.
+
+    Args:
+        kind: which table.
+        tables: those of some ranks, in order of rank, or sums of them.
+    """
+    return _summed(pd.concat(tables, ignore_index=True), list(kind.keys))
+
+
+def with_means(
+    kind: TableKind, sums: pd.DataFrame, profiled: Sequence[Sequence[int]]
+) -> pd.DataFrame:
+    """Return sums over ranks as the table of several ranks: with parts and means, in order.
+
+    Args:
+        kind: which table.
+        sums: the sum over all ranks, of :func:`rows_summed`.
+        profiled: the numbers of the steps of each rank.
+    """
+    time: Ints = sums["duration_ns"].to_numpy(np.int64)
+    of_ranks, steps = sum(map(len, profiled)), len({each for own in profiled for each in own})
+    derived = {
+        "fraction": ratio(time, int(time.sum())),
+        "steps": repeated(steps, len(sums), WHOLE),
+        "per_step_ns": ratio(time, of_ranks),
+    }
+    whole = sums.assign(**{name: derived[name] for name in sums.columns if name in derived})
+    whole["ranks"] = repeated(len(profiled), len(whole), WHOLE)
+    whole = _versioned(whole)
+    return _busy_first(whole) if kind.name == "coverage" else _longest_first(whole, kind.keys)
 
 
 def _chosen(analyses: Sequence[Analysis], selection: Selection) -> list[Analysis]:
@@ -105,9 +142,7 @@ def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
     return sums.iloc[sorted(longest, key=lambda at: keys[at])].reset_index(drop=True)
 
 
-def _summed(
-    whole: pd.DataFrame, identity: list[str], analyses: Sequence[Analysis], selection: Selection
-) -> pd.DataFrame:
+def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
     groups = whole.groupby(identity, dropna=False, sort=False)
     kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_NOT_OF_SUMS)]
     alike = [n for n in kept if n in SHAPE_COLUMNS]
@@ -119,15 +154,14 @@ def _summed(
     parts += [groups[name].agg(_EXTREMES[name]) for name in extremes]
     parts += [_common(groups, alike)] if alike else []
     sums = pd.concat([*parts, groups[numbers].sum(min_count=1)], axis=1).reset_index()
-    time: Ints = sums["duration_ns"].to_numpy(np.int64)
-    profiled = [s.number for a in analyses for s in a.steps if selection.step in (None, s.number)]
-    of_ranks, steps = len(profiled), len(set(profiled))
-    sums["fraction"] = ratio(time, int(time.sum()))
-    sums["steps"] = repeated(steps, len(sums), WHOLE)
-    sums["per_step_ns"] = ratio(time, of_ranks)
-    sums = sums[[n for n in whole.columns if n not in _NOT_OF_SUMS]]
-    sums["ranks"] = repeated(len(analyses), len(sums), WHOLE)
-    return _versioned(sums)
+    sums = sums.assign(**{name: repeated(None, len(sums), REAL) for name in _DERIVED})
+    ordered: pd.DataFrame = sums[[n for n in whole.columns if n not in _NOT_OF_SUMS]]
+    return ordered
+
+
+def _steps(analysis: Analysis, selection: Selection) -> list[int]:
+    """Return the numbers of the steps over which the table of a rank sums."""
+    return [s.number for s in analysis.steps if selection.step in (None, s.number)]
 
 
 def _common(groups: Any, names: list[str]) -> pd.DataFrame:

@@ -87,9 +87,76 @@ class Meetings:
                 since_ns = level.before(at, late.rank, waits.rank, windows[0][0])
                 yield Wait(late, waits, windows, since_ns)
 
+    def behind_ns(self) -> Ints:
+        """Return for each rank how much later it came than the median rank, in all.
+
+        What a rank is behind counts once: it is level again when a collective ends that held it up,
+        and where none did, it comes as late to the next one without having lost more.
+        """
+        delay_ns = np.zeros(len(self._meeting), dtype=np.int64)
+        for own in self._rows:
+            starts = self._start_ns[own]
+            delay_ns[own] = starts - _middle(starts)
+        begins = [each.begin_ns for each in self._ranks if each.begin_ns is not None]
+        usual_ns = _middle(np.array(begins, dtype=np.int64)) if begins else 0
+        found = np.zeros(len(self._ranks), dtype=np.int64)
+        for rank, (each, (held, _)) in enumerate(zip(self._ranks, self._held(), strict=True)):
+            behind_ns = max((each.begin_ns or usual_ns) - usual_ns, 0)
+            is_held = set(held)
+            for row in self._in_time(rank):
+                late_ns = max(int(delay_ns[row]), 0)
+                found[rank] += max(late_ns - behind_ns, 0)
+                behind_ns = 0 if int(self._meeting[row]) in is_held else late_ns
+        return found
+
+    def longest_wait_for(self, rank: int) -> Wait | None:
+        """Return the longest wait of a median rank for one, whoever came last; ``None`` for none.
+
+        Args:
+            rank: the index of the one that was waited for.
+        """
+        met = self._in_time(rank)
+        waits = [(int(self._start_ns[row]), self._middle_row(int(row)), int(row)) for row in met]
+        lengths = [start_ns - int(self._start_ns[middle]) for start_ns, middle, _ in waits]
+        if not lengths or max(lengths) <= 0:
+            return None
+        start_ns, middle, row = waits[lengths.index(max(lengths))]
+        windows = [(int(self._start_ns[middle]), start_ns)]
+        late, waiter = self._side(row), self._side(middle)
+        level = _Level(self._held(), self._begin_ns())
+        since_ns = level.before(int(self._meeting[row]), late.rank, waiter.rank, windows[0][0])
+        return Wait(late, waiter, windows, since_ns)
+
+    def _middle_row(self, row: int) -> int:
+        """Return which of the rows of a meeting began at the median."""
+        own = self._rows[int(self._meeting[row])]
+        return int(own[np.argsort(self._start_ns[own], kind="stable")[(len(own) - 1) // 2]])
+
+    def lasts(self) -> Iterator[tuple[int, int]]:
+        """Yield for each meeting the rank that came last, and the row of the collective there."""
+        for row in self._last.tolist():
+            rank = int(self._rank[row])
+            yield rank, row - int(self._offsets[rank])
+
+    def residuals_ns(self, rank: int) -> Ints:
+        """Return how far the ends of a rank's collectives are from the median rank's.
+
+        Args:
+            rank: its index.
+        """
+        mine = self._in_time(rank)
+        return self._ends_ns[mine] - self._usual_end_ns[self._meeting[mine]]
+
+    def _in_time(self, rank: int) -> Ints:
+        """Return the rows of a rank that are met, in order of time."""
+        rows = np.arange(self._offsets[rank], self._offsets[rank + 1])
+        met = rows[self._meeting[rows] >= 0]
+        ordered: Ints = met[np.argsort(self._meeting[met], kind="stable")]
+        return ordered
+
     def _lay_out(self, number: Ints) -> None:
         """Sort the rows by meeting, and find who came last to each."""
-        start_ns = _joined([starts_ns(each) for each in self._ranks])
+        start_ns = self._start_ns = _joined([starts_ns(each) for each in self._ranks])
         order = np.argsort(number, kind="stable")
         begins = np.flatnonzero(np.diff(number[order], prepend=-1))
         counts = np.diff(np.append(begins, len(order)))
@@ -105,6 +172,9 @@ class Meetings:
         self._meeting: Ints = np.full(len(number), -1, dtype=np.int64)
         for at, own in enumerate(self._rows):
             self._meeting[own] = at
+        self._ends_ns = _joined([ends_ns(each) for each in self._ranks])
+        usual = [_middle(self._ends_ns[own]) for own in self._rows]
+        self._usual_end_ns: Ints = np.array(usual, dtype=np.int64)
         self._firsts = [first_launches(each) for each in self._ranks]
 
     def _wait(self) -> None:
@@ -182,3 +252,9 @@ class _Level:
 
 def _joined(columns: Sequence[Ints | Codes]) -> Ints:
     return np.concatenate([np.empty(0, dtype=np.int64), *columns])
+
+
+def _middle(values: Ints) -> int:
+    """Return the lower median, to the nanosecond."""
+    at = (len(values) - 1) // 2
+    return int(np.partition(values, at)[at])

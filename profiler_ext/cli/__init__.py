@@ -20,7 +20,7 @@ from profiler_ext.version import VERSION
 
 _GROUPS = {
     "record": ("run", "attach"),
-    "read": ("report", "explain", "diff", "annotate", "serve"),
+    "read": ("report", "explain", "diff", "cluster", "annotate", "serve"),
     "write": ("export", "merge"),
     "maintain": ("doctor", "cache", "seq-table"),
 }

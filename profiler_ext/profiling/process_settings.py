@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,16 +27,18 @@ def settings_of_process(
         called_modules: modules that were compiled by themselves, by the number in their mark.
         asked: what was asked of the profiler.
     """
+    world_size = _number("WORLD_SIZE", 1)
     return Settings(
         user_roots=tuple(user_roots),
         library_roots=library_roots(),
         command=tuple(sys.argv),
         torch_version=process.version(),
         rank=_number("RANK", 0),
-        world_size=_number("WORLD_SIZE", 1),
+        world_size=world_size,
         step_source=step_source,
         called_modules=called_modules,
         asked=asked,
+        host=platform.node() if world_size > 1 else "",
     )
 
 

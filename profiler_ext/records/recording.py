@@ -30,6 +30,8 @@ class Settings:
             do it is not given again.
         called_modules: modules that were compiled by themselves, by the number in their mark in
             the trace: each with its path from the user's model.
+        host: the name of the machine, of one rank among several; ``""`` without ranks, and in
+            recordings of before it was kept.
     """
 
     user_roots: tuple[str, ...] = ()
@@ -41,6 +43,7 @@ class Settings:
     step_source: str = "none"
     called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
     asked: tuple[str, ...] = ()
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

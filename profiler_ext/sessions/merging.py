@@ -36,11 +36,12 @@ class MergedSession(Explained):
         sessions: the sessions as they were recorded, by rank.
     """
 
-    def __init__(self, sessions: Sequence[Session]) -> None:
+    def __init__(self, sessions: Sequence[Session], clocks: Sequence[Clock] = ()) -> None:
         """Take one session of each rank.
 
         Args:
             sessions: the sessions.
+            clocks: how their clocks are set, where that is known of more ranks; in order of rank.
 
         Raises:
             UsageError: There is none, or two are of one rank.
@@ -51,6 +52,7 @@ class MergedSession(Explained):
         if twice := sorted({str(rank) for rank in ranks if ranks.count(rank) > 1}):
             raise UsageError(f"two sessions are of rank {', '.join(twice)}; give one of each rank")
         self.sessions = tuple(sorted(sessions, key=lambda s: s.recording.settings.rank))
+        self._clocks = tuple(clocks)
 
     @property
     def roots(self) -> tuple[str | Path, ...]:
@@ -60,7 +62,8 @@ class MergedSession(Explained):
     @cached_property
     def clocks(self) -> tuple[Clock, ...]:
         """How the clock of each rank was set."""
-        return set_clocks([collectives_of(session.analysis) for session in self.sessions])
+        own = (collectives_of(session.analysis) for session in self.sessions)
+        return self._clocks or set_clocks(list(own))
 
     @cached_property
     def analyses(self) -> tuple[Analysis, ...]:

@@ -1,0 +1,148 @@
+"""Owns ``profiler-ext cluster``: its options, and what it does with them."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiler_ext.cli.choices import add_format, print_answer
+from profiler_ext.cli.parsing import Parser
+from profiler_ext.cli.printing import console, tell, write
+
+if TYPE_CHECKING:
+    from profiler_ext.cluster import Job
+
+HELP = "read all ranks of a job on Dask: who is slower, who waits for whom"
+
+_TOP, _SAY_AFTER_S = 10, 5.0
+_BY = ("straggler", "line", "group", "host", "rank", "clock", "gap")
+
+
+def add_options(parser: Parser) -> None:
+    """Say what the command line may hold."""
+    from profiler_ext.exporters.printed import PRINTED
+
+    parser.add_argument(
+        "place",
+        metavar="DIR|URL",
+        help="folder of the ranks' sessions, or a URL of fsspec: s3://bucket/job, gs://, hdfs://; "
+        "a pattern picks one of several sessions: 'DIR/rank_*/step_001003'",
+    )
+    _add_engine(parser.add_argument_group("where the ranks are read"))
+    parser.add_argument(
+        "--by", choices=_BY, metavar="WHAT", help="one table: %(choices)s (default: at a glance)"
+    )
+    parser.add_argument("--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of json all)")
+    _add_output(parser.add_argument_group("what is written"))
+    add_format(parser, [each.name for each in PRINTED])
+    parser.show_examples(
+        ("all ranks that torchrun made", "profiler-ext cluster profile_out"),
+        (
+            "on a Dask cluster, from S3",
+            "profiler-ext cluster s3://runs/7 --scheduler tcp://head:8786",
+        ),
+        ("a page, and two ranks in Perfetto", "profiler-ext cluster DIR -o all --ranks 0,7"),
+    )
+    parser.set_defaults(command=_cluster)
+
+
+def _add_engine(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="a Dask scheduler, tcp://host:8786 (default: processes of this machine, which "
+        "listen on its loopback address alone)",
+    )
+    group.add_argument(
+        "--workers", type=_whole, metavar="N", help="so many processes (default: one a core)"
+    )
+    group.add_argument(
+        "--memory",
+        type=_whole,
+        metavar="MIB",
+        help="each of them may take (default: its part of this machine's)",
+    )
+
+
+def _add_output(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="write report.html into this folder"
+    )
+    group.add_argument(
+        "--ranks",
+        type=_ranks,
+        default=[],
+        metavar="N,N",
+        help="and trace.pftrace of these ranks, on one clock",
+    )
+    group.add_argument(
+        "--parquet",
+        metavar="DIR|URL",
+        help="write the tables of each rank there, TABLE/rank_N.parquet, from where it was read",
+    )
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    from profiler_ext.cluster import connected, read_job, write_by_rank, write_job
+    from profiler_ext.errors import UsageError
+
+    if options.ranks and options.output is None:
+        raise UsageError("--ranks is of the trace that -o DIR writes; add -o DIR")
+    memory_bytes = None if options.memory is None else options.memory << 20
+    told = _Progress()
+    with connected(options.scheduler, options.workers, memory_bytes) as client:
+        job = read_job(options.place, client=client, progress=told)
+        if options.parquet:
+            write_by_rank(job, options.parquet, client, told)
+    _print(job, options)
+    written = [] if options.output is None else write_job(job, options.output, options.ranks)
+    for path in (*map(str, written), *([options.parquet] if options.parquet else ())):
+        tell(f"written to {path}")
+    return 0
+
+
+def _print(job: Job, options: argparse.Namespace) -> None:
+    from profiler_ext.cluster.answer import job_answer
+    from profiler_ext.cluster.screen import print_job
+    from profiler_ext.cluster.views import view_by
+    from profiler_ext.exporters.display_text import table_text
+
+    if options.format == "json":
+        print_answer(job_answer(job, options.place, options.by, options.top), options)
+        return
+    top = _TOP if options.top is None else options.top
+    if options.format == "text":
+        print_job(job, console(), options.by, top)
+    else:
+        table = job.table(view_by(options.by or "line").table)
+        write(table_text(table, options.top, options.format))
+
+
+class _Progress:
+    """Says on standard error how far it is, every few seconds."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        now = time.monotonic()
+        if now - self._said >= _SAY_AFTER_S or (done == of and of > 1):
+            self._said = now
+            tell(f"{what}: {done:,} of {of:,}")
+
+
+def _ranks(text: str) -> list[int]:
+    """Read ``0,7``."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of ranks; give one as 0,7")
+    return [int(part) for part in parts]
+
+
+def _whole(text: str) -> int:
+    """Read a number above zero."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above zero")
+    return int(text)

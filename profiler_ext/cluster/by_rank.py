@@ -1,0 +1,160 @@
+"""Owns each rank's own tables for who goes on elsewhere: Dask frames, and Parquet files by rank.
+
+Both are made where the workers are, of the files there; times are on the job's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from profiler_ext.cluster.engine import Work
+from profiler_ext.cluster.job import Job
+from profiler_ext.cluster.reading import session_of
+from profiler_ext.cluster.records import RankFacts, RankFile
+from profiler_ext.cluster.tables.of_rank import with_rank
+from profiler_ext.errors import OutputError
+from profiler_ext.exporters.extras import CLUSTER
+from profiler_ext.exporters.table_kinds import WRITTEN, table_called
+from profiler_ext.exporters.tables import DataFrame, write_parquet
+from profiler_ext.kineto.source import shown
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+TABLES = ("by_line", *(kind.name for kind in WRITTEN))
+"""Those that are written by rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankSource:
+    """Where a rank's tables come from.
+
+    Attributes:
+        file: its file.
+        facts: what it tells of itself.
+        later_ns: how much later the zero of its clock is than that of the job's.
+    """
+
+    file: RankFile
+    facts: RankFacts
+    later_ns: int
+
+
+def sources(job: Job) -> list[RankSource]:
+    """Return where the tables of each rank of a job come from."""
+    zero_ns = job.ranks[0].base_ns
+    return [
+        RankSource(job.file_of(at), facts, facts.base_ns + clock.shift_ns - zero_ns)
+        for at, (facts, clock) in enumerate(zip(job.ranks, job.clocks, strict=True))
+    ]
+
+
+def rank_table(source: RankSource, name: str) -> DataFrame:
+    """Return a rank's own table, with its rank and host.
+
+    Args:
+        source: the rank.
+        name: the table's name.
+
+    Raises:
+        UsageError: There is no such table.
+        TraceError: The file cannot be read any more.
+    """
+    return _with_clock(table_called(name).make(session_of(source.file).analysis), source)
+
+
+def dask_table(job: Job, name: str) -> Any:
+    """Return each rank's own table as one Dask frame, a part a rank; nothing is read yet but one.
+
+    Args:
+        job: the job.
+        name: a session's table: ``launches``, ``by_line``, ...
+
+    Raises:
+        MissingExtraError: Dask is not installed.
+        UsageError: There is no such table.
+        TraceError: A file cannot be read any more.
+    """
+    CLUSTER.require("a Dask frame")
+    import dask.dataframe
+
+    every = sources(job)
+    like = rank_table(every[0], name).head(0)
+    return dask.dataframe.from_map(rank_table, every, name=name, meta=like)
+
+
+def write_by_rank(
+    job: Job,
+    place: str,
+    client: Client,
+    progress: Callable[[str, int, int], None] = lambda what, done, of: None,
+) -> list[str]:
+    """Write the tables of each rank as Parquet, ``TABLE/rank_N.parquet``; returns the folders.
+
+    Args:
+        job: the job.
+        place: a folder, or a URL that fsspec takes, which every worker can write.
+        client: of the workers.
+        progress: is told how far it is.
+
+    Raises:
+        TraceError: A file cannot be read any more.
+        OutputError: It cannot be written.
+    """
+    work, every = Work(client), sources(job)
+    futures = work.held(_Written(place), every)
+    for done, (_, told) in enumerate(work.results(futures), 1):
+        if isinstance(told, BaseException):
+            raise told
+        progress("ranks written", done, len(every))
+    return [_joined(place, name) for name in TABLES]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Writes the tables of a rank where it is called."""
+
+    place: str
+
+    def __call__(self, source: RankSource) -> int:
+        analysis = session_of(source.file).analysis
+        for name in TABLES:
+            table = _with_clock(table_called(name).make(analysis), source)
+            _write(table, _joined(self.place, name), f"rank_{source.facts.rank}.parquet")
+        return source.facts.rank
+
+
+def _with_clock(table: DataFrame, source: RankSource) -> DataFrame:
+    if "start_ns" in table.columns:
+        table = table.assign(start_ns=table["start_ns"] + np.int64(source.later_ns))
+    return with_rank(table, source.facts)
+
+
+def _joined(place: str, name: str) -> str:
+    return f"{place.rstrip('/')}/{name}"
+
+
+def _write(table: DataFrame, folder: str, name: str) -> None:
+    if not _is_remote(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_parquet(table, Path(folder) / name)
+        return
+    import fsspec
+
+    try:
+        with fsspec.open(f"{folder}/{name}", "wb") as file:
+            file.write(table.to_parquet(None, engine="pyarrow", index=False))
+    except Exception as error:  # each file system has errors of its own
+        raise OutputError(
+            f"cannot write {shown(folder)}: {type(error).__name__}: {error}; give a URL that every "
+            "worker can write"
+        ) from error
+
+
+def _is_remote(place: str) -> bool:
+    return "://" in place or "::" in place

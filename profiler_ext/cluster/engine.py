@@ -1,0 +1,182 @@
+"""Owns Dask: a cluster of this machine, or a scheduler by its address, and the work for it.
+
+Dask's processes send each other pickled messages. Nothing that is read of a file is unpickled. The
+local cluster listens on the loopback address alone, encrypted, with a certificate that is made for
+it, so that no other user of the machine can send it work.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.extras import CLUSTER
+from profiler_ext.version import VERSION
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+_LOOPBACK = "127.0.0.1"
+_WAIT_S = 30
+_AHEAD = 10
+"""Work that lets go of memory goes before work that takes more."""
+
+
+@contextmanager
+def connected(
+    scheduler: str | None = None, workers: int | None = None, memory_bytes: int | None = None
+) -> Iterator[Client]:
+    """Yield a client of a scheduler, or of a cluster of this machine that ends with it.
+
+    Args:
+        scheduler: the address, ``tcp://host:8786``; by default a cluster of this machine.
+        workers: how many processes that has; by default as many as there are cores.
+        memory_bytes: what each of them may take before it writes to the disk and is restarted.
+
+    Raises:
+        MissingExtraError: Dask is not installed.
+        UsageError: There is no scheduler, or its workers lack this package.
+    """
+    CLUSTER.require("reading a job's ranks")
+    with _remote(scheduler) if scheduler else _local(workers, memory_bytes) as client:
+        _check_workers(client)
+        yield client
+
+
+class Work:
+    """Work on a cluster: functions of this package, called with records."""
+
+    def __init__(self, client: Client) -> None:
+        """Take the client."""
+        self._client = client
+
+    def held(self, function: Callable[[Any], object], over: Sequence[object]) -> list[Future[Any]]:
+        """Call a function with each of some records; what comes of it stays on the workers.
+
+        Args:
+            function: what is called.
+            over: the records.
+
+        Returns:
+            What stands for the results.
+        """
+        futures: list[Future[Any]] = self._client.map(function, list(over), pure=False)
+        return futures
+
+    def submitted(self, function: Callable[..., object], *arguments: object) -> Future[Any]:
+        """Call a function with what is held; returns what stands for the result.
+
+        Args:
+            function: what is called.
+            *arguments: records, or what stands for them.
+        """
+        return self._client.submit(function, *arguments, pure=False, priority=_AHEAD)
+
+    def results(self, futures: Sequence[Future[Any]]) -> Iterator[tuple[int, object]]:
+        """Yield each result with its index as it comes; one that could not be had as its error.
+
+        Args:
+            futures: what stands for them; each is let go of when its result is there.
+        """
+        from distributed import as_completed
+
+        at = {future.key: index for index, future in enumerate(futures)}
+        for future in as_completed(futures, loop=self._client.loop):
+            error = future.exception() if future.status == "error" else None
+            yield at[future.key], future.result() if error is None else error
+
+    def result(self, future: Future[Any]) -> Any:
+        """Return a result.
+
+        Args:
+            future: what stands for it.
+        """
+        return future.result()
+
+
+def is_lost(error: object) -> bool:
+    """Tell whether a result could not be had because worker after worker ended at it."""
+    from distributed import KilledWorker
+
+    return isinstance(error, KilledWorker)
+
+
+@contextmanager
+def _remote(scheduler: str) -> Iterator[Client]:
+    from distributed import Client
+
+    try:
+        client = Client(scheduler, timeout=_WAIT_S, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"there is no Dask scheduler at {scheduler}: {error}; start one with `dask scheduler`, "
+            "and give the address that it prints"
+        ) from error
+    with client:
+        yield client
+
+
+@contextmanager
+def _local(workers: int | None, memory_bytes: int | None) -> Iterator[Client]:
+    import dask
+    from distributed import Client, LocalCluster
+
+    unasked: dict[str, list[str]] = {
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
+    }
+    with (
+        dask.config.set(unasked),
+        _without_port_warning(),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=memory_bytes or "auto",
+            host=_LOOPBACK,
+            dashboard_address=None,
+            security=True,
+            silence_logs=_SILENT,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+_SILENT = 50
+"""Only what is fatal is logged: a worker that ends is started again."""
+
+
+@contextmanager
+def _without_port_warning() -> Iterator[None]:
+    """Dask's server of pages, which has none here, takes any port where its own is taken."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
+        yield
+
+
+def _check_workers(client: Client) -> None:
+    """Refuse workers that would not read as this process does.
+
+    Raises:
+        UsageError: There are none in time, or their package is another or missing.
+    """
+    with suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=_WAIT_S)
+    told = client.run(version_there, on_error="return")
+    if not told:
+        raise UsageError("the Dask scheduler has no worker; start some with `dask worker ADDRESS`")
+    for worker, version in told.items():
+        if version != VERSION:
+            raise UsageError(
+                f"the Dask worker {worker} has "
+                f"{f'profiler-ext {version}' if isinstance(version, str) else version!r}, expected "
+                f"profiler-ext {VERSION}; install that on every worker"
+            )
+
+
+def version_there() -> str:
+    """Return the version of this package where it is called."""
+    return VERSION

@@ -1,0 +1,255 @@
+"""Owns a job: its ranks laid beside each other, and the tables of all of them.
+
+What is here came from workers as aggregates; the files were read where the workers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profiler_ext.attribution.clocks import Clock
+from profiler_ext.attribution.lateness import Wait
+from profiler_ext.attribution.meetings import Meetings, Waited
+from profiler_ext.cluster.records import LineKey, RankFile, RankGap, RankPart
+from profiler_ext.cluster.stragglers import (
+    Paces,
+    Reals,
+    Straggler,
+    StragglerKind,
+    slowness,
+    stragglers,
+)
+from profiler_ext.cluster.tables import differing, summing
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.records import Lateness
+
+TABLES = ("lines", "ranks", "hosts", "groups", "stragglers", "clocks", "gaps")
+"""Those that tell how ranks differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What workers sent of the ranks that stand, in order of rank.
+
+    Attributes:
+        parts: of each rank.
+        gaps: what is not in the tables.
+        clocks: how the clock of each rank was set.
+        meetings: their collectives beside each other, on these clocks.
+        lateness: what made each late.
+        causes: of each straggler what it spends more time in, as far as that is known.
+        sums: name of a summing table to the sum over all ranks.
+    """
+
+    parts: Sequence[RankPart]
+    gaps: Sequence[RankGap]
+    clocks: Sequence[Clock]
+    meetings: Meetings
+    lateness: Sequence[Lateness]
+    causes: Sequence[Lateness | None]
+    sums: Mapping[str, DataFrame]
+
+
+class Job:
+    """All ranks of a job; its tables are pandas, by :meth:`table`.
+
+    Attributes:
+        ranks: what each tells of itself, in order of rank.
+        gaps: what is not in the tables, by name.
+        clocks: how the clock of each rank was set.
+    """
+
+    def __init__(self, gathered: Gathered) -> None:
+        """Take what workers sent.
+
+        Args:
+            gathered: what they sent.
+        """
+        self._gathered = gathered
+        self.ranks = tuple(part.facts for part in gathered.parts)
+        self.gaps = tuple(gathered.gaps)
+        self.clocks = tuple(gathered.clocks)
+
+    def table(self, name: str) -> DataFrame:
+        """Return a table of all ranks.
+
+        Args:
+            name: ``lines``, ``ranks``, ``hosts``, ``groups``, ``stragglers``, ``clocks``, ``gaps``;
+                or, as merged sessions have it, ``by_line``, ``by_module``, ``by_op``,
+                ``by_kernel``, ``by_phase``, ``coverage``, ``idle_by_cause``, ``communication``,
+                ``skew``.
+
+        Raises:
+            UsageError: There is no such table.
+        """
+        if name in self._gathered.sums:
+            return summing.of_sums(name, self._gathered.sums[name], self.ranks)
+        made: dict[str, Callable[[], DataFrame]] = {
+            "lines": lambda: differing.lines(self.lines, self.paces.work_ns, self.ranks),
+            "ranks": self._ranks,
+            "hosts": lambda: differing.hosts(self.ranks, self.paces, self._times),
+            "groups": self._groups,
+            "stragglers": self._stragglers,
+            "clocks": self._clocks,
+            "gaps": lambda: differing.gaps(self.gaps),
+            "communication": self._communication,
+            "skew": lambda: summing.skew(self._gathered.parts, self._gathered.lateness),
+        }
+        if name not in made:
+            listed = ", ".join((*made, *self._gathered.sums))
+            raise UsageError(f"a job has no table {name!r}; ask for one of {listed}")
+        table: DataFrame = made[name]()
+        return table
+
+    @cached_property
+    def lines(self) -> tuple[LineKey, ...]:
+        """The lines that took time on any rank, collectives left out."""
+        return lines_of(self._gathered.parts)
+
+    @cached_property
+    def paces(self) -> Paces:
+        """What ranks are judged by."""
+        return paces_of(self._gathered.parts, self.lines, self._gathered.meetings)
+
+    @cached_property
+    def stragglers(self) -> tuple[Straggler, ...]:
+        """Who is behind, what costs a step most first."""
+        return tuple(stragglers(self.paces))
+
+    @cached_property
+    def waited(self) -> tuple[Waited, ...]:
+        """How the collectives of each rank waited."""
+        return tuple(map(self._gathered.meetings.waited, range(len(self.ranks))))
+
+    @property
+    def column_bytes(self) -> int:
+        """How many bytes the columns of all ranks' collectives take."""
+        return sum(part.collectives.nbytes for part in self._gathered.parts)
+
+    def indices(self, ranks: Sequence[int]) -> list[int]:
+        """Return where some ranks are in :attr:`ranks`.
+
+        Args:
+            ranks: the ranks.
+
+        Raises:
+            UsageError: One is not there.
+        """
+        known = {each.rank: at for at, each in enumerate(self.ranks)}
+        if lacking := [rank for rank in ranks if rank not in known]:
+            told = {gap.rank: f" ({gap.reason.words})" for gap in self.gaps}
+            said = ", ".join(f"{rank}{told.get(rank, '')}" for rank in lacking)
+            raise UsageError(
+                f"there is no rank {said}; the job has {len(known)} from {min(known)} to "
+                f"{max(known)}"
+            )
+        return [known[rank] for rank in ranks]
+
+    def file_of(self, index: int) -> RankFile:
+        """Return the file of a rank.
+
+        Args:
+            index: where it is in :attr:`ranks`.
+        """
+        return RankFile(self.ranks[index].url, 0, self.ranks[index].rank)
+
+    @property
+    def _times(self) -> Reals:
+        return slowness(self.paces.work_ns)
+
+    def _ranks(self) -> DataFrame:
+        parts = self._gathered.parts
+        return differing.ranks_table(parts, self.paces, self._times, self.waited, self.clocks)
+
+    def _communication(self) -> DataFrame:
+        return summing.communication(self._gathered.parts, self.waited)
+
+    def _groups(self) -> DataFrame:
+        lasts = []
+        for rank, row in self._gathered.meetings.lasts():
+            part = self._gathered.parts[rank]
+            launch = int(np.searchsorted(part.collectives.launch_collective, row))
+            if (at := int(part.calls.row[launch])) >= 0:
+                name, group, *_ = part.calls.keys[at]
+                lasts.append((group or "", name or "", part.facts))
+        return differing.groups_table(self._communication(), lasts)
+
+    def _stragglers(self) -> DataFrame:
+        nothing: tuple[str | None, LineKey] = (None, (None,) * 5)
+        causes = [nothing if own is None else _cause(own) for own in self._gathered.causes]
+        return differing.stragglers_table(self.stragglers, self.lines, self.ranks, causes)
+
+    def _clocks(self) -> DataFrame:
+        residuals = map(self._gathered.meetings.residuals_ns, range(len(self.ranks)))
+        return differing.clocks_table(self.clocks, self.ranks, list(residuals))
+
+
+def lines_of(parts: Sequence[RankPart]) -> tuple[LineKey, ...]:
+    """Return the lines of all ranks, each once: of what tells none apart the first is shown.
+
+    Args:
+        parts: of each rank.
+    """
+    found: dict[tuple[object, ...], LineKey] = {}
+    for part in parts:
+        for key in part.lines.keys:
+            found.setdefault(_identity(key), key)
+    return tuple(found.values())
+
+
+def paces_of(parts: Sequence[RankPart], names: Sequence[LineKey], meetings: Meetings) -> Paces:
+    """Return what ranks are judged by.
+
+    Args:
+        parts: of each rank.
+        names: the lines.
+        meetings: their collectives beside each other.
+    """
+    row = {_identity(key): at for at, key in enumerate(names)}
+    work_ns = np.zeros((len(names), len(parts)))
+    steps = np.array([max(len(part.facts.steps), 1) for part in parts])
+    for at, part in enumerate(parts):
+        rows = [row[_identity(key)] for key in part.lines.keys]
+        work_ns[rows, at] = part.lines.duration_ns / steps[at]
+    walls = [part.facts.step_ns for part in parts]
+    return Paces(
+        work_ns=work_ns,
+        behind_ns=meetings.behind_ns() / steps,
+        step_ns=float(np.median(walls)) if walls else 0.0,
+        hosts=[part.facts.host for part in parts],
+    )
+
+
+def _identity(key: LineKey) -> tuple[object, ...]:
+    file, line, _, _, gap = key
+    return file, line, gap
+
+
+def wait_for(straggler: Straggler, meetings: Meetings, paces: Paces) -> Wait | None:
+    """Return the wait that tells why a straggler comes late: of the median rank, where it is most.
+
+    Args:
+        straggler: who is behind.
+        meetings: the collectives of all ranks.
+        paces: what ranks are judged by.
+    """
+    if straggler.kind is not StragglerKind.COMES_LATE:
+        return None
+    whose = max(straggler.ranks, key=lambda rank: paces.behind_ns[rank])
+    return meetings.longest_wait_for(whose)
+
+
+def _cause(lateness: Lateness) -> tuple[str | None, LineKey]:
+    """Return what a rank spent more time in, and where, of what it was late for most."""
+    if not len(lateness):
+        return None, (None,) * 5
+    at = int(lateness.duration_ns.argmax())
+    place = lateness.places[int(lateness.place[at])]
+    gap = place.gap if place.line is None else None
+    line = (place.file, place.line, place.function, place.code, gap)
+    return lateness.cause[at] or "running", line

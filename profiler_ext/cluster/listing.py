@@ -1,0 +1,122 @@
+"""Owns which files of a folder or URL are sessions of a job's ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from profiler_ext.cluster.records import FileGap, RankFile, RankGap
+from profiler_ext.errors import UsageError
+from profiler_ext.exporters.formats import FILE_NAME
+
+_TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
+_RANK_FOLDER = re.compile(r"rank_(\d{1,9})")
+_DEEPEST = 4
+_GLOB = re.compile(r"[*?\[]")
+
+
+def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
+    """Return the files of a job's ranks, in order of rank as far as their names tell it.
+
+    Args:
+        place: a folder, a file or a pattern; a path, or a URL that fsspec takes.
+
+    Returns:
+        The files; and folders of ranks that hold no session.
+
+    Raises:
+        UsageError: There is no such place, or no session in it.
+    """
+    system, root = _opened(place)
+    found = _found(system, root, place)
+    files = {path: info for path, info in found.items() if info.get("type") == "file"}
+    sessions = _sessions(files)
+    folders = (path for path, info in found.items() if info.get("type") == "directory")
+    empty = _empty(folders, sessions)
+    if not sessions:
+        raise UsageError(
+            f"{place} holds no session of a rank; give the folder in which each rank has its "
+            f"own with a {FILE_NAME}, or its own .pt.trace.json.gz file"
+        )
+    told = [
+        RankFile(_url(system, path), int(files[path].get("size") or 0), _rank(path))
+        for path in sessions
+    ]
+    gaps = [
+        RankGap(FileGap.MISSING, rank, "", _url(system, path), f"a folder without {FILE_NAME}")
+        for path, rank in empty
+    ]
+    return sorted(told, key=_in_order), gaps
+
+
+def _opened(place: str) -> tuple[Any, str]:
+    import fsspec
+
+    try:
+        system, root = fsspec.core.url_to_fs(place)
+    except (ImportError, ValueError, OSError) as error:
+        raise UsageError(f"cannot open {place}: {error}; give a path, or a URL of fsspec") from None
+    return system, str(root)
+
+
+def _found(system: Any, root: str, place: str) -> Mapping[str, Mapping[str, Any]]:
+    try:
+        if _GLOB.search(root):
+            named = system.glob(root, detail=True)
+            inside = [_inside(system, path, info) for path, info in named.items()]
+            return {path: info for each in inside for path, info in each.items()}
+        return _inside(system, root, system.info(root))
+    except FileNotFoundError:
+        raise UsageError(f"there is no {place}; check the path") from None
+    except Exception as error:  # each file system has errors of its own
+        raise UsageError(
+            f"cannot list {place}: {type(error).__name__}: {error}; check the URL, and that this "
+            "machine may read it"
+        ) from error
+
+
+def _inside(system: Any, path: str, info: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    if info.get("type") == "file":
+        return {path: info}
+    inside: dict[str, Mapping[str, Any]] = system.find(
+        path, maxdepth=_DEEPEST, withdirs=True, detail=True
+    )
+    return {path: info} | inside
+
+
+def _sessions(files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return those that are sessions; beside one that ``run`` wrote no other file is."""
+    written = {_folder(path) for path in files if PurePosixPath(path).name == FILE_NAME}
+    return [
+        path
+        for path in files
+        if PurePosixPath(path).name == FILE_NAME
+        or (_TRACE.fullmatch(PurePosixPath(path).name) and _folder(path) not in written)
+    ]
+
+
+def _empty(folders: Iterable[str], sessions: Iterable[str]) -> list[tuple[str, int]]:
+    """Return the folders of ranks that hold no session, with their ranks."""
+    above = {str(parent) for path in sessions for parent in PurePosixPath(path).parents}
+    ranks = ((path, _RANK_FOLDER.fullmatch(PurePosixPath(path).name)) for path in folders)
+    return [(path, int(told[1])) for path, told in ranks if told and path not in above]
+
+
+def _folder(path: str) -> str:
+    return str(PurePosixPath(path).parent)
+
+
+def _rank(path: str) -> int | None:
+    told = (_RANK_FOLDER.fullmatch(part) for part in reversed(PurePosixPath(path).parts))
+    return next((int(each[1]) for each in told if each), None)
+
+
+def _url(system: Any, path: str) -> str:
+    is_here = "file" in system.protocol or system.protocol == "file"
+    return path if is_here else str(system.unstrip_protocol(path))
+
+
+def _in_order(file: RankFile) -> tuple[float, str]:
+    return (float("inf") if file.rank is None else file.rank), file.url

@@ -1,0 +1,116 @@
+"""Owns the page of a job: who is behind, lines, communication, hosts, ranks, clocks and gaps.
+
+It has no script and fetches nothing: tables fold as the browser folds them. Each host is a row of
+cells, a rank each, the darker the more it is behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.cluster.job import Job
+from profiler_ext.cluster.stragglers import by_host
+from profiler_ext.cluster.views import VIEWS, View, heading, sentences, settings_of
+from profiler_ext.exporters.display_text import records, time_text
+from profiler_ext.exporters.html.page import resource
+from profiler_ext.files.writing import replacing
+from profiler_ext.printable import printable
+from profiler_ext.records import Settings
+
+_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
+_MOST_ROWS = 2_000
+_OPEN = ("straggler", "line", "group")
+_NAMES = 2
+
+
+def export_page(job: Job, path: Path) -> Path:
+    """Write a job as one self-contained page; returns the file.
+
+    Args:
+        job: the job.
+        path: the file; replaced when it is there.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    with replacing(path) as file:
+        file.write(job_page(job).encode("utf-8", "backslashreplace"))
+    return path
+
+
+def job_page(job: Job) -> str:
+    """Return a job as a page; every name in it is text."""
+    settings = settings_of(job)
+    return Template(resource("job.html")).substitute(
+        policy=escape(_POLICY),
+        title=_text(f"profiler-ext: {len(job.ranks):,} ranks"),
+        style=resource("report.css") + resource("job.css"),
+        heading=_text(heading(job)),
+        links="".join(f'<a href="#{view.by}">{_text(view.table)}</a>' for view in VIEWS),
+        notes="".join(f"<p>{_text(note)}</p>" for note in sentences(job)),
+        cells=_cells(job),
+        tables="".join(_section(job, view, settings) for view in VIEWS),
+    )
+
+
+def _section(job: Job, view: View, settings: Settings) -> str:
+    rows = records(job.table(view.table))
+    body = _table(view, rows, settings) if rows else f"<p>{_text(view.empty)}</p>"
+    opened = " open" if view.by in _OPEN or (view.by == "gap" and rows) else ""
+    return (
+        f'<section id="{view.by}"><details{opened}><summary><h2>{_text(view.title)}</h2> '
+        f'<span class="quiet">{len(rows):,}</span></summary>{body}</details></section>'
+    )
+
+
+def _table(view: View, rows: Sequence[Any], settings: Settings) -> str:
+    head = "".join(f"<th{_kind(column.order)}>{_text(column.name)}</th>" for column in view.columns)
+    lines = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{_kind(column.order)}>{_text(column.cell(row, settings))}</td>"
+            for column in view.columns
+        )
+        + "</tr>"
+        for row in rows[:_MOST_ROWS]
+    )
+    left = len(rows) - _MOST_ROWS
+    more = f"<p class='quiet'>and {left:,} more</p>" if left > 0 else ""
+    return (
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
+        f"</div>{more}"
+    )
+
+
+def _kind(order: int | None) -> str:
+    return ' class="what"' if order is None else ' class="number"'
+
+
+def _cells(job: Job) -> str:
+    """Return a row of cells for each host, a rank each."""
+    behind = job.paces.behind_ns
+    most = max(float(behind.max(initial=0)), 0.01 * job.paces.step_ns, 1.0)
+    rows = []
+    for host, ranks in by_host(job.paces.hosts).items():
+        cells = "".join(
+            f'<i style="--behind:{np.clip(behind[rank] / most, 0, 1):.3f}" '
+            f'title="{_text(_title(job, rank))}"></i>'
+            for rank in ranks
+        )
+        rows.append(f'<div class="host"><span>{_text(host or "(not told)")}</span>{cells}</div>')
+    return "".join(rows)
+
+
+def _title(job: Job, rank: int) -> str:
+    behind_ns = max(float(job.paces.behind_ns[rank]), 0)
+    return f"rank {job.ranks[rank].rank}: {time_text(behind_ns)} behind in a step"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,162 @@
+"""Owns the reading of one rank, on the machine of a worker; only aggregates leave it.
+
+Nothing in here needs Dask: a function is called with a file and returns records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from profiler_ext.attribution.collectives import collectives_of
+from profiler_ext.attribution.doing import Asked, Doing, compact, doing_of
+from profiler_ext.attribution.lateness import Answers, answers
+from profiler_ext.cluster.identity import device_of, host_of, with_rank
+from profiler_ext.cluster.rank_times import call_times, line_times, usual_step_ns
+from profiler_ext.cluster.records import FileGap, RankFacts, RankFile, RankGap, RankPart, RankRead
+from profiler_ext.errors import ProfilerExtError, TraceError
+from profiler_ext.exporters.table_kinds import TABLES
+from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.kineto.limits import Limit
+from profiler_ext.kineto.recording import read_recording
+from profiler_ext.records import Analysis, Place, Settings
+from profiler_ext.sessions.session import Session
+
+SUMMED = ("by_line", "by_module", "by_op", "by_kernel", "by_phase", "coverage", "idle_by_cause")
+"""The tables that are summed over ranks where they are read."""
+_KINDS = tuple(kind for kind in TABLES if kind.name in SUMMED)
+_CHUNK_BYTES = 1 << 20
+_NOWHERE = Place()
+
+
+def read_rank(file: RankFile) -> RankRead | RankGap:
+    """Return what a rank's file comes to, or why it cannot be read.
+
+    Args:
+        file: the file.
+    """
+    try:
+        with local_copy(file) as path:
+            return _read(file, path)
+    except ProfilerExtError as error:
+        return _unread(file, str(error))
+    except Exception as error:  # of one file; each file system has errors of its own
+        return _unread(file, f"{type(error).__name__}: {error}")
+
+
+def part_of(read: RankRead | RankGap) -> RankPart | RankGap:
+    """Return what of a rank travels."""
+    return read if isinstance(read, RankGap) else read.part
+
+
+def sums_of(read: RankRead | RankGap) -> Mapping[str, DataFrame]:
+    """Return a rank's summing tables by their names; none where it could not be read."""
+    return {} if isinstance(read, RankGap) else read.sums
+
+
+def doing_of_rank(read: RankRead | RankGap) -> Doing | None:
+    """Return what the devices of a rank did; nothing where it could not be read."""
+    return None if isinstance(read, RankGap) else read.doing
+
+
+def answers_of(doing: Doing, asked: list[Asked]) -> Answers:
+    """Return what a rank answers to what it is asked: with the places alone that it points at.
+
+    Args:
+        doing: what its devices did.
+        asked: what is asked of it.
+    """
+    told = answers(doing, asked)
+    used = {place for spent in told.spent for _, place, _ in spent.activities}
+    places = [each if at in used else _NOWHERE for at, each in enumerate(doing.places)]
+    return Answers(told.activities, places, told.spent)
+
+
+def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
+    """Return a rank's session, in this process.
+
+    Args:
+        file: the file.
+        roots: folders from which source may be shown.
+
+    Raises:
+        TraceError: It cannot be read.
+    """
+    try:
+        with local_copy(file) as path:
+            return Session(with_rank(read_recording(path)), roots=roots)
+    except OSError as error:
+        raise TraceError(f"cannot read {file.url}: {error}; check the path") from error
+
+
+@contextmanager
+def local_copy(file: RankFile) -> Iterator[Path]:
+    """Yield a file as one of this machine, which is there for so long.
+
+    Args:
+        file: the file.
+
+    Raises:
+        TraceError: It is too large, or cannot be read.
+    """
+    if "://" not in file.url and "::" not in file.url:
+        yield Path(file.url)
+        return
+    import fsspec
+
+    if file.size_bytes > Limit.BYTES.count:
+        raise TraceError(f"{file.url} {Limit.BYTES.told('has too many bytes')}")
+    with tempfile.TemporaryDirectory(prefix="profiler_ext_") as folder:
+        path = Path(folder) / PurePosixPath(file.url).name
+        with fsspec.open(file.url, "rb") as remote, path.open("wb") as local:
+            while chunk := remote.read(_CHUNK_BYTES):
+                local.write(chunk)
+        try:
+            yield path
+        except TraceError as error:
+            raise TraceError(str(error).replace(str(path), file.url)) from error
+
+
+def _read(file: RankFile, path: Path) -> RankRead:
+    recording = with_rank(read_recording(path))
+    analysis = Session(recording).analysis
+    collectives = collectives_of(analysis)
+    part = RankPart(
+        facts=_facts(file, path, analysis),
+        lines=line_times(analysis),
+        calls=call_times(analysis, collectives),
+        collectives=collectives,
+    )
+    sums = {kind.name: kind.make(analysis) for kind in _KINDS}
+    return RankRead(part, sums, compact(doing_of(analysis)))
+
+
+def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:
+    recording = analysis.recording
+    settings = recording.settings
+    return RankFacts(
+        rank=settings.rank,
+        world_size=settings.world_size if settings != Settings() else 0,
+        host=host_of(recording, file.url),
+        url=file.url,
+        digest=_digest(path),
+        torch_version=settings.torch_version,
+        device=device_of(recording),
+        steps=tuple(step.number for step in analysis.steps),
+        step_ns=usual_step_ns([step.wall_ns for step in analysis.steps]),
+        base_ns=recording.trace.base_ns,
+        events=len(recording.trace.events),
+        roots=(*settings.user_roots, *settings.library_roots),
+    )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def _unread(file: RankFile, found: str) -> RankGap:
+    return RankGap(FileGap.UNREADABLE, file.rank, "", file.url, found)

@@ -1,0 +1,219 @@
+"""Owns the tables of a job that tell how its ranks differ: by line, rank, host and group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from profiler_ext.attribution.clocks import Clock
+from profiler_ext.attribution.meetings import Waited
+from profiler_ext.cluster.records import LineKey, RankFacts, RankGap, RankPart
+from profiler_ext.cluster.stragglers import Paces, Reals, Straggler, by_host
+from profiler_ext.cluster.tables.columns import CALLED, LINE, of_columns, ordered
+from profiler_ext.exporters.tables import DataFrame
+from profiler_ext.exporters.tables.arrays import frame
+from profiler_ext.records import Ints
+
+
+def lines(names: Sequence[LineKey], work_ns: Reals, ranks: Sequence[RankFacts]) -> DataFrame:
+    """Return each line's time on the slowest, the median and the fastest rank.
+
+    Args:
+        names: the lines.
+        work_ns: time of a step of each line (row) on each rank (column).
+        ranks: the ranks.
+    """
+    order = np.argsort(work_ns, axis=1, kind="stable")
+    places = {"slowest": -1, "middle": (len(ranks) - 1) // 2, "fastest": 0}
+    columns: dict[str, list[Any]] = {
+        name: [key[at] for key in names] for at, name in enumerate(LINE)
+    }
+    for word, at in places.items():
+        whose = order[:, at].tolist()
+        columns[f"{word}_ns"] = [float(work_ns[row, who]) for row, who in enumerate(whose)]
+        columns[f"{word}_rank"] = [ranks[who].rank for who in whose]
+        columns[f"{word}_host"] = [ranks[who].host or None for who in whose]
+    columns["times"] = [
+        slowest / middle if middle else None
+        for slowest, middle in zip(columns["slowest_ns"], columns["middle_ns"], strict=True)
+    ]
+    columns["ranks"] = (work_ns > 0).sum(axis=1).tolist()
+    return ordered(of_columns(columns), "middle_ns", ("slowest_ns", "file", "line", "gap"))
+
+
+def ranks_table(
+    parts: Sequence[RankPart],
+    paces: Paces,
+    times: Reals,
+    waited: Sequence[Waited],
+    clocks: Sequence[Clock],
+) -> DataFrame:
+    """Return a row for each rank.
+
+    Args:
+        parts: of each rank.
+        paces: what they are judged by.
+        times: how many times as long as the median rank each takes.
+        waited: how its collectives waited.
+        clocks: how its clock was set.
+    """
+    facts = [part.facts for part in parts]
+    columns: dict[str, list[Any]] = {
+        "rank": [each.rank for each in facts],
+        "host": [each.host or None for each in facts],
+        "steps": [len(each.steps) for each in facts],
+        "step_ns": [float(each.step_ns) for each in facts],
+        "work_ns": paces.work_ns.sum(axis=0).tolist(),
+        "times": times.tolist(),
+        "step_waiting_ns": [
+            _waiting(part, own) / max(len(part.facts.steps), 1)
+            for part, own in zip(parts, waited, strict=True)
+        ],
+        "behind_ns": paces.behind_ns.tolist(),
+        "shift_ns": [clock.shift_ns for clock in clocks],
+        "torch_version": [each.torch_version or None for each in facts],
+        "recording": [each.url for each in facts],
+    }
+    return of_columns(columns)
+
+
+def _waiting(part: RankPart, waited: Waited) -> int:
+    """Return how long a rank waited in its steps."""
+    return int(waited.waiting_ns.filled(0)[part.calls.row >= 0].sum())
+
+
+def hosts(facts: Sequence[RankFacts], paces: Paces, times: Reals) -> DataFrame:
+    """Return a row for each host, with medians of its ranks.
+
+    Args:
+        facts: of each rank.
+        paces: what they are judged by.
+        times: how many times as long as the median rank each takes.
+    """
+    groups = by_host(paces.hosts)
+    work_ns = paces.work_ns.sum(axis=0)
+    step_ns = np.array([float(each.step_ns) for each in facts])
+    columns: dict[str, list[Any]] = {
+        "host": [host or None for host in groups],
+        "ranks": [len(own) for own in groups.values()],
+    }
+    values = {"step_ns": step_ns, "work_ns": work_ns, "times": times, "behind_ns": paces.behind_ns}
+    for name, each in values.items():
+        columns[name] = [float(np.median(each[own])) for own in groups.values()]
+    return ordered(of_columns(columns), "behind_ns", ("host",))
+
+
+def groups_table(table: DataFrame, lasts: Sequence[tuple[str, str, RankFacts]]) -> DataFrame:
+    """Return communication by process group and collective: waiting apart from transfer.
+
+    Args:
+        table: that of communication.
+        lasts: of each collective the process group, its name, and the rank that came last.
+    """
+    sums = [*("launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns")]
+    sums += ["transfer_ns", "per_step_ns"]
+    found = table.groupby(list(CALLED), dropna=False, sort=False)[sums].sum(min_count=1)
+    found = found.reset_index()
+    told = _most_last(lasts)
+    keys = list(zip(*(found[name].tolist() for name in reversed(CALLED)), strict=True))
+    nobody: tuple[RankFacts | None, int | None, int | None] = (None, None, None)
+    rows = [told.get((group or "", name or ""), nobody) for group, name in keys]
+    more: dict[str, list[Any]] = {
+        "collectives": [count for _, _, count in rows],
+        "last_rank": [None if last is None else last.rank for last, _, _ in rows],
+        "last_host": [None if last is None else last.host or None for last, _, _ in rows],
+        "last_times": [times for _, times, _ in rows],
+    }
+    columns = {name: found[name].array for name in found.columns}
+    whole = of_columns(more)
+    return ordered(
+        frame(columns | {name: whole[name].array for name in more}),
+        "duration_ns",
+        ("process_group", "collective"),
+    )
+
+
+def _most_last(
+    lasts: Sequence[tuple[str, str, RankFacts]],
+) -> dict[tuple[str, str], tuple[RankFacts | None, int | None, int | None]]:
+    counts: dict[tuple[str, str], dict[RankFacts, int]] = {}
+    for group, name, last in lasts:
+        own = counts.setdefault((group, name), {})
+        own[last] = own.get(last, 0) + 1
+    most = {key: max(own, key=lambda each: own[each]) for key, own in counts.items()}
+    return {key: (last, counts[key][last], sum(counts[key].values())) for key, last in most.items()}
+
+
+def stragglers_table(
+    found: Sequence[Straggler],
+    names: Sequence[LineKey],
+    ranks: Sequence[RankFacts],
+    causes: Sequence[tuple[str | None, LineKey]],
+) -> DataFrame:
+    """Return who is behind, what costs a step most first.
+
+    Args:
+        found: the stragglers.
+        names: the lines.
+        ranks: the ranks.
+        causes: of each straggler what it spends more time in, as far as that is known.
+    """
+    nowhere: LineKey = (None,) * 5
+    lines_of = [names[each.line] if each.line is not None else nowhere for each in found]
+    told = [
+        where if each.line is not None else line
+        for each, where, (_, line) in zip(found, lines_of, causes, strict=True)
+    ]
+    columns: dict[str, list[Any]] = {
+        "straggler": [each.kind.value for each in found],
+        "host": [each.host or None for each in found],
+        "rank": [None if each.is_host else ranks[each.ranks[0]].rank for each in found],
+        "ranks": [len(each.ranks) for each in found],
+        "excess_ns": [each.excess_ns for each in found],
+        "times": [each.times for each in found],
+        "cause": [cause for cause, _ in causes],
+    }
+    columns |= {name: [line[at] for line in told] for at, name in enumerate(LINE)}
+    return of_columns(columns)
+
+
+def clocks_table(
+    clocks: Sequence[Clock], facts: Sequence[RankFacts], residuals_ns: Sequence[Ints]
+) -> DataFrame:
+    """Return how the clock of each rank was set.
+
+    Args:
+        clocks: the clocks.
+        facts: of each rank.
+        residuals_ns: how far the ends of its collectives are from the median rank's then.
+    """
+    return of_columns(
+        {
+            "rank": [each.rank for each in clocks],
+            "host": [each.host or None for each in facts],
+            "shift_ns": [each.shift_ns for each in clocks],
+            "collectives": [each.collectives for each in clocks],
+            "residual_ns": [
+                int(np.median(np.abs(own))) if len(own) else None for own in residuals_ns
+            ],
+        }
+    )
+
+
+def gaps(found: Sequence[RankGap]) -> DataFrame:
+    """Return what is not in the tables.
+
+    Args:
+        found: the gaps.
+    """
+    return of_columns(
+        {
+            "reason": [each.reason.value for each in found],
+            "rank": [each.rank for each in found],
+            "host": [each.host or None for each in found],
+            "recording": [each.url or None for each in found],
+            "found": [each.found for each in found],
+        }
+    )

@@ -1,0 +1,282 @@
+"""Owns how a job's tables read for a person: what heads a column, and what a cell says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from profiler_ext.cluster.job import Job
+from profiler_ext.cluster.records import FileGap
+from profiler_ext.cluster.stragglers import StragglerKind
+from profiler_ext.exporters.display_text import cause_text, gap_text, short_path, time_text
+from profiler_ext.records import IdleCause, Settings
+
+Row = Mapping[str, Any]
+Cell = Callable[[Row, Settings], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A column.
+
+    Attributes:
+        name: what heads it.
+        cell: what it says of a row.
+        order: those of the least are there first, where there is little room; ``None`` of a name.
+    """
+
+    name: str
+    cell: Cell
+    order: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table for a person.
+
+    Attributes:
+        by: what the command line calls it.
+        table: its name.
+        title: what heads it.
+        columns: the columns; one or two names are the first.
+        empty: what is said where it has no row.
+    """
+
+    by: str
+    table: str
+    title: str
+    columns: Sequence[Heading]
+    empty: str
+
+
+def _time(column: str) -> Cell:
+    return lambda row, _: "" if row[column] is None else _signed(row[column])
+
+
+def _signed(duration_ns: float) -> str:
+    return f"-{time_text(-duration_ns)}" if duration_ns < 0 else time_text(duration_ns)
+
+
+def _times(row: Row, _: Settings) -> str:
+    return "" if row["times"] is None else f"{row['times']:.2f}x"
+
+
+def _text(column: str) -> Cell:
+    return lambda row, _: "" if row[column] is None else str(row[column])
+
+
+def _whole(column: str) -> Cell:
+    return lambda row, _: "" if row[column] is None else f"{row[column]:,}"
+
+
+def _where(row: Row, settings: Settings) -> str:
+    if row["file"] is None:
+        return f"({gap_text(row['gap']) if row['gap'] else 'no source line'})"
+    return f"{short_path(row['file'], settings)}:{row['line']}"
+
+
+def _rank_of(word: str) -> Cell:
+    def cell(row: Row, _: Settings) -> str:
+        return _rank(row[f"{word}_rank"], row[f"{word}_host"])
+
+    return cell
+
+
+def _rank(rank: int | None, host: str | None) -> str:
+    if rank is None:
+        return ""
+    return f"{rank} on {host}" if host else str(rank)
+
+
+def _who(row: Row, _: Settings) -> str:
+    if row["rank"] is None:
+        return f"{row['host']} ({row['ranks']} ranks)"
+    return f"rank {_rank(row['rank'], row['host'])}"
+
+
+def _what(row: Row, settings: Settings) -> str:
+    kind = StragglerKind(row["straggler"])
+    if kind is StragglerKind.SLOWER_LINE:
+        return f"slower at {_where(row, settings)}  {row['code'] or ''}".strip()
+    if kind is StragglerKind.SLOWER_DEVICE:
+        return "its device is slower at everything"
+    at = f" at {_where(row, settings)}" if row["file"] is not None else ""
+    return f"comes late{': ' if row['cause'] else ''}{_cause(row['cause'])}{at}"
+
+
+def _cause(cause: str | None) -> str:
+    if cause is None:
+        return ""
+    return cause_text(cause) if cause in tuple(IdleCause) else cause
+
+
+def _last(row: Row, _: Settings) -> str:
+    if row["last_rank"] is None:
+        return ""
+    times = f"{row['last_times']} of {row['collectives']}"
+    return f"{_rank(row['last_rank'], row['last_host'])}, {times}"
+
+
+def _group(row: Row, _: Settings) -> str:
+    return f"{row['collective'] or 'not told'} in group {row['process_group'] or 'not told'}"
+
+
+def _of_gap(row: Row, _: Settings) -> str:
+    known = row["rank"] is not None
+    return f"rank {_rank(row['rank'], row['host'])}" if known else "rank not known"
+
+
+def _found(row: Row, _: Settings) -> str:
+    place = f" ({row['recording']})" if row["recording"] else ""
+    return f"{FileGap(row['reason']).words}: {row['found']}{place}"
+
+
+_ON = "slowest rank"
+VIEWS = (
+    View(
+        "straggler",
+        "stragglers",
+        "Who is behind, by what it takes more of a step",
+        (
+            Heading("who", _who),
+            Heading("in what", _what),
+            Heading("a step", _time("excess_ns"), 0),
+            Heading("times", _times, 0),
+        ),
+        "No rank and no host stands out.",
+    ),
+    View(
+        "line",
+        "lines",
+        "Lines, on the median, the slowest and the fastest rank, a step",
+        (
+            Heading("line", _where),
+            Heading("code", _text("code")),
+            Heading("median", _time("middle_ns"), 0),
+            Heading("slowest", _time("slowest_ns"), 0),
+            Heading("times", _times, 1),
+            Heading(_ON, _rank_of("slowest"), 1),
+            Heading("fastest", _time("fastest_ns"), 4),
+            Heading("fastest rank", _rank_of("fastest"), 5),
+            Heading("median rank", _rank_of("middle"), 6),
+        ),
+        "No rank has work on a device in its steps.",
+    ),
+    View(
+        "group",
+        "groups",
+        "Communication, the mean of a step on one rank",
+        (
+            Heading("collective", _group),
+            Heading("a step", lambda row, _: time_text(row["per_step_ns"]), 0),
+            Heading("waiting", lambda row, _: _part(row, "waiting_ns"), 0),
+            Heading("transfer", lambda row, _: _part(row, "transfer_ns"), 0),
+            Heading("exposed", lambda row, _: _part(row, "exposed_ns"), 2),
+            Heading("last most often", _last, 1),
+        ),
+        "No rank has collectives in its steps.",
+    ),
+    View(
+        "host",
+        "hosts",
+        "Hosts, the median of their ranks, a step",
+        (
+            Heading("host", lambda row, _: row["host"] or "(not told)"),
+            Heading("ranks", _whole("ranks"), 0),
+            Heading("behind", _time("behind_ns"), 0),
+            Heading("step", _time("step_ns"), 1),
+            Heading("work", _time("work_ns"), 1),
+            Heading("times", _times, 1),
+        ),
+        "There is no host.",
+    ),
+    View(
+        "rank",
+        "ranks",
+        "Ranks, a step",
+        (
+            Heading("rank", lambda row, _: _rank(row["rank"], row["host"])),
+            Heading("behind", _time("behind_ns"), 0),
+            Heading("step", _time("step_ns"), 0),
+            Heading("waiting", _time("step_waiting_ns"), 1),
+            Heading("work", _time("work_ns"), 1),
+            Heading("times", _times, 1),
+            Heading("clock", _time("shift_ns"), 3),
+        ),
+        "There is no rank.",
+    ),
+    View(
+        "clock",
+        "clocks",
+        "Clocks, by the ends of shared collectives",
+        (
+            Heading("rank", lambda row, _: _rank(row["rank"], row["host"])),
+            Heading("moved by", _time("shift_ns"), 0),
+            Heading("collectives", _whole("collectives"), 0),
+            Heading("ends differ by", _time("residual_ns"), 0),
+        ),
+        "There is no rank.",
+    ),
+    View(
+        "gap",
+        "gaps",
+        "What is missing",
+        (Heading("rank", _of_gap), Heading("found", _found)),
+        "Nothing is missing.",
+    ),
+)
+AT_A_GLANCE = ("straggler", "line", "group", "host")
+
+
+def view_by(by: str) -> View:
+    """Return the view that the command line calls so."""
+    return next(view for view in VIEWS if view.by == by)
+
+
+def _part(row: Row, column: str) -> str:
+    """Return a part of a step's time; of what is not known nothing."""
+    whole, value = row["duration_ns"], row[column]
+    return "" if value is None or not whole else time_text(row["per_step_ns"] * value / whole)
+
+
+def heading(job: Job) -> str:
+    """Return what a job is, in a line."""
+    hosts = {each.host for each in job.ranks}
+    steps = {len(each.steps) for each in job.ranks}
+    parts = (
+        f"{len(job.ranks):,} ranks",
+        f"{len(hosts):,} hosts" if hosts != {""} else "hosts not told",
+        f"torch {job.ranks[0].torch_version or 'not told'}",
+        job.ranks[0].device or "device not told",
+        f"{'-'.join(map(str, sorted({min(steps), max(steps)})))} steps",
+    )
+    return " · ".join(parts)
+
+
+def sentences(job: Job) -> list[str]:
+    """Return what is to be known of a job besides its tables."""
+    found = []
+    unset = [each for each in job.clocks[1:] if not each.collectives]
+    moved = [each.shift_ns for each in job.clocks if each.collectives]
+    if moved:
+        found.append(
+            f"the clocks of {len(moved):,} ranks were moved by {_signed(min(moved))} to "
+            f"{_signed(max(moved))}, so that their collectives end at one moment"
+        )
+    if unset:
+        said = ", ".join(str(each.rank) for each in unset[:8])
+        more = f" and {len(unset) - 8} more" if unset[8:] else ""
+        found.append(f"the wall clocks of ranks {said}{more} stand: they share no collective")
+    if job.gaps and any(part.mask.any() for part in (own.waiting_ns for own in job.waited)):
+        found.append(
+            "of collectives whose group is not there whole, nobody can say who waited for whom"
+        )
+    if not job.paces.is_judged:
+        found.append("of fewer than 4 ranks nobody can say which is behind the others")
+    return found
+
+
+def settings_of(job: Job) -> Settings:
+    """Return what paths are shortened by."""
+    return Settings(user_roots=job.ranks[0].roots)
