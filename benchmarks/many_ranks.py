@@ -33,7 +33,7 @@ from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.exporters.tables.sites import main_places
 from profiler_ext.kineto.recording import read_recording, write_recording
-from profiler_ext.records import Analysis, Recording
+from profiler_ext.records import Analysis, Ints, Recording
 from profiler_ext.sessions.session import Session
 
 _JITTER, _CLOCK_NS = 0.005, 5_000_000
@@ -83,6 +83,14 @@ class Template:
     events: list[dict[str, Any]] = field(default_factory=list)
     device_rows: set[int] = field(default_factory=set)
     collective_rows: dict[int, int] = field(default_factory=dict)
+
+
+class Raw(list[bytes]):
+    """Events as JSON."""
+
+    def at(self, positions: Ints) -> Iterator[bytes]:
+        """Yield those at some positions."""
+        return (self[position] for position in positions.tolist())
 
 
 def host_name(number: int) -> str:
@@ -158,7 +166,7 @@ def moved_ranks(template: Template, plan: Plan, seed: int) -> tuple[list[Moved],
     line_times = 1 + _LINE_OF_STEP * template.step_ns / line_ns
     slopes = np.ones((plan.ranks, len(knots) - 1))
     slopes += np.abs(draw.normal(0, _JITTER, (plan.ranks, len(template.starts) + 1)))[:, segment]
-    slopes[np.ix_(list(plan.slow_line), np.flatnonzero(in_line))] *= line_times
+    slopes[np.ix_(np.array(plan.slow_line, dtype=np.int64), np.flatnonzero(in_line))] *= line_times
     if plan.slow_host is not None:
         own = plan.slow_host * plan.of_host
         slopes[own : own + plan.of_host] *= _HOST_TIMES
@@ -213,16 +221,14 @@ def make(folder: Path, template: Template, plan: Plan, seed: int = 0) -> None:
     clocks_ns = np.random.default_rng(seed + 1).normal(0, _CLOCK_NS, plan.ranks // plan.of_host + 1)
     for rank, moved in enumerate(ranks):
         host = rank // plan.of_host
-        raw = list(_events(template, moved, begins[rank], ends, plan.ranks))
+        raw = Raw(_events(template, moved, begins[rank], ends, plan.ranks))
         recording = _of_rank(template, raw, rank, plan, int(clocks_ns[host]))
         own = folder / f"rank_{rank}"
         own.mkdir(parents=True, exist_ok=True)
         write_recording(own / FILE_NAME, recording)
 
 
-def _of_rank(
-    template: Template, raw: list[bytes], rank: int, plan: Plan, clock_ns: int
-) -> Recording:
+def _of_rank(template: Template, raw: Raw, rank: int, plan: Plan, clock_ns: int) -> Recording:
     recording = template.analysis.recording
     trace, base_ns = recording.trace, recording.trace.base_ns + clock_ns
     info = {"backend": "nccl", "rank": rank, "world_size": plan.ranks}

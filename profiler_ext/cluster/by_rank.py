@@ -65,7 +65,8 @@ def rank_table(source: RankSource, name: str) -> DataFrame:
         UsageError: There is no such table.
         TraceError: The file cannot be read any more.
     """
-    return _with_clock(table_called(name).make(session_of(source.file).analysis), source)
+    session = session_of(source.file)
+    return _with_clock(table_called(name).make(session.analysis), source)
 
 
 def dask_table(job: Job, name: str) -> Any:
@@ -122,9 +123,9 @@ class _Written:
     place: str
 
     def __call__(self, source: RankSource) -> int:
-        analysis = session_of(source.file).analysis
+        session = session_of(source.file)
         for name in TABLES:
-            table = _with_clock(table_called(name).make(analysis), source)
+            table = _with_clock(table_called(name).make(session.analysis), source)
             _write(table, _joined(self.place, name), f"rank_{source.facts.rank}.parquet")
         return source.facts.rank
 

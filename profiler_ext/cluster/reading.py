@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from profiler_ext.attribution.collectives import collectives_of
@@ -85,11 +86,15 @@ def session_of(file: RankFile, roots: tuple[str, ...] = ()) -> Session:
     Raises:
         TraceError: It cannot be read.
     """
-    try:
-        with local_copy(file) as path:
-            return Session(with_rank(read_recording(path)), roots=roots)
-    except OSError as error:
-        raise TraceError(f"cannot read {file.url}: {error}; check the path") from error
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(local_copy(file))
+            session = Session(with_rank(read_recording(path)), roots=roots)
+        except OSError as error:
+            raise TraceError(f"cannot read {file.url}: {error}; check the path") from error
+        # Events of a long file are read from it when they are asked for.
+        weakref.finalize(session, stack.pop_all().close)
+        return session
 
 
 @contextmanager
