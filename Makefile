@@ -35,6 +35,8 @@
 # make examples    write what the commands in the book print now into its pages
 # make pictures    the pictures of the book anew, from its recordings; needs Chromium
 # make reference  write the pages of docs that the lists in the code make: gaps, evidence, ...
+# make wheel [WHEEL=all]    build the package and check it; with WHEEL=all install it into an empty
+#              environment, alone and with each extra alone (hours of downloads, once)
 # make clean   remove what the others made
 #
 # Each sets up a virtual environment in $(VENV) first. `VENV=` uses $(PYTHON) as it is, without
@@ -71,7 +73,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench peers bench-compare reference docs examples pictures lint gpu-check gpu-record gold clean
+.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -80,7 +82,7 @@ demo: $(DEMO_READY)
 	@echo "         $(OUT)/report.html     open it in a browser"
 	@echo "ask it:  $(RUN) -m profiler_ext report $(OUT) --by module"
 
-test: lint docs lines-ready
+test: lint docs wheel lines-ready
 	$(RUN) -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder --durations=10
 	$(MAKE) --no-print-directory test-lines
 
@@ -111,8 +113,11 @@ faults: $(TEST_READY)
 names: $(TEST_READY)
 	$(RUN) -W ignore -m tests.faults.names $(NAMES)
 
+wheel: $(TEST_READY)
+	PYTHON=$(RUN) .ci/wheel $(WHEEL)
+
 docs: $(TEST_READY)
-	$(RUN) -m mkdocs build --quiet --clean
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --clean
 
 examples: $(TEST_READY)
 	$(RUN) -m tests.book

@@ -14,6 +14,7 @@ from profiler_ext.version import VERSION, is_newer
 def test_the_package_and_its_wheel_have_one_version() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert (profiler_ext.__version__, project["version"]) == (VERSION, VERSION)
+    assert f"\nversion: {VERSION}\n" in (Path(__file__).parents[1] / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize(
