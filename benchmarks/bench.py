@@ -24,7 +24,7 @@ from benchmarks.environments import ready
 from benchmarks.figures import Figure, add_json, read, rounded, write
 from benchmarks.recordings import ROOT, environment
 
-SCRIPTS = ("file_to_tables", "growth", "attributing", "exports")
+SCRIPTS = ("file_to_tables", "growth", "reading", "attributing", "exports")
 """Those that measure speed on any machine, each with ``--json`` and without a required argument."""
 _PACKAGES = ("profiler-ext", "torch", "numpy", "pandas", "perfetto", "msgspec")
 
