@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -22,6 +21,7 @@ import pandas as pd
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import PARQUET
 from profiler_ext.exporters.tables.arrays import REAL, TEXT, Dtype, gather
+from profiler_ext.exporters.tables.csv_rows import csv_parts
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
@@ -43,18 +43,22 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
         OutputError: The file cannot be written.
     """
     with replacing(path) as file:
-        file.write(csv_text(table).encode("utf-8", "backslashreplace"))
+        for part in _csv_parts(table):
+            file.write(part.encode("utf-8", "backslashreplace"))
 
 
 def csv_text(table: pd.DataFrame) -> str:
     """Return a table as CSV text, as :func:`write_csv` writes it."""
+    return "".join(_csv_parts(table))
+
+
+def _csv_parts(table: pd.DataFrame) -> Iterator[str]:
     words = {_guarded(""): _MODEL, _MODEL: f"'{_MODEL}"}
     guarded = _over_modules(_over_strings(table, _guarded), words)
     # Most readers take a carriage return for a line's end, and the writer does not quote it.
     distinct = (text for name in _text_names(table) for text in guarded[name].dropna().unique())
     returns = any("\r" in text for text in distinct)
-    quoting: Literal[0, 2] = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-    return guarded.to_csv(index=False, lineterminator="\n", quoting=quoting)
+    return csv_parts(guarded, csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
 
 
 def printed_csv(table: pd.DataFrame) -> str:
