@@ -8,63 +8,74 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.exporters.tables.arrays import REAL, TEXT, WHOLE
 
-Quoting = Literal[0, 2]
 _ROWS_AT_ONCE = 20_000
+_Quoting = Literal[0, 2]
 
 
-def csv_parts(table: pd.DataFrame, quoting: Quoting) -> Iterator[str]:
+def csv_parts(table: pd.DataFrame, written: Callable[[str, str], str]) -> Iterator[str]:
     """Yield the text of a table, some of its rows at a time.
 
     Args:
         table: texts, integers, floats and truth values, absent ones too.
-        quoting: ``csv.QUOTE_MINIMAL`` or ``csv.QUOTE_NONNUMERIC``.
+        written: makes what stands in a cell of a column's name and its text.
     """
+    texts = {name: _Texts(table[name], written) for name in table.columns if _has_text(table[name])}
+    # Most readers take a carriage return for a line's end, and the writer does not quote it.
+    returns = any("\r" in text for column in texts.values() for text in column.distinct)
+    quoting: _Quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
     yield _line(table.columns, quoting)
     absent = _line([""] * len(table.columns), quoting).partition(",")[0].removesuffix("\n")
-    columns = [_Column(column, absent, quoting) for _, column in table.items()]
+    for column in texts.values():
+        column.distinct = [*_quoted(column.distinct, quoting), absent]
     for first in range(0, len(table), _ROWS_AT_ONCE):
-        cells = (column.cells(first, first + _ROWS_AT_ONCE) for column in columns)
+        some = slice(first, first + _ROWS_AT_ONCE)
+        cells = [
+            texts[name].cells(some) if name in texts else _numbers(column.array[some], absent)
+            for name, column in table.items()
+        ]
         yield "\n".join(map(",".join, zip(*cells, strict=True))) + "\n"
 
 
-class _Column:
-    """The cells of a column; of texts the distinct ones are kept, and which each row has."""
+class _Texts:
+    """A column's distinct texts, and which of them each row has."""
 
-    def __init__(self, column: pd.Series, absent: str, quoting: Quoting) -> None:
-        self._values, self._absent = column.array, absent
-        self._texts: list[str] | None = None
-        if column.dtype == TEXT:
-            codes, distinct = pd.factorize(column)
-            # A code of -1 is the last: absent.
-            self._codes = codes.astype(np.int32)
-            self._texts = [*_quoted(map(str, distinct), quoting), absent]
+    def __init__(self, column: pd.Series, written: Callable[[str, str], str]) -> None:
+        codes, distinct = pd.factorize(column)
+        # A code of -1 is the last: absent.
+        self._codes = codes.astype(np.int32)
+        self.distinct = [written(str(column.name), str(text)) for text in distinct]
 
-    def cells(self, first: int, end: int) -> Sequence[str]:
-        if self._texts is not None:
-            return [self._texts[code] for code in self._codes[first:end].tolist()]
-        some = self._values[first:end]
-        absent = some.isna()
-        kind = {WHOLE: np.int64, REAL: np.float64}.get(str(some.dtype), np.bool_)
-        told = [*map(repr, some.to_numpy(dtype=kind, na_value=0).tolist())]
-        for row in np.flatnonzero(absent).tolist():
-            told[row] = self._absent
-        return told
+    def cells(self, some: slice) -> list[str]:
+        return [self.distinct[code] for code in self._codes[some].tolist()]
 
 
-def _quoted(texts: Iterable[str], quoting: Quoting) -> Iterator[str]:
+def _has_text(column: pd.Series) -> bool:
+    return bool(column.dtype == TEXT)
+
+
+def _numbers(some: ExtensionArray, absent: str) -> list[str]:
+    kind = {WHOLE: np.int64, REAL: np.float64}.get(str(some.dtype), np.bool_)
+    told = [*map(repr, some.to_numpy(dtype=kind, na_value=0).tolist())]
+    for row in np.flatnonzero(some.isna()).tolist():
+        told[row] = absent
+    return told
+
+
+def _quoted(texts: Iterable[str], quoting: _Quoting) -> Iterator[str]:
     # A second cell, for a lone empty one would be quoted.
     return (_line([text, 0], quoting).removesuffix(",0\n") for text in texts)
 
 
-def _line(cells: Iterable[object], quoting: Quoting) -> str:
+def _line(cells: Iterable[object], quoting: _Quoting) -> str:
     file = io.StringIO()
     csv.writer(file, quoting=quoting, lineterminator="\n").writerow(cells)
     return file.getvalue()

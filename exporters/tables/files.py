@@ -10,9 +10,8 @@ negative ones too.
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ from profiler_ext.records import SCHEMA_VERSION
 
 _FORMULA = tuple("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
 _MODULE, _MODEL = "module", "(the model itself)"
+_MODULE_WORDS = {"": _MODEL, _MODEL: f"'{_MODEL}"}
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>&|~])")
 
 
@@ -43,22 +43,20 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
         OutputError: The file cannot be written.
     """
     with replacing(path) as file:
-        for part in _csv_parts(table):
+        for part in csv_parts(table, _cell):
             file.write(part.encode("utf-8", "backslashreplace"))
 
 
 def csv_text(table: pd.DataFrame) -> str:
     """Return a table as CSV text, as :func:`write_csv` writes it."""
-    return "".join(_csv_parts(table))
+    return "".join(csv_parts(table, _cell))
 
 
-def _csv_parts(table: pd.DataFrame) -> Iterator[str]:
-    words = {_guarded(""): _MODEL, _MODEL: f"'{_MODEL}"}
-    guarded = _over_modules(_over_strings(table, _guarded), words)
-    # Most readers take a carriage return for a line's end, and the writer does not quote it.
-    distinct = (text for name in _text_names(table) for text in guarded[name].dropna().unique())
-    returns = any("\r" in text for text in distinct)
-    return csv_parts(guarded, csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
+def _cell(column: str, text: str) -> str:
+    """Return what stands in a cell for a text."""
+    if column == _MODULE and text in _MODULE_WORDS:
+        return _MODULE_WORDS[text]
+    return _guarded(text)
 
 
 def printed_csv(table: pd.DataFrame) -> str:
