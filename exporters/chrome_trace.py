@@ -7,15 +7,15 @@ other tools count events, streams and correlations.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.launch_places import (
-    Part,
     distinct,
     line_text,
     module_text,
     node_text,
-    parts_of_launches,
     stack_text,
 )
 from profiler_ext.kineto.recording import write_recording
@@ -39,29 +39,51 @@ def export_chrome_trace(analysis: Analysis, path: Path) -> Path:
     return path
 
 
-def arguments(analysis: Analysis) -> dict[int, dict[str, object]]:
+def arguments(analysis: Analysis) -> Mapping[int, dict[str, object]]:
     """Say what is known of each launch, as arguments of its event.
 
     Args:
         analysis: what to say it of.
 
     Returns:
-        For each launch the arguments to add, by the event's position in the file. Absent is
-        left out; lists name the largest part first, ``compile.shares_ns`` goes along with
-        ``compile.nodes``.
+        For each launch the arguments to add, by the event's position in the file; they are made
+        when they are asked for. Absent is left out; lists name the largest part first,
+        ``compile.shares_ns`` goes along with ``compile.nodes``.
     """
-    positions = analysis.recording.trace.events.position[analysis.launches.event].tolist()
-    launch_parts = parts_of_launches(analysis)
-    columns = _launch_columns(analysis)
-    known: dict[tuple[int, ...], dict[str, object]] = {}
-    arguments = {}
-    for row, (position, parts) in enumerate(zip(positions, launch_parts, strict=True)):
-        key = tuple(part.place for part in parts)
+    return _Arguments(analysis)
+
+
+class _Arguments(Mapping[int, dict[str, object]]):
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+        self._parts = PartColumns(analysis)
+        self._keys = self._parts.keys()
+        self._columns = _launch_columns(analysis)
+        self._known: dict[bytes, dict[str, object]] = {}
+        positions = analysis.recording.trace.events.position[analysis.launches.event].tolist()
+        self._rows = {position: row for row, position in enumerate(positions)}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __contains__(self, position: object) -> bool:
+        return position in self._rows
+
+    def __getitem__(self, position: int) -> dict[str, object]:
+        row = self._rows[position]
+        values = {name: column[row] for name, column in self._columns.items()}
+        shares = {"compile.shares_ns": self._parts.durations_ns(row)}
+        return _present(values | shares) | self._of_places(row)
+
+    def _of_places(self, row: int) -> dict[str, object]:
         # A kernel runs often with the same places; their texts are made once and shared.
-        places = known[key] if key in known else known.setdefault(key, _of_places(analysis, key))
-        values = {name: column[row] for name, column in columns.items()}
-        arguments[position] = _present(values | _shares(parts)) | places
-    return arguments
+        known = self._known.get(self._keys[row])
+        if known is None:
+            known = self._known[self._keys[row]] = _of_places(self._analysis, self._parts.of(row))
+        return known
 
 
 def _launch_columns(analysis: Analysis) -> dict[str, list[object]]:
@@ -89,7 +111,7 @@ def _of_graph(analysis: Analysis, number: int | None) -> GraphInstance | None:
     return None if number is None else analysis.recording.graphs[number]
 
 
-def _of_places(analysis: Analysis, numbers: tuple[int, ...]) -> dict[str, object]:
+def _of_places(analysis: Analysis, numbers: Iterable[int]) -> dict[str, object]:
     places = [analysis.places[number] for number in numbers]
     return _present(
         {
@@ -100,10 +122,6 @@ def _of_places(analysis: Analysis, numbers: tuple[int, ...]) -> dict[str, object
             "stack": distinct(places, stack_text),
         }
     )
-
-
-def _shares(parts: tuple[Part, ...]) -> dict[str, object]:
-    return {"compile.shares_ns": [part.duration_ns for part in parts]}
 
 
 def _present(values: dict[str, object]) -> dict[str, object]:

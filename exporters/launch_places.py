@@ -1,40 +1,12 @@
-"""Owns what the JSON exports say of a launch's places: largest part first, in short words."""
+"""Owns what exports say of a launch's places: largest part first, in short words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import pairwise
-from typing import NamedTuple
 
-import numpy as np
-
-from profiler_ext.records import Analysis, Frame, Place
+from profiler_ext.records import Frame, Place
 
 THE_MODEL = "(model)"
-
-
-class Part(NamedTuple):
-    """A part of a launch: the index of its place, and its nanoseconds."""
-
-    place: int
-    duration_ns: int
-
-
-def parts_of_launches(analysis: Analysis) -> list[tuple[Part, ...]]:
-    """Return the parts of each launch, the largest first.
-
-    Args:
-        analysis: what to read.
-
-    Returns:
-        One tuple for each launch, empty where it has no parts.
-    """
-    shares = analysis.shares
-    order = np.lexsort((-shares.duration_ns, shares.launch))
-    columns = shares.place[order].tolist(), shares.duration_ns[order].tolist()
-    parts = list(map(Part, *columns))
-    bounds = np.searchsorted(shares.launch[order], np.arange(len(analysis.launches) + 1)).tolist()
-    return [tuple(parts[first:end]) for first, end in pairwise(bounds)]
 
 
 def distinct(places: Iterable[Place], say: Callable[[Place], str | None]) -> list[str]:

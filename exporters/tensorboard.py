@@ -11,7 +11,7 @@ The plugin was removed upstream: https://github.com/pytorch/kineto/issues/1340.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,23 +19,29 @@ import msgspec
 import numpy as np
 
 from profiler_ext.errors import UsageError
+from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.launch_places import (
     THE_MODEL,
     distinct,
     op_text,
-    parts_of_launches,
     position_text,
 )
 from profiler_ext.exporters.tensorboard_plugin.writing import write_attribution
 from profiler_ext.kineto.events import edited, microseconds
 from profiler_ext.kineto.names import CALL_CATEGORIES, Arg, Category
 from profiler_ext.kineto.recording import write_trace
-from profiler_ext.records import Analysis, Events, Level, Phase, Place
+from profiler_ext.records import Analysis, Level, Phase, Place
 
 SUFFIX = ".pt.trace.json.gz"
 
 _PLUGIN_CALL = "Runtime"
-_NOT_AN_OPERATOR = "gpu_annotation"
+# The plugin counts a step's range on the GPU as a second step, and cannot load an event without
+# category.
+_RENAMED: dict[str, str] = {
+    **dict.fromkeys(CALL_CATEGORIES, _PLUGIN_CALL),
+    Category.GPU_USER_ANNOTATION: "gpu_annotation",
+    "": "other",
+}
 _FRESH_ID = 1 << 40
 _OPS_SHOWN = 3
 # The plugin adds times as doubles, so parts that touch would seem to overlap.
@@ -91,9 +97,12 @@ def export_ranks(
 
 
 def _events(analysis: Analysis) -> Iterator[bytes]:
-    copy = _StockTrace(analysis)
-    for position in range(len(analysis.recording.trace.raw)):
-        yield from copy.of(position)
+    copy, raw = _StockTrace(analysis), analysis.recording.trace.raw
+    for position, event in enumerate(raw.at(np.arange(len(raw)))):
+        if copy.is_changed[position]:
+            yield from copy.of(position, event)
+        else:
+            yield event
 
 
 class _Slot(NamedTuple):
@@ -104,47 +113,59 @@ class _Slot(NamedTuple):
     start_ns: int
     duration_ns: int
 
-    def event(self, category: str, name: str, args: Mapping[str, object]) -> bytes:
-        """Return the JSON of an event that fills the slot."""
+    def members(self) -> bytes:
+        """Return what the JSON of every event has that fills the slot."""
         times = {"ts": microseconds(self.start_ns), "dur": microseconds(self.duration_ns)}
-        head = {"ph": "X", "cat": category, "name": name, "pid": self.pid, "tid": self.tid}
-        return msgspec.json.encode({**head, **times, "args": args})
+        return msgspec.json.encode({"pid": self.pid, "tid": self.tid, **times})[1:-1]
 
 
 class _StockTrace:
-    """Says for each event of the trace what stands in the copy in its place."""
+    """Says for each event of the trace what stands in the copy in its place.
+
+    Attributes:
+        is_changed: of each event, by its position, whether it is another one in the copy.
+    """
 
     def __init__(self, analysis: Analysis) -> None:
         trace, launches = analysis.recording.trace, analysis.launches
-        self._raw, self._columns, self._launches = trace.raw, trace.events, launches
+        self._columns, self._launches = trace.events, launches
         self._labels = _Labels(analysis)
-        self._categories = _renamed(trace.events)
         self._calls = _relabelled_calls(analysis)
         self._in_calls = {row: len(rows) for rows in self._calls.values() for row in rows}
-        positions = trace.events.position[launches.event].tolist()
-        self._launch_at = {position: row for row, position in enumerate(positions)}
-        self._row_at = {p: row for row, p in enumerate(trace.events.position.tolist())}
+        self._launch_at = {row: launch for launch, row in enumerate(launches.event.tolist())}
+        self._renamed = [_RENAMED.get(name) for name in trace.events.category.strings]
+        self._row_at = np.full(len(trace.raw), -1)
+        self._row_at[trace.events.position] = np.arange(len(trace.events))
+        changed = trace.events.category.where(*_RENAMED)
+        changed[launches.event] = True
+        self.is_changed = bytearray(len(trace.raw))
+        for position in trace.events.position[changed].tolist():
+            self.is_changed[position] = True
 
-    def of(self, position: int) -> Iterator[bytes]:
-        """Return what stands in the copy for the event at one position."""
-        raw = self._raw[position]
-        launch = self._launch_at.get(position)
-        if position in self._calls:
-            yield from self._call(raw, position)
+    def of(self, position: int, raw: bytes) -> Iterator[bytes]:
+        """Return what stands in the copy for the event at one position.
+
+        Args:
+            position: in the trace.
+            raw: the event.
+        """
+        event = int(self._row_at[position])
+        launch = self._launch_at.get(event)
+        category = self._renamed[self._columns.category.codes[event]]
+        if event in self._calls:
+            yield from self._call(raw, event)
         elif launch in self._in_calls:
             yield edited(raw, {}, self._ids(launch))
         elif launch is not None and self._runs_on_cpu(launch):
-            yield from self._labels.wrapped(launch, self._slot(position, 0, 1))
+            yield from self._labels.wrapped(launch, self._slot(event, 0, 1))
             yield raw
-        elif position in self._categories:
-            yield edited(raw, {"cat": self._categories[position]})
         else:
-            yield raw
+            yield raw if category is None else edited(raw, {"cat": category})
 
-    def _call(self, raw: bytes, position: int) -> Iterator[bytes]:
-        rows = self._calls[position]
+    def _call(self, raw: bytes, event: int) -> Iterator[bytes]:
+        rows = self._calls[event]
         for number, row in enumerate(rows):
-            slot = self._slot(position, number, len(rows))
+            slot = self._slot(event, number, len(rows))
             yield from self._labels.wrapped(row, slot)
             times = {"ts": microseconds(slot.start_ns), "dur": microseconds(slot.duration_ns)}
             yield edited(raw, {"cat": _PLUGIN_CALL, **times}, self._ids(row))
@@ -156,10 +177,10 @@ class _StockTrace:
             ids[Arg.CORRELATION] = _FRESH_ID + row
         return ids
 
-    def _slot(self, position: int, number: int, of: int) -> _Slot:
-        row = self._row_at[position]
-        thread = self._columns.threads[self._columns.thread[row]]
-        start, duration = int(self._columns.start_ns[row]), int(self._columns.duration_ns[row])
+    def _slot(self, event: int, number: int, of: int) -> _Slot:
+        columns = self._columns
+        thread = columns.threads[columns.thread[event]]
+        start, duration = int(columns.start_ns[event]), int(columns.duration_ns[event])
         begin, end = (start + duration * part // of for part in (number, number + 1))
         apart = _APART_NS if of > 1 else 0
         return _Slot(thread.pid, thread.tid, begin, max(0, end - begin - apart))
@@ -169,27 +190,56 @@ class _StockTrace:
         return category == Category.CPU_OP and self._launches.level[row] == Level.LINE
 
 
+class _Label(NamedTuple):
+    """An event around a launch but for its slot: what stands before that, and its arguments."""
+
+    before: bytes
+    args: bytes
+
+
 class _Labels:
     """Makes what stands around a launch: its modules, and an operator that names its source."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._launches = analysis.launches
         self._places = analysis.places
-        self._parts = parts_of_launches(analysis)
+        self._parts = PartColumns(analysis)
+        self._keys = self._parts.keys()
         self._module_ids: dict[str, int] = {}
+        self._known: dict[tuple[object, ...], tuple[list[_Label], _Label]] = {}
 
     def wrapped(self, row: int, slot: _Slot) -> Iterator[bytes]:
         """Return the events around one launch, the outermost first.
 
         All have the same times, which the plugin nests in the order of the file.
+
+        Args:
+            row: the launch.
+            slot: when and on which thread they stand.
         """
-        places = [self._places[part.place] for part in self._parts[row]]
+        launches = self._launches
+        codes = (column.codes[row] for column in (launches.phase, launches.gap, launches.name))
+        key = (self._keys[row], *codes)
+        if key not in self._known:
+            self._known[key] = self._made(row)
+        modules, operator = self._known[key]
+        members = slot.members()
+        for label in modules:
+            yield b"".join((label.before, members, b',"args":{', label.args))
+        external_id = str(_FRESH_ID + row).encode()
+        yield b"".join(
+            (operator.before, members, b',"args":{"External id":', external_id, operator.args)
+        )
+
+    def _made(self, row: int) -> tuple[list[_Label], _Label]:
+        """Make what stands around launches of the same places, phase, gap and name."""
+        places = [self._places[place] for place in self._parts.of(row)]
         phase = self._launches.phase[row]
-        yield from self._modules(places[0] if places else Place(), phase, slot)
-        args: dict[str, object] = {Arg.EXTERNAL_ID: _FRESH_ID + row}
-        if places and places[0].stack:
-            args[Arg.CALL_STACK] = _call_stack(places[0])
-        yield slot.event(Category.CPU_OP, self._operator(row, places, phase), args)
+        modules = list(self._modules(places[0] if places else Place(), phase))
+        stack = {Arg.CALL_STACK: _call_stack(places[0])} if places and places[0].stack else {}
+        told = b"," + msgspec.json.encode(stack)[1:] if stack else b"}"
+        name = self._operator(row, places, phase)
+        return modules, _Label(_before(Category.CPU_OP, name), told + b"}")
 
     def _operator(self, row: int, places: list[Place], phase: str) -> str:
         ops = distinct(places, op_text) or [self._launches.gap[row] or self._launches.name[row]]
@@ -197,7 +247,7 @@ class _Labels:
         lines = distinct(places[:1], position_text)
         return " @ ".join([f"[{phase}] " + " + ".join(ops[:_OPS_SHOWN] + more), *lines])
 
-    def _modules(self, place: Place, phase: str, slot: _Slot) -> Iterator[bytes]:
+    def _modules(self, place: Place, phase: str) -> Iterator[_Label]:
         if place.module is None:
             return
         parent: int | None = None
@@ -210,8 +260,14 @@ class _Labels:
                 Arg.PYTHON_PARENT_ID: parent,
                 Arg.PYTHON_MODULE_ID: number,
             }
-            yield slot.event(Category.PYTHON_FUNCTION, name, args)
+            before = _before(Category.PYTHON_FUNCTION, name)
+            yield _Label(before, msgspec.json.encode(args)[1:] + b"}")
             parent = _FRESH_ID + number
+
+
+def _before(category: str, name: str) -> bytes:
+    """Return what the JSON of an event begins with."""
+    return msgspec.json.encode({"ph": "X", "cat": category, "name": name})[:-1] + b","
 
 
 def _paths(module: str) -> list[str]:
@@ -224,29 +280,15 @@ def _call_stack(place: Place) -> str:
     return ";".join(frames)
 
 
-def _renamed(events: Events) -> dict[int, str]:
-    """Return the new categories by position.
-
-    The plugin counts a step's range on the GPU as a second step, and cannot load an event
-    without category.
-    """
-    new: dict[str, str] = dict.fromkeys(CALL_CATEGORIES, _PLUGIN_CALL)
-    new |= {Category.GPU_USER_ANNOTATION: _NOT_AN_OPERATOR, "": "other"}
-    rows = np.flatnonzero(events.category.where(*new)).tolist()
-    positions = events.position.tolist()
-    return {positions[row]: new[events.category[row]] for row in rows}
-
-
 def _relabelled_calls(analysis: Analysis) -> dict[int, list[int]]:
-    """Return the launches of each call, by the call's position, where a line is known of one."""
+    """Return the launches of each call, by the call's row, where a line is known of one."""
     events, launches = analysis.recording.trace.events, analysis.launches
     calls = np.flatnonzero(events.category.where(*CALL_CATEGORIES))
-    positions = events.position[calls].tolist()
-    position_of = dict(zip(events.correlation[calls].tolist(), positions, strict=True))
+    row_of = dict(zip(events.correlation[calls].tolist(), calls.tolist(), strict=True))
     on_cpu = events.category.where(Category.CPU_OP)[launches.event].tolist()
     launches_by_call: dict[int, list[int]] = {}
     for row, correlation in enumerate(launches.correlation.tolist()):
-        if correlation in position_of and not on_cpu[row]:
-            launches_by_call.setdefault(position_of[correlation], []).append(row)
+        if correlation in row_of and not on_cpu[row]:
+            launches_by_call.setdefault(row_of[correlation], []).append(row)
     led = launches.level.where(Level.LINE).tolist()
     return {call: rows for call, rows in launches_by_call.items() if any(led[row] for row in rows)}

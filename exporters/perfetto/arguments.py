@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.launch_places import (
     distinct,
     line_text,
@@ -15,7 +16,6 @@ from profiler_ext.exporters.launch_places import (
 from profiler_ext.exporters.perfetto.device_events import reported
 from profiler_ext.exporters.perfetto.optional import optional
 from profiler_ext.exporters.perfetto.own_arguments import Named, OwnArgument, Parts, Whole
-from profiler_ext.exporters.perfetto.parts import PartColumns
 from profiler_ext.exporters.perfetto.rates import Rates
 from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
 from profiler_ext.records import Analysis, Place

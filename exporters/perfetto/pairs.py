@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto.optional import optional
-from profiler_ext.exporters.perfetto.parts import PartColumns
 from profiler_ext.records import Analysis, FxNode, Phase, Place
 
 # A node of a joint graph, on one module: layers may share a graph, but not their module.

@@ -1,6 +1,6 @@
 """Owns the rows of a table as CSV: each distinct text is quoted once, numbers a column at a time.
 
-The text is that of pandas' ``to_csv``, which takes five times as long: it makes an object of
+The text is that of pandas' ``to_csv``, which takes three times as long: it makes an object of
 every cell. Arrow's writer puts quotes around every text.
 """
 

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import IO, Any
 
 import msgspec
+import numpy as np
 
 from profiler_ext.errors import TraceError
 from profiler_ext.files.writing import replacing
@@ -233,9 +234,8 @@ def _parts(header: Header, events: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _events(raw: RawEvents, arguments: Arguments) -> Iterator[bytes]:
-    for position in range(len(raw)):
-        added = arguments.get(position)
-        yield with_arguments(raw[position], added) if added else raw[position]
+    for position, event in enumerate(raw.at(np.arange(len(raw)))):
+        yield with_arguments(event, arguments[position]) if position in arguments else event
 
 
 def _restored(trace: Trace) -> Trace:

@@ -17,7 +17,7 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.chrome_trace import export_chrome_trace
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.page import html_text
-from profiler_ext.exporters.launch_places import parts_of_launches
+from profiler_ext.exporters.launch_parts import PartColumns
 from profiler_ext.exporters.perfetto import export_perfetto
 from profiler_ext.exporters.perfetto.pairs import forward_of_backward
 from profiler_ext.exporters.tensorboard import export_tensorboard
@@ -182,8 +182,7 @@ def test_arrows_lead_from_an_eager_forward_to_its_backward(analysis: Analysis) -
 
 def launch_lines(analysis: Analysis) -> list[tuple[object, ...]]:
     """Return the line and module of each launch's largest part."""
-    parts = parts_of_launches(analysis)
-    places = [analysis.places[own[0].place] for own in parts]
+    places = [analysis.places[place] for place in PartColumns(analysis).largest()]
     return [(place.file, place.line, place.module) for place in places]
 
 

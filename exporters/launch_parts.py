@@ -41,6 +41,12 @@ class PartColumns:
         places: list[int] = self.place[self.firsts[launch] : self.firsts[launch + 1]].tolist()
         return places
 
+    def durations_ns(self, launch: int) -> list[int]:
+        """Return the times of the parts of one launch."""
+        first, end = self.firsts[launch], self.firsts[launch + 1]
+        times: list[int] = self.duration_ns[first:end].tolist()
+        return times
+
     def keys(self) -> list[bytes]:
         """Return for each launch what is the same for those with the same places."""
         whole, size = self.place.tobytes(), self.place.itemsize
