@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-import profiler_ext
-from profiler_ext.errors import CaptureWarning
-from profiler_ext.profiling.profiler import profile
-from profiler_ext.torch_compat.profiler_use import USE
-from tests.integrations.training import Model, calls, data, one_rank, parameters, steps
+from tests.integrations.training import (
+    Model,
+    data,
+    holds_a_failure_of_ours_back,
+    holds_two_updates_of_two_batches,
+    one_rank,
+    parameters,
+)
 
 __all__ = ["one_rank"]
 
@@ -63,13 +67,10 @@ def test_batches_whose_gradients_are_accumulated_are_one_step(
     huggingface: ModuleType, tmp_path: Path, without: list[float]
 ) -> None:
     callback = huggingface.ProfilerCallback(tmp_path / "out", skip=1, steps=2)
-    assert train(tmp_path, callback) == without
-    recording = callback.profile.session.recording
-    assert steps(tmp_path / "out") == [1, 2]
-    assert calls(recording, "Optimizer.step#AdamW.step") == 2
-    assert calls(recording, "aten::linear") == 4
+    recording = holds_two_updates_of_two_batches(
+        partial(train, tmp_path), callback, tmp_path / "out", without, "AdamW"
+    )
     assert recording.settings.step_source == "prof.step"
-    profiler_ext.disable()
 
 
 def test_what_fails_of_ours_is_a_warning(
@@ -78,12 +79,5 @@ def test_what_fails_of_ours_is_a_warning(
     monkeypatch: pytest.MonkeyPatch,
     without: list[float],
 ) -> None:
-    def fails(_: profile) -> None:
-        raise RuntimeError("planted")
-
     callback = huggingface.ProfilerCallback(tmp_path / "out", skip=0)
-    monkeypatch.setattr(profile, "step", fails)
-    with pytest.warns(CaptureWarning, match="planted"):
-        assert train(tmp_path, callback) == without
-    assert not USE.by_us
-    profiler_ext.disable()
+    holds_a_failure_of_ours_back(partial(train, tmp_path), callback, without, monkeypatch)
