@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 _RELEASE = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,9}")
 
 
 def is_newer(version: str) -> bool:
-    """Tell whether a version, ``0.2.0`` or ``0.2.0.dev1``, is newer than this one."""
+    """Tell whether a version, ``0.3.0`` or ``0.3.0.dev1``, is newer than this one."""
     return _release(version) > _release(VERSION)
 
 
