@@ -8,11 +8,16 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from profiler_ext.files.cells import cell_called, cell_number, name_by_text
+
+Place = tuple[str, str]
+"""Where a process stands: its working folder, and the folder of its script."""
+_seen_from: ContextVar[Place | None] = ContextVar("_seen_from", default=None)
 
 
 @functools.cache
@@ -56,8 +61,27 @@ def _folder_of(script: str) -> str:
     return str(Path(script).resolve().parent)
 
 
+def place() -> Place:
+    """Return where this process stands now."""
+    return working_folder(), script_folder()
+
+
+@contextmanager
+def seen_from(place: Place) -> Iterator[None]:
+    """Have the tokens of paths stand for the folders of where this process stood once.
+
+    Args:
+        place: what :func:`place` returned then.
+    """
+    token = _seen_from.set(place)
+    try:
+        yield
+    finally:
+        _seen_from.reset(token)
+
+
 def _current_roots() -> tuple[tuple[str, str], ...]:
-    return _roots(working_folder(), script_folder())
+    return _roots(*(_seen_from.get() or place()))
 
 
 def absolute(path: str) -> str:

@@ -92,6 +92,17 @@ class Sorting:
     is_left_out: Callable[[], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What is told of each result of a function that is called very often.
+
+    Attributes:
+        told: is given the result.
+    """
+
+    told: Callable[[Any], object]
+
+
 class Guard:
     """Runs what torch calls of ours, and keeps what goes wrong.
 
@@ -216,6 +227,31 @@ class Guard:
 
         def guarded(*args: Any, **kwargs: Any) -> None:
             self.run(hook, function, *args, **kwargs)
+
+        return guarded
+
+    def wrap_results(
+        self, original: Callable[..., T], hook: str, results: Results, switch: PatchState
+    ) -> Callable[..., T]:
+        """Return a function that does what ``original`` does, and whose results are told.
+
+        Args:
+            original: a function.
+            hook: its name.
+            results: who is told.
+            switch: whether they are told.
+        """
+        told = results.told
+
+        @functools.wraps(original, updated=())
+        def guarded(*args: Any, **kwargs: Any) -> T:
+            result = original(*args, **kwargs)
+            if switch.is_on and (switch.lasts or not self.is_out):
+                try:
+                    told(result)
+                except Exception as error:
+                    self.caught(hook, error, args[:1])
+            return result
 
         return guarded
 

@@ -193,10 +193,11 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         settings = self._settings()  # first: it may fail, and take away what is known of graphs
         trace = read_trace(raw)
         compiles = capture.compiles_since(trace.base_ns) if capture else ()
+        graphs = capture.graphs if capture else ()  # before the gaps: what is kept is read now
         failed = (*map(failure_gap, self._outset.failures), *(capture.all_gaps if capture else ()))
         recording = Recording(
             trace=trace,
-            graphs=capture.graphs if capture else (),
+            graphs=graphs,
             settings=settings,
             gaps=(*failed, *((_TAKEN,) if self.was_ended else ()), *without),
             python=python,

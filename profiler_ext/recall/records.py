@@ -17,30 +17,53 @@ from profiler_ext.store import (
     from_bytes,
     is_current,
     state_of,
-    to_bytes,
     work_digest,
 )
 
 Gaps = tuple[Gap, ...]
 
 
-def find_records(
-    store: Store, key: str | None, riding: bytes | None = None
-) -> tuple[tuple[Provenance, ...], Gaps]:
-    """Return the records of a graph, the best first, and those that cannot be read.
+class Found:
+    """The records of a graph, the best first; each is read when it is asked for.
+
+    Attributes:
+        gaps: those that could not be read, of what was asked for.
+    """
+
+    def __init__(self, store: Store, key: str | None, riding: bytes | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            store: where records are kept.
+            key: the graph's cache key, ``None`` when bypassed.
+            riding: the record on its artifact, if there is one.
+        """
+        self.gaps: Gaps = ()
+        self._read: list[Provenance] = []
+        self._unread = _copies(store, key, riding)
+
+    def __iter__(self) -> Iterator[Provenance]:
+        """Return the records, those that were read before first."""
+        yield from self._read
+        for read in self._unread:
+            try:
+                record = read()
+            except StoreError as error:
+                self.gaps = (*self.gaps, _unreadable(error))
+                continue
+            self._read.append(record)
+            yield record
+
+
+def find_records(store: Store, key: str) -> tuple[tuple[Provenance, ...], Gaps]:
+    """Return the records that the store has of a graph, and those that cannot be read.
 
     Args:
         store: where records are kept.
-        key: the graph's cache key, ``None`` when bypassed.
-        riding: the record on its artifact, if there is one.
+        key: the graph's cache key.
     """
-    records, gaps = list[Provenance](), list[Gap]()
-    for read in _copies(store, key, riding):
-        try:
-            records.append(read())
-        except StoreError as error:
-            gaps.append(_unreadable(error))
-    return tuple(records), tuple(gaps)
+    found = Found(store, key)
+    return tuple(found), found.gaps
 
 
 def has_record(store: Store, key: str | None, riding: bytes | None) -> bool:
@@ -58,15 +81,15 @@ def has_record(store: Store, key: str | None, riding: bytes | None) -> bool:
 
 
 def keep_record(
-    store: Store, key: str | None, provenance: Provenance, data: bytes | None = None
+    store: Store, key: str | None, dynamo_digest: str | None, data: Callable[[], bytes]
 ) -> Gaps:
     """Put a record into the store, unless it is there.
 
     Args:
         store: where records are kept.
         key: the graph's cache key, ``None`` when bypassed: then it is not kept.
-        provenance: the record.
-        data: its bytes, where they are known.
+        dynamo_digest: the Dynamo graph that it is of, if that is known.
+        data: makes its bytes.
 
     Returns:
         The gap where it cannot be stored; empty otherwise.
@@ -74,8 +97,8 @@ def keep_record(
     if key is None:
         return ()
     try:
-        if not store.holds(key, provenance.dynamo_digest):
-            store.put(key, provenance.dynamo_digest, data or to_bytes(provenance))
+        if not store.holds(key, dynamo_digest):
+            store.put(key, dynamo_digest, data())
     except (OutputError, StoreError) as error:
         return (Gap(GapReason.RECORD_NOT_STORED, f"provenance was not stored: {error}"),)
     return ()

@@ -17,9 +17,17 @@ from profiler_ext.recall import lines
 from profiler_ext.recall.correspondence import bound
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.generated_code import GeneratedCode, told_graph
-from profiler_ext.recall.records import find_records, keep_record
-from profiler_ext.records import FxNode, Gap, GapReason, GraphInstance, Provenance
-from profiler_ext.store import Store, with_digest
+from profiler_ext.recall.records import Found, Gaps, keep_record
+from profiler_ext.records import (
+    OPTIMIZER,
+    FxNode,
+    Gap,
+    GapReason,
+    GraphInstance,
+    Provenance,
+    is_of_optimizer,
+)
+from profiler_ext.store import Store, from_own_bytes, has_text, to_bytes, with_digest
 
 _NOT_CAPTURED = Gap(
     GapReason.GRAPH_NOT_CAPTURED,
@@ -44,10 +52,15 @@ INPUT = "placeholder"
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The provenance of a graph that was just compiled, and its bytes."""
+    """The record of a graph that was just compiled, as bytes.
 
-    provenance: Provenance
+    Attributes:
+        data: the bytes, which the artifact carries, too.
+        dynamo_digest: the Dynamo graph that it is of, if that is known.
+    """
+
     data: bytes
+    dynamo_digest: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +95,7 @@ class ReadyArtifact:
         is_compiled_in_child: torch compiles in a child process.
         is_kept: what is known of it may be kept in the store.
         dynamo: the Dynamo graph that it is of, if that was seen.
-        traced: describes the graph that was traced for it, with its inputs if asked; ``None``
-            where none was.
+        traced: the graph that was traced for it, with its inputs; ``None`` where none was.
     """
 
     key: str | None
@@ -94,7 +106,22 @@ class ReadyArtifact:
     is_compiled_in_child: bool = False
     is_kept: bool = True
     dynamo: DynamoGraph | None = None
-    traced: Callable[[bool], TracedGraph] | None = None
+    traced: TracedGraph | None = None
+
+    @property
+    def is_of_no_source(self) -> bool:
+        """Whether nothing of this process's source is known: files tell which lines stand."""
+        return self.sealed is None and self.traced is None and self.dynamo is None
+
+    @property
+    def names_the_optimizer(self) -> bool:
+        """Whether ``torch.optim`` may be in its stacks: where it is not named, it is not."""
+        sealed = self.sealed.data if self.sealed else self.riding
+        stacks = [each.stack for each in self.dynamo.places] if self.dynamo else []
+        stacks += [node.lineage.stack for node in self.traced.nodes] if self.traced else []
+        if any(is_of_optimizer(stack) for stack in stacks):
+            return True
+        return sealed is None or has_text(sealed, OPTIMIZER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +150,35 @@ class Recalled:
         )
 
 
+def keep_sealed(artifact: ReadyArtifact, store: Store) -> Gaps:
+    """Put the record of a graph into the store that was compiled here; return why it cannot be.
+
+    Args:
+        artifact: what this process has seen of it.
+        store: where records are kept.
+    """
+    sealed = artifact.sealed
+    if sealed is None or not artifact.is_kept:
+        return ()
+    return keep_record(store, artifact.key, sealed.dynamo_digest, lambda: sealed.data)
+
+
+def may_wait(artifact: ReadyArtifact, store: Store) -> bool:
+    """Tell whether an artifact's graph can be recalled later as well as now.
+
+    Not where its lines are told by files, which may change, nor where the store is to have a record
+    of it that it has not.
+
+    Args:
+        artifact: what this process has seen of it.
+        store: where records are kept.
+    """
+    if artifact.traced is None or artifact.traced.is_region or not artifact.is_kept:
+        return not artifact.is_of_no_source
+    digest = artifact.dynamo.digest if artifact.dynamo else None
+    return artifact.key is None or store.lists(artifact.key, digest)
+
+
 def recall(artifact: ReadyArtifact, store: Store) -> Recalled:
     """Return what is known of an artifact's graph, by the best truth that there is.
 
@@ -131,18 +187,18 @@ def recall(artifact: ReadyArtifact, store: Store) -> Recalled:
         store: where records are kept; what is new is put there.
     """
     if artifact.sealed is not None:
-        record, data = artifact.sealed.provenance, artifact.sealed.data
-        gaps = keep_record(store, artifact.key, record, data) if artifact.is_kept else ()
-        return Recalled(record, lines.compiled_here(record.nodes), gaps)
+        record = from_own_bytes(artifact.sealed.data)
+        return Recalled(record, lines.compiled_here(record.nodes))
     if artifact.is_compiled:
         return Recalled(None, gaps=(_NOT_SEALED,))
-    known, gaps = find_records(store, artifact.key, artifact.riding)
-    if not known:
+    found = Found(store, artifact.key, artifact.riding)
+    first = next(iter(found), None)
+    if first is None:
         missing = _COMPILED_IN_CHILD if artifact.is_compiled_in_child else _NOT_CAPTURED
-        return _told(artifact, (*gaps, missing))
+        return _told(artifact, (*found.gaps, missing))
     if artifact.traced is not None:
-        return _traced(artifact, known[0], store)
-    return _from_source(artifact.dynamo, known, gaps)
+        return _traced(artifact, artifact.traced, first, store)
+    return _from_source(artifact.dynamo, first, found)
 
 
 def _told(artifact: ReadyArtifact, gaps: tuple[Gap, ...]) -> Recalled:
@@ -151,29 +207,32 @@ def _told(artifact: ReadyArtifact, gaps: tuple[Gap, ...]) -> Recalled:
     return Recalled(record, nodes, gaps)
 
 
-def _traced(artifact: ReadyArtifact, recorded: Provenance, store: Store) -> Recalled:
+def _traced(
+    artifact: ReadyArtifact, traced: TracedGraph, recorded: Provenance, store: Store
+) -> Recalled:
     """This process traced the graph anew, so its metadata is the truth."""
-    assert artifact.traced is not None
-    traced = artifact.traced(any(node.target == INPUT for node in recorded.nodes))
+    fresh = traced.nodes
+    if not traced.is_region and not any(node.target == INPUT for node in recorded.nodes):
+        fresh = tuple(node for node in fresh if node.target != INPUT)
     join = lines.from_region if traced.is_region else lines.from_fresh_graph
-    nodes = join(recorded.nodes, traced.nodes)
+    nodes = join(recorded.nodes, fresh)
     here = dataclasses.replace(recorded, nodes=lines.as_recorded(nodes), joint=traced.joint)
     if traced.is_region:
         here = dataclasses.replace(
             here, is_backward=traced.is_backward, is_inference=traced.is_inference
         )
     here = with_digest(bound(here, artifact.dynamo))
-    is_kept = artifact.is_kept and not traced.is_region
-    return Recalled(here, nodes, keep_record(store, artifact.key, here) if is_kept else ())
+    if not artifact.is_kept or traced.is_region:
+        return Recalled(here, nodes)
+    gaps = keep_record(store, artifact.key, here.dynamo_digest, lambda: to_bytes(here))
+    return Recalled(here, nodes, gaps)
 
 
-def _from_source(
-    dynamo: DynamoGraph | None, known: tuple[Provenance, ...], gaps: tuple[Gap, ...]
-) -> Recalled:
+def _from_source(dynamo: DynamoGraph | None, first: Provenance, found: Found) -> Recalled:
     """Only the Dynamo graph was traced anew, if even that."""
     if dynamo is None:
-        return Recalled(known[0], lines.from_record(known[0].nodes), gaps)
-    same = next((p for p in known if p.dynamo_digest == dynamo.digest), None)
+        return Recalled(first, lines.from_record(first.nodes), found.gaps)
+    same = next((record for record in found if record.dynamo_digest == dynamo.digest), None)
     if same is not None:
-        return Recalled(same, lines.from_dynamo(same, dynamo), gaps)
-    return Recalled(known[0], lines.stale(known[0].nodes), (*gaps, _OTHER_SOURCE))
+        return Recalled(same, lines.from_dynamo(same, dynamo), found.gaps)
+    return Recalled(first, lines.stale(first.nodes), (*found.gaps, _OTHER_SOURCE))

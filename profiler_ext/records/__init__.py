@@ -58,7 +58,13 @@ from profiler_ext.records.generated_code import (
 )
 from profiler_ext.records.idle import NO_IDLE, IdlePieces
 from profiler_ext.records.idle_causes import IdleCause
-from profiler_ext.records.lineage import Frame, Lineage, ModuleFrame
+from profiler_ext.records.lineage import (
+    OPTIMIZER,
+    Frame,
+    Lineage,
+    ModuleFrame,
+    is_of_optimizer,
+)
 from profiler_ext.records.lines_consistency import inconsistency_of_lines
 from profiler_ext.records.mechanism import Mechanism
 from profiler_ext.records.places import Place
@@ -108,6 +114,7 @@ __all__ = [
     "NO_COMMUNICATION",
     "NO_IDLE",
     "NO_LATENESS",
+    "OPTIMIZER",
     "SCHEMA_VERSION",
     "WRITER_KEY",
     "Analysis",
@@ -183,6 +190,7 @@ __all__ = [
     "inconsistency_of_provenance",
     "inconsistency_of_session",
     "is_cell",
+    "is_of_optimizer",
     "nested",
     "thread_positions",
     "told_by_another",

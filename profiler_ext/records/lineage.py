@@ -5,6 +5,7 @@ What travels from one node to another is decided here alone, field by field.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from profiler_ext.records.evidence import LineEvidence
@@ -35,6 +36,15 @@ class ModuleFrame:
 
     path: str
     class_name: str
+
+
+OPTIMIZER = "/torch/optim/"
+"""What is in the path of each file of ``torch.optim``, wherever torch is installed."""
+
+
+def is_of_optimizer(stack: Iterable[Frame]) -> bool:
+    """Tell whether a stack passes through ``torch.optim``."""
+    return any(OPTIMIZER in frame.file for frame in stack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +95,8 @@ class Lineage:
 
     @property
     def is_of_optimizer(self) -> bool:
-        """Whether its stack passes through ``torch.optim``, wherever torch is installed."""
-        return any("/torch/optim/" in frame.file for frame in self.stack)
+        """Whether its stack passes through ``torch.optim``."""
+        return is_of_optimizer(self.stack)
 
     @property
     def is_known(self) -> bool:

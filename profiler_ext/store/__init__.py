@@ -3,6 +3,8 @@
 from profiler_ext.store.encoding import (
     EntryState,
     from_bytes,
+    from_own_bytes,
+    has_text,
     is_current,
     state_of,
     to_bytes,
@@ -17,6 +19,8 @@ __all__ = [
     "Store",
     "StoredFile",
     "from_bytes",
+    "from_own_bytes",
+    "has_text",
     "is_current",
     "state_of",
     "to_bytes",

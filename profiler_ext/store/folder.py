@@ -65,6 +65,15 @@ class Store:
             return False
         return state_of(data) in (EntryState.OK, EntryState.NEWER)
 
+    def lists(self, key: str, dynamo_digest: str | None) -> bool:
+        """Tell whether there is a file for a graph's key and Dynamo graph; it is not looked into.
+
+        Args:
+            key: the FX graph cache key.
+            dynamo_digest: digest of the Dynamo graph, if that is known.
+        """
+        return self._path(key, dynamo_digest).is_file()
+
     def put(self, key: str, dynamo_digest: str | None, data: bytes) -> None:
         """Keep a provenance's bytes for a graph's key and a Dynamo graph.
 
@@ -103,9 +112,17 @@ class Store:
             record = from_bytes(read_regular(path, INFLATED_LIMIT_BYTES))
         except (OSError, StoreError) as error:
             raise StoreError(f"{path.name}: {error}") from error
-        with suppress(OSError):  # a folder that may only be read serves as well
-            os.utime(path)
+        _note_use(path)
         return record
+
+    def note_use(self, key: str) -> None:
+        """Note that what is kept for a graph's key is of use, though nobody has read it.
+
+        Args:
+            key: the FX graph cache key.
+        """
+        for path in self.find(key):
+            _note_use(path)
 
     def put_kernels(self, digest: str, device: str, kernels: LibraryKernels) -> None:
         """Keep which kernels each library call of a graph launches on a device.
@@ -138,8 +155,7 @@ class Store:
             return ()
         except (OSError, StoreError) as error:
             raise StoreError(f"{path.name}: {error}") from error
-        with suppress(OSError):
-            os.utime(path)
+        _note_use(path)
         return learnt
 
     def files(self) -> tuple[StoredFile, ...]:
@@ -195,6 +211,11 @@ class Store:
     def _path(self, key: str, dynamo_digest: str | None) -> Path:
         name = f"{_safe(key)}.{dynamo_digest or 'none'}{SUFFIX}"
         return self.folder / _safe(key)[:SHARD] / name
+
+
+def _note_use(path: Path) -> None:
+    with suppress(OSError):  # a folder that may only be read serves as well
+        os.utime(path)
 
 
 def limit() -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiler_ext.errors import TorchCapabilityError
-from profiler_ext.isolation.guard import Guard, Observe, Sorting
+from profiler_ext.isolation.guard import Guard, Observe, Results, Sorting
 from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
 
@@ -69,14 +69,14 @@ class Patch:
 
     Attributes:
         point: the place.
-        observe: what watches each call, or sorts what it offers.
+        observe: what watches each call, is told its result, or sorts what it offers.
         guard: what keeps failures from the caller.
         is_on: it is installed.
         lasts: it serves the profiler, and observes though capture took itself out.
     """
 
     point: Point
-    observe: Observe | Sorting
+    observe: Observe | Results | Sorting
     guard: Guard
     is_on: bool = False
     lasts: bool = False
@@ -111,10 +111,12 @@ class Patch:
             return staticmethod(self._wrap(original.__func__))
         if isinstance(self.observe, Sorting):
             return self.guard.wrap_candidates(original, self.point.path, self.observe, self)
+        if isinstance(self.observe, Results):
+            return self.guard.wrap_results(original, self.point.path, self.observe, self)
         return self.guard.wrap(original, self.point.path, self.observe, self)
 
 
-Hook = tuple[Point, Observe | Sorting]
+Hook = tuple[Point, Observe | Results | Sorting]
 """What is observed where."""
 
 

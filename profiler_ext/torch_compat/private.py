@@ -12,6 +12,7 @@ the module that sets it, since the single dictionary may lack it for reasons of 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Name:
     is_vital: bool = False
     is_lazy: bool = False
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The last part: what is written after a dot, or as a key."""
         return self.path.rpartition(".")[2].strip("'()")

@@ -33,9 +33,12 @@ def owner_of(module: str, path: str) -> Any:
         module: dotted name of the module.
         path: dotted name inside it.
     """
-    owner: Any = _loaded(module)
-    for name in path.split(".")[:-1]:
-        owner = getattr(owner, name)
+    owner: Any = sys.modules.get(module)
+    if owner is None:
+        owner = _loaded(module)
+    if "." in path:
+        for name in path.split(".")[:-1]:
+            owner = getattr(owner, name)
     return owner
 
 

@@ -179,7 +179,7 @@ OBSERVERS = {
     "sealing": ("profiler_ext.capture.hooks.artifacts", "seal"),
     "nodes": ("profiler_ext.capture.graphs.sealing", "describe_nodes"),
     "bytes": ("profiler_ext.capture.hooks.artifacts", "to_bytes"),
-    "instance": ("profiler_ext.recall.lines", "compiled_here"),
+    "instance": ("profiler_ext.capture.graphs.registry", "ready_artifact"),
 }
 
 

@@ -38,6 +38,7 @@ THE_DOOR = frozenset(
         "isolation.guard:Guard.run_on",
         "isolation.guard:Guard.wrap.guarded",
         "isolation.guard:Guard.callback.guarded",
+        "isolation.guard:Guard.wrap_results.guarded",
         "isolation.guard:Guard.wrap_candidates.guarded",
         "isolation.guard:Guard.wrap_candidates.in_order",
         "isolation.undisturbed:disturbed",

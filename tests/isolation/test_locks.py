@@ -17,6 +17,7 @@ import profiler_ext
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.profiling import switch
+from profiler_ext.records import GraphInstance
 from profiler_ext.torch_compat.profiler_use import USE
 from tests.analyses import gpu_step
 from tests.compiling import capture, fresh_torch
@@ -60,6 +61,16 @@ def ended_in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+class KeptGraph:
+    """What the registry keeps of a graph, already read."""
+
+    def __init__(self, instance: GraphInstance) -> None:
+        self.instance = instance
+
+    def change(self, **changes: object) -> None:
+        self.instance = replace(self.instance, **changes)
+
+
 def listen() -> None:
     USE.listen(print, Guard())
     USE.forget(print)
@@ -71,7 +82,8 @@ def listen() -> None:
 def test_a_child_goes_through_a_lock_that_another_thread_held_when_it_was_forked(which) -> None:
     profiler_ext.enable()
     registry = capture()._registry
-    registry._graphs.append(replace(gpu_step().recording.graphs[0], provenance=None))
+    first = replace(gpu_step().recording.graphs[0], provenance=None)
+    registry._graphs.append(KeptGraph(first))
     lock, work = {
         "switch": (switch._lock, profiler_ext.disable),
         "use": (USE._lock, listen),

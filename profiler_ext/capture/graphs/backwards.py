@@ -10,13 +10,14 @@ of that one graph takes from it say the rules ``COPIES`` (``capture/lineage/orde
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch.fx
 
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.capture.lineage.order import COPIES, find_lineages
 from profiler_ext.capture.lineage.stage import Compilation, JointGraph, fingerprint_of
 from profiler_ext.capture.nodes.fx_nodes import describe_nodes
@@ -51,19 +52,17 @@ class _Backward:
 class Backwards:
     """The backward halves of this process, by their number in AOTAutograd."""
 
-    def __init__(
-        self, compiles: Compiles, graphs: Callable[[], Sequence[GraphInstance]], guard: Guard
-    ) -> None:
+    def __init__(self, compiles: Compiles, registry: Registry, guard: Guard) -> None:
         """Take what was seen of compiles, the graph instances so far, and what failed.
 
         Args:
             compiles: what was seen of compiles.
-            graphs: gives the graph instances so far.
+            registry: has the graph instances so far.
             guard: knows what failed.
         """
         self._compiles = compiles
         self._guard = guard
-        self._graphs = graphs
+        self._registry = registry
         self._made: dict[int, _Backward] = {}
 
     def note(self, aot_id: int, info: object) -> None:
@@ -80,7 +79,7 @@ class Backwards:
             compile_id=process.current_compile_id(),
             joint=self._compiles.joint_of(fingerprint),
             dynamo=self._compiles.dynamo,
-            registered=len(self._graphs()),
+            registered=self._registry.count,
         )
 
     def lead(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
@@ -119,18 +118,14 @@ class Backwards:
 
     def _cached(self, made: _Backward) -> GraphInstance | None:
         """The compiled backward that came with its half from the cache, just before it."""
-        earlier = reversed(self._graphs()[: made.registered])
-        return next((graph for graph in earlier if _is_half(graph, made)), None)
+        earlier = self._registry.backwards_of(made.compile_id, before=made.registered)
+        return next(reversed(tuple(earlier)), None)
 
     def _compiled(self, made: _Backward) -> GraphInstance | None:
         """The backward that was compiled: with its forward, or when it first ran."""
         joint = made.joint.id if made.joint else None
-        halves = (graph for graph in self._graphs() if _is_half(graph, made))
-        return next((g for g in halves if joint and g.joint == joint), None)
-
-
-def _is_half(graph: GraphInstance, made: _Backward) -> bool:
-    return graph.is_backward and graph.compile_id == made.compile_id
+        halves = self._registry.backwards_of(made.compile_id) if joint else ()
+        return next((graph for graph in halves if graph.joint == joint), None)
 
 
 def _recorded(graph: GraphInstance | None) -> dict[str, FxNode]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from profiler_ext.capture.graphs.kept import RECALL
 from profiler_ext.isolation.failures import Failure
 from profiler_ext.records import CacheState, Gap, GapReason, GraphInstance
 from profiler_ext.torch_compat import inductor, points
@@ -21,7 +22,7 @@ OUT = Gap(
 )
 _STEP_ENDS = {points.FRAME_EDGE.path, points.PROFILER_STEP.path, "Optimizer.step"}
 _OF_NO_GRAPH = frozenset(
-    {*_STEP_ENDS, points.NODE_MADE.path, points.CACHE_CANDIDATES.path, "learn"}
+    {*_STEP_ENDS, points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL, "learn"}
 )
 """What tells nothing of a graph when it fails outside a compile."""
 

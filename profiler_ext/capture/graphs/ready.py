@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,11 +15,17 @@ from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.regions import Region
 from profiler_ext.recall.generated_code import GeneratedCode
 from profiler_ext.recall.truths import ReadyArtifact, TracedGraph
+from profiler_ext.store import is_current
 from profiler_ext.torch_compat import inductor, inputs, process
 
 
 def ready_artifact(
-    compiles: Compiles, artifact: Any, *, is_backward: bool, is_kept: bool
+    compiles: Compiles,
+    artifact: Any,
+    *,
+    is_backward: bool,
+    is_kept: bool,
+    may_have_record: bool,
 ) -> ReadyArtifact:
     """Return what was seen of an artifact that has become ready.
 
@@ -27,19 +34,40 @@ def ready_artifact(
         artifact: the ``CompiledFxGraph``.
         is_backward: it runs as a backward graph.
         is_kept: what is known of it may be kept in the store.
+        may_have_record: it carries a record, or the store has one.
     """
-    inner = compiles.inner
+    inner, riding = compiles.inner, getattr(artifact, inductor.RIDING, None)
+    sealed = inner.sealed if inner else None
+    has_record = sealed is not None or (riding is not None and is_current(riding))
     return ReadyArtifact(
         key=inductor.cache_key(artifact),
-        code=partial(_code, artifact, is_backward),
-        riding=getattr(artifact, inductor.RIDING, None),
-        sealed=inner.sealed if inner else None,
+        code=_code_of(artifact, is_backward, has_record=has_record),
+        riding=riding,
+        sealed=sealed,
         is_compiled=inner is not None and inner.is_compiled,
         is_compiled_in_child=inductor.compiles_in_child(),
         is_kept=is_kept,
         dynamo=compiles.dynamo,
-        traced=_traced(compiles, inner),
+        traced=_traced(compiles, inner) if may_have_record else None,
     )
+
+
+def _code_of(artifact: Any, is_backward: bool, *, has_record: bool) -> Callable[[], GeneratedCode]:
+    """Return what gives the text of an artifact; of one with a record only while it is there."""
+    if not has_record:
+        return partial(_itself, _code(artifact, is_backward))
+    return partial(_code_while_there, weakref.ref(artifact), is_backward)
+
+
+def _itself(code: GeneratedCode) -> GeneratedCode:
+    return code
+
+
+def _code_while_there(artifact: weakref.ref[Any], is_backward: bool) -> GeneratedCode:
+    there = artifact()
+    if there is None:
+        return GeneratedCode("", "", is_backward, is_inference=False, torch_version="")
+    return _code(there, is_backward)
 
 
 def _code(artifact: Any, is_backward: bool) -> GeneratedCode:
@@ -52,23 +80,23 @@ def _code(artifact: Any, is_backward: bool) -> GeneratedCode:
     )
 
 
-def _traced(compiles: Compiles, inner: InnerCompile | None) -> Callable[[bool], TracedGraph] | None:
+def _traced(compiles: Compiles, inner: InnerCompile | None) -> TracedGraph | None:
+    """Describe the graph that a cache had the code of; one that was compiled is sealed."""
     if inner is not None:
-        return partial(_fresh, compiles, inner)
-    return None if compiles.region is None else partial(_region, compiles.region)
+        return None if inner.is_compiled or inner.sealed else _fresh(compiles, inner)
+    return None if compiles.region is None else _region(compiles.region)
 
 
-def _fresh(compiles: Compiles, inner: InnerCompile, with_inputs: bool) -> TracedGraph:
+def _fresh(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
     compilation = compilation_of(compiles, inner.gm)
     nodes = describe_nodes(inner.gm.graph.nodes, compilation)
     nodes += describe_nested(nested_nodes(inner.gm), compilation)
-    if with_inputs:
-        nodes += describe_inputs(inputs.all_inputs(inner.gm), compilation)
+    nodes += describe_inputs(inputs.all_inputs(inner.gm), compilation)
     joint = compilation.joint_of(inner.gm.graph)
     return TracedGraph(nodes, joint.id if joint else None)
 
 
-def _region(region: Region, _: bool) -> TracedGraph:
+def _region(region: Region) -> TracedGraph:
     return TracedGraph(
         nodes=region.nodes,
         joint=region.graph.id or None,

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
+from profiler_ext.capture.graphs.kept import KeptGraph
 from profiler_ext.capture.graphs.ready import ready_artifact
-from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
-from profiler_ext.recall.records import find_kernels, has_record
-from profiler_ext.recall.truths import Recalled, recall
-from profiler_ext.records import Gap, GraphInstance, LibraryKernels, Provenance
+from profiler_ext.recall.records import has_record
+from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.store import Store, work_digest
 from profiler_ext.torch_compat import inductor, process
 
@@ -42,16 +41,33 @@ class Registry:
         self._compiles = compiles
         self._guard = guard
         self._lock = Lock()
-        self._graphs: list[GraphInstance] = []
-        self._by_artifact: dict[int, tuple[weakref.ref[Any], GraphInstance]] = {}
+        self._graphs: list[KeptGraph] = []
+        self._by_artifact: dict[int, tuple[weakref.ref[Any], KeptGraph]] = {}
         self._shared: set[int] = set()
         self._to_learn: dict[int, int] = {}
         self._copied: dict[int, list[CopiedInputs]] = {}
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
-        """The graph instances so far."""
-        return tuple(self._graphs)
+        """The graph instances so far, with what is known of their graphs."""
+        return tuple(kept.instance for kept in tuple(self._graphs))
+
+    @property
+    def count(self) -> int:
+        """How many graph instances there are."""
+        return len(self._graphs)
+
+    def backwards_of(
+        self, compile_id: str | None, before: int | None = None
+    ) -> Iterator[GraphInstance]:
+        """Return the backward graphs of a compile, in order.
+
+        Args:
+            compile_id: that of the compile.
+            before: the number of a graph that is not asked for, nor a later one.
+        """
+        of_compile = (k for k in self._graphs[:before] if k.about.compile_id == compile_id)
+        return (kept.instance for kept in of_compile if kept.instance.is_backward)
 
     def ride(self, artifact: Any, data: bytes) -> None:
         """Put the record on its artifact, so that it goes where the artifact goes.
@@ -69,9 +85,14 @@ class Registry:
         return has_record(_store(), inductor.cache_key(artifact), riding)
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
-        """Return the instance of an artifact that is ready."""
-        entry = self._by_artifact.get(id(artifact))
-        return entry[1] if entry is not None and entry[0]() is artifact else None
+        """Return the instance of an artifact that is ready, as far as it was read."""
+        kept = self._kept_of(artifact)
+        return None if kept is None else kept.about
+
+    def optimizer_run_by(self, artifact: Any) -> GraphInstance | None:
+        """Return the instance of an artifact that runs an optimizer's step, if it does."""
+        kept = self._kept_of(artifact)
+        return kept.instance if kept is not None and kept.runs_optimizer else None
 
     def index_of(self, artifact: Any) -> int | None:
         """Return the index of the one instance that an artifact is, where it is but one."""
@@ -84,8 +105,12 @@ class Registry:
         Calls before that warm up, where libraries may still set themselves up or try out what
         is fastest; the one that records tells what the replays run.
         """
-        instance = self.instance_of(artifact) if self._to_learn else None
-        if instance is None or not self._to_learn.get(instance.index):
+        kept = self._kept_of(artifact) if self._to_learn else None
+        if kept is None or not self._to_learn.get(kept.about.index):
+            return None
+        instance = kept.instance
+        if not instance.record.calls_libraries:
+            self._to_learn.pop(instance.index, None)
             return None
         self._to_learn[instance.index] -= 1
         return instance
@@ -99,10 +124,11 @@ class Registry:
         """
         if not kernels:
             return
+        kept = self._graphs[graph]
         with self._lock.held():
-            known = self._graphs[graph]
+            known = kept.instance
             merged = tuple(sorted((dict(known.library_kernels) | dict(kernels)).items()))
-            self._graphs[graph] = dataclasses.replace(known, library_kernels=merged)
+            kept.change(library_kernels=merged)
         if known.is_known:
             _store().put_kernels(work_digest(known.record), process.device_name(), merged)
 
@@ -116,23 +142,19 @@ class Registry:
             artifact: the ``CompiledFxGraph``.
             copied: for each CUDA graph that the call recorded, in order, the inputs that it copies.
         """
-        instance = self.instance_of(artifact)
-        if instance is None:
+        graph = self._kept_of(artifact)
+        if graph is None:
             return
-        self._to_learn.pop(instance.index, None)
+        self._to_learn.pop(graph.about.index, None)
         with self._lock.held():
-            kept = self._copied.setdefault(instance.index, [])
+            kept = self._copied.setdefault(graph.about.index, [])
             if copied not in kept:
                 kept.append(copied)
             is_whole = len(set(map(len, kept))) == 1
             first, *others = kept if is_whole else [()]
-            self._graphs[instance.index] = dataclasses.replace(
-                self._graphs[instance.index], copied_inputs=first, copied_otherwise=tuple(others)
-            )
+            graph.change(copied_inputs=first, copied_otherwise=tuple(others))
 
-    def register(
-        self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int
-    ) -> GraphInstance:
+    def register(self, artifact: Any, is_backward: bool, is_replayed: bool, started_ns: int) -> int:
         """Make the instance of an artifact that has become ready.
 
         Args:
@@ -142,7 +164,7 @@ class Registry:
             started_ns: when its compile or load began, by ``time.perf_counter_ns``.
 
         Returns:
-            The instance, which has the next index.
+            Its index, the next one.
         """
         inner = self._compiles.inner
         key = inductor.cache_key(artifact)
@@ -150,51 +172,55 @@ class Registry:
         state, detail = cache_state(inner, key, around)
         region = self._compiles.region
         is_backward = is_backward or bool(region and region.outer_graph.is_backward)
-        known = self._recalled(artifact, is_backward)
-        compile_ns = time.perf_counter_ns() - (inner.started_ns if inner else started_ns)
-        stored, gaps = _stored_kernels(known.provenance) if is_replayed else ((), ())
-        with self._lock.held():
-            about = GraphInstance(
-                index=len(self._graphs),
-                key=key,
-                compile_id=process.current_compile_id(),
-                is_backward=is_backward,
-                dynamo_number=self._compiles.dynamo_number,
-                cache_state=state,
-                cache_detail=detail,
-                autograd_bypass=around,
-                compile_ns=compile_ns,
-                output_module=inductor.output_module(artifact),
-                stored_kernels=stored,
-                gaps=gaps,
-                cut_from=region.outer_graph.number if region else None,
-            )
-            instance = known.into(about)
-            self._graphs.append(instance)
-            self._bind(artifact, instance)
-            if is_replayed and instance.record.calls_libraries:
-                self._to_learn[instance.index] = _MOST_PROFILED_CALLS
-        return instance
-
-    def _recalled(self, artifact: Any, is_backward: bool) -> Recalled:
         is_kept = not self._guard.has_failed(process.current_compile_id())
-        ready = ready_artifact(self._compiles, artifact, is_backward=is_backward, is_kept=is_kept)
-        known = recall(ready, _store())
-        dynamo = self._compiles.dynamo
-        if dynamo is None or not dynamo.copy_sources:
-            return known
-        return dataclasses.replace(
-            known, nodes=all_with_copied_lineage(known.nodes, dynamo.copy_sources)
+        about = GraphInstance(
+            index=-1,
+            key=key,
+            compile_id=process.current_compile_id(),
+            is_backward=is_backward,
+            dynamo_number=self._compiles.dynamo_number,
+            cache_state=state,
+            cache_detail=detail,
+            autograd_bypass=around,
+            compile_ns=time.perf_counter_ns() - (inner.started_ns if inner else started_ns),
+            output_module=inductor.output_module(artifact),
+            provenance=None,
+            cut_from=region.outer_graph.number if region else None,
         )
+        ready = ready_artifact(
+            self._compiles,
+            artifact,
+            is_backward=is_backward,
+            is_kept=is_kept,
+            may_have_record=_may_have_record(artifact, key),
+        )
+        kept = KeptGraph(about, ready, _store(), self._guard, is_replayed=is_replayed)
+        return self._add(artifact, kept, is_replayed=is_replayed)
 
-    def _bind(self, artifact: Any, instance: GraphInstance) -> None:
-        if self.instance_of(artifact) is not None:
-            self._shared.add(instance.index)
-        self._by_artifact[id(artifact)] = (weakref.ref(artifact), instance)
+    def _add(self, artifact: Any, kept: KeptGraph, *, is_replayed: bool) -> int:
+        with self._lock.held():
+            index = len(self._graphs)
+            kept.change(index=index)
+            self._graphs.append(kept)
+            self._bind(artifact, kept)
+            if is_replayed:
+                self._to_learn[index] = _MOST_PROFILED_CALLS
+        return index
+
+    def _kept_of(self, artifact: Any) -> KeptGraph | None:
+        entry = self._by_artifact.get(id(artifact))
+        return entry[1] if entry is not None and entry[0]() is artifact else None
+
+    def _bind(self, artifact: Any, kept: KeptGraph) -> None:
+        if self._kept_of(artifact) is not None:
+            self._shared.add(kept.about.index)
+        self._by_artifact[id(artifact)] = (weakref.ref(artifact), kept)
 
 
-def _stored_kernels(record: Provenance | None) -> tuple[LibraryKernels, tuple[Gap, ...]]:
-    return ((), ()) if record is None else find_kernels(_store(), record, [process.device_name()])
+def _may_have_record(artifact: Any, key: str | None) -> bool:
+    if getattr(artifact, inductor.RIDING, None) is not None:
+        return True
+    return key is not None and bool(_store().find(key))
 
 
 def _store() -> Store:

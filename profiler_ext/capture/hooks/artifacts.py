@@ -58,7 +58,7 @@ class ArtifactHooks:
         compiles: Compiles,
         registry: Registry,
         warmup: type[Warmup] | None,
-        ready: Callable[[GraphInstance], None],
+        ready: Callable[[int], None],
     ) -> None:
         """Take what is known of the compiles, and where instances are registered.
 
@@ -68,7 +68,7 @@ class ArtifactHooks:
             registry: where graph instances are made.
             warmup: torch's pieces of a CUDA graph's first calls, ``None`` where this torch has
                 others.
-            ready: is told of each instance that is made.
+            ready: is told the index of each instance that is made.
         """
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
         self._guard = guard
@@ -98,7 +98,7 @@ class ArtifactHooks:
         provenance = seal(self._compiles, artifact, graph, gm)
         data = to_bytes(provenance)
         if inner is not None:
-            inner.sealed = Sealed(provenance, data)
+            inner.sealed = Sealed(data, provenance.dynamo_digest)
         self._registry.ride(artifact, data)
 
     def _artifact_ready(self, call: Observed) -> Observation:
@@ -113,8 +113,8 @@ class ArtifactHooks:
         with self._warmed_up(artifact), self._copying(artifact):
             yield
         if self.on_optimizer_graph is not None:
-            instance = self._registry.instance_of(artifact)
-            if instance is not None and instance.runs_optimizer:
+            instance = self._registry.optimizer_run_by(artifact)
+            if instance is not None:
                 self.on_optimizer_graph(instance)
 
     @contextmanager

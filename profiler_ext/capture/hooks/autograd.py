@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import torch.fx
+
 from profiler_ext.capture.graphs.backwards import Backwards
-from profiler_ext.isolation.guard import Observation, Observed
+from profiler_ext.isolation.guard import Observation, Observed, Results
 from profiler_ext.torch_compat import compiled_autograd, points, process
 from profiler_ext.torch_compat.patches import Hook
 
@@ -30,7 +32,7 @@ class AutogradHooks:
         return [
             (points.BACKWARD_MADE, self._backward_made),
             (points.FLATTENED_GRAPH, self._flattened_graph),
-            (points.NODE_MADE, self._node_made),
+            (points.NODE_MADE, Results(self._name)),
         ]
 
     def _backward_made(self, call: Observed) -> Observation:
@@ -46,8 +48,6 @@ class AutogradHooks:
         finally:
             self._thread.naming = outer
 
-    def _node_made(self, call: Observed) -> Observation:
-        if (naming := self._thread.naming) is None:
-            return
-        yield
-        naming.name(call.result)
+    def _name(self, node: torch.fx.Node) -> None:
+        if (naming := self._thread.naming) is not None:
+            naming.name(node)

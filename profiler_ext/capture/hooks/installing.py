@@ -59,7 +59,7 @@ class Capture:
         self._lacking: tuple[Gap, ...] = ()
 
     def _observations(self) -> Iterator[Hook]:
-        backwards = Backwards(self._compiles, lambda: self._registry.graphs, self.guard)
+        backwards = Backwards(self._compiles, self._registry, self.guard)
         graphs = GraphHooks(self.guard, self._compiles, backwards)
         regions = RegionHooks(self._compiles, graphs.creations)
         hooks = (SiteHooks(self._compiles), graphs, regions, AutogradHooks(backwards))

@@ -21,7 +21,6 @@ from profiler_ext.records import (
     Gap,
     GapReason,
     GraphBreak,
-    GraphInstance,
 )
 from profiler_ext.torch_compat import compile_reports, points
 from profiler_ext.torch_compat.patches import Hook
@@ -71,9 +70,9 @@ class CompileHooks:
         )
         return ((point, observe) for point, observe in hooks if point.problem() is None)
 
-    def ready(self, graph: GraphInstance) -> None:
-        """Note that a graph became ready in the compile that its thread is at."""
-        self.guard.run("ready", self._log.note_graph, graph.index)
+    def ready(self, graph: int) -> None:
+        """Note that a graph instance became ready in the compile that its thread is at."""
+        self.guard.run("ready", self._log.note_graph, graph)
 
     def _begin(self, call: Observed) -> Observation:
         told = call.arguments

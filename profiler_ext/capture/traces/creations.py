@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch.fx
 
 from profiler_ext.capture.traces.metadata import lineage_of
-from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.isolation.guard import Guard, Results
 from profiler_ext.records import Lineage
 from profiler_ext.torch_compat import fx, points
 from profiler_ext.torch_compat.autograd import (
@@ -102,7 +102,7 @@ class CreationHooks:
 
     def observations(self) -> list[Hook]:
         """Return what is observed where."""
-        return [(points.NODE_MADE, self._node_made)]
+        return [(points.NODE_MADE, Results(self._note))]
 
     def of(self, graph: torch.fx.Graph) -> Creations:
         """Return how the nodes of a graph were made, in order, those gone since included."""
@@ -116,10 +116,6 @@ class CreationHooks:
     def forget(self) -> None:
         """Let go of graphs that are gone: what was traced of them is compiled."""
         self._traced.clear()
-
-    def _node_made(self, call: Observed) -> Observation:
-        yield
-        self._note(call.result)
 
     def _note(self, node: torch.fx.Node) -> None:
         thread, until = threading.get_ident(), last_number()

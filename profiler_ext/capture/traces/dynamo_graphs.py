@@ -33,13 +33,14 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     own = _own_module(itself, scope)
     called_on = _called_on(nodes)
     places = tuple(_source(node, roots, own) for node in nodes)
+    named = [fx.source_fns(node.meta) for node in nodes]
     defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
     arguments = {_argument(v): inputs.is_passed_in(v) for v in inputs.all_inputs(gm)}
     passed = {name: defined for name, is_passed in arguments.items() if is_passed}
-    sources = {**_sources(nodes, places), **passed}
+    sources = {**_sources(named, places), **passed}
     inlined = _inlined(nodes, roots, own)
     return DynamoGraph(
-        _digest(nodes),
+        _digest(nodes, named),
         roots,
         own,
         sources,
@@ -47,7 +48,7 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         tuple(arguments),
         called_on,
         inlined,
-        takes_gradient=any(fx.asks_for_gradient(fx.source_fns(node.meta)) for node in nodes),
+        takes_gradient=any(map(fx.asks_for_gradient, set(named))),
     )
 
 
@@ -119,14 +120,11 @@ def _own_module(variable: str | None, scope: Mapping[str, Any]) -> ModuleFrame |
 
 
 def _sources(
-    nodes: list[torch.fx.Node], places: tuple[Source, ...]
+    named: list[tuple[str, ...]], places: tuple[Source, ...]
 ) -> dict[tuple[str, ...], Source]:
-    names = Counter(fx.source_fns(node.meta) for node in nodes)
-    return {
-        key: place
-        for node, place in zip(nodes, places, strict=True)
-        if (key := fx.source_fns(node.meta)) and names[key] == 1
-    }
+    count = Counter(named)
+    pairs = zip(named, places, strict=True)
+    return {key: place for key, place in pairs if key and count[key] == 1}
 
 
 def _source(node: torch.fx.Node, roots: tuple[str, ...], own: ModuleFrame | None) -> Source:
@@ -137,14 +135,10 @@ def _source(node: torch.fx.Node, roots: tuple[str, ...], own: ModuleFrame | None
     )
 
 
-def _digest(nodes: list[torch.fx.Node]) -> str:
+def _digest(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:
     position = {node: index for index, node in enumerate(nodes)}
     rows = [
-        (
-            fx.source_fns(n.meta),
-            fx.target_name(n.target),
-            [position.get(i) for i in n.all_input_nodes],
-        )
-        for n in nodes
+        (key, fx.target_name(n.target), [position.get(i) for i in n.all_input_nodes])
+        for n, key in zip(nodes, named, strict=True)
     ]
     return hashlib.blake2b(repr(rows).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,113 @@
+"""Owns what is kept of one graph until somebody asks for its lines: its record's bytes.
+
+Most processes never profile, so that nothing is decoded when a graph becomes ready. What only this
+moment can tell is taken then: the Dynamo graph, the graph that was traced anew, where the process
+stood. None of it holds a module, a tensor or the artifact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from profiler_ext.capture.lineage.compiled_autograd import all_with_copied_lineage
+from profiler_ext.files.paths import place, seen_from
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.locks import Lock
+from profiler_ext.recall.records import Gaps, find_kernels
+from profiler_ext.recall.truths import ReadyArtifact, Recalled, keep_sealed, may_wait, recall
+from profiler_ext.records import Gap, GapReason, GraphInstance, LibraryKernels
+from profiler_ext.store import Store
+from profiler_ext.torch_compat import process
+
+RECALL = "recall"
+"""The hook that reads what is kept of a graph."""
+_READING = Lock()
+_FAILED = Gap(GapReason.CAPTURE_FAILED, f"{RECALL}: what was kept of the graph cannot be read")
+
+
+class KeptGraph:
+    """A graph instance of this process.
+
+    Attributes:
+        about: what is known of its artifact; what is known of its graph is in :attr:`instance`.
+    """
+
+    def __init__(
+        self,
+        about: GraphInstance,
+        artifact: ReadyArtifact,
+        store: Store,
+        guard: Guard,
+        *,
+        is_replayed: bool,
+    ) -> None:
+        """Keep what was seen of an artifact, and in the store what is new.
+
+        Args:
+            about: what is known of the artifact.
+            artifact: what was seen of it.
+            store: where records are kept.
+            guard: what keeps failures from the program.
+            is_replayed: it will be replayed as a CUDA graph.
+        """
+        self.about = about
+        self._artifact: ReadyArtifact | None = artifact
+        self._store, self._guard, self._is_replayed = store, guard, is_replayed
+        self._place = place()
+        self._kept: Gaps = keep_sealed(artifact, store)
+        if artifact.key is not None and artifact.sealed is None:
+            store.note_use(artifact.key)
+        if not may_wait(artifact, store):
+            self._read()
+
+    @property
+    def instance(self) -> GraphInstance:
+        """The instance with what is known of its graph."""
+        if self._artifact is not None:
+            with _READING.held():
+                self._guard.run(RECALL, self._read)
+                if self._artifact is not None:
+                    self.change(gaps=(*self.about.gaps, _FAILED))
+                    self._artifact = None
+        return self.about
+
+    @property
+    def runs_optimizer(self) -> bool:
+        """Whether a node of it comes from ``torch.optim``."""
+        artifact = self._artifact
+        if artifact is not None and not artifact.names_the_optimizer:
+            return False
+        return self.instance.runs_optimizer
+
+    def change(self, **changes: Any) -> None:
+        """Know more of its artifact.
+
+        Args:
+            **changes: fields of the instance.
+        """
+        self.about = dataclasses.replace(self.about, **changes)
+
+    def _read(self) -> None:
+        if (artifact := self._artifact) is None:  # another thread has read it meanwhile
+            return
+        with seen_from(self._place):
+            known = _recalled(artifact, self._store)
+            stored, gaps = self._stored_kernels(known)
+            about = dataclasses.replace(
+                self.about, stored_kernels=stored, gaps=(*self._kept, *self.about.gaps, *gaps)
+            )
+            self.about, self._artifact = known.into(about), None
+
+    def _stored_kernels(self, known: Recalled) -> tuple[LibraryKernels, Gaps]:
+        if not self._is_replayed or known.provenance is None:
+            return (), ()
+        return find_kernels(self._store, known.provenance, [process.device_name()])
+
+
+def _recalled(artifact: ReadyArtifact, store: Store) -> Recalled:
+    known, dynamo = recall(artifact, store), artifact.dynamo
+    if dynamo is None or not dynamo.copy_sources:
+        return known
+    nodes = all_with_copied_lineage(known.nodes, dynamo.copy_sources)
+    return dataclasses.replace(known, nodes=nodes)
