@@ -30,6 +30,7 @@ NOT_TORCHS = {
     "capture/hooks/regions.py": {"graph"},
     "isolation/undisturbed.py": {"moment"},  # of a thread of ours
     "run/program.py": {"_run_module_as_main"},  # of ``runpy``
+    "torch_compat/arrivals.py": {"_initializing"},  # of Python's import
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is
     "torch_compat/profiler_use.py": {"on_exit"},  # of the C library
     "torch_compat/process.py": {"get_device_name"},  # public, and not of each device's module

@@ -20,11 +20,16 @@ def problems() -> tuple[str, ...]:
     return tuple(problem for problem in (*vital, *read) if problem is not None)
 
 
-def gaps() -> tuple[Gap, ...]:
+def gaps(*, is_compiling: bool = True) -> tuple[Gap, ...]:
     """Return a gap for each other name that this torch lacks, with what is lost without it.
 
     And one for each behaviour in which it is not what its version says.
+
+    Args:
+        is_compiling: the program has imported torch's compiler, and what is in it counts.
     """
+    if not is_compiling:
+        return tuple(Gap(GapReason.PRIVATE_NAME, lack) for lack in names.lacks(is_loaded=True))
     lost = (*names.lacks(), *_unseen())
     lacking = (Gap(GapReason.PRIVATE_NAME, lacks) for lacks in lost)
     differs = (Gap(GapReason.TORCH_BEHAVIOUR, text) for text in behaviour.contradictions())

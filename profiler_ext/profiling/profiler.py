@@ -251,6 +251,7 @@ def _enabled(
     try:
         cpu_events = switch.asks_for_cpu_only(torch_options)
         switch.enable(cpu_events=cpu_events, strict=strict, recompile=recompile)
+        switch.complete()
     except TorchCapabilityError as error:
         return error
     return None

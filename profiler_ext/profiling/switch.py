@@ -19,8 +19,9 @@ def enable(
 ) -> None:
     """Switch capture on, for code that compiles before it profiles.
 
-    Capture costs nothing at run time; it watches compiles. Calling it again changes nothing,
-    but that ``recompile`` can be asked for later.
+    Capture costs nothing at run time; it watches compiles. What it watches is not imported for
+    it: a torch that does not fit is told when it is, by a warning and by the next profile. Calling
+    it again changes nothing, but that ``recompile`` can be asked for later.
 
     Args:
         cpu_events: give Inductor's C++ kernels events, so that CPU time can be attributed;
@@ -43,6 +44,18 @@ def enable(
             fresh.install()
             _capture = fresh
         _capture.recompile = _capture.recompile or recompile
+        if _capture.misfit is not None:
+            raise _capture.misfit
+
+
+def complete() -> None:
+    """Have all hooks in place before something is recorded: importing torch's compiler takes long.
+
+    Raises:
+        TorchCapabilityError: This torch lacks a place that capture stands on.
+    """
+    if _capture is not None:
+        _capture.install_all()
 
 
 def disable() -> None:

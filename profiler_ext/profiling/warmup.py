@@ -13,8 +13,6 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.attribution.alignment.learning import library_kernels
-from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.profiler_use import USE
@@ -61,6 +59,10 @@ class WarmupProfile:
         Raises:
             TraceError: What was profiled of the call cannot be read.
         """
+        # Few processes replay a graph: the others shall not load what reads a trace.
+        from profiler_ext.attribution.alignment.learning import library_kernels
+        from profiler_ext.kineto.reader import read_trace
+
         with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
             path = Path(folder) / "warmup.json"
             self.recording.export_chrome_trace(str(path))

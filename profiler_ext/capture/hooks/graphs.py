@@ -28,14 +28,22 @@ from profiler_ext.torch_compat.patches import Hook
 class GraphHooks:
     """Describes the graphs of what is compiled, before they are gone."""
 
-    def __init__(self, guard: Guard, compiles: Compiles, backwards: Backwards) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        compiles: Compiles,
+        backwards: Backwards,
+        before_trace: Callable[[], None],
+    ) -> None:
         """Take where the descriptions are kept, and what compiled autograd copies.
 
         Args:
             guard: what ours runs behind.
             compiles: where the descriptions are kept.
             backwards: what compiled autograd copies.
+            before_trace: is called before Dynamo hands a graph to a backend.
         """
+        self._before_trace = before_trace
         self._guard = guard
         self._compiles = compiles
         self._backwards = backwards
@@ -56,6 +64,7 @@ class GraphHooks:
         ]
 
     def _dynamo_graph(self, call: Observed) -> Observation:
+        self._before_trace()
         described = describe_dynamo_graph(call["self"], call["gm"])
         self._compiles.keep_dynamo(self._backwards.lead(described, call["gm"]))
         yield

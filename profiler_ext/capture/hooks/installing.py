@@ -16,6 +16,7 @@ from profiler_ext.capture.hooks.artifacts import ArtifactHooks, Warmup
 from profiler_ext.capture.hooks.autograd import AutogradHooks
 from profiler_ext.capture.hooks.caches import CacheHooks
 from profiler_ext.capture.hooks.graphs import GraphHooks
+from profiler_ext.capture.hooks.parts import DYNAMO, INDUCTOR, Parts, is_of_dynamo
 from profiler_ext.capture.hooks.regions import RegionHooks
 from profiler_ext.capture.hooks.sites import SiteHooks
 from profiler_ext.capture.timing.hooks import CompileHooks
@@ -24,6 +25,7 @@ from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import Analysis, Compilation, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
+from profiler_ext.torch_compat.arrivals import ARRIVALS
 from profiler_ext.torch_compat.patches import Hook, installed
 
 
@@ -32,6 +34,7 @@ class Capture:
 
     Attributes:
         guard: what keeps their failures from the user's program.
+        misfit: why this torch does not fit, where that was found when its compiler was imported.
     """
 
     def __init__(
@@ -56,11 +59,16 @@ class Capture:
         )
         self._caches = CacheHooks(self._registry)
         self._hooks = ExitStack()
-        self._lacking: tuple[Gap, ...] = ()
+        self._lacking: tuple[Gap, ...] | None = None
+        self.misfit: TorchCapabilityError | None = None
+        self._parts = Parts((), self.guard, self._unfit)
+        self._observed: tuple[Hook, ...] = ()
 
     def _observations(self) -> Iterator[Hook]:
         backwards = Backwards(self._compiles, self._registry, self.guard)
-        graphs = GraphHooks(self.guard, self._compiles, backwards)
+        graphs = GraphHooks(
+            self.guard, self._compiles, backwards, lambda: self._parts.install_before_trace()
+        )
         regions = RegionHooks(self._compiles, graphs.creations)
         hooks = (SiteHooks(self._compiles), graphs, regions, AutogradHooks(backwards))
         for each in (*hooks, self._artifacts, self._caches):
@@ -128,8 +136,17 @@ class Capture:
     def gaps(self) -> tuple[Gap, ...]:
         """What the hooks could not see of graphs."""
         failed = map(failure_gap, self.guard.failures)
-        gaps = (*self._lacking, *failed)
+        gaps = (*self._lacks(), *failed)
         return (*gaps, OUT) if self.guard.is_out else gaps
+
+    def _lacks(self) -> tuple[Gap, ...]:
+        """What this torch lacks; looked for when it is asked for, for that takes a while."""
+        is_compiling = not self._parts.are_waited_for
+        if not is_compiling:
+            return lacking.gaps(is_compiling=False)
+        if self._lacking is None:
+            self._lacking = lacking.gaps()
+        return self._lacking
 
     def learn(self, analysis: Analysis) -> None:
         """Keep what replays showed of library calls, for a process that comes late."""
@@ -137,31 +154,64 @@ class Capture:
             self.guard.run("learn", self._registry.learn, graph, kernels)
 
     def install(self) -> None:
-        """Put all hooks in place, or none.
+        """Put all hooks in place, or none; those of what torch has not imported yet, when it has.
 
         Raises:
             TorchCapabilityError: This torch lacks a place that capture stands on.
         """
-        if problems := lacking.problems():
-            raise TorchCapabilityError(
-                f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
-            )
-        self._lacking = lacking.gaps()
         self._log.is_late = process.anything_compiled()
-        with ExitStack() as hooks:
-            skipping.skip_own_code()
-            hooks.callback(skipping.forget_own_code)
-            hooks.callback(self._cpu_kernels.restore)
-            hooks.enter_context(installed(self._observations(), self.guard))
-            hooks.enter_context(installed(self._timing.observations(), self._timing.guard))
-            self._hooks = hooks.pop_all()
-        if self._cpu_events:
-            for module in inductor.loaded_modules():
-                self.guard.run("loaded kernels", self._cpu_kernels.rebind, module)
+        self._observed = tuple(self._observations())
+        parts = ((DYNAMO, self._install_dynamo), (INDUCTOR, self._install_inductor))
+        self._parts = Parts(parts, self.guard, self._unfit)
+        self._hooks.callback(self._parts.leave_imports)
+        self._hooks.callback(self._cpu_kernels.restore)
+        try:
+            self._parts.install()
+        except BaseException:
+            self.remove()
+            raise
+
+    def install_all(self) -> None:
+        """Put in place what still waits for torch's compiler, which is imported for it.
+
+        Raises:
+            TorchCapabilityError: This torch lacks a place that capture stands on.
+        """
+        self._parts.install_all()
+        if self.misfit is not None:
+            raise self.misfit
 
     def remove(self) -> None:
         """Leave torch as it was found."""
         self._hooks.close()
+
+    def _unfit(self, error: TorchCapabilityError) -> None:
+        """Take all away again: the program goes on with its import."""
+        self.misfit = error
+        self.guard.note(ARRIVALS, error)
+        self.remove()
+
+    def _install_dynamo(self) -> None:
+        with ExitStack() as hooks:
+            skipping.skip_own_code()
+            hooks.callback(skipping.forget_own_code)
+            timing = self._timing
+            hooks.enter_context(installed(filter(is_of_dynamo, self._observed), self.guard))
+            hooks.enter_context(installed(timing.observations(), timing.guard))
+            self._hooks.push(hooks.pop_all())
+
+    def _install_inductor(self) -> None:
+        if problems := lacking.problems():
+            raise TorchCapabilityError(
+                f"torch {process.version()} does not fit capture: {'; '.join(problems)}"
+            )
+        with ExitStack() as hooks:
+            rest = (each for each in self._observed if not is_of_dynamo(each))
+            hooks.enter_context(installed(rest, self.guard))
+            self._hooks.push(hooks.pop_all())
+        if self._cpu_events:
+            for module in inductor.loaded_modules():
+                self.guard.run("loaded kernels", self._cpu_kernels.rebind, module)
 
     def _module_load(self, call: Observed) -> Observation:
         yield

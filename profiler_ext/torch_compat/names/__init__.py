@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -26,7 +27,12 @@ _MODULES = (kernel_names, fx_names, artifact_names, running_names, compile_names
 ALL = tuple(dict.fromkeys(name for module in _MODULES for name in _declared(module)))
 
 
-def lacks() -> tuple[str, ...]:
-    """Return what this torch is to have and has not: the name, and what is lost without it."""
-    names = ((name.lack(), name.serves) for name in ALL)
+def lacks(*, is_loaded: bool = False) -> tuple[str, ...]:
+    """Return what this torch is to have and has not: the name, and what is lost without it.
+
+    Args:
+        is_loaded: look only into the modules that are loaded.
+    """
+    asked = (name for name in ALL if not is_loaded or name.module in sys.modules)
+    names = ((name.lack(), name.serves) for name in asked)
     return tuple(f"{lack}; lost is {serves}" for lack, serves in names if lack is not None)

@@ -1,0 +1,111 @@
+"""Owns which hooks are put in place when: those of Dynamo with it, all others with Inductor.
+
+A function that one module binds from another is bound before it is wrapped, since what is waited
+for imports all the others of its part. When Dynamo hands over its first graph, to whichever
+backend, the others are put in place at the latest: AOTAutograd traces then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from profiler_ext.errors import TorchCapabilityError
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.torch_compat import points
+from profiler_ext.torch_compat.arrivals import Arrivals, is_arriving
+from profiler_ext.torch_compat.patches import Hook
+
+DYNAMO, INDUCTOR = "torch._dynamo", "torch._inductor.compile_fx"
+_HOLDERS = tuple(dict.fromkeys((DYNAMO, INDUCTOR, *(point.module for point in points.ALL))))
+
+Install = Callable[[], object]
+
+
+def is_of_dynamo(hook: Hook) -> bool:
+    """Tell whether a hook is in a module that Dynamo imports with itself."""
+    return hook[0].module.startswith(DYNAMO + ".")
+
+
+class Parts:
+    """The parts that are not in place yet."""
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[str, Install]],
+        guard: Guard,
+        unfit: Callable[[TorchCapabilityError], None],
+    ) -> None:
+        """Put none in place yet.
+
+        Args:
+            parts: for each, in order, the module that is waited for, and what puts it in place.
+            guard: what keeps failures from imports.
+            unfit: is told why this torch does not fit, where an import shows that.
+        """
+        self._parts = list(parts)
+        self._guard, self._unfit = guard, unfit
+        self._there: set[str] = set()
+        self._arrivals: Arrivals | None = None
+
+    @property
+    def are_waited_for(self) -> bool:
+        """Whether any is not in place."""
+        return bool(self._parts)
+
+    def install(self) -> None:
+        """Put in place what can be now, and the rest when its module has been imported.
+
+        Raises:
+            TorchCapabilityError: This torch lacks a place that capture stands on.
+        """
+        self._install_arrived()
+        if self._parts:
+            self._arrivals = Arrivals(_HOLDERS, self._arrived, self._guard)
+
+    def install_all(self) -> None:
+        """Import what is waited for, so that all are in place.
+
+        Raises:
+            TorchCapabilityError: This torch lacks a place that capture stands on.
+        """
+        self.leave_imports()
+        while self._parts:
+            module, install = self._parts.pop(0)
+            import_module(module)
+            install()
+
+    def install_before_trace(self) -> None:
+        """Do the same amid a compile."""
+        if self._parts:
+            self._attempt(self.install_all)
+
+    def leave_imports(self) -> None:
+        """Wait for nothing any more."""
+        if self._arrivals is not None:
+            self._arrivals.leave()
+            self._arrivals = None
+
+    def _arrived(self, module: str) -> None:
+        self._there.add(module)
+        self._attempt(self._install_arrived)
+
+    def _attempt(self, install: Install) -> None:
+        try:
+            install()
+        except TorchCapabilityError as error:
+            self._parts.clear()
+            self._unfit(error)
+
+    def _install_arrived(self) -> None:
+        while self._parts and self._is_there(self._parts[0][0]):
+            _, install = self._parts.pop(0)
+            install()
+        if not self._parts:
+            self.leave_imports()
+
+    def _is_there(self, module: str) -> bool:
+        """Tell whether a module is imported, and no place of a hook is being so."""
+        others = (each for each in _HOLDERS if each not in self._there)
+        return module in sys.modules and not any(map(is_arriving, others))

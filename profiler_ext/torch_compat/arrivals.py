@@ -1,0 +1,105 @@
+"""Owns that hooks are put in place when torch's compiler has been imported, and not before.
+
+A program that compiles nothing imports neither Dynamo nor Inductor, and no more does capture. What
+is waited for is a module that imports all others of its part; where one of those is itself still
+being imported, as the first of a circle, its own arrival is waited for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from profiler_ext.isolation.guard import Guard
+
+ARRIVALS = "arrivals"
+"""The hook that puts the others in place."""
+
+
+def is_arriving(module: str) -> bool:
+    """Tell whether a module is being imported."""
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+class Arrivals(MetaPathFinder):
+    """Finds modules as ever, and tells when one of those that are waited for is there."""
+
+    def __init__(self, modules: Iterable[str], told: Callable[[str], object], guard: Guard) -> None:
+        """Begin to wait.
+
+        Args:
+            modules: their names.
+            told: is given the name of each that has been imported.
+            guard: what keeps failures from the import.
+        """
+        self._waited = set(modules)
+        self._told, self._guard = told, guard
+        sys.meta_path.insert(0, self)
+
+    def leave(self) -> None:
+        """Wait no longer."""
+        self._waited.clear()
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find a module by those that would be asked without this one.
+
+        Args:
+            name: the module's.
+            path: where its package lies.
+            target: what is reloaded.
+        """
+        if name not in self._waited:
+            return None
+        return self._guard.run(ARRIVALS, self._found, name, path, target)
+
+    def _found(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec: ModuleSpec | None = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _ThenTold(spec.loader, self._arrived)
+                return spec
+        return None
+
+    def _arrived(self, name: str) -> None:
+        if name in self._waited:
+            self._waited.discard(name)
+            self._guard.run(ARRIVALS, self._told, name)
+
+
+class _ThenTold(Loader):
+    """Loads a module by its own loader, and then tells."""
+
+    def __init__(self, loader: Any, told: Callable[[str], object]) -> None:
+        self._loader, self._told = loader, told
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the module's loader to whoever asks it anything else."""
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Make the module as its own loader does."""
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module by its own loader, and tell."""
+        spec = module.__spec__
+        if spec is not None:
+            spec.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if spec is not None:
+            self._told(spec.name)

@@ -1,0 +1,120 @@
+"""Hooks wait for torch's compiler, which nothing of ours imports, and no import feels them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler_ext.capture.hooks import parts
+from profiler_ext.capture.hooks.parts import Parts
+from profiler_ext.errors import CaptureWarning, TorchCapabilityError
+from profiler_ext.isolation.guard import Guard
+
+SCRIPT = """
+import sys, torch, profiler_ext
+profiler_ext.enable(strict=True)
+assert not [name for name in sys.modules if name.startswith(("torch._dynamo.", "torch._inductor."))]
+model = torch.nn.Linear(4, 4, bias=False)  # a library call, which needs no C++ compiler
+torch.compile(model)(torch.ones(2, 4)).backward(torch.ones(2, 4))
+from profiler_ext.profiling import switch
+capture = switch.current()
+print([(graph.is_backward, graph.cache_state.value, bool(graph.nodes)) for graph in capture.graphs])
+print(capture.all_gaps, {each.kind.value for each in capture.compiles_since(1)} >= {"frame"})
+profiler_ext.disable()
+print([type(finder).__name__ for finder in sys.meta_path if "Arrivals" in type(finder).__name__])
+"""
+
+
+def test_a_program_that_imports_the_compiler_later_is_captured_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    graphs, told, left = done.stdout.splitlines()
+    assert graphs == "[(False, 'miss', True), (True, 'miss', True)]"
+    assert (told, left) == ("() True", "[]")
+
+
+@pytest.fixture
+def holders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
+    """Two modules that import each other: one of them is not whole when the other is."""
+    names = ("pxe_holder", "pxe_awaited")
+    (tmp_path / "pxe_holder.py").write_text("import pxe_awaited\nplace = 1\n")
+    (tmp_path / "pxe_awaited.py").write_text("import pxe_holder\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(parts, "_HOLDERS", names)
+    yield names
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def places(name: str) -> bool:
+    return hasattr(sys.modules[name], "place")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_hooks_are_put_in_place_once_and_when_all_places_are_whole(
+    holders: tuple[str, ...], first: int
+) -> None:
+    seen: list[bool] = []
+    waiting = Parts(
+        [(holders[1], lambda: seen.append(places(holders[0])))], Guard(strict=True), print
+    )
+    before = list(sys.meta_path)
+    waiting.install()
+    assert (seen, waiting.are_waited_for) == ([], True)
+    import_module(holders[first])
+    assert (seen, waiting.are_waited_for, sys.meta_path) == ([True], False, before)
+    assert "Told" not in type(sys.modules[holders[1]].__spec__.loader).__name__
+
+
+def test_what_is_there_is_put_in_place_at_once_and_all_else_on_demand(
+    holders: tuple[str, ...],
+) -> None:
+    done: list[str] = []
+    waited = [(name, lambda name=name: done.append(name)) for name in ("sys", holders[1])]
+    waiting = Parts(waited, Guard(strict=True), print)
+    waiting.install()
+    assert done == ["sys"]
+    waiting.install_all()
+    assert (done, waiting.are_waited_for) == (["sys", holders[1]], False)
+
+
+def misfit() -> None:
+    raise TorchCapabilityError("it lacks a place")
+
+
+def broken() -> None:
+    raise RuntimeError("broken on purpose")
+
+
+def test_no_import_fails_for_a_torch_that_does_not_fit_or_a_failure_of_ours(
+    holders: tuple[str, ...],
+) -> None:
+    unfit: list[Exception] = []
+    waiting = Parts([(holders[1], misfit)], Guard(strict=True), unfit.append)
+    waiting.install()
+    import_module(holders[1])
+    assert ([str(error) for error in unfit], waiting.are_waited_for) == (
+        ["it lacks a place"],
+        False,
+    )
+    for name in holders:
+        sys.modules.pop(name)
+    guard = Guard()
+    Parts([(holders[1], broken)], guard, unfit.append).install()
+    with pytest.warns(CaptureWarning, match="broken on purpose"):
+        module: Any = import_module(holders[1])
+    assert (module.__name__, [each.hook for each in guard.failures]) == (holders[1], ["arrivals"])
