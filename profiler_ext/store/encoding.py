@@ -115,7 +115,7 @@ def from_bytes(data: bytes) -> Provenance:
 
 
 def from_own_bytes(data: bytes) -> Provenance:
-    """Read a provenance that this process made, which needs no proof and has no limit.
+    """Return a provenance that this process made, which needs no proof and has no limit.
 
     Args:
         data: what :func:`to_bytes` gave in this process.

@@ -57,6 +57,9 @@ class Arrivals(MetaPathFinder):
             name: the module's.
             path: where its package lies.
             target: what is reloaded.
+
+        Returns:
+            Its spec, or ``None`` where it is not waited for.
         """
         if name not in self._waited:
             return None
