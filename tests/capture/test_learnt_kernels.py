@@ -39,7 +39,8 @@ class Artifact:
 def ready(artifact: Any, *, is_replayed: bool = True) -> tuple[Registry, GraphInstance]:
     """Make an artifact ready in a process of its own."""
     registry = Registry(Compiles(), Guard(strict=True))
-    return registry, registry.graphs[registry.register(artifact, False, is_replayed, 0)]
+    index = registry.register(artifact, False, is_replayed, 0)
+    return registry, registry.graphs[index]
 
 
 def test_kernels_are_kept_for_another_process_and_damage_is_told_by_name(fresh_torch: Path) -> None:
