@@ -13,14 +13,13 @@ and a failure, so they do nothing else.
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from profiler_ext.errors import CaptureWarning
+from profiler_ext.isolation.asking import Bind, Results, Sorting, binder_of
 from profiler_ext.isolation.failures import Failure, failure_detail, reference_to
 from profiler_ext.isolation.signal_answers import is_answer
 
@@ -28,7 +27,6 @@ _MOST_FAILURES = 16
 """After so many capture is of no use, and whatever fails is likely to fail for ever."""
 
 T = TypeVar("T")
-Bind = Callable[[tuple[Any, ...], dict[str, Any]], Mapping[str, Any]]
 
 
 class Observed:
@@ -77,30 +75,6 @@ class PatchState(Protocol):
 
     is_on: bool
     lasts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sorting:
-    """What is asked of the candidates that a function offers one by one.
-
-    Attributes:
-        goes_last: of a candidate, whether it is offered after the others.
-        is_left_out: whether such candidates are not offered at all.
-    """
-
-    goes_last: Callable[[Any], bool]
-    is_left_out: Callable[[], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What is told of each result of a function that is called very often.
-
-    Attributes:
-        told: is given the result.
-    """
-
-    told: Callable[[Any], object]
 
 
 class Guard:
@@ -192,7 +166,7 @@ class Guard:
             observe: makes the observation of each call.
             switch: whether it is observed.
         """
-        bind = _binder(original)
+        bind = binder_of(original)
 
         @functools.wraps(original, updated=())
         def guarded(*args: Any, **kwargs: Any) -> T:
@@ -314,15 +288,3 @@ def _end(observation: Observation) -> None:
     """Let an observation see what its call returned."""
     if next(observation, _OVER) is None:
         raise RuntimeError("an observation yields once")
-
-
-def _binder(original: Callable[..., Any]) -> Bind:
-    """Return what gives arguments their names; a kernel that has no signature has none."""
-    try:
-        signature = inspect.signature(original)
-    except (TypeError, ValueError):
-        return lambda args, kwargs: kwargs
-    if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
-        return lambda args, kwargs: signature.bind(*args, **kwargs).arguments
-    names = tuple(signature.parameters)
-    return lambda args, kwargs: {**dict(zip(names, args, strict=False)), **kwargs}

@@ -17,6 +17,8 @@ from typing import Any
 
 from profiler_ext.isolation.guard import Guard
 
+DYNAMO, INDUCTOR = "torch._dynamo", "torch._inductor.compile_fx"
+"""What imports all that hooks of Dynamo, and all others, are put in."""
 ARRIVALS = "arrivals"
 """The hook that puts the others in place."""
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiler_ext.errors import TorchCapabilityError
-from profiler_ext.isolation.guard import Guard, Observe, Results, Sorting
+from profiler_ext.isolation.asking import Results, Sorting
+from profiler_ext.isolation.guard import Guard, Observe
 from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from profiler_ext.errors import CaptureWarning
+from profiler_ext.isolation.asking import Sorting
 from profiler_ext.isolation.failures import Failure
-from profiler_ext.isolation.guard import Guard, Observation, Observed, Sorting
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 
 ON = SimpleNamespace(is_on=True, lasts=False)
 

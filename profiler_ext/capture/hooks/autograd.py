@@ -7,7 +7,8 @@ import threading
 import torch.fx
 
 from profiler_ext.capture.graphs.backwards import Backwards
-from profiler_ext.isolation.guard import Observation, Observed, Results
+from profiler_ext.isolation.asking import Results
+from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.torch_compat import compiled_autograd, points, process
 from profiler_ext.torch_compat.patches import Hook
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from profiler_ext.capture.graphs.registry import Registry
-from profiler_ext.isolation.guard import Sorting
+from profiler_ext.isolation.asking import Sorting
 from profiler_ext.torch_compat import inductor, points
 from profiler_ext.torch_compat.patches import Hook
 

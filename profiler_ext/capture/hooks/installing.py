@@ -16,7 +16,7 @@ from profiler_ext.capture.hooks.artifacts import ArtifactHooks, Warmup
 from profiler_ext.capture.hooks.autograd import AutogradHooks
 from profiler_ext.capture.hooks.caches import CacheHooks
 from profiler_ext.capture.hooks.graphs import GraphHooks
-from profiler_ext.capture.hooks.parts import DYNAMO, INDUCTOR, Parts, is_of_dynamo
+from profiler_ext.capture.hooks.parts import Parts, is_of_dynamo
 from profiler_ext.capture.hooks.regions import RegionHooks
 from profiler_ext.capture.hooks.sites import SiteHooks
 from profiler_ext.capture.timing.hooks import CompileHooks
@@ -25,7 +25,7 @@ from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import Analysis, Compilation, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
-from profiler_ext.torch_compat.arrivals import ARRIVALS
+from profiler_ext.torch_compat.arrivals import ARRIVALS, DYNAMO, INDUCTOR
 from profiler_ext.torch_compat.patches import Hook, installed
 
 

@@ -14,10 +14,9 @@ from importlib import import_module
 from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.torch_compat import points
-from profiler_ext.torch_compat.arrivals import Arrivals, is_arriving
+from profiler_ext.torch_compat.arrivals import DYNAMO, INDUCTOR, Arrivals, is_arriving
 from profiler_ext.torch_compat.patches import Hook
 
-DYNAMO, INDUCTOR = "torch._dynamo", "torch._inductor.compile_fx"
 _HOLDERS = tuple(dict.fromkeys((DYNAMO, INDUCTOR, *(point.module for point in points.ALL))))
 
 Install = Callable[[], object]

@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 import torch.fx
 
 from profiler_ext.capture.traces.metadata import lineage_of
-from profiler_ext.isolation.guard import Guard, Results
+from profiler_ext.isolation.asking import Results
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import Lineage
 from profiler_ext.torch_compat import fx, points
 from profiler_ext.torch_compat.autograd import (
