@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from profiler_ext import renaming
+from profiler_ext.version import VERSION
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,7 +42,7 @@ print([each for each in sys.modules if each.startswith("profiler_ext")])
     )
     assert done.stdout.splitlines() == [
         "_profiler_ext_of_run.errors _profiler_ext_of_run.sessions.session",
-        "theirs 0.1.0",
+        f"theirs {VERSION}",
         "['profiler_ext']",
     ], done.stderr
 
