@@ -232,7 +232,8 @@ def _from_source(dynamo: DynamoGraph | None, first: Provenance, found: Found) ->
     """Only the Dynamo graph was traced anew, if even that."""
     if dynamo is None:
         return Recalled(first, lines.from_record(first.nodes), found.gaps)
-    same = next((record for record in found if record.dynamo_digest == dynamo.digest), None)
+    known = tuple(found)  # all of them: one that cannot be read is told
+    same = next((record for record in known if record.dynamo_digest == dynamo.digest), None)
     if same is not None:
         return Recalled(same, lines.from_dynamo(same, dynamo), found.gaps)
     return Recalled(first, lines.stale(first.nodes), (*found.gaps, _OTHER_SOURCE))
