@@ -35,6 +35,7 @@ class Renamed:
             name = names.ALL[self.name]
             path = name.path.removesuffix("'").removesuffix("()")
             object.__setattr__(name, "path", f"{path}_gone{name.path[len(path) :]}")
+            vars(name).pop("name", None)  # what was worked out of the path that is gone
 
     def label(self) -> str:
         """Return its name for a person."""
@@ -48,7 +49,7 @@ class Renamed:
 def _count_reads() -> None:
     """Count how often each name is asked for, where calls are counted."""
     place = {name: at for at, name in enumerate(names.ALL)}
-    plain = Name.name.fget
+    plain = Name.name.func
 
     def counted(name: Name) -> str:
         if PLANTED.is_armed and name in place:
