@@ -37,6 +37,19 @@ def test_a_view_costs_nothing_and_its_reader_pays_for_the_load() -> None:
     assert cost.weights((view, sin)) == (0, cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS)
 
 
+def test_a_constant_costs_nothing_in_a_kernel_that_only_reads_it() -> None:
+    graph = Graph()
+    zeros = graph.call(aten.full.default, [[4, 8], 0])
+    own = graph.call(aten.add.Tensor, [graph.given("x", 4, 8), zeros])
+    of_another_layer = graph.call(aten.add.Tensor, [graph.given("y", 4, 8), zeros])
+    graph.module(own, of_another_layer)
+    store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
+    load_and_store = store + cost.OPERATIONS_PER_BYTE * BYTES
+    assert cost.weights((zeros, own), written={own}) == (0, load_and_store)
+    assert cost.weights((zeros, own), written={zeros, own}) == (store, load_and_store)
+    assert cost.weights((zeros,), written=set()) == (1,)
+
+
 def test_a_reader_of_a_slice_loads_no_more_than_the_slice() -> None:
     graph = Graph()
     part = graph.call(aten.slice.Tensor, [graph.given("x", 400, 8), 0, 0, 4])

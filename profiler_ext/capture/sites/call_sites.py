@@ -36,6 +36,7 @@ class PendingSite:
         limits: for each node, how often the kernel computes an element of it at most; empty
             where that is not known.
         is_commented: the comment above the launch names the ops of all its nodes.
+        written: the nodes whose values it writes; ``None`` where that is not known.
     """
 
     kind: SiteKind
@@ -49,6 +50,7 @@ class PendingSite:
     moved_bytes: int | None = None
     limits: tuple[int, ...] = ()
     is_commented: bool = True
+    written: frozenset[torch.fx.Node] | None = None
 
     def sealed(
         self, ordinal: int, path: str, prefix: str, within: tuple[NestedIn, ...] = ()
@@ -72,7 +74,7 @@ class PendingSite:
             kernel=self.kernel,
             op=self.op,
             nodes=names,
-            weights=cost.weights(self.nodes, inlined),
+            weights=cost.weights(self.nodes, inlined, self.written),
             reads=self.reads,
             writes=self.writes,
             bytes_moved=str(moved),
@@ -142,6 +144,7 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         # A template's body runs once for each of its outputs, and loops over what it sums.
         () if is_open else tuple(computed[node] for node in ordered),
         is_commented,
+        frozenset(one.written for one in scheduled if one.written is not None),
     )
 
 

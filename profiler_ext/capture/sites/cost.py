@@ -2,7 +2,9 @@
 
 A node costs the bytes that its own loads and stores move through memory, and its
 arithmetic: moving one byte weighs as much as ``OPERATIONS_PER_BYTE`` operations. Views
-cost nothing; their reader is charged. Where nothing is known, all nodes weigh the same.
+cost nothing; their reader is charged. A constant costs nothing either where the kernel does not
+write it: it is made anew in each kernel that reads it, and the node may stem from another layer,
+as equal constants are one. Where nothing is known, all nodes weigh the same.
 """
 
 from __future__ import annotations
@@ -21,17 +23,22 @@ OPERATIONS_PER_BYTE = 16
 
 
 def weights(
-    nodes: Sequence[torch.fx.Node], inlined: Sequence[torch.fx.Node] = ()
+    nodes: Sequence[torch.fx.Node],
+    inlined: Sequence[torch.fx.Node] = (),
+    written: Set[torch.fx.Node] | None = None,
 ) -> tuple[int, ...]:
     """Return the weight of each node of one kernel; all 1 where nothing is known.
 
     Args:
         nodes: the nodes that the kernel computes.
         inlined: nodes of a graph that it runs for each score of an attention.
+        written: the nodes whose values it writes; ``None`` where that is not known.
     """
     inside = set(nodes)
     scores = max((_scores(node) for node in nodes), default=0)
-    weights_of_nodes = tuple(_weight(node, inside) for node in nodes)
+    weights_of_nodes = tuple(
+        0 if _is_only_read(node, written) else _weight(node, inside) for node in nodes
+    )
     weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
     return weights_of_nodes if any(weights_of_nodes) else (1,) * len(weights_of_nodes)
 
@@ -76,6 +83,12 @@ def is_view(node: torch.fx.Node) -> bool:
     """Tell whether a node only looks at another's memory."""
     name = fx.target_name(node.target)
     return name == "getitem" or is_view_op(name)
+
+
+def _is_only_read(node: torch.fx.Node, written: Set[torch.fx.Node] | None) -> bool:
+    """Whether a node is a constant that the kernel does not write."""
+    is_constant = node.op == "call_function" and not node.all_input_nodes
+    return is_constant and written is not None and node not in written
 
 
 def _weight(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> int:
