@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 
 from profiler_ext.comparison.comparison import BY, Comparison
 from profiler_ext.comparison.kinds import TABLES
@@ -29,7 +28,7 @@ from profiler_ext.exporters.comparison_texts import (
     total_texts,
 )
 from profiler_ext.exporters.gate_texts import gate_text, judged_text, line_text, shown_of
-from profiler_ext.exporters.html.page import resource
+from profiler_ext.exporters.html.page import filled, resource
 from profiler_ext.files.writing import replacing
 from profiler_ext.gate.records import Gate, Judged, Result
 from profiler_ext.printable import printable
@@ -66,7 +65,8 @@ def comparison_page(comparison: Comparison, gate: Gate | None = None) -> str:
         gate: what came of conditions.
     """
     names = [run.name for side in comparison.matched.sides for run in side.runs[:1]]
-    return Template(resource("comparison.html")).substitute(
+    return filled(
+        "comparison.html",
         policy=escape(_POLICY),
         title=_text(f"profiler-ext: {' -> '.join(names)}"),
         style=resource("report.css") + resource("comparison.css"),

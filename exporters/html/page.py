@@ -121,7 +121,8 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
     scripts = tuple(map(resource, (*(f"vendor/{name}.min.js" for name in _LIBRARY), *_SCRIPTS)))
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     data, chosen = report_data(analyses, texts or {})
-    return Template(resource("page.html")).substitute(
+    return filled(
+        "page.html",
         title=escape(printable(f"profiler-ext: {line}")),
         heading=escape(printable(line)),
         style=style_sheet() + resource("report.css"),
@@ -152,6 +153,16 @@ def _policy(scripts: Iterable[str]) -> str:
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
         f"style-src 'unsafe-inline'; script-src {hashes}"
     )
+
+
+def filled(name: str, **values: str) -> str:
+    """Return a page with the head that all pages have.
+
+    Args:
+        name: the file of its body.
+        **values: what stands for each ``$word`` of both.
+    """
+    return Template(resource("head.html") + resource(name)).substitute(values)
 
 
 def resource(name: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from profiler_ext.cluster.job import Job
 from profiler_ext.cluster.stragglers import by_host
 from profiler_ext.cluster.views import VIEWS, View, heading, sentences, settings_of
 from profiler_ext.exporters.display_text import records, time_text
-from profiler_ext.exporters.html.page import resource
+from profiler_ext.exporters.html.page import filled, resource
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Settings
@@ -47,7 +46,8 @@ def export_page(job: Job, path: Path) -> Path:
 def job_page(job: Job) -> str:
     """Return a job as a page; every name in it is text."""
     settings = settings_of(job)
-    return Template(resource("job.html")).substitute(
+    return filled(
+        "job.html",
         policy=escape(_POLICY),
         title=_text(f"profiler-ext: {len(job.ranks):,} ranks"),
         style=resource("report.css") + resource("job.css"),
