@@ -1,4 +1,4 @@
-"""Small jobs for the tests, made of a recording of an H200 as benchmarks.many_ranks makes large."""
+"""Small jobs for the tests, made of a recording of an H200 as benchmarks.made_ranks makes large."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from distributed import Client, LocalCluster
 
-from benchmarks.many_ranks import Plan, Template, make, template_of
+from benchmarks.made_ranks import Plan, Template, make, template_of
 
 CASES = Path(__file__).parents[1] / "fixtures" / "h200" / "cases"
 NAME = "session.pt.trace.json.gz"

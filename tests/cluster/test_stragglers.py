@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from distributed import Client
 
-from benchmarks.many_ranks import Plan, found_in
+from benchmarks.made_ranks import Plan
+from benchmarks.many_ranks import found_in
 from profiler_ext.cluster import Job, read_job
 from profiler_ext.cluster.stragglers import Paces, Straggler, StragglerKind, slowness, stragglers
 from profiler_ext.records import IdleCause
