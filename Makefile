@@ -114,7 +114,7 @@ names: $(TEST_READY)
 	$(RUN) -W ignore -m tests.faults.names $(NAMES)
 
 wheel: $(TEST_READY)
-	PYTHON=$(RUN) .ci/wheel $(WHEEL)
+	PYTHON=$(RUN) .ci/wheel $(or $(WHEEL),cheap) $(DEV_TORCH)
 
 docs: $(TEST_READY)
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --clean

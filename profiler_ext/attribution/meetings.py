@@ -2,8 +2,10 @@
 
 Every rank stays in an all-reduce from its own start until all have come and the data is there. So
 from a rank's own start to the last rank's it waits, and what follows is the transfer. That holds on
-clocks laid over each other, and where all ranks of the group are known. A rank that computes while
-it waits loses nothing, so the last one is late by the exposed part of the longest such wait.
+clocks laid over each other. Where not all ranks of the group are there, one that is missing may
+have come last: a wait for those that are there is the least, and nobody is told to be late. A rank
+that computes while it waits loses nothing, so the last one is late by the exposed part of the
+longest such wait.
 """
 
 from __future__ import annotations
@@ -33,26 +35,30 @@ class Waited:
         waiting_ns: from its own start to the last rank's, at most its duration; one a launch of
             :class:`RankCollectives`.
         late_ns: how long another rank had nothing to run but to wait for this one, the last.
+        least_ns: the same as ``waiting_ns``, of the ranks that are there; it waited no less.
     """
 
     waiting_ns: MaskedInts
     late_ns: MaskedInts
+    least_ns: Ints
 
 
 class Meetings:
-    """The collectives of which all ranks of the group are there, in order of time."""
+    """The collectives of which several ranks of the group are there, in order of time."""
 
-    def __init__(self, ranks: Sequence[RankCollectives]) -> None:
+    def __init__(self, ranks: Sequence[RankCollectives], world_size: int = 0) -> None:
         """Lay the ranks beside each other.
 
         Args:
             ranks: the collectives of each, on clocks laid over each other.
+            world_size: how many ranks there were, as far as that is told: so many has a group that
+                does not tell it.
         """
         self._ranks = ranks
         sizes = [len(each) for each in ranks]
         self._offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._rank = np.repeat(np.arange(len(ranks)), sizes)
-        self._lay_out(_joined(numbered_alike(ranks)))
+        self._lay_out(_joined(numbered_alike(ranks)), max(world_size, len(ranks)))
         self._wait()
 
     def waited(self, rank: int) -> Waited:
@@ -66,13 +72,15 @@ class Meetings:
         meeting = self._meeting[row]
         is_met = meeting >= 0
         waiting = self._last_ns[meeting] - own.launch_start_ns if len(self._last_ns) else row * 0
-        waiting = np.minimum(np.maximum(waiting, 0), own.launch_duration_ns)
+        least = np.where(is_met, np.minimum(np.maximum(waiting, 0), own.launch_duration_ns), 0)
+        is_unknown = ~self._is_whole[row]
         late = np.zeros(len(row), dtype=np.int64)
         lasts = np.flatnonzero(self._rank[self._last] == rank)
         late[self._firsts[rank][self._last[lasts] - self._offsets[rank]]] = self._late_ns[lasts]
         return Waited(
-            np.ma.MaskedArray(np.where(is_met, waiting, 0), mask=~is_met),
-            np.ma.MaskedArray(late, mask=~is_met),
+            np.ma.MaskedArray(np.where(is_unknown, 0, least), mask=is_unknown),
+            np.ma.MaskedArray(late, mask=is_unknown),
+            least,
         )
 
     def waits(self) -> Iterator[Wait]:
@@ -133,8 +141,11 @@ class Meetings:
         return int(own[np.argsort(self._start_ns[own], kind="stable")[(len(own) - 1) // 2]])
 
     def lasts(self) -> Iterator[tuple[int, int]]:
-        """Yield for each meeting the rank that came last, and the row of the collective there."""
-        for row in self._last.tolist():
+        """Yield the rank that came last, and the row of the collective there.
+
+        Of those alone of which all ranks are there.
+        """
+        for row in self._last[self._is_whole[self._last]].tolist():
             rank = int(self._rank[row])
             yield rank, row - int(self._offsets[rank])
 
@@ -154,16 +165,18 @@ class Meetings:
         ordered: Ints = met[np.argsort(self._meeting[met], kind="stable")]
         return ordered
 
-    def _lay_out(self, number: Ints) -> None:
+    def _lay_out(self, number: Ints, world_size: int) -> None:
         """Sort the rows by meeting, and find who came last to each."""
         start_ns = self._start_ns = _joined([starts_ns(each) for each in self._ranks])
         order = np.argsort(number, kind="stable")
         begins = np.flatnonzero(np.diff(number[order], prepend=-1))
         counts = np.diff(np.append(begins, len(order)))
         told = _joined([each.ranks for each in self._ranks])[order[begins]]
-        wanted = np.where(told < 0, len(self._ranks), told)
-        whole = np.flatnonzero((counts > 1) & (counts == wanted))
-        rows = [order[begins[at] : begins[at] + counts[at]] for at in whole.tolist()]
+        wanted = np.where(told < 0, world_size, told)
+        self._is_whole = np.zeros(len(number), dtype=np.bool_)
+        self._is_whole[order] = np.repeat(counts == wanted, counts)
+        met = np.flatnonzero((counts > 1) & (counts <= wanted))
+        rows = [order[begins[at] : begins[at] + counts[at]] for at in met.tolist()]
         last = np.array([own[start_ns[own].argmax()] for own in rows], dtype=np.int64)
         in_time = np.argsort(start_ns[last], kind="stable")
         self._rows = [rows[at] for at in in_time.tolist()]
@@ -188,7 +201,7 @@ class Meetings:
             np.add.at(waited, row[met], np.maximum(ends - each.exposed_start_ns[met], 0))
         waited[self._last] = -1
         self._waiter: Ints = np.array([own[waited[own].argmax()] for own in self._rows], np.int64)
-        self._late_ns: Ints = waited[self._waiter]
+        self._late_ns: Ints = np.where(self._is_whole[self._last], waited[self._waiter], 0)
 
     def _windows(self, row: int, until_ns: int) -> Windows:
         """Return when a rank ran its collective and nothing else, until the last one came."""

@@ -28,7 +28,7 @@ def with_skew(analyses: Sequence[Analysis]) -> tuple[Analysis, ...]:
         return {rank: answers(doing_of(analyses[rank]), own) for rank, own in questions.items()}
 
     ranks = [collectives_of(analysis) for analysis in analyses]
-    meetings = Meetings(ranks)
+    meetings = Meetings(ranks, max(each.recording.settings.world_size for each in analyses))
     reasons = with_reasons(len(ranks), list(meetings.waits()), ask)
     return tuple(
         replace(_told(analysis, own, meetings.waited(rank)), lateness=reasons[rank])

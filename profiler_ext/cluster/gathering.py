@@ -102,7 +102,10 @@ def _gathered(
     kept = [at[part.facts.url] for part in parts]
     clocks = set_clocks([part.collectives for part in parts])
     pairs = list(zip(parts, clocks, strict=True))
-    meetings = Meetings([shifted(part.collectives, clock.shift_ns) for part, clock in pairs])
+    meetings = Meetings(
+        [shifted(part.collectives, clock.shift_ns) for part, clock in pairs],
+        max(part.facts.world_size for part in parts),
+    )
     doing = [held.doing[place] for place in kept]
     ask = _asking(work, doing, [clock.shift_ns for clock in clocks], progress)
     return Gathered(

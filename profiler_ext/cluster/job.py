@@ -24,6 +24,7 @@ from profiler_ext.cluster.stragglers import (
     stragglers,
 )
 from profiler_ext.cluster.tables import differing, summing
+from profiler_ext.cluster.tables.waiting import Called, Least, least_waits, open_gaps
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.records import Lateness
@@ -60,7 +61,6 @@ class Job:
 
     Attributes:
         ranks: what each tells of itself, in order of rank.
-        gaps: what is not in the tables, by name.
         clocks: how the clock of each rank was set.
     """
 
@@ -72,7 +72,6 @@ class Job:
         """
         self._gathered = gathered
         self.ranks = tuple(part.facts for part in gathered.parts)
-        self.gaps = tuple(gathered.gaps)
         self.clocks = tuple(gathered.clocks)
 
     def table(self, name: str) -> DataFrame:
@@ -126,6 +125,15 @@ class Job:
         """How the collectives of each rank waited."""
         return tuple(map(self._gathered.meetings.waited, range(len(self.ranks))))
 
+    @cached_property
+    def gaps(self) -> tuple[RankGap, ...]:
+        """What is not in the tables, by name; what holds for all ranks first."""
+        return (*open_gaps(self._least), *self._gathered.gaps)
+
+    @cached_property
+    def _least(self) -> Mapping[Called, Least]:
+        return least_waits(self._gathered.parts, self.waited)
+
     @property
     def column_bytes(self) -> int:
         """How many bytes the columns of all ranks' collectives take."""
@@ -177,7 +185,7 @@ class Job:
             if (at := int(part.calls.row[launch])) >= 0:
                 name, group, *_ = part.calls.keys[at]
                 lasts.append((group or "", name or "", part.facts))
-        return differing.groups_table(self._communication(), lasts)
+        return differing.groups_table(self._communication(), lasts, self._least)
 
     def _stragglers(self) -> DataFrame:
         nothing: tuple[str | None, LineKey] = (None, (None,) * 5)

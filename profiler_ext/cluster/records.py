@@ -20,7 +20,7 @@ CallKey = tuple[str | None, str | None, str | None, int | None, str | None, str 
 
 
 class FileGap(Enum):
-    """Why a rank is not in the tables of a job."""
+    """Why a rank, or a part of what it tells, is not in the tables of a job."""
 
     MISSING = "missing"
     UNREADABLE = "unreadable"
@@ -28,6 +28,7 @@ class FileGap(Enum):
     OTHER_TORCH = "other_torch"
     OTHER_JOB = "other_job"
     WORKER_LOST = "worker_lost"
+    GROUP_NOT_WHOLE = "group_not_whole"
 
     @property
     def words(self) -> str:
@@ -42,6 +43,7 @@ _WORDS = {
     FileGap.OTHER_TORCH: "another torch recorded it than most",
     FileGap.OTHER_JOB: "it is of a job of another size than most",
     FileGap.WORKER_LOST: "the workers that read it ended",
+    FileGap.GROUP_NOT_WHOLE: "not all ranks of a process group are there",
 }
 
 
@@ -62,7 +64,7 @@ class RankFile:
 
 @dataclass(frozen=True, slots=True)
 class RankGap:
-    """That a rank, or a file, is not in the tables.
+    """That a rank, a file, or how long was waited for a rank, is not in the tables.
 
     Attributes:
         reason: why.

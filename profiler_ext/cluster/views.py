@@ -58,6 +58,11 @@ def _signed(duration_ns: float) -> str:
     return f"-{time_text(-duration_ns)}" if duration_ns < 0 else time_text(duration_ns)
 
 
+def _step_waiting(row: Row, _: Settings) -> str:
+    is_known = row["step_waiting_ns"] is not None
+    return f"{'' if is_known else _AT['least']}{time_text(row['least_step_waiting_ns'])}"
+
+
 def _times(row: Row, _: Settings) -> str:
     return "" if row["times"] is None else f"{row['times']:.2f}x"
 
@@ -123,6 +128,8 @@ def _group(row: Row, _: Settings) -> str:
 
 
 def _of_gap(row: Row, _: Settings) -> str:
+    if FileGap(row["reason"]) is FileGap.GROUP_NOT_WHOLE:
+        return "collectives"
     known = row["rank"] is not None
     return f"rank {_rank(row['rank'], row['host'])}" if known else "rank not known"
 
@@ -133,6 +140,7 @@ def _found(row: Row, _: Settings) -> str:
 
 
 _ON = "slowest rank"
+_AT = {"least": "≥ ", "most": "≤ "}
 VIEWS = (
     View(
         "straggler",
@@ -170,8 +178,8 @@ VIEWS = (
         (
             Heading("collective", _group),
             Heading("a step", lambda row, _: time_text(row["per_step_ns"]), 0),
-            Heading("waiting", lambda row, _: _part(row, "waiting_ns"), 0),
-            Heading("transfer", lambda row, _: _part(row, "transfer_ns"), 0),
+            Heading("waiting", lambda row, _: _bounded(row, "least", "waiting"), 0),
+            Heading("transfer", lambda row, _: _bounded(row, "most", "transfer"), 0),
             Heading("exposed", lambda row, _: _part(row, "exposed_ns"), 2),
             Heading("last most often", _last, 1),
         ),
@@ -199,7 +207,7 @@ VIEWS = (
             Heading("rank", lambda row, _: _rank(row["rank"], row["host"])),
             Heading("behind", _time("behind_ns"), 0),
             Heading("step", _time("step_ns"), 0),
-            Heading("waiting", _time("step_waiting_ns"), 1),
+            Heading("waiting", _step_waiting, 1),
             Heading("work", _time("work_ns"), 1),
             Heading("times", _times, 1),
             Heading("clock", _time("shift_ns"), 3),
@@ -240,6 +248,13 @@ def _part(row: Row, column: str) -> str:
     return "" if value is None or not whole else time_text(row["per_step_ns"] * value / whole)
 
 
+def _bounded(row: Row, at: str, what: str) -> str:
+    """Return a part of a step's time; of a group that is not there whole what bounds it."""
+    if not row["incomplete"]:
+        return _part(row, f"{what}_ns")
+    return f"{_AT[at]}{_part(row, f'{at}_{what}_ns')}"
+
+
 def heading(job: Job) -> str:
     """Return what a job is, in a line."""
     hosts = {each.host for each in job.ranks}
@@ -268,9 +283,10 @@ def sentences(job: Job) -> list[str]:
         said = ", ".join(str(each.rank) for each in unset[:8])
         more = f" and {len(unset) - 8} more" if unset[8:] else ""
         found.append(f"the wall clocks of ranks {said}{more} stand: they share no collective")
-    if job.gaps and any(part.mask.any() for part in (own.waiting_ns for own in job.waited)):
+    if any(gap.reason is FileGap.GROUP_NOT_WHOLE for gap in job.gaps):
         found.append(
-            "of collectives whose group is not there whole, nobody can say who waited for whom"
+            "≥ is at least, ≤ at most: a rank that is missing may have come last; who came last is "
+            "told of collectives of which all ranks are there, who is behind by the ranks there are"
         )
     if not job.paces.is_judged:
         found.append("of fewer than 4 ranks nobody can say which is behind the others")

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler_ext.attribution import attribute
+from profiler_ext.attribution.collectives import collectives_of
+from profiler_ext.attribution.meetings import Meetings
 from profiler_ext.attribution.skew import with_skew
 from profiler_ext.records import Analysis, IdleCause, Interned, Recording, Scope, Settings, Thread
 from tests.attribution.reading import assert_conserves
@@ -183,6 +185,37 @@ def test_ranks_are_compared_on_the_wall_clock() -> None:
 def test_where_a_rank_of_the_group_is_missing_nothing_is_known() -> None:
     first, second = two(collective(100, 510, 1, ranks=4), collective(400, 510, 1, ranks=4))
     assert waiting(first) == waiting(second) == [(None, None)]
+
+
+def test_where_the_last_rank_is_missing_the_others_waited_no_less() -> None:
+    starts_ns = (100, 300, 450)
+    ranks = [
+        collectives_of(analysed(step(0, 1000), *collective(start, 510, 1, ranks=3), rank=rank))
+        for rank, start in enumerate(starts_ns)
+    ]
+    whole, rest = Meetings(ranks), Meetings(ranks[:2])
+    assert [whole.waited(rank).least_ns.tolist() for rank in range(3)] == [[350], [150], [0]]
+    assert [rest.waited(rank).least_ns.tolist() for rank in range(2)] == [[200], [0]]
+    assert [whole.waited(rank).waiting_ns.tolist() for rank in range(3)] == [[350], [150], [0]]
+    assert [rest.waited(rank).waiting_ns.tolist() for rank in range(2)] == [[None], [None]]
+    assert (list(whole.lasts()), list(rest.lasts()), list(rest.waits())) == ([(2, 0)], [], [])
+    assert rest.behind_ns().tolist() == [0, 200]
+
+
+def test_a_group_of_one_rank_is_whole_and_waits_for_nobody() -> None:
+    first, second = two(collective(100, 510, 1, ranks=1), collective(400, 510, 2, ranks=1))
+    assert waiting(first) == waiting(second) == [(0, 0)]
+
+
+def test_a_group_whose_size_is_not_told_may_have_ranks_that_are_missing() -> None:
+    own = [
+        collectives_of(analysed(step(0, 1000), *collective(start, 510, 1, ranks=None), rank=rank))
+        for rank, start in enumerate((100, 400))
+    ]
+    (least,) = {tuple(Meetings(own, size).waited(0).least_ns.tolist()) for size in (0, 2, 3)}
+    assert least == (300,)
+    assert Meetings(own, 2).waited(0).waiting_ns.tolist() == [300]
+    assert Meetings(own, 3).waited(0).waiting_ns.tolist() == [None]
 
 
 def test_where_the_group_s_size_is_not_told_it_is_all_ranks() -> None:

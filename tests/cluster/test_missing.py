@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 from distributed import Client
+from rich.console import Console
 
 from profiler_ext.cluster import FileGap, Job, read_job
 from profiler_ext.cluster.records import RankGap
+from profiler_ext.cluster.screen import print_job
 from profiler_ext.errors import UsageError
 from tests.cluster.jobs import NAME
 
@@ -50,7 +53,7 @@ def of_rank(job: Job, rank: int) -> list[tuple[FileGap, str, str]]:
 def test_the_rest_stands(damaged: tuple[Path, Job]) -> None:
     _, job = damaged
     assert [each.rank for each in job.ranks] == [0, 1, 3, 7, 10, 11]
-    assert {each.rank for each in job.gaps} == {2, 4, 5, 6, 7, 8, 9}
+    assert {each.rank for each in job.gaps} == {2, 4, 5, 6, 7, 8, 9, None}
     assert job.table("by_line").ranks.tolist()[0] == 6
     rows = job.table("stragglers")
     assert set(rows[rows.straggler == "slower_line"]["rank"]) == {1, 10}
@@ -87,10 +90,50 @@ def test_of_equal_files_one_stands_and_of_others_none(damaged: tuple[Path, Job])
     assert files == {(FileGap.TWICE, str(each)) for each in others}
 
 
-def test_of_a_group_that_is_not_whole_no_wait_is_known(damaged: tuple[Path, Job]) -> None:
-    _, job = damaged
-    assert job.table("communication").waiting_ns.isna().all()
-    assert job.table("communication").duration_ns.sum() > 0
+def test_of_a_group_that_is_not_whole_waits_are_the_least(
+    damaged: tuple[Path, Job], job: Job
+) -> None:
+    _, rest = damaged
+    assert rest.table("communication").waiting_ns.isna().all()
+    ranks = rest.table("ranks").set_index("rank")
+    whole = job.table("ranks").set_index("rank").loc[ranks.index]
+    assert ranks.step_waiting_ns.isna().all()
+    assert (whole.step_waiting_ns == whole.least_step_waiting_ns).all()
+    assert (ranks.least_step_waiting_ns <= whole.step_waiting_ns + 2_000).all()  # set clocks
+    assert ranks.least_step_waiting_ns.max() > 100_000
+
+
+def test_what_is_known_at_least_and_the_rest_add_up(damaged: tuple[Path, Job]) -> None:
+    groups = damaged[1].table("groups")
+    assert (groups.least_waiting_ns + groups.most_transfer_ns).equals(groups.duration_ns)
+    assert groups.incomplete.tolist() == groups.launches.tolist()
+    assert groups.last_rank.isna().all()
+
+
+def test_waits_that_are_the_least_are_a_gap(damaged: tuple[Path, Job], job: Job) -> None:
+    _, rest = damaged
+    launches = rest.table("groups").launches.sum()
+    (gap,) = (each for each in rest.gaps if each.reason is FileGap.GROUP_NOT_WHOLE)
+    assert gap.found == (
+        f"in {launches} of {launches} launches, of 1 process group, a rank is missing that "
+        "may have come last: their waiting is told as at least"
+    )
+    assert job.gaps == ()
+
+
+def test_a_rank_is_behind_those_that_are_there(damaged: tuple[Path, Job]) -> None:
+    rows = damaged[1].table("stragglers").set_index("straggler")
+    assert rows.loc["comes_late", "rank"] == 3
+
+
+@pytest.mark.parametrize("width", [100, 80])
+def test_a_terminal_tells_them_so(damaged: tuple[Path, Job], width: int) -> None:
+    file = io.StringIO()
+    print_job(damaged[1], Console(file=file, width=width, color_system=None))
+    text = file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    for part in ("collectives: not all ranks of a process group are there", "≥ ", "≤ "):
+        assert part in text
 
 
 def test_a_folder_without_a_session_is_an_error_that_says_what_to_give(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from profiler_ext.attribution.meetings import Waited
 from profiler_ext.cluster.records import LineKey, RankFacts, RankGap, RankPart
 from profiler_ext.cluster.stragglers import Paces, Reals, Straggler, by_host
 from profiler_ext.cluster.tables.columns import CALLED, LINE, of_columns, ordered
+from profiler_ext.cluster.tables.waiting import Called, Least, steps_waits
 from profiler_ext.exporters.tables import DataFrame
 from profiler_ext.exporters.tables.arrays import frame
 from profiler_ext.records import Ints
@@ -60,6 +61,7 @@ def ranks_table(
         clocks: how its clock was set.
     """
     facts = [part.facts for part in parts]
+    waits = [steps_waits(part, own) for part, own in zip(parts, waited, strict=True)]
     columns: dict[str, list[Any]] = {
         "rank": [each.rank for each in facts],
         "host": [each.host or None for each in facts],
@@ -68,8 +70,12 @@ def ranks_table(
         "work_ns": paces.work_ns.sum(axis=0).tolist(),
         "times": times.tolist(),
         "step_waiting_ns": [
-            _waiting(part, own) / max(len(part.facts.steps), 1)
-            for part, own in zip(parts, waited, strict=True)
+            None if own.incomplete else own.least_ns / max(len(part.facts.steps), 1)
+            for part, own in zip(parts, waits, strict=True)
+        ],
+        "least_step_waiting_ns": [
+            own.least_ns / max(len(part.facts.steps), 1)
+            for part, own in zip(parts, waits, strict=True)
         ],
         "behind_ns": paces.behind_ns.tolist(),
         "shift_ns": [clock.shift_ns for clock in clocks],
@@ -77,11 +83,6 @@ def ranks_table(
         "recording": [each.url for each in facts],
     }
     return of_columns(columns)
-
-
-def _waiting(part: RankPart, waited: Waited) -> int:
-    """Return how long a rank waited in its steps."""
-    return int(waited.waiting_ns.filled(0)[part.calls.row >= 0].sum())
 
 
 def hosts(facts: Sequence[RankFacts], paces: Paces, times: Reals) -> DataFrame:
@@ -105,12 +106,15 @@ def hosts(facts: Sequence[RankFacts], paces: Paces, times: Reals) -> DataFrame:
     return ordered(of_columns(columns), "behind_ns", ("host",))
 
 
-def groups_table(table: DataFrame, lasts: Sequence[tuple[str, str, RankFacts]]) -> DataFrame:
+def groups_table(
+    table: DataFrame, lasts: Sequence[tuple[str, str, RankFacts]], least: Mapping[Called, Least]
+) -> DataFrame:
     """Return communication by process group and collective: waiting apart from transfer.
 
     Args:
         table: that of communication.
         lasts: of each collective the process group, its name, and the rank that came last.
+        least: by collective and process group how long at least was waited.
     """
     sums = [*("launches", "duration_ns", "exposed_ns", "overlapped_ns", "waiting_ns")]
     sums += ["transfer_ns", "per_step_ns"]
@@ -120,7 +124,11 @@ def groups_table(table: DataFrame, lasts: Sequence[tuple[str, str, RankFacts]]) 
     keys = list(zip(*(found[name].tolist() for name in reversed(CALLED)), strict=True))
     nobody: tuple[RankFacts | None, int | None, int | None] = (None, None, None)
     rows = [told.get((group or "", name or ""), nobody) for group, name in keys]
+    waits = [least.get((name or None, group or None)) for group, name in keys]
     more: dict[str, list[Any]] = {
+        "least_waiting_ns": [None if own is None else own.least_ns for own in waits],
+        "most_transfer_ns": [None if own is None else own.rest_ns for own in waits],
+        "incomplete": [0 if own is None else own.incomplete for own in waits],
         "collectives": [count for _, _, count in rows],
         "last_rank": [None if last is None else last.rank for last, _, _ in rows],
         "last_host": [None if last is None else last.host or None for last, _, _ in rows],

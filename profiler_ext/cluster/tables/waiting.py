@@ -1,0 +1,106 @@
+"""Owns how long was waited at least in the steps of a job, and where not all ranks are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler_ext.attribution.meetings import Waited
+from profiler_ext.cluster.records import FileGap, RankGap, RankPart
+from profiler_ext.records import Ints
+
+Called = tuple[str | None, str | None]
+"""Collective and process group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """How the launches of one collective in one process group waited, in the steps of all ranks.
+
+    Attributes:
+        least_ns: how long at least.
+        rest_ns: the rest of their time, which is transfer and what was waited beyond that.
+        incomplete: how many launches of them are those of which not every rank is there.
+        launches: how many there are.
+    """
+
+    least_ns: int
+    rest_ns: int
+    incomplete: int
+    launches: int
+
+    def __add__(self, other: Least) -> Least:
+        """Return the two together."""
+        return Least(
+            self.least_ns + other.least_ns,
+            self.rest_ns + other.rest_ns,
+            self.incomplete + other.incomplete,
+            self.launches + other.launches,
+        )
+
+
+def least_waits(parts: Sequence[RankPart], waited: Sequence[Waited]) -> dict[Called, Least]:
+    """Return how long was waited at least, by collective and process group.
+
+    Args:
+        parts: of each rank.
+        waited: how its collectives waited.
+    """
+    found: dict[Called, Least] = {}
+    for part, own in zip(parts, waited, strict=True):
+        for called, least in _of_rank(part, own):
+            found[called] = found[called] + least if called in found else least
+    return found
+
+
+def steps_waits(part: RankPart, waited: Waited) -> Least:
+    """Return how long a rank waited at least, in all its steps.
+
+    Args:
+        part: of the rank.
+        waited: how its collectives waited.
+    """
+    return sum((least for _, least in _of_rank(part, waited)), Least(0, 0, 0, 0))
+
+
+def _of_rank(part: RankPart, waited: Waited) -> list[tuple[Called, Least]]:
+    calls, count = part.calls, len(part.calls.keys)
+    is_counted = calls.row >= 0
+    row = calls.row[is_counted]
+
+    def summed(values: Ints) -> list[int]:
+        sums = np.zeros(count, dtype=np.int64)
+        np.add.at(sums, row, values[is_counted])
+        return [int(each) for each in sums]
+
+    duration_ns = part.collectives.launch_duration_ns
+    is_open = np.ma.getmaskarray(waited.waiting_ns)
+    columns = (
+        summed(waited.least_ns),
+        summed(duration_ns - waited.least_ns),
+        summed(is_open.astype(np.int64)),
+        summed(np.ones(len(is_counted), dtype=np.int64)),
+    )
+    rows = zip(calls.keys, *columns, strict=True)
+    return [((key[0], key[1]), Least(*own)) for key, *own in rows if own[-1]]
+
+
+def open_gaps(least: Mapping[Called, Least]) -> list[RankGap]:
+    """Return that of some collectives not all ranks are there; nothing where they are.
+
+    Args:
+        least: by collective and process group how long at least was waited.
+    """
+    incomplete = sum(each.incomplete for each in least.values())
+    if not incomplete:
+        return []
+    groups = len({group for (_, group), each in least.items() if each.incomplete})
+    launches = sum(each.launches for each in least.values())
+    found = (
+        f"in {incomplete:,} of {launches:,} launches, of {groups:,} process "
+        f"group{'s' if groups > 1 else ''}, a rank is missing that may have come last: their "
+        "waiting is told as at least"
+    )
+    return [RankGap(FileGap.GROUP_NOT_WHOLE, None, "", "", found)]
