@@ -124,6 +124,47 @@ def layout_conversion(sizes: Sizes) -> Pair:
     )
 
 
+class Moving(nn.Sequential):
+    """Layers that get what lies elsewhere each time; of one class both would share their graph."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss, so that the backward gets one number."""
+        return super().forward(x).float().mean()
+
+
+class Staying(nn.Sequential):
+    """The same layers, which get what stays where it is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+        return super().forward(x).float().mean()
+
+
+def replay_copy(sizes: Sizes) -> Pair:
+    """Batches normalised into new memory, under CUDA graphs; into memory that stays where it is."""
+    rows, width = (64, 16) if sizes.is_tiny else (1 << 20, 256)
+    raw = torch.randn(rows, width, device=sizes.device, dtype=torch.bfloat16)
+    stays = torch.empty_like(raw)
+    torch._dynamo.mark_static_address(stays)
+
+    def made(kind: type[nn.Sequential], batch: Callable[[], torch.Tensor]) -> Step:
+        layers = (nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        model = kind(*layers).to(sizes.device, torch.bfloat16)
+        compiled = torch.compile(model, mode="reduce-overhead")
+
+        def forward() -> torch.Tensor:
+            torch.compiler.cudagraph_mark_step_begin()
+            result: torch.Tensor = compiled(batch())
+            return result
+
+        return training(model, forward=forward)
+
+    return Pair(
+        made(Moving, lambda: torch.mul(raw, 0.5)),
+        made(Staying, lambda: torch.mul(raw, 0.5, out=stays)),
+    )
+
+
 def unlike_siblings(sizes: Sizes) -> Pair:
     """One of the blocks in float32; the same with all in bfloat16."""
 
@@ -253,5 +294,6 @@ CASES = (
     Case("data_loader", "no workers; eight", data_loader),
     Case("allocating", "`empty_cache()` in each step; none", allocating),
     Case("graph_break", "a break before each of 4 blocks; none", graph_break),
+    Case("replay_copy", "CUDA graphs, a batch in new memory; at one address", replay_copy),
     Case("unlike_siblings", "one block of 12 in float32; none", unlike_siblings),
 )

@@ -14,6 +14,7 @@ from profiler_ext.findings.rules import (
     layout_conversion,
     pageable_copy,
     recompute,
+    replay_copy,
     unlike_siblings,
 )
 from profiler_ext.records import Analysis, Phase
@@ -93,6 +94,32 @@ def test_what_the_compiler_recomputes_in_its_own_kernels_is_none() -> None:
     kinds = interned(["triton"] * len(made.launches))
     made = replace(made, launches=replace(made.launches, kind=kinds))
     assert is_silent(recompute.RULE, made)
+
+
+def replayed(phases: list[str], evidence: list[str]) -> Analysis:
+    """A step of three launches of 400 us that a graph's runner ran before replays."""
+    made = step("multi_tensor_apply_kernel", op="aten::_foreach_copy_")
+    changed = replace(made.launches, evidence=interned(evidence), phase=interned(phases))
+    return replace(made, launches=changed)
+
+
+def test_copies_and_seeds_before_a_replay_are_counted_apart() -> None:
+    kinds = ["graph_runner_input_copy", "graph_runner_seed", "launching_op"]
+    found = only(replay_copy.RULE, replayed(["forward"] * 3, kinds))
+    assert found.at_stake_ns == 800 * US
+    assert [each.value for each in found.why] == [1, 1, 800 * US, "an input of unknown size"]
+    assert "mark_static_address" in found.remedy
+
+
+def test_what_eager_code_hands_to_a_backward_has_a_remedy_of_its_own() -> None:
+    kinds = ["graph_runner_input_copy", "launching_op", "graph_runner_input_copy"]
+    found = judged(replay_copy.RULE, replayed(["forward", "other", "backward"], kinds)).found
+    assert [each.at_stake_ns for each in found] == [400 * US, 400 * US]
+    assert ["the loss" in each.remedy for each in found] == [False, True]
+
+
+def test_copies_that_no_replay_asked_for_are_none_of_a_replay() -> None:
+    assert is_silent(replay_copy.RULE, step("multi_tensor_apply_kernel"))
 
 
 def copying(kernel: str) -> Analysis:

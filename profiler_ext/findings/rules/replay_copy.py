@@ -1,0 +1,81 @@
+"""Owns the rule of copies and seeds that torch runs before it replays a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import Ints, Phase, SiteEvidence
+
+_OF_REPLAYS = (SiteEvidence.RUNNER_COPY, SiteEvidence.RUNNER_SEED)
+_FORWARD = (
+    "make each batch where the last one lay (stays.copy_(batch), or out=stays), having marked that "
+    "tensor with mark_static_address (of torch's Dynamo) before the first call; hand over less"
+)
+_BACKWARD = (
+    "what eager code hands to a compiled backward is copied for its CUDA graph: take that code, "
+    "the loss most often, into the compiled function"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, which has no CUDA graphs")
+    launches = np.flatnonzero(facts.in_steps(facts.launches.evidence.where(*_OF_REPLAYS)))
+    is_backward = facts.launches.phase.where(Phase.BACKWARD)[launches]
+    parts = ((launches[~is_backward], _FORWARD), (launches[is_backward], _BACKWARD))
+    return tuple(_candidate(facts, rows, remedy) for rows, remedy in parts if len(rows))
+
+
+def _candidate(facts: Facts, launches: Ints, remedy: str) -> Candidate:
+    longest = facts.longest(launches)
+    duration = facts.launches.duration_ns[launches]
+    is_seed = facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]
+    return Candidate(
+        what="inputs are copied to where CUDA graphs read them",
+        at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches)),
+        sureness=Sureness.UPPER_BOUND,
+        remedy=remedy,
+        where=where_of(facts.place(longest), graph=facts.compile_id(longest)),
+        why=(
+            Figure("launches that copy a step", facts.count_in_usual_step(launches[~is_seed])),
+            Figure("that set seeds", facts.count_in_usual_step(launches[is_seed])),
+            Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
+            Figure("the longest copies", _input_of(facts, longest), FigureUnit.TEXT),
+        ),
+        launches=launches,
+    )
+
+
+def _input_of(facts: Facts, launch: int) -> str:
+    """Return the type and the sizes of the input that a launch copies most of."""
+    graph = facts.launches.graph[launch]
+    name = facts.place(launch).node
+    nodes = () if graph is np.ma.masked else facts.analysis.recording.graphs[int(graph)].nodes
+    specs = (spec for node in nodes if node.name == name for spec in node.outputs)
+    found = next(specs, None)
+    if found is None:
+        return "an input of unknown size"
+    return f"{found.dtype} of {' by '.join(map(str, found.size)) or 'one number'}"
+
+
+RULE = Rule(
+    name="replay_copy",
+    title="Copies and seeds before CUDA graphs",
+    means="Before it replays a CUDA graph, torch copies inputs whose address changes to the memory "
+    "that the graph reads, and sets the seed of what it draws. Capture noted which inputs those "
+    "are when the graph was recorded.",
+    because="A CUDA graph reads and writes fixed addresses. Parameters stay where they are, and "
+    "what one graph hands to the next; batches, and what eager code hands over, do not.",
+    remedy="Keep a large input at one address: mark the tensor with `mark_static_address` of "
+    "torch's Dynamo before the first call, and let each batch be copied or computed into it. Code "
+    "compiled before such a mark goes on to copy. What eager code makes between two graphs, or "
+    "the loss hands to the backward, is not copied where that code is compiled too.",
+    stake="The time of these copies and seeds, where the CPU is behind what it takes to launch "
+    "them. It is an upper bound, since a batch has to come from somewhere.",
+    judge=_judge,
+)
