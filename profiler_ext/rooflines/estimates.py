@@ -19,7 +19,7 @@ from profiler_ext.rooflines.calls import Calls, Rows, calls_of
 from profiler_ext.rooflines.op_work import work_of_op
 from profiler_ext.rooflines.units import Units, units_of
 from profiler_ext.rooflines.words import UnitEvidence
-from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, nodes_of, work_of_site
+from profiler_ext.rooflines.work import NOTHING_KNOWN, Work, has_fixed_sizes, nodes_of, work_of_site
 
 _MOST = 2**60
 """What a file says of more bytes or operations than this is not true."""
@@ -86,10 +86,13 @@ def _works(analysis: Analysis) -> tuple[list[Work], Ints, Rows]:
     distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
     works, is_library = [NOTHING_KNOWN], [False]
     nodes = {graph: nodes_of(graphs[graph]) for graph in np.unique(pairs[:, 0]).tolist()}
+    fixed = {graph: has_fixed_sizes(known) for graph, known in nodes.items()}
     for graph, ordinal in distinct.tolist():
         sites = graphs[graph].call_sites
         site = sites[ordinal] if ordinal < len(sites) else None
-        works.append(NOTHING_KNOWN if site is None else work_of_site(site, nodes[graph]))
+        works.append(
+            NOTHING_KNOWN if site is None else work_of_site(site, nodes[graph], fixed[graph])
+        )
         is_library.append(site is not None and site.kind is SiteKind.EXTERN)
     of_launch = np.zeros(len(known), np.int64)
     of_launch[known] = inverse.ravel() + 1

@@ -95,16 +95,26 @@ def nodes_of(graph: GraphInstance) -> Mapping[str, FxNode]:
     return {} if graph.provenance is None else {n.name: n for n in graph.provenance.nodes}
 
 
-def work_of_site(site: CallSite, known: Mapping[str, FxNode]) -> Work:
+def has_fixed_sizes(known: Mapping[str, FxNode]) -> bool:
+    """Tell whether each call of a graph does the same work.
+
+    What capture estimated of a graph with dynamic sizes holds for those that it was compiled with.
+    """
+    specs = (spec for node in known.values() for spec in node.outputs)
+    return all(isinstance(size, int) for spec in specs for size in spec.size)
+
+
+def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) -> Work:
     """Return what a call site does.
 
     Args:
         site: the call site.
         known: the nodes of its graph by name.
+        is_fixed: whether that graph has fixed sizes; else nobody knows how much it does.
     """
     nodes = [known[name] for name in site.nodes if name in known]
     products = [node for node in nodes if is_product(_op(node))]
-    moved, flops = _number(site.bytes_moved), _number(site.flops)
+    moved, flops = (_number(text) if is_fixed else None for text in (site.bytes_moved, site.flops))
     if site.kind in _GENERATED:
         if "_poi_" not in site.kernel and _MATRIX & {_op(node) for node in products}:
             return Work(moved)  # a product within a loop, whose operations capture does not count

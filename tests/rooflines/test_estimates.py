@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from profiler_ext.exporters import tables
-from profiler_ext.records import Analysis, Device
+from profiler_ext.records import Analysis, Device, TensorSpec
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import rooflines
 from profiler_ext.rooflines.words import Unit
@@ -53,6 +53,19 @@ def test_a_site_called_again_has_its_estimate_again():
     found = rooflines(estimated({MM_SITE: ("6000000", None)}, again))
     assert found.bytes[[MM, AFTER_MM]].tolist() == [6_000_000, 6_000_000]
     assert found.gb_per_s[[MM, AFTER_MM]].tolist() == [150.0, 300.0]
+
+
+def test_a_graph_of_dynamic_sizes_has_no_estimate():
+    """What capture estimated holds for the sizes that it was compiled with, and for no others."""
+    made = estimated({(0, 0): ("50000000", "10"), MM_SITE: ("6000000", "600")})
+    forward, backward = made.recording.graphs
+    assert forward.provenance is not None
+    first, *others = forward.provenance.nodes
+    grows = replace(first, outputs=(TensorSpec("float32", ("s0", 8), (8, 1), "cuda:0"),))
+    provenance = replace(forward.provenance, nodes=(grows, *others))
+    graphs = (replace(forward, provenance=provenance), backward)
+    found = rooflines(replace(made, recording=replace(made.recording, graphs=graphs)))
+    assert np.flatnonzero(~np.ma.getmaskarray(found.bytes)).tolist() == [MM]
 
 
 def test_launches_outside_call_sites_have_no_estimate():
