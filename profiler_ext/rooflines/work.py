@@ -101,7 +101,7 @@ def has_fixed_sizes(known: Mapping[str, FxNode]) -> bool:
     What capture estimated of a graph with dynamic sizes holds for those that it was compiled with.
     """
     specs = (spec for node in known.values() for spec in node.outputs)
-    return all(isinstance(size, int) for spec in specs for size in spec.size)
+    return all(_number(str(size)) is not None for spec in specs for size in spec.size)
 
 
 def work_of_site(site: CallSite, known: Mapping[str, FxNode], is_fixed: bool) -> Work:
