@@ -19,6 +19,7 @@ from profiler_ext.records import (
     GraphInstance,
     IdleCause,
     LedgerCategory,
+    LedgerLine,
     Level,
     Phase,
     Scope,
@@ -192,7 +193,16 @@ def led_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     ]
     if (linked := tables.fraction_linked(analyses)) is not None:
         texts.append(f"{100 * linked:.1f}% of compiled backward time is led to its forward op.")
-    return (*texts, *_communication_texts(analyses))
+    return (*texts, *_gaps_texts(ledger), *_communication_texts(analyses))
+
+
+def _gaps_texts(ledger: Sequence[LedgerLine]) -> Iterator[str]:
+    """Yield a line with the gaps by the names under which the documentation explains them."""
+    busy = sum(line.duration_ns for line in ledger if line.scope != Scope.IDLE)
+    gaps = tables.gap_times_ns((line.category, line.duration_ns) for line in ledger)
+    if gaps:
+        parts = (f"{gap} {percent_text(time, busy)}" for gap, time in gaps.items())
+        yield f"Gaps, of the busy time: {', '.join(parts)}."
 
 
 def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:

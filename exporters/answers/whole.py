@@ -121,12 +121,8 @@ def _led(analyses: Sequence[Analysis], scope: Scope) -> float | None:
 def _gaps(rows: Sequence[dict[str, Any]]) -> list[GapRow]:
     """Sum the ledger's rows that are gaps, by reason, longest first."""
     busy = sum(row["duration_ns"] for row in rows if row["scope"] != Scope.IDLE)
-    sums: dict[str, int] = {}
-    for row in rows:
-        if row["category"] in tuple(GapReason):
-            sums[row["category"]] = sums.get(row["category"], 0) + row["duration_ns"]
-    ordered = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-    return [gap_row(reason, duration_ns, busy) for reason, duration_ns in ordered]
+    sums = tables.gap_times_ns((row["category"], row["duration_ns"]) for row in rows)
+    return [gap_row(reason, duration_ns, busy) for reason, duration_ns in sums.items()]
 
 
 def gap_row(reason: str, duration_ns: int, of_ns: int) -> GapRow:

@@ -227,19 +227,19 @@ def _evidence(told: Explanation) -> Iterator[str]:
 def _rule(rule: str) -> str:
     for vocabulary in _RULES:
         if rule in tuple(vocabulary):
-            return vocabulary(rule).words
+            return f"{vocabulary(rule).words} ({rule})"
     return rule
 
 
 def _gaps(told: Explanation) -> Iterator[str]:
     yield from (f"of it {_gap(gap)}" for gap in told.own_gaps)
     if told.whole.gaps:
-        gaps = (f"{gap.words} {percent_text(gap.fraction or 0, 1)}" for gap in told.whole.gaps)
+        gaps = (f"{gap.gap} {percent_text(gap.fraction or 0, 1)}" for gap in told.whole.gaps)
         yield f"of the whole session's busy time: {', '.join(gaps)}"
 
 
 def _gap(gap: GapRow) -> str:
-    return f"{percent_text(gap.fraction or 0, 1)}: {gap.words}; {gap.remedy}"
+    return f"{percent_text(gap.fraction or 0, 1)}: {gap.words} ({gap.gap}); {gap.remedy}"
 
 
 def _code_section(told: Explanation) -> Section:

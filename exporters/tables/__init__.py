@@ -7,6 +7,7 @@ from profiler_ext.exporters.tables.accounts import (
     fraction_at,
     fraction_linked,
     fraction_of,
+    gap_times_ns,
     graph_phase,
     graphs,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "fraction_at",
     "fraction_linked",
     "fraction_of",
+    "gap_times_ns",
     "graph_phase",
     "graphs",
     "idle_by_cause",

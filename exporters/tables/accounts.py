@@ -14,6 +14,7 @@ from profiler_ext.exporters.tables.selection import Filters, Selection
 from profiler_ext.records import (
     Analysis,
     ForwardEvidence,
+    GapReason,
     GraphInstance,
     LedgerLine,
     Level,
@@ -139,6 +140,19 @@ def fraction_of(ledger: Iterable[LedgerLine], level: str, scope: str) -> float:
     total = sum(line.duration_ns for line in busy)
     led = sum(line.duration_ns for line in busy if line.level in good)
     return led / total if total else 0.0
+
+
+def gap_times_ns(times: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the time of each gap, longest first.
+
+    Args:
+        times: a category of a ledger and its time, as often as they come.
+    """
+    sums: dict[str, int] = {}
+    for category, duration_ns in times:
+        if category in tuple(GapReason):
+            sums[category] = sums.get(category, 0) + duration_ns
+    return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
 
 
 def fraction_linked(analyses: Iterable[Analysis]) -> float | None:

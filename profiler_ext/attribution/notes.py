@@ -110,7 +110,7 @@ def _note(launches: Launches, reason: GapReason, settings: Settings) -> str | No
     count, time_ns = int(np.count_nonzero(rows)), int(launches.duration_ns[rows].sum())
     left = [text for (of, asked), text in _LEFT.items() if of is reason and asked in settings.asked]
     told = f"{reason.meaning}; {left[0] if left else reason.remedy}"
-    return f"{count} launches ({time_ns / 1000:.1f} us) {told}." if count else None
+    return f"{reason}: {count} launches ({time_ns / 1000:.1f} us) {told}." if count else None
 
 
 def _unlinked_note(recording: Recording) -> str | None:

@@ -51,7 +51,7 @@ def test_a_call_of_a_failed_graph_is_a_gap_and_a_note_says_what_to_do():
     timeline = called("0/0")
     assert gaps(timeline, failed()) == LOST
     (note,) = attribute(timeline.recording(failed())).notes
-    assert note.startswith("2 launches (")
+    assert note.startswith("capture_failed: 2 launches (")
     assert "a hook of capture lost what it knew" in note
 
 

@@ -33,6 +33,7 @@ device idle                                  775 us   77.5%  ██████�
 total                                       1.00 ms  100.0%
 86.7% of compiled device time is led to source lines.
 77.8% of compiled backward time is led to its forward op.
+Gaps, of the busy time: ambiguous_extern_run 8.9%.
 idle 240 us: end of the step, the CPU in Python outside of any op
 idle 147 us: launch latency, the CPU in Optimizer.step#AdamW.step
 idle 93.5 us: launching, the CPU in aten::_fused_adamw_
