@@ -67,8 +67,8 @@ def test_a_replay_that_nothing_taught_says_so():
     assert [place.graph for place in analysis.places if place.gap] == [0]
     assert analysis.notes == (
         "ambiguous_extern_run: 3 launches (0.3 us) are library kernels that a CUDA graph replayed "
-        "side by side; profile one step before the replay, or start one run with `profiler-ext run`: that "
-        "tells which kernels each call launches, and the store keeps it.",
+        "side by side; profile one step before the replay, or start one run with "
+        "`profiler-ext run`: that tells which kernels each call launches, and the store keeps it.",
     )
 
 
