@@ -21,13 +21,15 @@ def roofline_text(row: Mapping[str, Any]) -> str:
         row: of a table with the columns of rooflines; absent values are ``None``.
 
     Returns:
-        The text; without a roofline the unit alone (``fp32``), where that is known.
+        The text; without a roofline the unit alone (``fp32``), where that is known, and of several
+        ranks, whose peaks may differ, without the part.
     """
     bound, unit = row.get("bound"), (row.get("unit") or "").removesuffix("_tensor")
     if not bound or bound in (Bound.LATENCY, Bound.LAUNCH):
         return bound or unit
     by = unit if bound == Bound.COMPUTE and unit else bound
-    return f"{100 * (row['est_peak_fraction'] or 0):.0f}% {by}"
+    fraction = row.get("est_peak_fraction")
+    return by if fraction is None else f"{100 * fraction:.0f}% {by}"
 
 
 def savings_text(row: Mapping[str, Any]) -> str:

@@ -1,9 +1,13 @@
-"""Writes what the commands of the book print now into its pages: ``make examples``."""
+"""Writes what the commands of the book print now into its pages: ``make examples``.
+
+``python -m tests.book distributed training`` renews the pages of these names.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -49,14 +53,16 @@ def renewed(document: Document) -> str:
     return "".join((*parts, text[at:]))
 
 
-def main() -> None:
-    """Write the pages anew."""
+def main(names: list[str]) -> None:
+    """Write the pages anew, or some of them."""
     os.environ["COLUMNS"] = WIDTH
     with read_once():
         for document in documents():
+            if names and Path(document.path).stem not in names:
+                continue
             os.chdir(tempfile.mkdtemp(prefix="book-"))
             Path(document.path).write_text(renewed(document))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

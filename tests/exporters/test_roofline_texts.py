@@ -42,6 +42,12 @@ def test_a_row_says_how_near_it_is_to_what_bounds_it(told: dict[str, Any], text:
     assert roofline_text(NOTHING | told) == text
 
 
+def test_of_several_ranks_a_row_says_what_bounds_it_and_no_part() -> None:
+    summed = {"bound": "memory", "unit": "fp32", "could_save_ns": 5}
+    assert roofline_text(summed) == "memory"
+    assert roofline_text(summed | {"bound": "compute"}) == "fp32"
+
+
 def test_savings_of_nothing_are_not_said() -> None:
     assert savings_text(NOTHING | {"could_save_ns": 1_234_000}) == "1.23 ms"
     assert [savings_text(NOTHING | {"could_save_ns": each}) for each in (0, None)] == ["", ""]
