@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings import Stake, Where
+from profiler_ext.findings import Stake, Sureness, Where
 from profiler_ext.findings.rules import exposed_communication, late_rank
-from profiler_ext.records import Analysis, Communication, Lateness, Place
+from profiler_ext.records import Analysis, Communication, Device, Lateness, Place
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only
 from tests.handmade import interned, ints, masked
 
+Properties = tuple[tuple[str, str], ...]
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
@@ -39,13 +40,55 @@ def step(exposed_us: int, waiting_us: int | None, late_us: int | None) -> Analys
 def test_what_is_exposed_is_at_stake_but_for_the_wait_for_another_rank() -> None:
     found = only(exposed_communication.RULE, step(800, 300, 0))
     assert found.at_stake_ns == 500 * US
-    assert [each.value for each in found.why] == [1, MS, 800 * US, 300 * US]
+    assert [each.value for each in found.why] == [1, MS, 800 * US, 300 * US, 0]
+    assert (found.stake, found.sureness) == (Stake.STEP, Sureness.ESTIMATED)
 
 
-def test_of_one_rank_alone_the_wait_is_not_known() -> None:
+def test_of_one_rank_alone_and_few_collectives_nothing_is_claimed() -> None:
     found = only(exposed_communication.RULE, step(800, None, None))
-    assert found.at_stake_ns == 800 * US
-    assert found.why[-1].value == "one rank alone does not tell"
+    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
+    assert [each.value for each in found.why[2:4]] == [800 * US, "one rank alone does not tell"]
+    assert found.remedy.startswith("merge the sessions of all ranks")
+
+
+def test_of_one_rank_alone_each_takes_no_longer_than_the_quickest_of_those_alike() -> None:
+    took = [3 * MS, MS, 5 * MS, *[2 * MS] * 6]
+    found = only(exposed_communication.RULE, alone(took))
+    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 9 * MS)
+    assert found.sureness is Sureness.UPPER_BOUND
+
+
+def test_what_would_compute_more_slowly_beside_a_collective_is_not_won() -> None:
+    properties = (("numSms", "132"),)
+    for blocks, part in ((24, 1 - 4 * 24 / 132), (2, 1 - 4 * 2 / 132)):
+        made = alone([2 * MS] * 9, grid=(blocks, 1, 1), properties=properties)
+        found = only(exposed_communication.RULE, made)
+        assert found.at_stake_ns == sum(int(2 * MS * part) for _ in range(9))
+        assert found.why[-1].value == blocks / 132
+    assert is_silent(exposed_communication.RULE, alone([2 * MS] * 9, (40, 1, 1), properties))
+
+
+def alone(
+    took: list[int], grid: tuple[int, ...] = (1, 1, 1), properties: Properties = ()
+) -> Analysis:
+    """A step of all-reduces in a queue, of one rank alone, which run while nothing else does."""
+    script = Script()
+    for each in took:
+        script.launch(NCCL, each, op="c10d::allreduce_", grid=list(grid))
+    script.wait()
+    script.end_step()
+    made = script.analysis()
+    trace = replace(made.recording.trace, devices=(Device(0, "NVIDIA H200", properties),))
+    communication = Communication(
+        launch=np.arange(len(took), dtype=np.int64),
+        collective=interned(["allreduce"] * len(took)),
+        process_group=interned(["0"] * len(took)),
+        exposed_ns=ints(took),
+        waiting_ns=masked([None] * len(took)),
+        late_ns=masked([None] * len(took)),
+    )
+    recording = replace(made.recording, trace=trace)
+    return replace(made, communication=communication, recording=recording)
 
 
 def test_communication_beside_which_something_runs_is_none() -> None:

@@ -43,9 +43,9 @@ def _candidate(facts: Facts, launches: Ints, remedy: str) -> Candidate:
         where=where_of(facts.place(longest), graph=facts.compile_id(longest)),
         why=(
             Figure("launches that copy a step", facts.count_in_usual_step(launches[~is_seed])),
-            Figure("that set seeds", facts.count_in_usual_step(launches[is_seed])),
+            Figure("launches that set seeds", facts.count_in_usual_step(launches[is_seed])),
             Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
-            Figure("the longest copies", _input_of(facts, longest), FigureUnit.TEXT),
+            Figure("the longest one copies", _input_of(facts, longest), FigureUnit.TEXT),
         ),
         launches=launches,
     )
