@@ -47,6 +47,8 @@ class CalledModules:
         """
         self._graph_of = graph_of
         self._numbers = Numbers()
+        self._names: dict[str, str] = {}
+        self._earlier_names = self._names
         self._is_recording = is_recording
         self._patch = Patch(points.ARTIFACT_CALL, self._marked, guard)
 
@@ -54,6 +56,13 @@ class CalledModules:
         """Begin to mark calls, in a torch that has what a mark stands on."""
         if process.can_mark_calls():
             self._patch.install()
+
+    def begin(self) -> None:
+        """Have a recording begin: the trace of the one before is written, or soon will be.
+
+        A mark may have numbers in it that no other call has, so its name is not kept for ever.
+        """
+        self._earlier_names, self._names = self._names, {}
 
     def leave(self) -> None:
         """Leave torch as it was found."""
@@ -68,7 +77,7 @@ class CalledModules:
     def _marked(self, call: Observed) -> Observation:
         mark = self._mark(call["self"]) if self._is_recording() else None
         if mark is not None:
-            with process.recording(mark):
+            with process.recording(mark, self._names):
                 yield
 
     def _mark(self, artifact: Any) -> str | None:
@@ -101,11 +110,13 @@ class Numbers:
 
     def modules(self) -> list[tuple[int, torch.nn.Module]]:
         """Return the modules that are alive, by their numbers."""
-        alive = [(number, reference()) for reference, number in self._numbered.values()]
-        return sorted(
-            ((number, module) for number, module in alive if module is not None),
-            key=lambda each: each[0],
-        )
+        alive = []
+        for at, known in tuple(self._numbered.items()):
+            if (module := known[0]()) is not None:
+                alive.append((known[1], module))
+            elif self._numbered.get(at) is known:
+                del self._numbered[at]
+        return sorted(alive, key=lambda each: each[0])
 
 
 def frames_of(

@@ -45,6 +45,8 @@ LATE = (
 )
 
 
+GRAPHS = "graphs"
+"""The hook that keeps what can run."""
 RECORDING = "recording"
 """The hook that makes a session of what was recorded."""
 
@@ -166,14 +168,33 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         if self._called_modules is not None:
             self._called_modules.watch()
 
+    def start_trace(self) -> None:
+        """Record from here on, if it was prepared; what can run from here on is not let go of."""
+        if self.is_prepared:
+            self._guard.run(GRAPHS, self._hold)
+        super().start_trace()
+
+    def _hold(self) -> None:
+        if (capture := switch.current()) is not None:
+            capture.hold(self)
+        if self._called_modules is not None:
+            self._called_modules.begin()
+
+    def _release(self) -> None:
+        if (capture := switch.current()) is not None:
+            self._guard.run(GRAPHS, capture.release, self)
+
     def end_to_watch(self) -> None:
         """Leave torch as it was found."""
+        self._release()
         if self._called_modules is not None:
             self._called_modules.leave()
 
     def _cycle_over(self, _: torch.profiler.profile) -> None:
         """Make a session; what the program's own callback raises is the program's."""
-        if self.has_trace and self._guard.run(RECORDING, self._keep_session):
+        is_kept = self.has_trace and self._guard.run(RECORDING, self._keep_session)
+        self._release()
+        if is_kept:
             self.deliver()
 
     def _keep_session(self) -> bool:

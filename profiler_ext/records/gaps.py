@@ -176,6 +176,13 @@ class GapReason(
         "switch capture on before the first compile: `profiler-ext run`, profiler_ext.enable() at "
         "the top, or PROFILER_EXT=1",
     )
+    GRAPH_GONE = (
+        "graph_gone",
+        "its compiled code was gone",
+        "were profiled in a process that had compiled graphs which nothing could run any more when "
+        "the recording began: of those only the row in `graphs` is left",
+        "record while they run",
+    )
     CODE_NOT_KEPT = (
         "code_not_kept",
         "not all generated code was kept",

@@ -208,6 +208,7 @@ class _ProfilerOfRun(profile):
     def _cycle_over(self, profiler: Any) -> None:
         if self._guard.run(RECORDING, self._recorder.is_wanted) is False:
             self._guard.run(HOOK, self.lines.forget)
+            self._release()
         else:
             super()._cycle_over(profiler)
 

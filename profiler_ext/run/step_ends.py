@@ -11,6 +11,7 @@ ended the step, when that has done all its own work. It is raised once: a progra
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -87,6 +88,7 @@ class StepEnds:
         self._step_on = step_on
         self._more = tuple(more)
         self._ender: object = None
+        self._optimizer: weakref.ref[Any] | None = None
         self._ran: GraphInstance | None = None
         self._thread = _PerThread()
         self._outermost = Outermost()
@@ -160,7 +162,7 @@ class StepEnds:
         self.seen[f"{name}.step()"] += 1
         by = self._step_on.by
         if by is EndedBy.FIRST or (by is EndedBy.OPTIMIZER and name == self._step_on.name):
-            self._end(id(optimizer), "Optimizer.step")
+            self._end(id(optimizer), "Optimizer.step", optimizer)
             self._leave_program()
 
     def _compiled_optimizer(self, graph: GraphInstance) -> None:
@@ -186,10 +188,15 @@ class StepEnds:
             self.seen[f"calls of {COMPILED}"] += 1
             self._end(COMPILED, "forward")
 
-    def _end(self, ender: object, source: str) -> None:
-        """Count a step if what ended the first one ends it; ``prof.step`` goes before all."""
-        if self._ender is None or ender == "prof.step":
+    def _end(self, ender: object, source: str, optimizer: Any = None) -> None:
+        """Count a step if what ended the first one ends it; ``prof.step`` goes before all.
+
+        Where that was an optimizer that is gone, as of a training that is over, the next one does.
+        """
+        is_gone = self._optimizer is not None and self._optimizer() is None
+        if self._ender is None or is_gone or ender == "prof.step":
             self._ender, self.source = ender, source
+            self._optimizer = None if optimizer is None else weakref.ref(optimizer)
         if ender == self._ender and not _AT_END.is_true:
             self.count += 1
             _AT_END.is_true = True

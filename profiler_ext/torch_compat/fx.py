@@ -214,18 +214,19 @@ def node_name(node: torch.fx.Node | str) -> str:
     return node.name if isinstance(node, torch.fx.Node) else str(node)
 
 
-_POSITIONS: WeakKeyDictionary[torch.fx.Graph, tuple[int, dict[torch.fx.Node, int]]] = (
-    WeakKeyDictionary()
-)
+_Order = WeakKeyDictionary[torch.fx.Node, int]
+_POSITIONS: WeakKeyDictionary[torch.fx.Graph, tuple[int, _Order]] = WeakKeyDictionary()
+"""Nodes are weak keys, too: a node holds its graph, which would live for ever."""
 
 
 def position(node: torch.fx.Node) -> int:
     """Return a node's place in its graph; the graph's order is read once for many nodes."""
-    size, order = _POSITIONS.get(node.graph, (-1, {}))
-    if size != len(node.graph.nodes) or node not in order:
-        order = {member: index for index, member in enumerate(node.graph.nodes)}
-        _POSITIONS[node.graph] = len(node.graph.nodes), order
-    return order.get(node, len(order))
+    size, graph = len(node.graph.nodes), node.graph
+    known = _POSITIONS.get(graph)
+    if known is None or known[0] != size or node not in known[1]:
+        order = _Order((member, index) for index, member in enumerate(graph.nodes))
+        known = _POSITIONS[graph] = size, order
+    return known[1].get(node, size)
 
 
 def carried_op(node: torch.fx.Node) -> Any:

@@ -226,13 +226,17 @@ def called_module(frame: FrameType) -> Any:
     return running_names.MODULE_CALL.given(frame)
 
 
-def recording(name: str) -> Any:
+def recording(name: str, names: dict[str, str] = _RECORDED_NAMES) -> Any:
     """Return a context manager that gives the profiler one event.
 
     The profiler keeps a pointer to the name, not a copy, until its trace is written
-    (``torch/csrc/autograd/init.cpp``, ``_RecordFunctionFast``): names live for ever.
+    (``torch/csrc/autograd/init.cpp``, ``_RecordFunctionFast``).
+
+    Args:
+        name: what the event is called.
+        names: holds the name, if not for ever, then until the trace is written.
     """
-    return running_names.RECORD_FUNCTION.get()(_RECORDED_NAMES.setdefault(name, name))
+    return running_names.RECORD_FUNCTION.get()(names.setdefault(name, name))
 
 
 def profiler_is_on() -> bool:

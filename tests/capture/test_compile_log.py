@@ -158,14 +158,38 @@ def test_what_is_not_known_of_compiles_is_a_gap(spoil, told: str) -> None:
     assert told in log.gaps[0].detail
 
 
-def test_so_many_are_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compile_log, "_MOST_KEPT", 2)
+def test_so_many_are_kept_the_first_and_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compile_log, "_FIRST_KEPT", 1)
+    monkeypatch.setattr(compile_log, "_LAST_KEPT", 2)
     log = CompileLog(Numbers())
-    for at in range(4):
+    for at in range(5):
         log.begin("cudagraphify.get_container", 2000 + at, None)
         log.end("cudagraphify.get_container", 1)
-    assert [each.started_ns for each in log.compiles_since(BASE)] == [1000, 1001]
+        assert bool(log.gaps) == (at > 2)
+    kept = log.compiles_since(BASE)
+    assert [(each.index, each.started_ns) for each in kept] == [(0, 1000), (3, 1003), (4, 1004)]
     assert log.gaps == (Gap(GapReason.COMPILES_INCOMPLETE, log.gaps[0].detail),)
+
+
+def test_of_functions_that_were_compiled_the_last_ones_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compile_log, "_FUNCTIONS_KEPT", 2)
+    numbers = Numbers()
+    log = CompileLog(numbers)
+    for at in range(4):
+        log.begin("dynamo", 2000, f"{at}/0")
+        numbers.now = at
+        log.note_function(ToldFunction(f"f_{at}", "/m.py", at), ())
+        log.end("dynamo", 10)
+    for at in range(4):
+        numbers.now = at
+        log.begin("CompiledFunctionBackward", 3000, f"{at}/0")
+        log.begin("backend_compile", 3000, f"{at}/0")
+        log.end("backend_compile", 5)
+        log.end("CompiledFunctionBackward", 10)
+    told = [each.function for each in log.compiles_since(BASE)[4:]]
+    assert told == [None, None, "f_2", "f_3"]
 
 
 @pytest.mark.parametrize(

@@ -58,3 +58,25 @@ def test_of_two_runs_in_one_process_none_takes_the_others_profiler_for_the_scrip
         optimizer.step()
     assert [(each.count, each.source) for each in ends] == [(1, "Optimizer.step")] * 2
     assert [profiler.step_num for profiler in profilers] == [1, 1]
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_where_the_optimizer_that_ended_the_steps_is_gone_the_next_one_ends_them() -> None:
+    profiler_ext.enable(strict=True)
+    capture = switch.current()
+    assert capture is not None
+    ends = StepEnds(capture, lambda: None, None)
+    parameter = torch.nn.Parameter(torch.ones(2))
+    parameter.grad = torch.ones(2)
+    ends.watch()
+    try:
+        first, beside = torch.optim.SGD([parameter]), torch.optim.Adam([parameter])
+        for optimizer in (first, beside, first):
+            optimizer.step()
+        assert ends.count == 2
+        del first, optimizer
+        for _ in range(3):
+            beside.step()
+        assert ends.count == 5
+    finally:
+        ends.leave()

@@ -72,15 +72,23 @@ class Backwards:
             aot_id: number of the compile in AOTAutograd.
             info: what torch keeps of the half (``AutogradLazyBackwardCompileInfo`` and the like).
         """
-        gm = compiled_autograd.traced_graph(info)
+        gm, reference = compiled_autograd.traced_graph(info), weakref.ref(info)
         fingerprint = fingerprint_of(gm.graph) if gm else frozenset()
+        self._compiles.keep_half(reference)
+        self._let_go()
         self._made[aot_id] = _Backward(
-            info=weakref.ref(info),
+            info=reference,
             compile_id=process.current_compile_id(),
             joint=self._compiles.joint_of(fingerprint),
             dynamo=self._compiles.dynamo,
             registered=self._registry.count,
         )
+
+    def _let_go(self) -> None:
+        """Forget the halves that torch has let go of: no graph can copy them any more."""
+        self._made = {
+            number: made for number, made in self._made.items() if made.info() is not None
+        }
 
     def lead(self, dynamo: DynamoGraph, gm: torch.fx.GraphModule) -> DynamoGraph:
         """Return a Dynamo graph with the origins of its nodes, if compiled autograd made it.

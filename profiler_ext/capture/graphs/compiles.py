@@ -18,15 +18,14 @@ from weakref import WeakKeyDictionary
 
 import torch.fx
 
-from profiler_ext.capture.lineage.stage import Fingerprint, JointGraph, fingerprint_of
+from profiler_ext.capture.graphs.earlier_stages import EarlierStages
+from profiler_ext.capture.lineage.stage import Fingerprint, fingerprint_of
 from profiler_ext.capture.nodes.regions import OuterGraph, Region, fingerprint_of_outer_graph
 from profiler_ext.capture.sites.call_sites import PendingCall, PendingSite
 from profiler_ext.capture.traces.metadata import Replaced
-from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.recall.truths import Sealed
 from profiler_ext.torch_compat import fx, inductor, process, regional_inductor
 
-_KEPT_GRAPHS = 4096
 _KEPT_COMPILES = 16
 
 
@@ -79,17 +78,13 @@ class _PerThread(threading.local):
         self.compiles: OrderedDict[str, _UnderWay] = OrderedDict()
 
 
-class Compiles:
+class Compiles(EarlierStages):
     """The compiles under way, and the graphs of earlier stages that later ones need."""
 
     def __init__(self) -> None:
         """Start with nothing known."""
+        super().__init__()
         self._thread = _PerThread()
-        self._dynamo: OrderedDict[str, DynamoGraph] = OrderedDict()
-        self._dynamo_numbers: OrderedDict[str, int] = OrderedDict()
-        self._made = itertools.count()
-        self._joints: OrderedDict[str, list[JointGraph]] = OrderedDict()
-        self._autograd_bypasses: OrderedDict[str, str] = OrderedDict()
         self._halves = itertools.count()
 
     @contextmanager
@@ -115,7 +110,9 @@ class Compiles:
         """What this thread knows of the compile in force: of another it would be wrong."""
         compiles, compile_id = self._thread.compiles, process.current_compile_id() or ""
         if compile_id not in compiles:
-            _keep(compiles, compile_id, _UnderWay(), _KEPT_COMPILES)
+            compiles[compile_id] = _UnderWay()
+            while len(compiles) > _KEPT_COMPILES:
+                compiles.popitem(last=False)
         return compiles[compile_id]
 
     @property
@@ -171,44 +168,10 @@ class Compiles:
             under_way.combined = ()
         return own
 
-    def keep_dynamo(self, graph: DynamoGraph) -> None:
-        """Keep the Dynamo graph of the compile in force."""
-        _keep(self._dynamo, process.current_compile_id(), graph)
-        _keep(self._dynamo_numbers, process.current_compile_id(), next(self._made))
-
-    @property
-    def dynamo(self) -> DynamoGraph | None:
-        """The Dynamo graph of the compile in force."""
-        return self._dynamo.get(process.current_compile_id() or "")
-
-    @property
-    def dynamo_number(self) -> int | None:
-        """The number of that Dynamo graph in this process."""
-        return self._dynamo_numbers.get(process.current_compile_id() or "")
-
     def note_bypass(self, prepared: Any) -> None:
         """Note whether torch will bypass the FX graph cache, from what it prepared as a key."""
         if self.inner is not None:
             self.inner.bypass = inductor.bypass_reason(prepared)
-
-    def keep_autograd_bypass(self, reason: str) -> None:
-        """Keep why torch bypassed AOTAutograd's cache in the compile in force."""
-        _keep(self._autograd_bypasses, process.current_compile_id(), reason)
-
-    @property
-    def autograd_bypass(self) -> str | None:
-        """Why torch bypassed AOTAutograd's cache in the compile in force."""
-        return self._autograd_bypasses.get(process.current_compile_id() or "")
-
-    def keep_joint(self, joint: JointGraph) -> None:
-        """Keep a joint graph until its halves are compiled."""
-        joints = self._joints.get(process.current_compile_id() or "", [])
-        _keep(self._joints, process.current_compile_id(), [*joints, joint])
-
-    def whole_of(self, fingerprint: Fingerprint) -> JointGraph | None:
-        """Return the joint graph of this compile that a graph is a part of."""
-        joints = self._joints.get(process.current_compile_id() or "", [])
-        return next((joint for joint in reversed(joints) if joint.holds(fingerprint)), None)
 
     @property
     def outer_graph(self) -> OuterGraph | None:
@@ -248,22 +211,3 @@ class Compiles:
             regional_inductor.has_tangents(gm.graph),
             self.joint_of(fingerprint_of_outer_graph(gm)),
         )
-
-    def joint_of(self, fingerprint: Fingerprint) -> JointGraph | None:
-        """Return the joint graph of this compile that shares most nodes with a half of it.
-
-        After a reset of Dynamo a compile has the id of an older one: the last one counts.
-        """
-        joints = self._joints.get(process.current_compile_id() or "", [])
-        best = max(reversed(joints), key=lambda joint: joint.shared(fingerprint), default=None)
-        return best if best is not None and best.shared(fingerprint) else None
-
-
-def _keep(
-    into: OrderedDict[str, Any], key: str | None, value: Any, most: int = _KEPT_GRAPHS
-) -> None:
-    if key is not None:
-        into[key] = value
-        into.move_to_end(key)
-        while len(into) > most:
-            into.popitem(last=False)

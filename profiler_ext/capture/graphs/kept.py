@@ -23,6 +23,9 @@ from profiler_ext.torch_compat import process
 RECALL = "recall"
 """The hook that reads what is kept of a graph."""
 _READING = Lock()
+_GONE = Gap(
+    GapReason.GRAPH_GONE, "nothing could run it any more when the recording began; it is let go"
+)
 _FAILED = Gap(GapReason.CAPTURE_FAILED, f"{RECALL}: what was kept of the graph cannot be read")
 
 
@@ -87,6 +90,21 @@ class KeptGraph:
             **changes: fields of the instance.
         """
         self.about = dataclasses.replace(self.about, **changes)
+
+    def let_go(self) -> None:
+        """Keep no more of its graph than that it was: nothing can run it any more."""
+        with _READING.held():
+            self._artifact = None
+            self.change(
+                provenance=None,
+                nodes=(),
+                library_kernels=(),
+                stored_kernels=(),
+                copied_inputs=(),
+                copied_otherwise=(),
+                output_module=None,
+                gaps=(_GONE,),
+            )
 
     def _read(self) -> None:
         if (artifact := self._artifact) is None:  # another thread has read it meanwhile

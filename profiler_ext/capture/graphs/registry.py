@@ -6,9 +6,12 @@ import functools
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
@@ -24,6 +27,8 @@ from profiler_ext.torch_compat import inductor, process
 CopiedInputs = tuple[tuple[str, ...], ...]
 """For each CUDA graph that one call recorded, in order, the inputs that it copies."""
 
+_MOST_GONE = 16
+"""Artifacts that are gone and whose graphs are whole, so that a short run tells all that it did."""
 _MOST_PROFILED_CALLS = 4
 """So many calls of a graph are profiled at most, should it never be recorded."""
 
@@ -42,10 +47,12 @@ class Registry:
         self._guard = guard
         self._lock = Lock()
         self._graphs: list[KeptGraph] = []
-        self._by_artifact: dict[int, tuple[weakref.ref[Any], KeptGraph]] = {}
+        self._by_artifact: dict[int, tuple[weakref.ref[Any], list[KeptGraph]]] = {}
         self._shared: set[int] = set()
         self._to_learn: dict[int, int] = {}
         self._copied: dict[int, list[CopiedInputs]] = {}
+        self._gone: deque[tuple[int, list[KeptGraph]]] = deque()
+        self._held: WeakSet[object] = WeakSet()
 
     @property
     def graphs(self) -> tuple[GraphInstance, ...]:
@@ -68,6 +75,45 @@ class Registry:
         """
         of_compile = (k for k in self._graphs[:before] if k.about.compile_id == compile_id)
         return (kept.instance for kept in of_compile if kept.instance.is_backward)
+
+    def hold(self, recording: object) -> None:
+        """Let go of what is gone, and of nothing more until a recording is over.
+
+        Args:
+            recording: who records, while it lives.
+        """
+        with self._lock.held():
+            self._held.discard(recording)
+            self._let_go()
+            self._held.add(recording)
+
+    def release(self, recording: object) -> None:
+        """Have a recording be over: what ran in it is told.
+
+        Args:
+            recording: who recorded.
+        """
+        self._held.discard(recording)
+
+    def _let_go(self) -> None:
+        """Keep nothing but their rows of graphs that nothing can run any more.
+
+        Their artifacts are gone, and every call of a graph is one of its artifact's.
+        """
+        while len(self._gone) > _MOST_GONE and not self._held:
+            at, graphs = self._gone.popleft()
+            entry = self._by_artifact.get(at)
+            if entry is not None and entry[1] is graphs:
+                del self._by_artifact[at]
+            for kept in graphs:
+                self._forget(kept)
+
+    def _forget(self, kept: KeptGraph) -> None:
+        index = kept.about.index
+        self._to_learn.pop(index, None)
+        self._copied.pop(index, None)
+        self._shared.discard(index)
+        kept.let_go()
 
     def ride(self, artifact: Any, data: bytes) -> None:
         """Put the record on its artifact, so that it goes where the artifact goes.
@@ -199,6 +245,7 @@ class Registry:
 
     def _add(self, artifact: Any, kept: KeptGraph, *, is_replayed: bool) -> int:
         with self._lock.held():
+            self._let_go()
             index = len(self._graphs)
             kept.change(index=index)
             self._graphs.append(kept)
@@ -209,12 +256,23 @@ class Registry:
 
     def _kept_of(self, artifact: Any) -> KeptGraph | None:
         entry = self._by_artifact.get(id(artifact))
-        return entry[1] if entry is not None and entry[0]() is artifact else None
+        return entry[1][-1] if entry is not None and entry[0]() is artifact else None
 
     def _bind(self, artifact: Any, kept: KeptGraph) -> None:
+        at, graphs = id(artifact), [kept]
         if self._kept_of(artifact) is not None:
             self._shared.add(kept.about.index)
-        self._by_artifact[id(artifact)] = (weakref.ref(artifact), kept)
+            self._by_artifact[at][1].append(kept)
+        else:
+            gone = partial(_noted, self._gone, at, graphs)
+            self._by_artifact[at] = (weakref.ref(artifact, gone), graphs)
+
+
+def _noted(
+    gone: deque[tuple[int, list[KeptGraph]]], at: int, graphs: list[KeptGraph], _: object
+) -> None:
+    """Note that an artifact is gone: amid whatever the program does then, and so no more."""
+    gone.append((at, graphs))
 
 
 def _may_have_record(artifact: Any, key: str | None) -> bool:

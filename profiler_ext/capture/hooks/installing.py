@@ -124,6 +124,22 @@ class Capture:
         """Whether anything was compiled before it was installed."""
         return self._log.is_late
 
+    def hold(self, recording: object) -> None:
+        """Let go of nothing that can run from here on until a recording is over.
+
+        Args:
+            recording: who records, while it lives.
+        """
+        self._registry.hold(recording)
+
+    def release(self, recording: object) -> None:
+        """Have a recording be over: what ran in it is told.
+
+        Args:
+            recording: who recorded.
+        """
+        self._registry.release(recording)
+
     def knows(self, artifact: Any) -> bool:
         """Tell whether an artifact became ready while capture was on."""
         return self._registry.instance_of(artifact) is not None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from profiler_ext.capture.timing.phases import kind_of
 from profiler_ext.capture.timing.spans import Span, begun, times, visible
@@ -24,8 +26,12 @@ from profiler_ext.records import (
 from profiler_ext.torch_compat import compile_reports, process
 from profiler_ext.torch_compat.compile_reports import ToldFunction
 
-_MOST_KEPT = 20_000
-"""Compiles that are kept: what is done at run time may come with every call, for ever."""
+_FIRST_KEPT, _LAST_KEPT = 1_000, 3_000
+"""Compiles that are kept: what is done at run time may come with every call, for ever.
+
+The first ones are what a start takes, and the last ones may be in what is recorded.
+"""
+_FUNCTIONS_KEPT = 10_000
 
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
@@ -35,8 +41,8 @@ _LATE = Gap(
 )
 _FULL = Gap(
     GapReason.COMPILES_INCOMPLETE,
-    f"more than {_MOST_KEPT} compiles and tasks of compiled code at run time: later ones are not "
-    "kept",
+    f"more than {_FIRST_KEPT + _LAST_KEPT:,} compiles and tasks of compiled code at run time: "
+    f"those between the first {_FIRST_KEPT:,} and the last {_LAST_KEPT:,} are not kept",
 )
 _UNBEGUN = Gap(
     GapReason.COMPILES_INCOMPLETE,
@@ -89,7 +95,8 @@ class CompileLog:
         self._lock = Lock()
         self._numbers = itertools.count()
         self._compiling = 0
-        self._over: list[Compilation] = []
+        self._first: list[Compilation] = []
+        self._last: deque[Compilation] = deque(maxlen=_LAST_KEPT)
         self._gaps: dict[Gap, None] = {}
         self._functions: dict[int, ToldFunction] = {}
         self._latest: dict[str | None, ToldFunction] = {}
@@ -104,7 +111,7 @@ class CompileLog:
         if not base_ns:
             self._gaps[_UNTIED] = None
             return ()
-        return tuple(each.since(base_ns) for each in self._over)
+        return tuple(each.since(base_ns) for each in (*self._first, *self._last))
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -204,10 +211,13 @@ class CompileLog:
         number = self._number(now)
         with self._lock.held():
             self._compiling -= _is_compile(now.kind)
-            if len(self._over) >= _MOST_KEPT:
-                self._gaps[_FULL] = None
+            compiled = _compilation(next(self._numbers), now, outermost, number)
+            if len(self._first) < _FIRST_KEPT:
+                self._first.append(compiled)
                 return
-            self._over.append(_compilation(next(self._numbers), now, outermost, number))
+            if len(self._last) == _LAST_KEPT:
+                self._gaps[_FULL] = None
+            self._last.append(compiled)
 
     def _number(self, now: _UnderWay) -> int | None:
         """The number of a compile's Dynamo graph; what follows a forward is of its function."""
@@ -221,8 +231,16 @@ class CompileLog:
         if number is None or number == now.number_before:
             return None
         if now.function is not None:
-            self._functions[number] = self._latest[now.compile_id] = now.function
+            _keep(self._functions, number, now.function)
+            _keep(self._latest, now.compile_id, now.function)
         return number
+
+
+def _keep(into: dict[Any, ToldFunction], key: Any, function: ToldFunction) -> None:
+    """Keep a function, and of too many the last ones; then compiles are not kept either."""
+    into[key] = function
+    if len(into) > _FUNCTIONS_KEPT:
+        del into[next(iter(into))]
 
 
 def _is_open(name: str, spans: list[Span]) -> bool:

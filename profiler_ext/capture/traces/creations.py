@@ -87,6 +87,12 @@ def as_made(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creatio
     }
 
 
+class _PerThread(threading.local):
+    """The last number that was given before a node was made here."""
+
+    last: int | None = None
+
+
 class CreationHooks:
     """Watches the nodes of graphs as they are traced."""
 
@@ -99,7 +105,7 @@ class CreationHooks:
             WeakKeyDictionary()
         )
         self._traced: deque[dict[str, Creation]] = deque(maxlen=_KEPT_TRACES)
-        self._last: dict[int, int] = {}
+        self._thread = _PerThread()
 
     def observations(self) -> list[Hook]:
         """Return what is observed where."""
@@ -120,7 +126,8 @@ class CreationHooks:
 
     def _note(self, node: torch.fx.Node) -> None:
         thread, until = threading.get_ident(), last_number()
-        since, self._last[thread] = self._last.get(thread, until), until
+        since, self._thread.last = self._thread.last, until
+        since = until if since is None else since
         if node.op == "call_function" and fx.is_tracing():
             self._keep(node, thread, since, until)
 
