@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,7 +95,7 @@ def _cluster(options: argparse.Namespace) -> int:
         raise UsageError("--ranks is of the trace that -o DIR writes; add -o DIR")
     memory_bytes = None if options.memory is None else options.memory << 20
     told = _Progress()
-    with connected(options.scheduler, options.workers, memory_bytes) as client:
+    with _unlogged(), connected(options.scheduler, options.workers, memory_bytes) as client:
         job = read_job(options.place, client=client, progress=told)
         if options.parquet:
             write_by_rank(job, options.parquet, client, told)
@@ -118,6 +121,16 @@ def _print(job: Job, options: argparse.Namespace) -> None:
     else:
         table = job.table(view_by(options.by or "line").table)
         write(table_text(table, options.top, options.format))
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Leave out what file systems log where nobody asked for it: what fails is told as an error."""
+    before, logging.lastResort = logging.lastResort, None
+    try:
+        yield
+    finally:
+        logging.lastResort = before
 
 
 class _Progress:

@@ -14,10 +14,11 @@ import numpy as np
 
 from profiler_ext.cluster.engine import Work
 from profiler_ext.cluster.job import Job
+from profiler_ext.cluster.locations import is_remote, opened_file, said
 from profiler_ext.cluster.reading import session_of
 from profiler_ext.cluster.records import RankFacts, RankFile
 from profiler_ext.cluster.tables.of_rank import with_rank
-from profiler_ext.errors import OutputError
+from profiler_ext.errors import MissingExtraError, OutputError
 from profiler_ext.exporters.extras import CLUSTER
 from profiler_ext.exporters.table_kinds import WRITTEN, table_called
 from profiler_ext.exporters.tables import DataFrame, write_parquet
@@ -141,21 +142,16 @@ def _joined(place: str, name: str) -> str:
 
 
 def _write(table: DataFrame, folder: str, name: str) -> None:
-    if not _is_remote(folder):
+    if not is_remote(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_parquet(table, Path(folder) / name)
         return
-    import fsspec
-
     try:
-        with fsspec.open(f"{folder}/{name}", "wb") as file:
+        with opened_file(f"{folder}/{name}", "wb") as file:
             file.write(table.to_parquet(None, engine="pyarrow", index=False))
+    except MissingExtraError:
+        raise
     except Exception as error:  # each file system has errors of its own
         raise OutputError(
-            f"cannot write {shown(folder)}: {type(error).__name__}: {error}; give a URL that every "
-            "worker can write"
+            f"cannot write {shown(folder)}: {said(error)}; give a URL that every worker can write"
         ) from error
-
-
-def _is_remote(place: str) -> bool:
-    return "://" in place or "::" in place

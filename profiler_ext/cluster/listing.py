@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from profiler_ext.cluster.locations import opened, said, url_of
 from profiler_ext.cluster.records import FileGap, RankFile, RankGap
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME
@@ -27,9 +28,10 @@ def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
         The files; and folders of ranks that hold no session.
 
     Raises:
+        MissingExtraError: A package for such URLs is not installed.
         UsageError: There is no such place, or no session in it.
     """
-    system, root = _opened(place)
+    system, root = opened(place)
     found = _found(system, root, place)
     files = {path: info for path, info in found.items() if info.get("type") == "file"}
     sessions = _sessions(files)
@@ -40,25 +42,16 @@ def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
             f"{place} holds no session of a rank; give the folder in which each rank has its "
             f"own with a {FILE_NAME}, or its own .pt.trace.json.gz file"
         )
+    found_there = f"a folder without {FILE_NAME}"
     told = [
-        RankFile(_url(system, path), int(files[path].get("size") or 0), _rank(path))
+        RankFile(url_of(system, place, root, path), int(files[path].get("size") or 0), _rank(path))
         for path in sessions
     ]
     gaps = [
-        RankGap(FileGap.MISSING, rank, "", _url(system, path), f"a folder without {FILE_NAME}")
+        RankGap(FileGap.MISSING, rank, "", url_of(system, place, root, path), found_there)
         for path, rank in empty
     ]
     return sorted(told, key=_in_order), gaps
-
-
-def _opened(place: str) -> tuple[Any, str]:
-    import fsspec
-
-    try:
-        system, root = fsspec.core.url_to_fs(place)
-    except (ImportError, ValueError, OSError) as error:
-        raise UsageError(f"cannot open {place}: {error}; give a path, or a URL of fsspec") from None
-    return system, str(root)
 
 
 def _found(system: Any, root: str, place: str) -> Mapping[str, Mapping[str, Any]]:
@@ -72,8 +65,7 @@ def _found(system: Any, root: str, place: str) -> Mapping[str, Mapping[str, Any]
         raise UsageError(f"there is no {place}; check the path") from None
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"cannot list {place}: {type(error).__name__}: {error}; check the URL, and that this "
-            "machine may read it"
+            f"cannot list {place}: {said(error)}; check the URL, and that this machine may read it"
         ) from error
 
 
@@ -111,11 +103,6 @@ def _folder(path: str) -> str:
 def _rank(path: str) -> int | None:
     told = (_RANK_FOLDER.fullmatch(part) for part in reversed(PurePosixPath(path).parts))
     return next((int(each[1]) for each in told if each), None)
-
-
-def _url(system: Any, path: str) -> str:
-    is_here = "file" in system.protocol or system.protocol == "file"
-    return path if is_here else str(system.unstrip_protocol(path))
 
 
 def _in_order(file: RankFile) -> tuple[float, str]:

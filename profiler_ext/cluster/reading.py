@@ -16,6 +16,7 @@ from profiler_ext.attribution.collectives import collectives_of
 from profiler_ext.attribution.doing import Asked, Doing, compact, doing_of
 from profiler_ext.attribution.lateness import Answers, answers
 from profiler_ext.cluster.identity import device_of, host_of, with_rank
+from profiler_ext.cluster.locations import is_remote, opened_file, said
 from profiler_ext.cluster.rank_times import call_times, line_times, usual_step_ns
 from profiler_ext.cluster.records import FileGap, RankFacts, RankFile, RankGap, RankPart, RankRead
 from profiler_ext.errors import ProfilerExtError, TraceError
@@ -45,7 +46,7 @@ def read_rank(file: RankFile) -> RankRead | RankGap:
     except ProfilerExtError as error:
         return _unread(file, str(error))
     except Exception as error:  # of one file; each file system has errors of its own
-        return _unread(file, f"{type(error).__name__}: {error}")
+        return _unread(file, said(error))
 
 
 def part_of(read: RankRead | RankGap) -> RankPart | RankGap:
@@ -106,17 +107,16 @@ def local_copy(file: RankFile) -> Iterator[Path]:
 
     Raises:
         TraceError: It is too large, or cannot be read.
+        MissingExtraError: A package for such URLs is not installed here.
     """
-    if "://" not in file.url and "::" not in file.url:
+    if not is_remote(file.url):
         yield Path(file.url)
         return
-    import fsspec
-
     if file.size_bytes > Limit.BYTES.count:
         raise TraceError(f"{file.url} {Limit.BYTES.told('has too many bytes')}")
     with tempfile.TemporaryDirectory(prefix="profiler_ext_") as folder:
         path = Path(folder) / PurePosixPath(file.url).name
-        with fsspec.open(file.url, "rb") as remote, path.open("wb") as local:
+        with opened_file(file.url, "rb") as remote, path.open("wb") as local:
             while chunk := remote.read(_CHUNK_BYTES):
                 local.write(chunk)
         try:
