@@ -106,6 +106,17 @@ def test_an_idle_span_is_cut_where_the_thread_of_the_steps_went_on() -> None:
     ]
 
 
+def test_a_call_in_which_the_recording_ends_launches_no_more() -> None:
+    marks = [
+        step(1, 0, 100),
+        kernel(10, 30),
+        Mark("Torch-Compiled Region: 1/0", "cpu_op", MAIN, 20, 79, {}),
+    ]
+    analysis = analysed(marks, lines(60, main=[(-5, LOSS)]))
+    after = [(each.start_ns, each.cause) for each in pieces(analysis) if each.start_ns >= 40]
+    assert after == [(40, "launching"), (60, "profiler"), (99, "profiler")]
+
+
 def test_each_step_and_each_device_has_its_own() -> None:
     marks = [step(1, 0, 50), step(2, 50, 50), kernel(0, 40), kernel(60, 20), kernel(0, 95, 1)]
     analysis = analysed(marks, lines(200, main=[(-5, LOSS), (50, ITEM)]))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from profiler_ext.findings.collectives import beside_collectives
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.rule import Candidate
 from profiler_ext.findings.rules.far_from_roofline import RULE
@@ -55,6 +56,30 @@ def test_attention_convolutions_and_what_is_too_short_are_not_judged() -> None:
     for kernel in ("torch.ops.aten._scaled_dot_product_cudnn_attention.default", "conv2d_c1_k1"):
         assert candidates(kernel, 12) == []
     assert candidates("extern_kernels.mm", 2, "latency") == []
+
+
+def test_what_runs_beside_a_collective_is_slowed_by_it_and_not_judged() -> None:
+    script = Script()
+    script.launch("extern_kernels.mm", 100 * US)
+    script.launch("ncclDevKernel_AllReduce", 300 * US, op="c10d::allreduce_", stream=20)
+    script.free_ns -= 200 * US
+    for _ in range(3):
+        script.launch("extern_kernels.mm", 100 * US)
+    script.wait()
+    script.end_step()
+    facts = Facts(script.analysis())
+    assert beside_collectives(facts).tolist() == [False, False, True, True, False]
+    told = replace(
+        facts.rooflines,
+        roofline_ns=masked([10 * US] * 5),
+        could_save_ns=masked([90 * US] * 5),
+        bound=interned(["compute"] * 5),
+    )
+    facts.__dict__["rooflines"] = told
+    said = RULE.judge(facts)
+    assert not isinstance(said, Lacking)
+    (found,) = said
+    assert found.launches.tolist() == [0, 4]
 
 
 def test_without_rooflines_it_cannot_be_judged() -> None:

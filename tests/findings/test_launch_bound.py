@@ -40,6 +40,13 @@ def test_a_graph_that_is_replayed_is_not_to_be_replayed():
     assert found.remedy.startswith("a larger batch")
 
 
+def test_ranks_that_communicate_are_not_told_to_replay_all_of_it():
+    script = steps(2 * US)
+    script.launch("ncclDevKernel_AllReduce_Sum_bf16", 5 * US, op="c10d::allreduce_")
+    script.end_step()
+    assert only(RULE, script.analysis()).remedy.startswith("a larger batch on each rank")
+
+
 def test_a_wait_for_data_or_for_the_device_is_no_launching():
     script = Script()
     for _ in range(2):

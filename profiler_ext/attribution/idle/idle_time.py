@@ -29,6 +29,14 @@ from profiler_ext.records import (
     Step,
 )
 
+_OF_THE_CPU = (
+    IdleCause.PYTHON,
+    IdleCause.END_OF_STEP,
+    IdleCause.LAUNCHING,
+    IdleCause.AFTER_SYNCHRONISATION,
+)
+"""What the CPU's own way to the next launch is called, if there is one."""
+
 
 def find_idle(
     events: Events,
@@ -92,9 +100,9 @@ class _Finder:
         cuts = Cuts(*(getattr(cuts, name)[order] for name in Cuts.__slots__))
         place, span = self._places.codes[cuts.segment], pieces.span[cuts.span]
         cause = pieces.cause[cuts.span]
+        cause = np.where(self._is_recorders(cause, place), code(IdleCause.PROFILER), cause)
         is_after = is_of(cause, [IdleCause.AFTER_SYNCHRONISATION])
         of_cause = np.where(is_after, self._places.at(moments)[cuts.span], place)
-        cause = np.where(self._is_recorders(cause, place), code(IdleCause.PROFILER), cause)
         return IdlePieces(
             step=step[span],
             device=idle.device[span],
@@ -115,10 +123,13 @@ class _Finder:
         return self._activities.named(self._activities.rows(opened, cuts.start_ns, ends))
 
     def _is_recorders(self, cause: Ints, place: Ints) -> Flags:
-        """Flag Python after the watch of lines had ended: the recording itself ends then."""
+        """Flag what came after the watch of lines had ended: the recording itself ends then.
+
+        It may end within a call, of a compiled optimizer say, that launches no more.
+        """
         ended = _of_gap(self._places, GapReason.LINES_ENDED)
-        is_python = is_of(cause, [IdleCause.PYTHON, IdleCause.END_OF_STEP])
-        flags: Flags = is_python & np.isin(place, list(ended))
+        is_cpus = is_of(cause, _OF_THE_CPU)
+        flags: Flags = is_cpus & np.isin(place, list(ended))
         return flags
 
 

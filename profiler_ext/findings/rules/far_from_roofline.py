@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from profiler_ext.findings.collectives import beside_collectives
 from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
@@ -32,7 +33,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not known.any():
         return Lacking("no launch has a roofline: the device's peaks or the shapes are not known")
     saved_ns = np.where(facts.pace.sets, facts.rooflines.could_save_ns.filled(0), 0)
-    chosen = np.flatnonzero(facts.in_steps(known & facts.rooflines.bound.where(*_REMEDY)))
+    known &= facts.rooflines.bound.where(*_REMEDY) & ~beside_collectives(facts)
+    chosen = np.flatnonzero(facts.in_steps(known))
     found = sorted(_of_kernels(facts, chosen, saved_ns), key=lambda each: -each.at_stake_ns)
     return tuple(found[:_SHOWN])
 
@@ -91,7 +93,8 @@ RULE = Rule(
     "kernel of your own its block sizes. `by_kernel()` and `by_line()` have what it moves and "
     "computes.",
     stake="What its launches take beyond four fifths of the device's best, as far as they set the "
-    "pace, for the three kernels with most. It is an upper bound: what the bytes and operations "
-    "are is an estimate, and not every kernel can be made that good.",
+    "pace, for the three kernels with most. What runs beside a collective of another rank is not "
+    "judged: that slows it. It is an upper bound: what the bytes and operations are is an "
+    "estimate, and not every kernel can be made that good.",
     judge=_judge,
 )

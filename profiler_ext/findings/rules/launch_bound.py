@@ -18,6 +18,7 @@ _LEAST_IDLE = 0.1
 _LEAST_LAUNCHES = 5
 """Fewer launches are no stream of them that the CPU could be behind with."""
 _LINE_PART = 0.5
+_MOST = 0.5
 
 _LAUNCHING = (
     IdleCause.LAUNCHING,
@@ -38,6 +39,11 @@ _COMPILED = (
 _REPLAYED = (
     "a larger batch; or take into the CUDA graphs what is still launched one by one: the loss, "
     "the optimizer's step"
+)
+
+_RANKS = (
+    "a larger batch on each rank, or fewer and longer kernels: compile what is eager, whole blocks "
+    "at once; CUDA graphs ('reduce-overhead') do not hold the collectives between their pieces"
 )
 
 
@@ -64,7 +70,7 @@ def _candidate(
         what="the device waits while the CPU launches",
         at_stake_ns=times_ns[0],
         sureness=Sureness.ESTIMATED,
-        remedy=_REPLAYED if replayed > 0.5 else _COMPILED if compiled.mean() > 0.5 else _EAGER,
+        remedy=_remedy(facts, replayed, float(compiled.mean())),
         where=_where(facts, idle),
         why=(
             Figure("launches a step", count),
@@ -76,6 +82,14 @@ def _candidate(
         ),
         idle=idle,
     )
+
+
+def _remedy(facts: Facts, replayed: float, compiled: float) -> str:
+    if replayed > _MOST:
+        return _REPLAYED
+    if len(facts.analysis.communication):
+        return _RANKS
+    return _COMPILED if compiled > _MOST else _EAGER
 
 
 def _where(facts: Facts, idle: Ints) -> Where:
