@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from profiler_ext import cli
+from profiler_ext import cli, records
 from profiler_ext.cli import run
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import formats, table_kinds, tables
@@ -274,3 +274,12 @@ def test_the_extras_are_those_of_the_project() -> None:
         assert f"[{extra.name}]" in README
     used = {extra for each in FORMATS for extra in (each.writing, each.viewing) if extra}
     assert {*used, MCP, CLUSTER, *TRAINING} == set(EXTRAS)  # which are no formats
+
+
+def test_each_name_of_records_has_one_home_from_where_it_is_loaded() -> None:
+    assert sorted(records._HOME_OF) == sorted(records.__all__)
+    assert len(records._HOME_OF) == sum(len(names.split()) for names in records._HOMES.values())
+    for name, home in records._HOME_OF.items():
+        assert getattr(records, name) is getattr(sys.modules[f"{records.__name__}.{home}"], name)
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        records.Nothing  # noqa: B018

@@ -1,107 +1,124 @@
-"""Owns the words of the project: few things are frozen records, many are tables of columns."""
+"""Owns the words of the project: few things are frozen records, many are tables of columns.
 
-from profiler_ext.records.analysis import (
-    SCHEMA_VERSION,
-    Analysis,
-    Launches,
-    LedgerLine,
-    Shares,
-    Step,
-)
-from profiler_ext.records.cells import (
-    LONGEST_CELL_LINE,
-    MOST_CELL_LINES,
-    Cell,
-    cell_named,
-    is_cell,
-)
-from profiler_ext.records.communication import (
-    NO_COMMUNICATION,
-    NO_LATENESS,
-    Communication,
-    Lateness,
-)
-from profiler_ext.records.compiles import (
-    CacheAnswer,
-    CacheLookup,
-    Compilation,
-    CompileCache,
-    CompileFailure,
-    CompileKind,
-    CompilePhase,
-    CompileSpan,
-    CompileTime,
-    GraphBreak,
-    Recompilation,
-)
-from profiler_ext.records.consistency import inconsistency_of_provenance, inconsistency_of_session
-from profiler_ext.records.events import (
-    Codes,
-    Device,
-    Events,
-    Interned,
-    Ints,
-    MaskedInts,
-    RawEvents,
-    Thread,
-    Trace,
-)
-from profiler_ext.records.evidence import EagerEvidence, ForwardEvidence, LineEvidence, SiteEvidence
-from profiler_ext.records.gaps import GapReason
-from profiler_ext.records.generated_code import (
-    MOST_CODE_BYTES,
-    MOST_MODULE_BYTES,
-    MOST_PACKED_BYTES,
-    GeneratedModule,
-    generated_module,
-    inconsistency_of_code,
-)
-from profiler_ext.records.idle import NO_IDLE, IdlePieces
-from profiler_ext.records.idle_causes import IdleCause
-from profiler_ext.records.lineage import (
-    OPTIMIZER,
-    Frame,
-    Lineage,
-    ModuleFrame,
-    is_of_optimizer,
-)
-from profiler_ext.records.lines_consistency import inconsistency_of_lines
-from profiler_ext.records.mechanism import Mechanism
-from profiler_ext.records.places import Place
-from profiler_ext.records.provenance import (
-    CallSite,
-    FxNode,
-    Gap,
-    GraphInstance,
-    LibraryKernels,
-    NestedIn,
-    Provenance,
-    TensorSpec,
-)
-from profiler_ext.records.python_lines import (
-    DEEPEST_POSITION,
-    ClockMark,
-    Function,
-    Position,
-    PythonLines,
-    ThreadPositions,
-    thread_positions,
-)
-from profiler_ext.records.rank_collectives import RankCollectives
-from profiler_ext.records.recording import Recording, Settings
-from profiler_ext.records.stored import flat, nested
-from profiler_ext.records.term import NOTHING, Term
-from profiler_ext.records.vocabulary import (
-    CacheState,
-    LaunchKind,
-    LedgerCategory,
-    Level,
-    Phase,
-    Scope,
-    SiteKind,
-)
-from profiler_ext.records.without_source import without_source
-from profiler_ext.records.writers import WRITER_KEY, told_by_another
+Names are loaded when they are first used: capture needs few of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from profiler_ext.records.analysis import (
+        SCHEMA_VERSION,
+        Analysis,
+        Launches,
+        LedgerLine,
+        Shares,
+        Step,
+    )
+    from profiler_ext.records.cells import (
+        LONGEST_CELL_LINE,
+        MOST_CELL_LINES,
+        Cell,
+        cell_named,
+        is_cell,
+    )
+    from profiler_ext.records.communication import (
+        NO_COMMUNICATION,
+        NO_LATENESS,
+        Communication,
+        Lateness,
+    )
+    from profiler_ext.records.compiles import (
+        CacheAnswer,
+        CacheLookup,
+        Compilation,
+        CompileCache,
+        CompileFailure,
+        CompileKind,
+        CompilePhase,
+        CompileSpan,
+        CompileTime,
+        GraphBreak,
+        Recompilation,
+    )
+    from profiler_ext.records.consistency import (
+        inconsistency_of_provenance,
+        inconsistency_of_session,
+    )
+    from profiler_ext.records.events import (
+        Codes,
+        Device,
+        Events,
+        Interned,
+        Ints,
+        MaskedInts,
+        RawEvents,
+        Thread,
+        Trace,
+    )
+    from profiler_ext.records.evidence import (
+        EagerEvidence,
+        ForwardEvidence,
+        LineEvidence,
+        SiteEvidence,
+    )
+    from profiler_ext.records.gaps import GapReason
+    from profiler_ext.records.generated_code import (
+        MOST_CODE_BYTES,
+        MOST_MODULE_BYTES,
+        MOST_PACKED_BYTES,
+        GeneratedModule,
+        generated_module,
+        inconsistency_of_code,
+    )
+    from profiler_ext.records.idle import NO_IDLE, IdlePieces
+    from profiler_ext.records.idle_causes import IdleCause
+    from profiler_ext.records.lineage import (
+        OPTIMIZER,
+        Frame,
+        Lineage,
+        ModuleFrame,
+        is_of_optimizer,
+    )
+    from profiler_ext.records.lines_consistency import inconsistency_of_lines
+    from profiler_ext.records.mechanism import Mechanism
+    from profiler_ext.records.places import Place
+    from profiler_ext.records.provenance import (
+        CallSite,
+        FxNode,
+        Gap,
+        GraphInstance,
+        LibraryKernels,
+        NestedIn,
+        Provenance,
+        TensorSpec,
+    )
+    from profiler_ext.records.python_lines import (
+        DEEPEST_POSITION,
+        ClockMark,
+        Function,
+        Position,
+        PythonLines,
+        ThreadPositions,
+        thread_positions,
+    )
+    from profiler_ext.records.rank_collectives import RankCollectives
+    from profiler_ext.records.recording import Recording, Settings
+    from profiler_ext.records.stored import flat, nested
+    from profiler_ext.records.term import NOTHING, Term
+    from profiler_ext.records.vocabulary import (
+        CacheState,
+        LaunchKind,
+        LedgerCategory,
+        Level,
+        Phase,
+        Scope,
+        SiteKind,
+    )
+    from profiler_ext.records.without_source import without_source
+    from profiler_ext.records.writers import WRITER_KEY, told_by_another
 
 __all__ = [
     "DEEPEST_POSITION",
@@ -196,3 +213,42 @@ __all__ = [
     "told_by_another",
     "without_source",
 ]
+
+_HOMES = {
+    "analysis": "SCHEMA_VERSION Analysis Launches LedgerLine Shares Step",
+    "cells": "LONGEST_CELL_LINE MOST_CELL_LINES Cell cell_named is_cell",
+    "communication": "NO_COMMUNICATION NO_LATENESS Communication Lateness",
+    "compiles": "CacheAnswer CacheLookup Compilation CompileCache CompileFailure CompileKind "
+    "CompilePhase CompileSpan CompileTime GraphBreak Recompilation",
+    "consistency": "inconsistency_of_provenance inconsistency_of_session",
+    "events": "Codes Device Events Interned Ints MaskedInts RawEvents Thread Trace",
+    "evidence": "EagerEvidence ForwardEvidence LineEvidence SiteEvidence",
+    "gaps": "GapReason",
+    "generated_code": "MOST_CODE_BYTES MOST_MODULE_BYTES MOST_PACKED_BYTES GeneratedModule "
+    "generated_module inconsistency_of_code",
+    "idle": "NO_IDLE IdlePieces",
+    "idle_causes": "IdleCause",
+    "lineage": "OPTIMIZER Frame Lineage ModuleFrame is_of_optimizer",
+    "lines_consistency": "inconsistency_of_lines",
+    "mechanism": "Mechanism",
+    "places": "Place",
+    "provenance": "CallSite FxNode Gap GraphInstance LibraryKernels NestedIn Provenance TensorSpec",
+    "python_lines": "DEEPEST_POSITION ClockMark Function Position PythonLines ThreadPositions "
+    "thread_positions",
+    "rank_collectives": "RankCollectives",
+    "recording": "Recording Settings",
+    "stored": "flat nested",
+    "term": "NOTHING Term",
+    "vocabulary": "CacheState LaunchKind LedgerCategory Level Phase Scope SiteKind",
+    "without_source": "without_source",
+    "writers": "WRITER_KEY told_by_another",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
-from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.provenance import CallSite, FxNode, GraphInstance, Provenance
-from profiler_ext.records.recording import Settings
+
+if TYPE_CHECKING:
+    from profiler_ext.records.compiles import Compilation
+    from profiler_ext.records.recording import Settings
 
 _DEEPEST_CALL = 16
 _DEEPEST_MODULE = 128

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from profiler_ext.capture import lacking
 from profiler_ext.capture.cpu_kernels import CpuKernels
@@ -23,10 +23,13 @@ from profiler_ext.capture.timing.hooks import CompileHooks
 from profiler_ext.capture.timing.log import CompileLog
 from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.records import Analysis, Compilation, Gap, GraphInstance
+from profiler_ext.records import Compilation, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
 from profiler_ext.torch_compat.arrivals import ARRIVALS, DYNAMO, INDUCTOR
 from profiler_ext.torch_compat.patches import Hook, installed
+
+if TYPE_CHECKING:
+    from profiler_ext.records import Analysis
 
 
 class Capture:
