@@ -73,6 +73,8 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
             eager work to them; needs Python 3.12.
         source: keep the text of the lines that took time, and the code that torch generated;
             without it the session has no text of source.
+        keep: so many sessions, the last ones, where a schedule records again and again; by default
+            all that were recorded, each of which holds its trace in memory.
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
@@ -85,8 +87,11 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         recompile: bool = False,
         lines: bool = True,
         source: bool = True,
+        keep: int | None = None,
         **torch_options: Any,
     ) -> None:
+        if keep is not None and keep < 1:
+            raise UsageError(f"keep is {keep}, expected 1 or more sessions, or None for all")
         self._outset = outset = Guard(strict)  # until capture is on, or where it cannot be
         if outset.run("enable", _is_late):
             warnings.warn(LATE, LateCaptureWarning, stacklevel=2)
@@ -98,7 +103,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         self.step_source = "none"
         self._on_session = on_trace_ready
         self._user_roots = user_roots
-        self._keeps_source = source
+        self._keeps_source, self._most = source, keep
         self._raw = RawTrace()
         guard = outset.run("enable", _guard) or outset
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
@@ -200,6 +205,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
     def _keep_session(self) -> bool:
         try:
             self.sessions.append(self._made_session())
+            del self.sessions[: -(self._most or len(self.sessions))]
         except ProfilerExtError as error:
             self.refusal = error
             self.refuse(error)

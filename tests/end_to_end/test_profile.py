@@ -85,6 +85,20 @@ def test_each_cycle_of_a_schedule_is_a_session_of_its_own() -> None:
 
 
 @pytest.mark.usefixtures("fresh_torch")
+def test_of_a_long_run_the_last_sessions_are_kept() -> None:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1)
+    with profiler_ext.profile(keep=2, schedule=schedule, activities=cpu, lines=False) as prof:
+        for _ in range(8):
+            torch.ones(2).sum()
+            prof.step()
+    recorded_steps = [[step.number for step in each.analysis.steps] for each in prof.sessions]
+    assert recorded_steps == [[5], [7]]
+    with pytest.raises(UsageError, match="keep is 0, expected 1 or more"):
+        profiler_ext.profile(keep=0)
+
+
+@pytest.mark.usefixtures("fresh_torch")
 @pytest.mark.filterwarnings("ignore:Profiler won.t be using warmup")
 def test_a_cycle_that_nothing_ran_in_does_not_stand_for_the_one_before() -> None:
     prof = recorded(steps=2, schedule=torch.profiler.schedule(wait=0, warmup=0, active=2))
