@@ -93,6 +93,11 @@ def _cluster(options: argparse.Namespace) -> int:
 
     if options.ranks and options.output is None:
         raise UsageError("--ranks is of the trace that -o DIR writes; add -o DIR")
+    if options.scheduler and (options.workers or options.memory):
+        raise UsageError(
+            "--workers and --memory are of processes of this machine; a scheduler has workers of "
+            "its own: leave them out, or --scheduler"
+        )
     memory_bytes = None if options.memory is None else options.memory << 20
     told = _Progress()
     with _unlogged(), connected(options.scheduler, options.workers, memory_bytes) as client:

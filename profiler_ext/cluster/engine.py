@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from profiler_ext.cluster.versions import check_versions
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.extras import CLUSTER
 from profiler_ext.version import VERSION
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = "127.0.0.1"
 _WAIT_S = 30
+_LEAST_BYTES = 256 << 20
 _AHEAD = 10
 """Work that lets go of memory goes before work that takes more."""
 
@@ -38,9 +40,15 @@ def connected(
 
     Raises:
         MissingExtraError: Dask is not installed.
-        UsageError: There is no scheduler, or its workers lack this package.
+        UsageError: There is no scheduler, its workers lack this package or have another Dask, or
+            the memory is less than a worker takes before it reads anything.
     """
     CLUSTER.require("reading a job's ranks")
+    if memory_bytes is not None and memory_bytes < _LEAST_BYTES:
+        raise UsageError(
+            f"a worker of {memory_bytes >> 20} MiB cannot read anything: it takes more before it "
+            f"begins; give it {_LEAST_BYTES >> 20} MiB at least"
+        )
     with _remote(scheduler) if scheduler else _local(workers, memory_bytes) as client:
         _check_workers(client)
         yield client
@@ -93,7 +101,12 @@ class Work:
 
         Args:
             future: what stands for it.
+
+        Raises:
+            UsageError: Worker after worker ended at it.
         """
+        if future.exception() is not None and is_lost(future.exception()):
+            raise lost()
         return future.result()
 
 
@@ -104,12 +117,18 @@ def is_lost(error: object) -> bool:
     return isinstance(error, KilledWorker)
 
 
+def lost() -> UsageError:
+    """Return that worker after worker ended where ranks were put together."""
+    return UsageError("every worker that put ranks together ended; give them more memory")
+
+
 @contextmanager
 def _remote(scheduler: str) -> Iterator[Client]:
     from distributed import Client
 
     try:
-        client = Client(scheduler, timeout=_WAIT_S, set_as_default=False)
+        with _without_warning("Mismatched versions found"):
+            client = Client(scheduler, timeout=_WAIT_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise UsageError(
             f"there is no Dask scheduler at {scheduler}: {error}; start one with `dask scheduler`, "
@@ -124,13 +143,17 @@ def _local(workers: int | None, memory_bytes: int | None) -> Iterator[Client]:
     import dask
     from distributed import Client, LocalCluster
 
-    unasked: dict[str, list[str]] = {
+    unasked: dict[str, object] = {
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
+        # A worker that waits until others free its memory waits for ever where nobody does; it
+        # writes to the disk, and one that cannot do with its memory ends and is told.
+        "distributed.worker.memory.pause": False,
     }
     with (
         dask.config.set(unasked),
-        _without_port_warning(),
+        # Dask's server of pages, which has none here, takes any port where its own is taken.
+        _without_warning("Port .* is already in use"),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -150,10 +173,9 @@ _SILENT = 50
 
 
 @contextmanager
-def _without_port_warning() -> Iterator[None]:
-    """Dask's server of pages, which has none here, takes any port where its own is taken."""
+def _without_warning(begins: str) -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Port .* is already in use", UserWarning)
+        warnings.filterwarnings("ignore", begins)
         yield
 
 
@@ -165,6 +187,8 @@ def _check_workers(client: Client) -> None:
     """
     with suppress(TimeoutError):
         client.wait_for_workers(1, timeout=_WAIT_S)
+    versions: Any = client.get_versions()
+    check_versions(versions)
     told = client.run(version_there, on_error="return")
     if not told:
         raise UsageError("the Dask scheduler has no worker; start some with `dask worker ADDRESS`")

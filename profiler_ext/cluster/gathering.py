@@ -17,7 +17,7 @@ from profiler_ext.attribution.collectives import shifted
 from profiler_ext.attribution.doing import Asked
 from profiler_ext.attribution.lateness import Answers, Questions, with_reasons
 from profiler_ext.attribution.meetings import Meetings
-from profiler_ext.cluster.engine import Work, connected, is_lost
+from profiler_ext.cluster.engine import Work, connected, is_lost, lost
 from profiler_ext.cluster.job import Gathered, Job, lines_of, paces_of, wait_for
 from profiler_ext.cluster.listing import rank_files
 from profiler_ext.cluster.reading import (
@@ -168,7 +168,7 @@ def _asking(
         told: dict[int, Answers] = {}
         for at, answer in work.results(futures):
             if isinstance(answer, BaseException):
-                raise answer
+                raise lost() if is_lost(answer) else answer
             assert isinstance(answer, Answers)
             told[ranks[at]] = answer
             progress("ranks asked", len(told), len(ranks))

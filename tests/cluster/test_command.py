@@ -88,6 +88,14 @@ def test_ranks_without_a_folder_to_write_to_are_refused(
     assert "--ranks is of the trace that -o DIR writes; add -o DIR" in capsys.readouterr().err
 
 
+def test_a_scheduler_s_workers_are_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--scheduler", "tcp://head:8786", "--memory", "500"]
+    assert cli.main(["cluster", str(tmp_path), *given]) == 2
+    assert "--workers and --memory are of processes of this machine" in capsys.readouterr().err
+
+
 def test_a_page_and_a_trace_of_picked_ranks_are_written(job: Job, tmp_path: Path) -> None:
     written = write_job(job, tmp_path / "all", ranks=[3, 1])
     assert [path.name for path in written] == ["report.html", "trace.pftrace"]
