@@ -51,6 +51,10 @@ class Traffic:
     iterations: int
     accesses: tuple[Access, ...]
 
+    def writes(self) -> tuple[frozenset[str], ...]:
+        """Return the users of each buffer that it writes."""
+        return tuple(access.users for access in self.accesses if access.users is not None)
+
 
 def traffic(leaf: Any) -> Traffic | None:
     """Return what a leaf of a schedule moves, ``None`` in a torch that lacks a name for it.
@@ -94,6 +98,20 @@ def moved_bytes(leaves: Iterable[Traffic | None]) -> int | None:
     return sum(min(amount, limits[buffer]) for (buffer, _), amount in moved.items())
 
 
+def storing(leaves: Iterable[Traffic | None]) -> tuple[bool, ...] | None:
+    """Tell of each leaf of a kernel whether it stores what it computes.
+
+    Returns:
+        One for each leaf, in their order; ``None`` where any does not tell what it writes.
+    """
+    told = list(leaves)
+    every = [leaf for leaf in told if leaf is not None and leaf.writes()]
+    if len(every) < len(told):
+        return None
+    inside = {leaf.name for leaf in every}
+    return tuple(any(not write <= inside for write in leaf.writes()) for leaf in every)
+
+
 def _passes_memory(access: Access, written: Set[str], inside: Set[str]) -> bool:
     if access.users is None:
         return access.buffer not in written
@@ -130,9 +148,15 @@ def _element_bytes(dep: Any) -> int:
 
 
 def _users(leaf: Any, name: str) -> frozenset[str]:
-    """Who uses what a leaf writes; ``OUTPUT`` stands for whoever holds the memory afterwards."""
+    """Who uses what a leaf writes; ``OUTPUT`` stands for whoever holds the memory afterwards.
+
+    Source: ``torch/_inductor/scheduler.py``, ``can_buffer_be_removed_through_fusion``: a weak user
+    only asks to run after the leaf.
+    """
     scheduler = kernel_names.LEAF_SCHEDULER.of(leaf)
     every = kernel_names.BUFFER_USERS.of(kernel_names.NAME_TO_BUF.of(scheduler)[name])
-    users = {str(kernel_names.USER_NAME.of(user)()) for user in every}
+    reading = (user for user in every if not kernel_names.USER_IS_WEAK.of(user))
+    users = {str(kernel_names.USER_NAME.of(user)()) for user in reading}
     mutates = name in kernel_names.MUTATION_REAL_NAME.of(scheduler)
-    return frozenset(users | ({"OUTPUT"} if mutates or not users else set()))
+    is_mutated = name in kernel_names.MUTATION_RENAMES.of(scheduler)
+    return frozenset(users | ({"OUTPUT"} if mutates or is_mutated or not users else set()))

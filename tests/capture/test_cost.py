@@ -45,9 +45,41 @@ def test_a_constant_costs_nothing_in_a_kernel_that_only_reads_it() -> None:
     graph.module(own, of_another_layer)
     store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
     load_and_store = store + cost.OPERATIONS_PER_BYTE * BYTES
-    assert cost.weights((zeros, own), written={own}) == (0, load_and_store)
-    assert cost.weights((zeros, own), written={zeros, own}) == (store, load_and_store)
-    assert cost.weights((zeros,), written=set()) == (1,)
+    assert cost.weights((zeros, own), stored={own}) == (0, load_and_store)
+    assert cost.weights((zeros, own), stored={zeros, own}) == (store, load_and_store)
+    assert cost.weights((zeros,), stored=set()) == (1,)
+
+
+def test_a_value_that_each_of_two_kernels_makes_anew_is_stored_by_neither() -> None:
+    graph = Graph()
+    sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
+    here = graph.call(aten.neg.default, [sin])
+    elsewhere = graph.call(aten.cos.default, [sin])
+    graph.module(here, elsewhere)
+    load_or_store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
+    assert cost.weights((sin, here), stored={here}) == (load_or_store, load_or_store)
+    both = (load_or_store + cost.OPERATIONS_PER_BYTE * BYTES, load_or_store)
+    assert cost.weights((sin, here), stored={sin, here}) == both
+    assert cost.weights((sin, here)) == both
+
+
+def test_a_value_that_is_stored_through_a_view_is_stored() -> None:
+    graph = Graph()
+    sin = graph.call(aten.sin.default, [graph.given("x", 4, 8)])
+    view = graph.call(aten.view.default, [sin, [32]], size=(32,))
+    graph.module(view)
+    load_and_store = cost.OPERATIONS_PER_BYTE * 2 * BYTES + NUMBERS
+    assert cost.weights((sin, view), stored={view}) == (load_and_store, 0)
+
+
+def test_what_a_copy_writes_over_is_not_loaded() -> None:
+    graph = Graph()
+    parameter, x = graph.given("parameter", 4, 8), graph.given("x", 4, 8)
+    sin = graph.call(aten.sin.default, [x])
+    copy = graph.call(aten.copy_.default, [parameter, sin])
+    graph.module(copy)
+    load_or_store = cost.OPERATIONS_PER_BYTE * BYTES + NUMBERS
+    assert cost.weights((sin, copy), stored={copy}) == (load_or_store, load_or_store)
 
 
 def test_a_reader_of_a_slice_loads_no_more_than_the_slice() -> None:

@@ -1,10 +1,13 @@
 """What a kernel moves is told buffer by buffer, each at most once and never more than whole."""
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 
 import profiler_ext
-from profiler_ext.torch_compat.traffic import Access, Traffic, moved_bytes
+from profiler_ext.capture.sites import call_sites
+from profiler_ext.torch_compat.traffic import Access, Traffic, moved_bytes, storing
 
 OUTSIDE = frozenset({"OUTPUT"})
 
@@ -38,6 +41,16 @@ def test_the_last_stage_of_a_split_reduction_reads_partial_values_only():
     assert (moved_bytes([first]), moved_bytes([last])) == (whole + partial, partial + 4)
 
 
+def test_a_leaf_stores_what_another_kernel_reads():
+    inner = Traffic("op0", 10, (_read("a", 40, 40), _write("buf0", 40, frozenset({"op1"}))))
+    outer = Traffic("op1", 10, (_write("buf1", 40, frozenset({"op0", "op7"})),))
+    reader = Traffic("op2", 10, (_read("buf1", 40, 40),))
+    assert storing([inner, outer]) == (False, True)
+    assert storing([inner]) == (True,)
+    assert storing([inner, reader]) is None  # it must write something
+    assert storing([inner, None]) is None
+
+
 def test_a_buffer_read_twice_alike_is_read_once_and_never_more_than_whole():
     slices = (_read("a", 30, 40, "left"), _read("a", 30, 40, "right"))
     assert moved_bytes([Traffic("op0", 10, slices), Traffic("op1", 10, slices[:1])]) == 40
@@ -64,3 +77,29 @@ def test_a_compiled_foreach_kernel_moves_what_its_tensors_hold():
     ]
     assert sum(int(site.bytes_moved or 0) for site in sites) == 2 * 4 * (64 * 32 + 1000)
     assert sum(int(site.flops or 0) for site in sites) == 2 * (64 * 32 + 1000)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_compiled_optimizer_stores_each_tensor_once_and_nothing_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What only has to run before another kernel's write is not read by it."""
+    sites: list[call_sites.PendingSite] = []
+    plain = call_sites.generated_site
+
+    def generated_site(schedule: Iterable[object], kernel: str) -> call_sites.PendingSite:
+        sites.append(plain(schedule, kernel))
+        return sites[-1]
+
+    monkeypatch.setattr(call_sites, "generated_site", generated_site)
+    profiler_ext.enable()
+    weight = torch.nn.Parameter(torch.ones(64, 32))
+    weight.grad = torch.ones(64, 32)
+    optimizer = torch.optim.AdamW([weight])
+    torch.compile(optimizer.step)()
+    (update,) = [site for site in sites if any("addcdiv" in n.name for n in site.nodes)]
+    assert update.stored is not None
+    stored = [n for n in update.stored if n.meta["val"].numel() > 1]
+    assert [n.target for n in stored] == [torch.ops.aten.copy_.default] * 3
+    assert update.moved_bytes is not None
+    assert 0 <= update.moved_bytes - 7 * 4 * 64 * 32 < 32  # four read, three written; the step

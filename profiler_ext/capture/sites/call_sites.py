@@ -36,7 +36,7 @@ class PendingSite:
         limits: for each node, how often the kernel computes an element of it at most; empty
             where that is not known.
         is_commented: the comment above the launch names the ops of all its nodes.
-        written: the nodes whose values it writes; ``None`` where that is not known.
+        stored: the nodes whose values it stores; ``None`` where that is not known.
     """
 
     kind: SiteKind
@@ -50,7 +50,7 @@ class PendingSite:
     moved_bytes: int | None = None
     limits: tuple[int, ...] = ()
     is_commented: bool = True
-    written: frozenset[torch.fx.Node] | None = None
+    stored: frozenset[torch.fx.Node] | None = None
 
     def sealed(
         self, ordinal: int, path: str, prefix: str, within: tuple[NestedIn, ...] = ()
@@ -74,7 +74,7 @@ class PendingSite:
             kernel=self.kernel,
             op=self.op,
             nodes=names,
-            weights=cost.weights(self.nodes, inlined, self.written),
+            weights=cost.weights(self.nodes, inlined, self.stored),
             reads=self.reads,
             writes=self.writes,
             bytes_moved=str(moved),
@@ -144,8 +144,37 @@ def generated_site(node_schedule: Iterable[Any], kernel: str) -> PendingSite:
         # A template's body runs once for each of its outputs, and loops over what it sums.
         () if is_open else tuple(computed[node] for node in ordered),
         is_commented,
-        frozenset(one.written for one in scheduled if one.written is not None),
+        _stored(scheduled, ordered, kind),
     )
+
+
+def _stored(
+    scheduled: list[schedules.ScheduledNode], nodes: tuple[torch.fx.Node, ...], kind: SiteKind
+) -> frozenset[torch.fx.Node] | None:
+    """The nodes whose values leave the kernel, by what the schedule says of its buffers.
+
+    A node that other kernels read in the graph need not be among them: each makes it anew. Loops
+    of one C++ kernel may hand a buffer on through memory, so that what has one may be stored.
+    """
+    told = traffic.storing(one.traffic for one in scheduled)
+    if told is None:
+        return None
+    held = {one: _computed(one.written, nodes) for one in scheduled}
+    stored = {held[one] for one, leaves in zip(scheduled, told, strict=True) if leaves}
+    if kind is SiteKind.CPP:
+        stored |= set(held.values()) & cost.read_outside(set(nodes))
+    # A buffer whose value cannot be told, or is none of the kernel's own nodes, tells nothing.
+    known = frozenset(node for node in stored if node is not None)
+    return known if known == stored else None
+
+
+def _computed(
+    value: torch.fx.Node | None, nodes: tuple[torch.fx.Node, ...]
+) -> torch.fx.Node | None:
+    """The node of the kernel that a value is, or looks at."""
+    while value is not None and value not in nodes:
+        value = value.all_input_nodes[0] if cost.is_view(value) else None
+    return value
 
 
 def _copy_of(one: schedules.ScheduledNode, node: torch.fx.Node) -> Iterable[torch.fx.Node]:

@@ -1,10 +1,11 @@
 """Owns the shares model: what part of a fused kernel's cost each of its nodes has.
 
 A node costs the bytes that its own loads and stores move through memory, and its
-arithmetic: moving one byte weighs as much as ``OPERATIONS_PER_BYTE`` operations. Views
-cost nothing; their reader is charged. A constant costs nothing either where the kernel does not
-write it: it is made anew in each kernel that reads it, and the node may stem from another layer,
-as equal constants are one. Where nothing is known, all nodes weigh the same.
+arithmetic: moving one byte weighs as much as ``OPERATIONS_PER_BYTE`` operations. A value that
+several kernels make anew, since that costs less than to keep it, is stored by none or one of them.
+Views cost nothing; their reader is charged. A constant costs nothing either where the kernel does
+not store it: the node may stem from another layer, as equal constants are one. Where nothing is
+known, all nodes weigh the same.
 """
 
 from __future__ import annotations
@@ -25,19 +26,21 @@ OPERATIONS_PER_BYTE = 16
 def weights(
     nodes: Sequence[torch.fx.Node],
     inlined: Sequence[torch.fx.Node] = (),
-    written: Set[torch.fx.Node] | None = None,
+    stored: Set[torch.fx.Node] | None = None,
 ) -> tuple[int, ...]:
     """Return the weight of each node of one kernel; all 1 where nothing is known.
 
     Args:
         nodes: the nodes that the kernel computes.
         inlined: nodes of a graph that it runs for each score of an attention.
-        written: the nodes whose values it writes; ``None`` where that is not known.
+        stored: the nodes whose values it stores; where that is not known (``None``), what nodes
+            outside the kernel read.
     """
     inside = set(nodes)
     scores = max((_scores(node) for node in nodes), default=0)
+    leaving = read_outside(inside) if stored is None else stored
     weights_of_nodes = tuple(
-        0 if _is_only_read(node, written) else _weight(node, inside) for node in nodes
+        0 if _is_made_anew(node, stored) else _weight(node, inside, leaving) for node in nodes
     )
     weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
     return weights_of_nodes if any(weights_of_nodes) else (1,) * len(weights_of_nodes)
@@ -46,7 +49,8 @@ def weights(
 def moved_bytes(nodes: Sequence[torch.fx.Node]) -> int:
     """Return the estimated bytes that a kernel of these nodes loads and stores."""
     inside = set(nodes)
-    return sum(_bytes_of(node, inside) for node in nodes if not is_view(node))
+    leaving = read_outside(inside)
+    return sum(_bytes_of(node, inside, leaving) for node in nodes if not is_view(node))
 
 
 def all_operations(nodes: Sequence[torch.fx.Node], limits: Sequence[int] = ()) -> int:
@@ -79,27 +83,38 @@ def operations(node: torch.fx.Node) -> int:
     return max([_numel(node), *(math.prod(size) for size in sizes)], default=0)
 
 
+def read_outside(inside: Set[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Return the nodes of a kernel that nodes outside it read."""
+    return {node for node in inside if not inside >= set(node.users)}
+
+
 def is_view(node: torch.fx.Node) -> bool:
     """Tell whether a node only looks at another's memory."""
     name = fx.target_name(node.target)
     return name == "getitem" or is_view_op(name)
 
 
-def _is_only_read(node: torch.fx.Node, written: Set[torch.fx.Node] | None) -> bool:
-    """Whether a node is a constant that the kernel does not write."""
+def _is_made_anew(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -> bool:
+    """Whether a node is a constant that the kernel does not store."""
     is_constant = node.op == "call_function" and not node.all_input_nodes
-    return is_constant and written is not None and node not in written
+    return is_constant and stored is not None and node not in stored
 
 
-def _weight(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> int:
+def _weight(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:
     if is_view(node):
         return 0
-    return OPERATIONS_PER_BYTE * _bytes_of(node, inside) + operations(node)
+    return OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + operations(node)
 
 
-def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> int:
-    loads = sum(_loaded_bytes(value, inside, node) for value in node.all_input_nodes)
-    return loads + (_nbytes(node) if _leaves(node, inside) else 0)
+def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:
+    loads = sum(_loaded_bytes(value, inside, node) for value in _read_by(node))
+    return loads + (_nbytes(node) if _leaves(node, inside, leaving) else 0)
+
+
+def _read_by(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The values that a node reads; what ``copy_`` writes over it does not."""
+    is_copy = fx.target_name(node.target) == "aten.copy_.default"
+    return node.all_input_nodes[1:] if is_copy else node.all_input_nodes
 
 
 def _loaded_bytes(value: torch.fx.Node, inside: Set[torch.fx.Node], reader: torch.fx.Node) -> int:
@@ -112,11 +127,10 @@ def _loaded_bytes(value: torch.fx.Node, inside: Set[torch.fx.Node], reader: torc
     return min(base, _nbytes(value))
 
 
-def _leaves(node: torch.fx.Node, inside: Set[torch.fx.Node]) -> bool:
-    """Whether a node's value is read outside the kernel, directly or through views inside it."""
-    return any(
-        user not in inside or (is_view(user) and _leaves(user, inside)) for user in node.users
-    )
+def _leaves(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> bool:
+    """Whether a node's value leaves the kernel, itself or through views inside it."""
+    seen = (user for user in node.users if user in inside and is_view(user))
+    return node in leaving or any(_leaves(user, inside, leaving) for user in seen)
 
 
 def _gathers(node: torch.fx.Node) -> bool:

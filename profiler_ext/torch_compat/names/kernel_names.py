@@ -43,6 +43,8 @@ USER_NODE = Attribute(_SCHEDULER, "NodeUser.node", _COPIES)
 NAME_TO_BUF = Attribute(_SCHEDULER, "Scheduler.name_to_buf", _MOVED)
 BUFFER_USERS = Attribute(_SCHEDULER, "SchedulerBuffer.users", _MOVED)
 USER_NAME = Attribute(_SCHEDULER, "NodeUser.get_name", _MOVED)
+USER_IS_WEAK = Attribute(_SCHEDULER, "NodeUser.is_weak", _MOVED)
+MUTATION_RENAMES = Attribute(_SCHEDULER, "Scheduler.mutation_renames", _MOVED)
 
 READS = Attribute(_DEPENDENCIES, "ReadWrites.reads", _EXACT)
 WRITES = Attribute(_DEPENDENCIES, "ReadWrites.writes", _EXACT)
@@ -59,6 +61,8 @@ TRAFFIC = (
     NAME_TO_BUF,
     BUFFER_USERS,
     USER_NAME,
+    USER_IS_WEAK,
+    MUTATION_RENAMES,
     STAR_DEP,
     NUMBYTES_HINT,
     IS_INDIRECT,
