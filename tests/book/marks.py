@@ -44,6 +44,12 @@ REPORT = {
     "100.0% of compiled dev": "how much is led to lines",
     "idle 5.51": "where the CPU was meanwhile",
 }
+INFERENCE = {
+    "5.94 ms": "half of a call is at stake",
+    "                 · replayed": "210 launches, none replayed",
+    "compiled: led": "the device works 1.3 of 11 ms",
+    "  launching": "the rest is the CPU's",
+}
 CELL = [
     ("text=What to do first", "right", "what to do first"),
     ("td:text-is('device idle')", "left", "the ledger, and why the device waited"),

@@ -152,22 +152,35 @@ def notebook(folder: Path) -> None:
         shoot(shown, DOCS / "views" / "notebook.png", beside(shown, marks.CELL), legend=(790, 640))
 
 
+def inference(folder: Path) -> None:
+    """Draw the recorded report of an inference."""
+    printed = (RECORDED / "worked/infer_default.txt").read_text()
+    report = printed[printed.index("infer.py default") : printed.index("\nwritten to")]
+    words = "run --step-on forward --skip 8 --steps 5 --stop -o default infer.py default"
+    _draw(report, words, DOCS / "worked" / "inference.svg", marks.INFERENCE)
+
+
 def _svg(words: list[str], target: Path, labels: dict[str, str]) -> None:
     printed = io.StringIO()
     os.environ |= {"FORCE_COLOR": "1", "COLUMNS": WIDTH}
     with redirect_stdout(printed):
         cli.main(words)
-    drawn = Console(record=True, width=int(WIDTH), file=io.StringIO())
-    drawn.print(Text.from_ansi(printed.getvalue().rstrip()))
     name = Path(words[1]).name.removesuffix(SUFFIX)
-    title = " ".join(("profiler-ext", words[0], name, *words[2:]))
-    lines = Text.from_ansi(printed.getvalue().rstrip()).plain.splitlines()
-    svg = drawn.export_svg(title=title, code_format=_NO_FONTS, unique_id="terminal")
-    target.write_text(with_labels(svg, lines, labels))
+    _draw(printed.getvalue(), " ".join((words[0], name, *words[2:])), target, labels)
+
+
+def _draw(printed: str, words: str, target: Path, labels: dict[str, str]) -> None:
+    text = Text.from_ansi(printed.rstrip())
+    width = max(int(WIDTH), *map(len, text.plain.splitlines()))
+    drawn = Console(record=True, width=width, file=io.StringIO())
+    drawn.print(text)
+    title = f"profiler-ext {words}"
+    svg = drawn.export_svg(title=title, code_format=_NO_FONTS, unique_id=target.stem)
+    target.write_text(with_labels(svg, text.plain.splitlines(), labels))
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
-    each.__name__: each for each in (perfetto, report, tensorboard, terminal, notebook)
+    each.__name__: each for each in (perfetto, report, tensorboard, terminal, inference, notebook)
 }
 
 
