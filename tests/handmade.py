@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
+from profiler_ext.kineto.names import Category
 from profiler_ext.records import (
     Analysis,
     Device,
@@ -132,7 +134,13 @@ def _events(marks: Sequence[Mark]) -> Events:
         device=argument("device"),
         stream=argument("stream"),
         bytes_moved=argument("bytes"),
+        launch_shape=interned([_launch_shape(mark) for mark in marks]),
     )
+
+
+def _launch_shape(mark: Mark) -> str:
+    told = [mark.args.get(key) for key in LAUNCH_SHAPE]
+    return json.dumps(told) if mark.category == Category.KERNEL and any(told) else ""
 
 
 def launches(marks: Sequence[Mark], rows: Sequence[Row]) -> Launches:

@@ -218,7 +218,9 @@ def launches_of_keys(analysis: Analysis, key: Ints, launch: Ints) -> tuple[Ints,
         launch: its launch.
     """
     every = max(len(analysis.launches), 1)
-    once_key, once_launch = np.divmod(np.unique(key * every + launch), every)
+    pairs = np.sort(key * every + launch)
+    is_new = np.append(True, np.diff(pairs) > 0)[: len(pairs)]
+    once_key, once_launch = np.divmod(pairs[is_new], every)
     return once_key, once_launch
 
 

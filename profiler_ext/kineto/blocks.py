@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from profiler_ext.kineto import strictness
 from profiler_ext.kineto.checking import check_counts, check_events, decoded
-from profiler_ext.kineto.decoding import Event, GrowingColumns, decoded_list
+from profiler_ext.kineto.decoding import GrowingColumns
 from profiler_ext.kineto.document import (
     EVENTS_KEY,
     Document,
@@ -24,6 +24,7 @@ from profiler_ext.kineto.document import (
     check_header,
     located,
 )
+from profiler_ext.kineto.event_json import Event, decoded_list
 from profiler_ext.kineto.events import offset_of
 from profiler_ext.kineto.source import Text
 from profiler_ext.records import Ints

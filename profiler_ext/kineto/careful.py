@@ -9,7 +9,7 @@ import msgspec
 
 from profiler_ext.kineto import strictness
 from profiler_ext.kineto.checking import check_amount, check_counts, check_events, decoded
-from profiler_ext.kineto.decoding import GrowingColumns, decoded_each
+from profiler_ext.kineto.decoding import GrowingColumns
 from profiler_ext.kineto.document import (
     EVENTS_KEY,
     Document,
@@ -19,6 +19,7 @@ from profiler_ext.kineto.document import (
     check_header,
     located,
 )
+from profiler_ext.kineto.event_json import decoded_each
 from profiler_ext.kineto.events import offset_of
 from profiler_ext.kineto.writers import other_writer
 from profiler_ext.records import Events

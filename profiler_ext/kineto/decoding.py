@@ -1,4 +1,4 @@
-"""Owns the step from the JSON of events to columns: integer nanoseconds, codes, masked ids.
+"""Owns the step from decoded events to columns: integer nanoseconds, codes, masked ids.
 
 Events are decoded some at a time: a million decoded events at once would take half a gigabyte.
 """
@@ -10,53 +10,19 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
 import numpy as np
 
 from profiler_ext.kineto.checking import check_names
-from profiler_ext.kineto.names import DEVICE_CATEGORIES
+from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Args, Event, Id, shape_of
+from profiler_ext.kineto.names import DEVICE_CATEGORIES, Category
 from profiler_ext.kineto.times import TIMES, nanoseconds
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
 
 Key = TypeVar("Key")
 
 _COMPLETE = "X"
-_ABSENT = -(2**63)
-"""Stands in a column of ids where there is none; an id of this number is none either."""
-_INT64 = range(_ABSENT + 1, 2**63)
+_INT64 = range(ABSENT + 1, 2**63)
 _NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
-_NOTHING = msgspec.Raw(b"")
-_Id = int | str | None
-
-
-class _Args(msgspec.Struct, gc=False):
-    """The arguments that become columns; old traces hold some of them as strings."""
-
-    correlation: _Id = _ABSENT
-    external_id: _Id = msgspec.field(default=_ABSENT, name="External id")
-    sequence_number: _Id = msgspec.field(default=_ABSENT, name="Sequence number")
-    fwd_thread_id: _Id = msgspec.field(default=_ABSENT, name="Fwd thread id")
-    device: _Id = _ABSENT
-    stream: _Id = _ABSENT
-    bytes_moved: _Id = msgspec.field(default=_ABSENT, name="bytes")
-
-
-class Event(msgspec.Struct, gc=False):
-    """One event; its times stay text until they become integers."""
-
-    ph: str = ""
-    name: str = ""
-    cat: str = ""
-    pid: int | str = 0
-    tid: int | str = 0
-    ts: msgspec.Raw = _NOTHING
-    dur: msgspec.Raw = _NOTHING
-    args: _Args | msgspec.UnsetType = msgspec.UNSET
-
-
-_NO_ARGS = _Args()
-_DECODER = msgspec.json.Decoder(Event)
-_LIST_DECODER = msgspec.json.Decoder(list[Event])
 
 
 class _Table(dict[Key, int]):
@@ -71,7 +37,7 @@ class _Table(dict[Key, int]):
 
 
 class _Part(NamedTuple):
-    """The columns of some events; an absent id is :data:`_ABSENT`."""
+    """The columns of some events; an absent id is :data:`ABSENT`."""
 
     position: Ints
     name: Codes
@@ -86,6 +52,7 @@ class _Part(NamedTuple):
     device: Ints
     stream: Ints
     bytes_moved: Ints
+    launch_shape: Codes
 
 
 class GrowingColumns:
@@ -95,6 +62,7 @@ class GrowingColumns:
         self._names: _Table[str] = _Table()
         self._categories: _Table[str] = _Table()
         self._threads: _Table[tuple[int | str, int | str]] = _Table()
+        self._shapes: _Table[bytes] = _Table({NO_SHAPE: 0})
         self._columns: list[list[Any]] = [[] for _ in _Part._fields]
         self.add(0, [])
 
@@ -134,14 +102,18 @@ class GrowingColumns:
         are_complete = [event.ph == _COMPLETE for event in events]
         position = np.flatnonzero(np.fromiter(are_complete, np.bool_, len(events))) + first
         events = [*compress(events, are_complete)]
-        args = [event.args or _NO_ARGS for event in events]
+        args = [event.args or NO_ARGS for event in events]
         count = len(events)
         # A zip makes one tuple for all events, and another only where that is kept.
         threads = zip([event.pid for event in events], [e.tid for e in events], strict=True)
+        category = self._categories.codes([event.cat for event in events], count)
+        # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
+        rows = self._rows_of(category, DEVICE_CATEGORIES)
+        on_device = [args[row] for row in rows.tolist()]
         return _Part(
             position=position,
             name=self._names.codes([event.name for event in events], count),
-            category=self._categories.codes([event.cat for event in events], count),
+            category=category,
             thread=self._threads.codes(threads, count),
             start_ns=nanoseconds("ts", [event.ts for event in events], position),
             duration_ns=nanoseconds("dur", [event.dur for event in events], position),
@@ -149,10 +121,21 @@ class GrowingColumns:
             external_id=_ids([a.external_id for a in args]),
             sequence_number=_ids([a.sequence_number for a in args]),
             fwd_thread_id=_ids([a.fwd_thread_id for a in args]),
-            device=_ids([a.device for a in args]),
-            stream=_ids([a.stream for a in args]),
-            bytes_moved=_ids([a.bytes_moved for a in args]),
+            device=_spread(_ids([a.device for a in on_device]), rows, count),
+            stream=_spread(_ids([a.stream for a in on_device]), rows, count),
+            bytes_moved=_spread(_ids([a.bytes_moved for a in on_device]), rows, count),
+            launch_shape=self._launch_shapes(args, self._rows_of(category, [Category.KERNEL])),
         )
+
+    def _rows_of(self, category: Codes, wanted: Iterable[str]) -> Ints:
+        codes = [self._categories[each] for each in wanted if each in self._categories]
+        return np.flatnonzero(np.isin(category, codes))
+
+    def _launch_shapes(self, args: Sequence[Args], rows: Ints) -> Codes:
+        codes = np.zeros(len(args), np.int32)
+        shapes = [shape_of(args[row]) for row in rows.tolist()]
+        codes[rows] = self._shapes.codes(shapes, len(shapes))
+        return codes
 
     def _check(self, whole: _Part) -> None:
         """Raise unless names are of a bearable length, and sums of times fit a column."""
@@ -167,10 +150,6 @@ class GrowingColumns:
 
     def _events(self, whole: _Part) -> Events:
         category = Interned(whole.category, tuple(self._categories))
-        # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
-        is_elsewhere = ~category.where(*DEVICE_CATEGORIES)
-        for column in (whole.device, whole.stream, whole.bytes_moved):
-            column[is_elsewhere] = _ABSENT
         return Events(
             position=whole.position,
             name=Interned(whole.name, tuple(self._names)),
@@ -186,85 +165,34 @@ class GrowingColumns:
             device=_masked(whole.device),
             stream=_masked(whole.stream),
             bytes_moved=_masked(whole.bytes_moved),
+            launch_shape=Interned(
+                whole.launch_shape, ("", *(text.decode() for text in [*self._shapes][1:]))
+            ),
         )
 
 
-def decoded_list(first: int, text: bytes) -> list[Event]:
-    """Decode a list of events.
-
-    Args:
-        first: the position of the first of them in the file.
-        text: strict JSON.
-
-    Returns:
-        The events.
-
-    Raises:
-        msgspec.DecodeError: It is no JSON, or no list.
-        ValueError: An event has another shape than Kineto's; the message names it.
-    """
-    try:
-        return _LIST_DECODER.decode(text)
-    except msgspec.DecodeError:
-        return decoded_each(first, msgspec.json.decode(text, type=list[msgspec.Raw]))
-
-
-def decoded_each(first: int, raws: Sequence[msgspec.Raw]) -> list[Event]:
-    """Decode events; an id that is of no known type is none.
-
-    Args:
-        first: the position of the first of them in the file.
-        raws: the JSON of each.
-
-    Returns:
-        The events.
-
-    Raises:
-        ValueError: An event has another shape than Kineto's; the message names it.
-    """
-    return [_decoded_one(at, raw) for at, raw in enumerate(raws, first)]
-
-
-def _decoded_one(at: int, raw: msgspec.Raw) -> Event:
-    try:
-        return _DECODER.decode(raw)
-    except msgspec.DecodeError as error:
-        try:
-            return _DECODER.decode(_with_known_ids(raw))
-        except msgspec.DecodeError:
-            raise ValueError(f"event {at}: {error}") from error
-
-
-def _with_known_ids(raw: msgspec.Raw) -> bytes:
-    event = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    args = msgspec.json.decode(event.get("args", b"{}"), type=dict[str, msgspec.Raw])
-    known = {key: value for key, value in args.items() if _is_id(value)}
-    return msgspec.json.encode({**event, "args": known})
-
-
-def _is_id(value: msgspec.Raw) -> bool:
-    try:
-        msgspec.json.decode(value, type=_Id)
-    except msgspec.DecodeError:
-        return False
-    return True
-
-
-def _ids(values: list[_Id]) -> Ints:
+def _ids(values: list[Id]) -> Ints:
     try:
         return np.fromiter(values, np.int64, len(values))
     except (TypeError, ValueError, OverflowError):
         return np.array([_integer(value) for value in values], np.int64)
 
 
-def _integer(value: _Id) -> int:
+def _integer(value: Id) -> int:
     """Return what fits a column; unsigned 64-bit -1 and words mean that there is no id."""
     if value is None or (isinstance(value, str) and _NUMBER.fullmatch(value) is None):
-        return _ABSENT
-    return number if (number := int(value)) in _INT64 else _ABSENT
+        return ABSENT
+    return number if (number := int(value)) in _INT64 else ABSENT
+
+
+def _spread(ids: Ints, rows: Ints, count: int) -> Ints:
+    """Return a column that has the ids in these rows, and none in the others."""
+    column = np.full(count, ABSENT, np.int64)
+    column[rows] = ids
+    return column
 
 
 def _masked(ids: Ints) -> MaskedInts:
-    is_absent = ids == _ABSENT
+    is_absent = ids == ABSENT
     ids[is_absent] = 0
     return np.ma.MaskedArray(ids, is_absent)

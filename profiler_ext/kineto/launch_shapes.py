@@ -7,20 +7,19 @@ occupancy %`` of a kernel of CUDA's and of HIP's, and nothing of the CPU's. Sour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from profiler_ext.kineto.events import event_arguments
-from profiler_ext.kineto.names import Arg, Category
-from profiler_ext.kineto.recording import OriginalEvents
-from profiler_ext.records import Codes, Interned, Ints, MaskedInts, RawEvents, Trace
+from profiler_ext.kineto.names import Arg
+from profiler_ext.records import Interned, Ints, MaskedInts, Trace
 
+LAUNCH_SHAPE = (Arg.GRID, Arg.BLOCK, Arg.REGISTERS, Arg.SHARED_MEMORY, Arg.OCCUPANCY)
+"""The arguments of a kernel that tell it, as ``Events.launch_shape`` lists them."""
 _LARGEST = 2**62
-_Told = tuple[bytes, bytes, bytes, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,9 @@ def launch_shapes(trace: Trace, rows: Ints) -> LaunchShapes:
     Returns:
         One row for each of them.
     """
-    is_kernel = trace.events.category.where(Category.KERNEL)[rows]
-    told, of_kernel = _distinct(trace.raw, trace.events.position[rows[is_kernel]].tolist())
-    codes = np.zeros(len(rows), np.int64)
-    codes[is_kernel] = of_kernel
+    shapes = trace.events.launch_shape
+    codes = shapes.codes[rows].astype(np.int64)
+    told = [_values(text) for text in shapes.strings]
     grid, block, registers, shared_memory, occupancy = zip(*told, strict=True)
     return LaunchShapes(
         grid=_interned(grid, codes),
@@ -83,62 +81,10 @@ def launch_shapes(trace: Trace, rows: Ints) -> LaunchShapes:
     )
 
 
-_ABSENT = msgspec.Raw(b"")
-
-
-class _Args(msgspec.Struct, gc=False, frozen=True):
-    """The values as the trace writes them: many are alike, and each is read once."""
-
-    grid: msgspec.Raw = msgspec.field(default=_ABSENT, name=Arg.GRID.value)
-    block: msgspec.Raw = msgspec.field(default=_ABSENT, name=Arg.BLOCK.value)
-    registers: msgspec.Raw = msgspec.field(default=_ABSENT, name=Arg.REGISTERS.value)
-    shared_memory: msgspec.Raw = msgspec.field(default=_ABSENT, name=Arg.SHARED_MEMORY.value)
-    occupancy: msgspec.Raw = msgspec.field(default=_ABSENT, name=Arg.OCCUPANCY.value)
-
-
-_NOTHING = _Args()
-
-
-class _Event(msgspec.Struct, gc=False, frozen=True):
-    args: _Args = _NOTHING
-
-
-_DECODER = msgspec.json.Decoder(list[_Event])
-_AT_ONCE = 1_000
-
-
-def _distinct(raw: RawEvents, positions: Sequence[int]) -> tuple[list[_Told], Codes]:
-    """Return what events tell, nothing first and each once, and which of it each tells."""
-    known: dict[_Told, int] = {_values(_NOTHING): 0}
-    written = raw.written if isinstance(raw, OriginalEvents) else raw  # what is added is not asked
-    parts = (positions[at : at + _AT_ONCE] for at in range(0, len(positions), _AT_ONCE))
-    told = (each for part in parts for each in _told(written, part))
-    codes = [known.setdefault(_values(each), len(known)) for each in told]
-    return list(known), np.array(codes, np.int32)
-
-
-def _told(raw: RawEvents, positions: Sequence[int]) -> Iterable[_Args]:
-    """Read some events in one go, or one by one where one of them is no strict JSON."""
-    texts = [raw[at] for at in positions]
-    texts = [text if b'"grid"' in text else b"{}" for text in texts]
-    try:
-        return [event.args for event in _DECODER.decode(b"[%b]" % b",".join(texts))]
-    except msgspec.DecodeError:
-        return map(_repaired, texts)
-
-
-def _values(args: _Args) -> _Told:
-    told = (args.grid, args.block, args.registers, args.shared_memory, args.occupancy)
-    grid, block, registers, shared_memory, occupancy = map(bytes, told)
-    return grid, block, registers, shared_memory, occupancy
-
-
-def _repaired(raw: bytes) -> _Args:
-    """Read an event that is no strict JSON; a value that is no number is none."""
-    args = event_arguments(raw)
-    names = {field.encode_name: field.name for field in msgspec.structs.fields(_Args)}
-    known = {names[key]: value for key, value in args.items() if key in names}
-    return _Args(**{name: msgspec.Raw(msgspec.json.encode(each)) for name, each in known.items()})
+def _values(text: str) -> Sequence[bytes]:
+    if not text:
+        return (b"",) * len(LAUNCH_SHAPE)
+    return [bytes(each) for each in msgspec.json.decode(text, type=list[msgspec.Raw])]
 
 
 def _interned(texts: Sequence[bytes], codes: Ints) -> Interned:

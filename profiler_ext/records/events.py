@@ -76,6 +76,8 @@ class Events:
         device: device index of a device event.
         stream: stream of a device event.
         bytes_moved: bytes of a copy or a memset.
+        launch_shape: how a kernel was launched, as the trace writes it: a JSON list of its grid,
+            block, registers, shared memory and occupancy; ``""`` where nothing of it is told.
     """
 
     position: Ints
@@ -92,6 +94,7 @@ class Events:
     device: MaskedInts
     stream: MaskedInts
     bytes_moved: MaskedInts
+    launch_shape: Interned
 
     def __len__(self) -> int:
         """Return the number of events."""

@@ -82,12 +82,15 @@ def _works(analysis: Analysis) -> tuple[list[Work], Ints, Rows]:
     launches, graphs = analysis.launches, analysis.recording.graphs
     known = ~(np.ma.getmaskarray(launches.graph) | np.ma.getmaskarray(launches.call_site))
     known &= ~launches.kind.where(LaunchKind.COMMUNICATION)
-    pairs = np.column_stack((launches.graph.data[known], launches.call_site.data[known]))
-    distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+    ordinals = launches.call_site.data[known]
+    every = int(ordinals.max(initial=0)) + 1
+    keys = launches.graph.data[known] * every + ordinals
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    pairs = [divmod(each, every) for each in distinct.tolist()]
     works, is_library = [NOTHING_KNOWN], [False]
-    nodes = {graph: nodes_of(graphs[graph]) for graph in np.unique(pairs[:, 0]).tolist()}
+    nodes = {graph: nodes_of(graphs[graph]) for graph in {graph for graph, _ in pairs}}
     fixed = {graph: has_fixed_sizes(known) for graph, known in nodes.items()}
-    for graph, ordinal in distinct.tolist():
+    for graph, ordinal in pairs:
         sites = graphs[graph].call_sites
         site = sites[ordinal] if ordinal < len(sites) else None
         works.append(

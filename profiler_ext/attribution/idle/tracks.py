@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, distinct, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.records import IdleCause, Ints
-
-_GIVES_WAY = (NOTHING, code(IdleCause.PYTHON))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +92,22 @@ def overlay(first: Track, second: Track) -> Track:
     Returns:
         One track of both.
     """
-    times = distinct(np.concatenate([first.times_ns, second.times_ns]))
-    at = np.append(0, first.segments_at(times)), np.append(0, second.segments_at(times))
+    times, at = _merged(first.times_ns, second.times_ns)
     causes = first.cause[at[0]], second.cause[at[1]]
-    of_second = np.isin(causes[0], _GIVES_WAY) & (causes[1] != NOTHING)
+    gives_way = (causes[0] == NOTHING) | (causes[0] == code(IdleCause.PYTHON))
+    of_second = gives_way & (causes[1] != NOTHING)
     rows = np.where(of_second, second.row[at[1]], first.row[at[0]])
     return Track(times, np.where(of_second, causes[1], causes[0]), rows)
+
+
+def _merged(first: Ints, second: Ints) -> tuple[Ints, tuple[Ints, Ints]]:
+    """Return the times of two, none twice; and which segment of each is before them, and from each.
+
+    A stable sort merges two runs in order.
+    """
+    times = np.concatenate([first, second])
+    order = np.argsort(times, kind="stable")
+    times, is_first = times[order], order < len(first)
+    lasts = np.flatnonzero(np.append(times[1:] != times[:-1], True)[: len(times)])
+    of_first = np.append(0, np.cumsum(is_first)[lasts])
+    return times[lasts], (of_first, np.append(0, lasts + 1) - of_first)

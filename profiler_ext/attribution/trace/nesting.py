@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profiler_ext.attribution.trace.last_reaching import last_reaching
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
 from profiler_ext.kineto import classify
 from profiler_ext.records import Events, Ints
+
+_NEVER_OPEN = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,10 @@ class Nesting:
     def nearest(self, wanted: Flags) -> Ints:
         """Return for each row the innermost wanted event that is it or encloses it."""
         rows = np.arange(len(self.parent))
-        found = np.where(wanted & (self.depth != NO_ROW), rows, NO_ROW)
-        for level in self.levels[1:]:
+        is_found = wanted & (self.depth != NO_ROW)
+        found = np.where(is_found, rows, NO_ROW)
+        first = int(self.depth[is_found].min()) if is_found.any() else len(self.levels)
+        for level in self.levels[first + 1 :]:
             rest = level[~wanted[level]]
             found[rest] = found[self.parent[rest]]
         return found
@@ -74,10 +79,9 @@ def nest(events: Events) -> Nesting:
         events.category, classify.is_annotation
     )
     order = _outer_first(events, leaf, np.flatnonzero(leaf | holder))
+    above = _innermost(events, order, leaf[order])
     parent, depth = np.full((2, len(events)), NO_ROW, dtype=np.int64)
-    for rows in np.split(order, np.flatnonzero(np.diff(events.thread[order])) + 1):
-        above, depth[rows] = _innermost(events, rows, leaf[rows])
-        parent[rows] = take(rows, above, NO_ROW)
+    parent[order], depth[order] = take(order, above, NO_ROW), _depths(above)
     return Nesting(parent, depth, _levels(depth))
 
 
@@ -101,22 +105,25 @@ def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
     return rows[np.lexsort(keys)]
 
 
-def _innermost(events: Events, rows: Ints, leaf: Flags) -> tuple[Ints, Ints]:
-    """Return for each of a thread's sorted rows the place of its parent, and how many enclose it.
+def _innermost(events: Events, rows: Ints, leaf: Flags) -> Ints:
+    """Return for each of the sorted rows the place of its parent: the last that is still open.
 
-    It walks them once with a stack of those that are still open. What ends before an event that
-    opened after it can enclose nothing more, and leaves the stack: so the ends on the stack only
-    shrink, and its top is the innermost.
+    What ended before an event that opened after it encloses nothing more. So an event stays open
+    for those behind it as long as its own time, and a later one that does is within it.
     """
     start, duration = events.start_ns[rows], events.duration_ns[rows]
-    ends = (start + duration).tolist()
-    least = (start + np.where(leaf, 1, np.maximum(duration, 1))).tolist()
-    above, depth, still_open = list[int](), list[int](), list[int]()
-    for at, (until, is_leaf) in enumerate(zip(least, leaf.tolist(), strict=True)):
-        while still_open and ends[still_open[-1]] < until:
-            still_open.pop()
-        above.append(still_open[-1] if still_open else NO_ROW)
-        depth.append(len(still_open))
-        if not is_leaf:
-            still_open.append(at)
-    return np.array(above, dtype=np.int64), np.array(depth, dtype=np.int64)
+    ends = np.where(leaf, _NEVER_OPEN, start + duration)
+    above = last_reaching(ends, start + np.where(leaf, 1, np.maximum(duration, 1)))
+    firsts = np.flatnonzero(np.append(True, np.diff(events.thread[rows])))[: len(rows)]
+    of_thread = np.repeat(firsts, np.diff(np.append(firsts, len(rows))))
+    return np.where(above < of_thread, NO_ROW, above)
+
+
+def _depths(above: Ints) -> Ints:
+    """Return how many stand above each place; each turn looks twice as far up as the last."""
+    depth, up = (above != NO_ROW).astype(np.int64), above
+    while len(on := np.flatnonzero(up != NO_ROW)):
+        depth[on] += depth[up[on]]
+        up = up.copy()
+        up[on] = up[up[on]]
+    return depth

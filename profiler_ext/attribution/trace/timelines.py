@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profiler_ext.attribution.trace.last_reaching import last_reaching
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.records import Ints
 
@@ -38,7 +39,7 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     Returns:
         The times at which anything begins or ends, and what is open from each on.
     """
-    below, hidden_by = _stacked(ends_ns.tolist())
+    below, hidden_by = _around(ends_ns)
     starts_after = np.append(starts_ns, np.iinfo(np.int64).max)[hidden_by]
     closing = np.flatnonzero(starts_after >= ends_ns)
     # What ends when others begin is over before them; a span of no time is so after it began.
@@ -54,16 +55,13 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     return Timeline(times, opened)
 
 
-def _stacked(ends: list[int]) -> tuple[Ints, Ints]:
+def _around(ends_ns: Ints) -> tuple[Ints, Ints]:
     """Return for each span the last before it that ends later, and the next that ends no earlier.
 
     The first is open when the span is over; the other, if it begins before that, hides its end.
     """
-    below, hidden_by = list[int](), [len(ends)] * len(ends)
-    still_open = list[int]()
-    for span, end in enumerate(ends):
-        while still_open and ends[still_open[-1]] <= end:
-            hidden_by[still_open.pop()] = span
-        below.append(still_open[-1] if still_open else NO_ROW)
-        still_open.append(span)
-    return np.array(below, dtype=np.int64), np.array(hidden_by, dtype=np.int64)
+    backwards = last_reaching(ends_ns[::-1], ends_ns[::-1])[::-1]
+    last = len(ends_ns) - 1
+    return last_reaching(ends_ns, ends_ns + 1), np.where(
+        backwards == NO_ROW, last + 1, last - backwards
+    )

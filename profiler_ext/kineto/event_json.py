@@ -1,0 +1,125 @@
+"""Owns the step from the JSON of events to objects, with what becomes columns and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
+from profiler_ext.kineto.names import Arg
+
+ABSENT = -(2**63)
+"""Stands in a column of ids where there is none; an id of this number is none either."""
+NO_SHAPE = b"[null,null,null,null,null]"
+"""Of a kernel of which nothing is told."""
+_MOST_SHAPE_BYTES = 1_000
+_NOTHING, _NULL = msgspec.Raw(b""), msgspec.Raw(b"null")
+Id = int | str | None
+
+
+class Args(msgspec.Struct, gc=False):
+    """The arguments that become columns; old traces hold some of them as strings."""
+
+    correlation: Id = ABSENT
+    external_id: Id = msgspec.field(default=ABSENT, name="External id")
+    sequence_number: Id = msgspec.field(default=ABSENT, name="Sequence number")
+    fwd_thread_id: Id = msgspec.field(default=ABSENT, name="Fwd thread id")
+    device: Id = ABSENT
+    stream: Id = ABSENT
+    bytes_moved: Id = msgspec.field(default=ABSENT, name="bytes")
+    grid: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.GRID.value)
+    block: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.BLOCK.value)
+    registers: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.REGISTERS.value)
+    shared_memory: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.SHARED_MEMORY.value)
+    occupancy: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.OCCUPANCY.value)
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event; its times stay text until they become integers."""
+
+    ph: str = ""
+    name: str = ""
+    cat: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    ts: msgspec.Raw = _NOTHING
+    dur: msgspec.Raw = _NOTHING
+    args: Args | msgspec.UnsetType = msgspec.UNSET
+
+
+NO_ARGS = Args()
+_DECODER = msgspec.json.Decoder(Event)
+_LIST_DECODER = msgspec.json.Decoder(list[Event])
+
+
+def shape_of(args: Args) -> bytes:
+    """Return how a kernel was launched, as the file has it; :data:`NO_SHAPE` if it is too long.
+
+    Args:
+        args: the arguments of its event.
+    """
+    told = (args.grid, args.block, args.registers, args.shared_memory, args.occupancy)
+    text = b"[%b,%b,%b,%b,%b]" % told
+    return text if len(text) <= _MOST_SHAPE_BYTES else NO_SHAPE
+
+
+def decoded_list(first: int, text: bytes) -> list[Event]:
+    """Decode a list of events.
+
+    Args:
+        first: the position of the first of them in the file.
+        text: strict JSON.
+
+    Returns:
+        The events.
+
+    Raises:
+        msgspec.DecodeError: It is no JSON, or no list.
+        ValueError: An event has another shape than Kineto's; the message names it.
+    """
+    try:
+        return _LIST_DECODER.decode(text)
+    except msgspec.DecodeError:
+        return decoded_each(first, msgspec.json.decode(text, type=list[msgspec.Raw]))
+
+
+def decoded_each(first: int, raws: Sequence[msgspec.Raw]) -> list[Event]:
+    """Decode events; an id that is of no known type is none.
+
+    Args:
+        first: the position of the first of them in the file.
+        raws: the JSON of each.
+
+    Returns:
+        The events.
+
+    Raises:
+        ValueError: An event has another shape than Kineto's; the message names it.
+    """
+    return [_decoded_one(at, raw) for at, raw in enumerate(raws, first)]
+
+
+def _decoded_one(at: int, raw: msgspec.Raw) -> Event:
+    try:
+        return _DECODER.decode(raw)
+    except msgspec.DecodeError as error:
+        try:
+            return _DECODER.decode(_with_known_ids(raw))
+        except msgspec.DecodeError:
+            raise ValueError(f"event {at}: {error}") from error
+
+
+def _with_known_ids(raw: msgspec.Raw) -> bytes:
+    event = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    args = msgspec.json.decode(event.get("args", b"{}"), type=dict[str, msgspec.Raw])
+    known = {key: value for key, value in args.items() if key in LAUNCH_SHAPE or _is_id(value)}
+    return msgspec.json.encode({**event, "args": known})
+
+
+def _is_id(value: msgspec.Raw) -> bool:
+    try:
+        msgspec.json.decode(value, type=Id)
+    except msgspec.DecodeError:
+        return False
+    return True
