@@ -6,19 +6,20 @@ Events are decoded some at a time: a million decoded events at once would take h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from profiler_ext.kineto.checking import check_names
-from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Args, Event, Id, shape_of
-from profiler_ext.kineto.names import DEVICE_CATEGORIES, Category
+from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Event, Id, shape_of
+from profiler_ext.kineto.names import DEVICE_CATEGORIES
 from profiler_ext.kineto.times import TIMES, nanoseconds
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
 
 Key = TypeVar("Key")
+Column = TypeVar("Column", Ints, Codes)
 
 _COMPLETE = "X"
 _INT64 = range(ABSENT + 1, 2**63)
@@ -108,7 +109,7 @@ class GrowingColumns:
         threads = zip([event.pid for event in events], [e.tid for e in events], strict=True)
         category = self._categories.codes([event.cat for event in events], count)
         # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
-        rows = self._rows_of(category, DEVICE_CATEGORIES)
+        rows = self._on_device(category)
         on_device = [args[row] for row in rows.tolist()]
         return _Part(
             position=position,
@@ -124,18 +125,14 @@ class GrowingColumns:
             device=_spread(_ids([a.device for a in on_device]), rows, count),
             stream=_spread(_ids([a.stream for a in on_device]), rows, count),
             bytes_moved=_spread(_ids([a.bytes_moved for a in on_device]), rows, count),
-            launch_shape=self._launch_shapes(args, self._rows_of(category, [Category.KERNEL])),
+            launch_shape=_spread(
+                self._shapes.codes(map(shape_of, on_device), len(rows)), rows, count, 0
+            ),
         )
 
-    def _rows_of(self, category: Codes, wanted: Iterable[str]) -> Ints:
-        codes = [self._categories[each] for each in wanted if each in self._categories]
+    def _on_device(self, category: Codes) -> Ints:
+        codes = [self._categories[c] for c in DEVICE_CATEGORIES if c in self._categories]
         return np.flatnonzero(np.isin(category, codes))
-
-    def _launch_shapes(self, args: Sequence[Args], rows: Ints) -> Codes:
-        codes = np.zeros(len(args), np.int32)
-        shapes = [shape_of(args[row]) for row in rows.tolist()]
-        codes[rows] = self._shapes.codes(shapes, len(shapes))
-        return codes
 
     def _check(self, whole: _Part) -> None:
         """Raise unless names are of a bearable length, and sums of times fit a column."""
@@ -185,10 +182,10 @@ def _integer(value: Id) -> int:
     return number if (number := int(value)) in _INT64 else ABSENT
 
 
-def _spread(ids: Ints, rows: Ints, count: int) -> Ints:
-    """Return a column that has the ids in these rows, and none in the others."""
-    column = np.full(count, ABSENT, np.int64)
-    column[rows] = ids
+def _spread(values: Column, rows: Ints, count: int, absent: int = ABSENT) -> Column:
+    """Return a column that has the values in these rows, and in the others what says none."""
+    column = np.full(count, absent, values.dtype)
+    column[rows] = values
     return column
 
 

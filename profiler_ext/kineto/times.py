@@ -13,7 +13,8 @@ from profiler_ext.records import Ints
 TIMES = range(-(2**61), 2**61)
 """What two of fit a column together; in nanoseconds, 73 years."""
 _SHOWN_BYTES = 40
-_THREE_DECIMALS = re.compile(rb"(?:-?\d{1,15}\.\d{3},)*+")
+_DIGITS = b"0123456789"
+_DECIMALS, _MOST_DIGITS = 3, 15
 _FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
 """Below 2**43, where a double lies less than half a thousandth from the number it stands for."""
 
@@ -35,7 +36,7 @@ def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
     if not texts:
         return np.empty(0, np.int64)
     joined = b",".join([*texts, b""])
-    if _THREE_DECIMALS.fullmatch(joined):
+    if _have_three_decimals(joined):
         return np.fromstring(joined.replace(b".", b"")[:-1], np.int64, sep=",")
     if _FEW_DECIMALS.fullmatch(joined):
         times_us = np.fromstring(joined[:-1], np.float64, sep=",")
@@ -44,6 +45,22 @@ def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
         return whole_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
     exact = [_exact(key, bytes(text), at) for text, at in zip(texts, positions, strict=True)]
     return np.array(exact, dtype=np.int64)
+
+
+def _have_three_decimals(joined: bytes) -> bool:
+    """Say whether each number is digits, a point and three digits, and no more than a column takes.
+
+    A pattern says so too, and takes four times as long.
+    """
+    marks = joined.translate(None, _DIGITS)
+    if marks != b".," * (len(marks) // 2):
+        return False
+    characters = np.frombuffer(joined, np.uint8)
+    commas = np.flatnonzero(characters == ord(","))
+    points = commas - _DECIMALS - 1
+    whole = points - np.append(0, commas[:-1] + 1)
+    are_there = (whole >= 1) & (whole <= _MOST_DIGITS)
+    return bool(are_there.all() and (characters[points] == ord(".")).all())
 
 
 def _exact(key: str, text: bytes, position: int) -> int:

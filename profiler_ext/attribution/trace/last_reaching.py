@@ -24,9 +24,10 @@ def last_reaching(values: Ints, limits: Ints) -> Ints:
     Returns:
         The place, or ``NO_ROW`` where none before it has such a value.
     """
-    found = np.full(len(values), NO_ROW, dtype=np.int64)
+    found = np.arange(-1, len(values) - 1)  # most often it is the one before
+    places = blocks = np.append(0, np.flatnonzero(values[:-1] < limits[1:]) + 1)[: len(values)]
+    found[places] = NO_ROW
     levels = _maxima(values)
-    places, blocks = np.arange(len(values)), np.arange(len(values))
     hits: list[tuple[Ints, Ints]] = []
     for maxima in levels:
         # What lies before a place is so many whole blocks; only of the last, if it is the first
