@@ -12,6 +12,7 @@ from profiler_ext.exporters.perfetto.communication import communication_argument
 from profiler_ext.exporters.perfetto.own_arguments import Encoded
 from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments
 from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
+from profiler_ext.kineto.recording import as_written
 from profiler_ext.records import Analysis
 
 _SAID = {
@@ -58,11 +59,13 @@ def reported(analysis: Analysis, texts: Texts) -> Encoded:
     known: dict[object, int] = {}
     told: list[bytes] = []
     codes = np.empty(len(launches), np.int64)
-    for row, raw in enumerate(trace.raw.at(trace.events.position[launches.event])):
+    positions = trace.events.position[launches.event]
+    for row, written in enumerate(as_written(trace.raw).at(positions)):
         more = communicating.get(row)
-        key = _key(raw) if more is None else row
+        key = _key(written) if more is None else row
         code = known.setdefault(key, len(told))
         if code == len(told):
+            raw = trace.raw[int(positions[row])]
             told.append(texts.annotated(present({**_arguments(raw), **(more or {})})))
         codes[row] = code
     return Encoded(Few(told), codes)

@@ -11,6 +11,7 @@ import msgspec
 
 from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments
 from profiler_ext.exporters.perfetto.texts import Argument
+from profiler_ext.kineto.recording import as_written
 from profiler_ext.records import Ints, Trace
 
 _MOST_LETTERS = 300
@@ -56,7 +57,7 @@ class HostArguments:
         Args:
             rows: rows of ``Events``.
         """
-        for raw in self._trace.raw.at(self._trace.events.position[rows]):
+        for raw in as_written(self._trace.raw).at(self._trace.events.position[rows]):
             told = raw_arguments(raw)
             kept = self._kept_of(told)
             yield (kept, msgspec.json.encode([told[key] for key in kept])) if kept else None

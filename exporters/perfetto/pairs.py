@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from profiler_ext.exporters.launch_parts import PartColumns
-from profiler_ext.exporters.perfetto.optional import optional
 from profiler_ext.records import Analysis, FxNode, Phase, Place
 
 # A node of a joint graph, on one module: layers may share a graph, but not their module.
@@ -36,7 +35,14 @@ class _Pairing:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         self._parts = PartColumns(analysis)
-        self._nodes = _nodes(analysis)
+        launches = analysis.launches
+        self._graph: list[int | None] = launches.graph.tolist()
+        self._site: list[int | None] = launches.call_site.tolist()
+        self._op: list[int | None] = launches.op_event.tolist()
+        self._eager: list[int | None] = launches.forward.tolist()
+        places = _Places(analysis)
+        self._differentiated = [*map(places.differentiated, analysis.places)]
+        self._computed = [[*places.computed(place)] for place in analysis.places]
         self._ran: dict[_Node, list[int]] = defaultdict(list)
         self._taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
         self._of_op: dict[tuple[object, ...], int] = {}
@@ -44,13 +50,14 @@ class _Pairing:
     def pairs(self) -> dict[int, int]:
         pairs: dict[int, int] = {}
         for row in self._rows_of_first_step():
-            eager = optional(self._analysis.launches.forward, row)
+            eager = self._eager[row]
             forward = self._forward_of(row) if eager is None else eager
             if forward is not None:
                 pairs[row] = forward
-            for node in self._computed(row):
-                if not self._goes_on(row, self._ran[node]):
-                    self._ran[node].append(row)
+            for place in self._parts.of(row):
+                for node in self._computed[place]:
+                    if not self._goes_on(row, self._ran[node]):
+                        self._ran[node].append(row)
         return pairs
 
     def _goes_on(self, row: int, ran: list[int]) -> bool:
@@ -58,11 +65,13 @@ class _Pairing:
 
         A pass may make several nodes of one: a product and the sum with its bias.
         """
-        launches = self._analysis.launches
-        if not ran or launches.graph[row] != launches.graph[ran[-1]]:
+        if not ran:
             return False
-        here, before = (optional(launches.call_site, at) for at in (row, ran[-1]))
-        return here is not None and before is not None and here > before
+        before = ran[-1]
+        if self._graph[row] != self._graph[before]:
+            return False
+        here, there = self._site[row], self._site[before]
+        return here is not None and there is not None and here > there
 
     def _rows_of_first_step(self) -> list[int]:
         launches, first = self._analysis.launches, self._analysis.steps[0].number
@@ -72,13 +81,12 @@ class _Pairing:
         return ordered
 
     def _forward_of(self, row: int) -> int | None:
-        wanted = self._differentiated(self._parts.of(row))
+        places = self._parts.of(row)
+        wanted = self._differentiated[places[0]] if places else None
         if wanted is None:
             return None
-        launches = self._analysis.launches
-        graph, call_site = (optional(c, row) for c in (launches.graph, launches.call_site))
-        site = (graph, call_site, launches.name[row], wanted)
-        op = optional(launches.op_event, row)
+        name = self._analysis.launches.name[row]
+        site, op = (self._graph[row], self._site[row], name, wanted), self._op[row]
         if op is not None and (op, site) in self._of_op:  # one library call runs a kernel twice
             return self._of_op[op, site]
         free = (one for one in reversed(self._ran[wanted]) if one not in self._taken[site])
@@ -88,27 +96,32 @@ class _Pairing:
             self._of_op[op, site] = forward
         return forward
 
-    def _differentiated(self, places: list[int]) -> _Node | None:
-        place = self._analysis.places[places[0]] if places else Place()
+
+class _Places:
+    """Tells of a place which nodes of joint graphs its launches compute, or differentiate."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._graphs = analysis.recording.graphs
+        self._nodes = _nodes(analysis)
+
+    def differentiated(self, place: Place) -> _Node | None:
         joint = self._joint(place)
         if place.phase != Phase.BACKWARD or joint is None or place.forward_node is None:
             return None
         return joint, place.forward_node, place.module
 
-    def _computed(self, row: int) -> Iterator[_Node]:
-        for number in self._parts.of(row):
-            place = self._analysis.places[number]
-            joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
-            if place.phase == Phase.FORWARD and joint is not None and node is not None:
-                for name in _names_in_joint(node):
-                    yield joint, name, place.module
+    def computed(self, place: Place) -> Iterator[_Node]:
+        joint, node = self._joint(place), self._nodes.get((place.graph, place.node))
+        if place.phase == Phase.FORWARD and joint is not None and node is not None:
+            for name in _names_in_joint(node):
+                yield joint, name, place.module
 
     def _joint(self, place: Place) -> str | None:
         """Return a node's joint graph: its graph's, or the one compiled autograd had it from."""
         node = self._nodes.get((place.graph, place.node))
         if node is not None and node.lineage.joint is not None:
             return node.lineage.joint
-        graph = None if place.graph is None else self._analysis.recording.graphs[place.graph]
+        graph = None if place.graph is None else self._graphs[place.graph]
         return None if graph is None else graph.joint
 
 

@@ -93,6 +93,17 @@ class OriginalEvents:
         return map(original, self.written.at(positions))
 
 
+def as_written(raw: RawEvents) -> RawEvents:
+    """Return events with what was added to them, for those who do not ask for any of it.
+
+    To cut that off takes longer than to read an event.
+
+    Args:
+        raw: the events of a trace.
+    """
+    return raw.written if isinstance(raw, OriginalEvents) else raw
+
+
 def write_recording(path: Path, recording: Recording, arguments: Arguments = _NO_ARGUMENTS) -> None:
     """Write a recording as a Kineto trace that every viewer opens.
 
