@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
@@ -40,9 +41,9 @@ class _Pairing:
         self._site: list[int | None] = launches.call_site.tolist()
         self._op: list[int | None] = launches.op_event.tolist()
         self._eager: list[int | None] = launches.forward.tolist()
-        places = _Places(analysis)
-        self._differentiated = [*map(places.differentiated, analysis.places)]
-        self._computed = [[*places.computed(place)] for place in analysis.places]
+        of, places = _Places(analysis), analysis.places
+        self._differentiated = cache(lambda number: of.differentiated(places[number]))
+        self._computed = cache(lambda number: tuple(of.computed(places[number])))
         self._ran: dict[_Node, list[int]] = defaultdict(list)
         self._taken: dict[tuple[object, ...], set[int]] = defaultdict(set)
         self._of_op: dict[tuple[object, ...], int] = {}
@@ -55,7 +56,7 @@ class _Pairing:
             if forward is not None:
                 pairs[row] = forward
             for place in self._parts.of(row):
-                for node in self._computed[place]:
+                for node in self._computed(place):
                     if not self._goes_on(row, self._ran[node]):
                         self._ran[node].append(row)
         return pairs
@@ -82,7 +83,7 @@ class _Pairing:
 
     def _forward_of(self, row: int) -> int | None:
         places = self._parts.of(row)
-        wanted = self._differentiated[places[0]] if places else None
+        wanted = self._differentiated(places[0]) if places else None
         if wanted is None:
             return None
         name = self._analysis.launches.name[row]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,9 +57,12 @@ def read_document(path: Path) -> Document:
         TraceError: The file cannot be read, is no Kineto trace, or goes past a limit.
     """
     text = source.read_text(path)
-    with suppress(msgspec.DecodeError, ValueError, RecursionError):
+    try:
         return read_in_blocks(text)
-    return _careful(path, text[:])
+    except OverLimitError as error:  # the rest of the file, which may be long, changes nothing
+        raise TraceError(f"{source.shown(path)} {error}") from error
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return _careful(path, text[:])
 
 
 def trace_of(path: Path, document: Document) -> Trace:

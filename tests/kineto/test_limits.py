@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from profiler_ext.errors import TraceError, UsageError
+from profiler_ext.kineto import reader
 from profiler_ext.kineto.reader import read_trace
 from tests.kineto.traces import EVENTS, text_of, written
 
@@ -72,3 +73,20 @@ def test_a_text_of_brackets_and_digits_is_no_depth_and_no_number(tmp_path):
     args = b'{"a": "' + b"[" * 1000 + b'\\"' + b"7" * 1000 + b'"}'
     event = b'{"ph":"X","name":"a","ts":1.0,"dur":1.0,"args":' + args + b"}"
     assert len(read_trace(written(tmp_path, text_of([event]))).events) == 1
+
+
+class Asked(bytes):
+    """A text that knows how much of it was asked for."""
+
+    def __getitem__(self, part):
+        self.most = max(getattr(self, "most", 0), len(range(*part.indices(len(self)))))
+        return super().__getitem__(part)
+
+
+def test_too_many_events_are_refused_before_all_of_them_are_read(tmp_path, monkeypatch):
+    text = Asked(text_of(EVENTS * 4_000))
+    monkeypatch.setenv("PROFILER_EXT_MAX_EVENTS", "100")
+    monkeypatch.setattr(reader.source, "read_text", lambda path: text)
+    with pytest.raises(TraceError, match="holds too many events, and 100 is the limit"):
+        read_trace(tmp_path / "t.pt.trace.json")
+    assert text.most < len(text) / 2
