@@ -121,7 +121,8 @@ def _innermost(events: Events, rows: Ints, leaf: Flags) -> Ints:
 
 def _depths(above: Ints) -> Ints:
     """Return how many stand above each place; each turn looks twice as far up as the last."""
-    depth, up = (above != NO_ROW).astype(np.int64), above
+    depth: Ints = (above != NO_ROW).astype(np.int64)
+    up = above
     while len(on := np.flatnonzero(up != NO_ROW)):
         depth[on] += depth[up[on]]
         up = up.copy()
