@@ -186,6 +186,10 @@ def paired(options: argparse.Namespace, kind: str, folder: Path) -> None:
         for side in draw.sample(("with", "without"), 2):
             cache = folder / side if kind != "cold" else folder / f"cold-{number}-{side}"
             took.setdefault(side, []).append(in_child(options, kind, side, cache))
+        shown = {
+            side: {what: round(s, 4) for what, s in each[-1].items()} for side, each in took.items()
+        }
+        print(f"{kind}, pair {number}: {json.dumps(shown)}", flush=True)
     for what in ("first step", "start"):
         pairs = zip(took["with"], took["without"], strict=True)
         compare(f"{kind}: {what}", [(own[what], other[what]) for own, other in pairs])
