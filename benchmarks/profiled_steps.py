@@ -12,6 +12,7 @@ A small batch leaves the GPU waiting for Python, a large one Python for the GPU.
 from __future__ import annotations
 
 import argparse
+import gc
 import random
 import statistics
 import tempfile
@@ -110,6 +111,7 @@ def turn(side: str, step: Step, steps: int) -> tuple[float, float]:
         step: what runs.
         steps: so many are counted.
     """
+    gc.collect()  # what the turn before left
     with SIDES[side]():
         taken = timed(step, steps)
         ended = time.process_time()

@@ -20,7 +20,8 @@ def main(folder: str = "profile_out", steps: int = 6) -> None:
     accelerator = Accelerator(gradient_accumulation_steps=2)  # two batches are one step
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    data = DataLoader(TensorDataset(*torch.randn(2, 8 * steps, 16)), batch_size=4)
+    rows = 8 * steps * accelerator.num_processes
+    data = DataLoader(TensorDataset(*torch.randn(2, rows, 16)), batch_size=4)
     model, optimizer, data = accelerator.prepare(model, optimizer, data)
 
     schedule = torch.profiler.schedule(wait=2, warmup=1, active=2, repeat=1)

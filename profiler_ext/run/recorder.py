@@ -16,7 +16,7 @@ from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling.lines import HOOK
 from profiler_ext.profiling.profiler import RECORDING, profile
-from profiler_ext.run.pace import Pace
+from profiler_ext.run.pace import Missed, Pace
 from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds
 from profiler_ext.run.window import Window
@@ -35,6 +35,7 @@ class Recorder:
         ends: what ends the program's steps.
         window: the steps to record.
         passed: recordings that were not kept, as no step of them was slow.
+        missed: slow steps in which nothing was recorded.
         first: the first step of the last recording.
         went_on: the program did so after it was to end.
     """
@@ -64,7 +65,7 @@ class Recorder:
         )
         self.passed = self.first = 0
         self.went_on = self._is_to_end = False
-        self._pace = Pace()
+        self._pace, self.missed = Pace(), Missed()
         self._slow = request.repeats.slow if request.repeats is not None else None
         self._since_s = time.perf_counter()
         self._keep = keep
@@ -144,14 +145,21 @@ class Recorder:
     def _step(self) -> bool:
         """End a step; tells whether the program is to end."""
         if self._slow is not None:
-            self._pace.step(time.perf_counter() - self._since_s)
-            if not self._profiler.is_recording:
-                self._pace.begin()
+            self._look_at_pace(self._slow)
         self._profiler.step_source = self.ends.source
         self._try(self._profiler.step)
         self._on_step()
         self._since_s = time.perf_counter()
         return self._ends_program()
+
+    def _look_at_pace(self, slow: float) -> None:
+        self._pace.step(time.perf_counter() - self._since_s)
+        if self._profiler.is_recording:
+            return
+        step = self._profiler.step_num
+        if self.window.has_begun(step) and self._pace.worst > slow:
+            self.missed.add(step, self._regions.are_any)
+        self._pace.begin()
 
     def _ends_program(self) -> bool:
         """Tell, once, that the program is to end."""

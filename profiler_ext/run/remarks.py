@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from profiler_ext.run.request import EndedBy, Request, StepOn
 
 if TYPE_CHECKING:
+    from profiler_ext.run.pace import Missed
     from profiler_ext.run.recorder import Recorder
     from profiler_ext.sessions.session import Session
 
@@ -56,6 +57,24 @@ def not_slow(passed: int) -> str:
     return f"{passed} recordings had no step slow enough, and are not kept"
 
 
+def slow_ones_missed(missed: Missed) -> tuple[str, ...]:
+    """Say which slow steps are in no recording, and why.
+
+    Args:
+        missed: those steps.
+    """
+    if not missed.count:
+        return ()
+    told = "1 slow step is" if missed.count == 1 else f"{missed.count:,} slow steps are"
+    why = (
+        "a region of the script's that began in a recording was open, and torch's profiler cannot "
+        "begin anew within it: have record_function, or what opens it, enclose fewer steps"
+        if missed.was_held
+        else "it fell between two: a larger --steps, or a smaller --every, leaves fewer between"
+    )
+    return (f"{told} in no recording, last step {missed.last}: {why}",)
+
+
 def own_fault(detail: str) -> str:
     """Say that something of ours failed."""
     return (
@@ -70,6 +89,10 @@ def of_success(request: Request, recorder: Recorder) -> tuple[str, ...]:
         request: what was asked for.
         recorder: what recorded.
     """
+    return (*_unrecorded(request, recorder), *slow_ones_missed(recorder.missed))
+
+
+def _unrecorded(request: Request, recorder: Recorder) -> tuple[str, ...]:
     session, steps, window = recorder.session, recorder.ends.count, recorder.window
     if steps == 0:
         is_whole = session is not None and request.skip.is_nothing and request.step_on == StepOn()

@@ -117,6 +117,24 @@ def test_where_no_step_is_slow_it_says_so(run: Run, capfd: Capture) -> None:
     assert "9 recordings had no step slow enough, and are not kept" in line
 
 
+def test_a_slow_step_that_a_region_keeps_from_being_recorded_is_told(
+    run: Run, capfd: Capture
+) -> None:
+    body = """
+    import time
+    for epoch in range(2):
+        with torch.profiler.record_function("epoch"):
+            for n in range(20):
+                step()
+                time.sleep(0.6 if (epoch, n) == (1, 15) else 0.02)
+    """
+    assert run(body, "--skip", "8", "--slow", "8", "--steps", "4") == 0
+    assert kept() == []
+    unkept, missed = said(capfd)
+    assert "had no step slow enough" in unkept
+    assert "1 slow step is in no recording, last step 36: a region" in missed
+
+
 def test_a_slow_step_may_end_the_script(run: Run, capfd: Capture) -> None:
     body = SLOW + "    print('the end')"
     assert run(body, "--skip", "8", "--slow", "8", "--steps", "4", "--stop") == 0
