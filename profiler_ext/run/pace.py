@@ -1,4 +1,4 @@
-"""Owns which steps are slow, those that take a multiple of the running median, and which are missed."""
+"""Owns which steps are slow, of a multiple of the running median, and which of them are missed."""
 
 from __future__ import annotations
 
