@@ -1,6 +1,7 @@
 """All figures of speed that need no GPU, one script after the other, and a table of them.
 
     make bench [BENCH="--only growth file_to_tables"]
+    make bench BENCH="--part 50"    # a fiftieth of each size: does all of it run
 
 Each script of ``SCRIPTS`` runs as it would by itself and writes its figures; at the end they are
 printed as a table, with the machine and the versions that they hold for. An hour and a half of one
@@ -23,31 +24,51 @@ from pathlib import Path
 from benchmarks.environments import ready
 from benchmarks.figures import Figure, add_json, read, rounded, write
 from benchmarks.recordings import ROOT, environment
+from profiler_ext.version import VERSION
 
-SCRIPTS = ("file_to_tables", "growth", "reading", "attributing", "exports")
+_SIZES = {
+    "file_to_tables": ("--events", 1_000_000, 10_000),
+    "growth": ("--largest", 10_000_000, 100_000),
+    "reading": ("--largest", 1_000_000, 100_000),
+    "attributing": ("--part", None, None),
+    "exports": ("--events", 1_000_000, 10_000),
+    "many_ranks": ("--ranks", 1_024, 64),
+}
+"""Of each its option of size, the size and the least of them; ``None`` where it divides itself."""
+SCRIPTS = tuple(_SIZES)
 """Those that measure speed on any machine, each with ``--json`` and without a required argument."""
-_PACKAGES = ("profiler-ext", "torch", "numpy", "pandas", "perfetto", "msgspec")
+_PACKAGES = ("torch", "numpy", "pandas", "perfetto", "msgspec")
 
 
 def main() -> int:
     """Run the scripts, and print the table; return 1 where one failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, default=SCRIPTS, metavar="SCRIPT")
+    parser.add_argument("--part", type=int, default=1, help="divide the sizes by this")
     add_json(parser)
     options = parser.parse_args()
     print(machine(), flush=True)
     with tempfile.TemporaryDirectory() as made:
-        found = {name: _figures(name, Path(made)) for name in options.only}
+        found = {name: _figures(name, Path(made), options.part) for name in options.only}
     print("\n".join(["", machine(), "", *table(found)]), flush=True)
     write([figure for own in found.values() for figure in own or []], options.json)
     return int(any(own is None for own in found.values()))
 
 
-def _figures(script: str, made: Path) -> list[Figure] | None:
+def _sized(script: str, part: int) -> list[str]:
+    """Return what makes a script's sizes a part of what they are."""
+    option, size, least = _SIZES[script]
+    if part == 1:
+        return []
+    return [option, str(part if size is None or least is None else max(size // part, least))]
+
+
+def _figures(script: str, made: Path, part: int) -> list[Figure] | None:
     """Run a script; return its figures, or ``None`` where it failed."""
     path = made / f"{script}.json"
     print(f"\n{script}", flush=True)
     command = [sys.executable, "-m", f"benchmarks.{script}", "--json", str(path)]
+    command += _sized(script, part)
     done = subprocess.run(command, env={**os.environ, **environment()}, cwd=ROOT, check=False)
     if done.returncode:
         print(f"{script} ended with {done.returncode}", file=sys.stderr, flush=True)
@@ -74,7 +95,8 @@ def machine() -> str:
     """Return what the figures hold for."""
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    versions = [f"{name} {_version(name)}" for name in _PACKAGES]
+    # What is installed of ours may be another version than this checkout, which is measured.
+    versions = [f"profiler-ext {VERSION}", *(f"{name} {_version(name)}" for name in _PACKAGES)]
     versions += [f"{peer.name} {peer.version}" for peer in ready()]
     return (
         f"{_processor()}, {cores} cores, {memory:.0f} GiB, {platform.system()} "
@@ -93,7 +115,7 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "of this checkout"
+        return "is not installed"
 
 
 if __name__ == "__main__":

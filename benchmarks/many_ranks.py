@@ -1,6 +1,7 @@
 """Reads a job of many ranks (made by ``made_ranks``) on Dask: who is found behind, and the cost.
 
-    python -m benchmarks.many_ranks make DIR --of RECORDING [--ranks 1024] [--planted]
+    python -m benchmarks.many_ranks [--ranks 1024] [--workers 2]    # both, with some planted
+    python -m benchmarks.many_ranks make DIR [--of RECORDING] [--ranks 1024] [--planted]
     python -m benchmarks.many_ranks read DIR [--workers 1 2 4] [--planted]
 
 ``read`` says which of the planted were found and what was found beside them, and what it took:
@@ -12,10 +13,13 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.figures import Figure, add_json, tell
 from benchmarks.made_ranks import Plan, make, template_of
+from benchmarks.recordings import FSDP
 from profiler_ext.cluster import Job, read_job
 from profiler_ext.cluster.engine import connected
 from profiler_ext.exporters.display_text import records
@@ -39,8 +43,8 @@ def cpu_s() -> float:
     return time.process_time()
 
 
-def read(folder: Path, workers: int, plan: Plan) -> bool:
-    """Read a job with so many workers, and print what came of it."""
+def read(folder: Path, workers: int, plan: Plan) -> tuple[bool, list[Figure]]:
+    """Read a job with so many workers, and print what came of it; returns whether it is right."""
     begun, own_s = time.perf_counter(), time.process_time()
     with connected(workers=workers) as client:
         job = read_job(str(folder), client=client)
@@ -57,26 +61,41 @@ def read(folder: Path, workers: int, plan: Plan) -> bool:
     )
     print(f"  found {len(found & expected)} of {len(expected)} planted: {sorted(found & expected)}")
     print(f"  not found: {sorted(expected - found)}; invented: {sorted(found - expected)}")
-    return found == expected
+    what = f"{len(job.ranks):,} ranks, {workers} workers"
+    return found == expected, [
+        Figure(f"{what}: processor time of the workers", spent_s, "s"),
+        Figure(f"{what}: processor time of the client", own_s, "s"),
+        Figure(f"{what}: peak memory of a worker", peaks[-1] / 2**20, "MiB"),
+        Figure(f"{what}: found, of {len(expected)} planted", len(found & expected), ""),
+        Figure(f"{what}: invented", len(found - expected), ""),
+    ]
 
 
 def main() -> int:
     """Make a job, or read one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("make", "read"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--of", type=Path, help="a rank's recording")
+    parser.add_argument("what", choices=("make", "read", "both"), nargs="?", default="both")
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--of", type=Path, default=FSDP, help="a rank's recording")
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--planted", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--workers", type=int, nargs="+", default=[2])
+    add_json(parser)
     options = parser.parse_args()
-    plan = Plan.planted(options.ranks) if options.planted else Plan(options.ranks)
-    if options.what == "make":
-        make(options.folder, template_of(options.of), plan, options.seed)
-        return 0
-    held = [read(options.folder, workers, plan) for workers in options.workers]
-    return 0 if all(held) else 1
+    is_planted = options.planted or options.what == "both"
+    plan = Plan.planted(options.ranks) if is_planted else Plan(options.ranks)
+    if (options.folder is None) != (options.what == "both"):
+        parser.error("make and read need a folder, and both of them have their own")
+    with tempfile.TemporaryDirectory() as made:
+        folder = options.folder or Path(made)
+        if options.what != "read":
+            make(folder, template_of(options.of), plan, options.seed)
+        if options.what == "make":
+            return 0
+        told = [read(folder, workers, plan) for workers in options.workers]
+    tell([figure for _, figures in told for figure in figures], options.json)
+    return 0 if all(is_right for is_right, _ in told) else 1
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ LAYERS = _RECORDED / "cases" / "repeated_layers.session.pt.trace.json.gz"
 """Two compiled steps of a model of equal layers: 1,160 launches, 8,238 events."""
 GPT = _RECORDED / "findings" / "tuned_gpt.session.pt.trace.json.gz"
 """Five steps of a tuned GPT, its lines watched."""
+FSDP = _RECORDED / "cases" / "fsdp2.rank_1.session.pt.trace.json.gz"
+"""Two steps of a rank of FSDP2."""
 
 
 @contextmanager
