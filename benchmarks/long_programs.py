@@ -26,6 +26,7 @@ from benchmarks.capture_cost import sized
 
 SAMPLE = "held "
 _SLOW_S = 0.05
+_FUNCTIONS = 20
 Step = Callable[[int], None]
 
 
@@ -62,20 +63,20 @@ def steps(options: argparse.Namespace) -> Step:
 
 
 def recompiles(options: argparse.Namespace) -> Step:
-    """A model that lives and dies with its graphs, again and again."""
+    """A model that lives and dies with its graphs, again and again; of some the caches know."""
     made: list[Step] = []
 
     def step(number: int) -> None:
         if number % options.each == 0:
             made.clear()
-            made.append(_fresh(number))
+            made.append(_fresh(number // options.each % _FUNCTIONS))
         made[0](number)
 
     return step
 
 
 def _fresh(number: int) -> Step:
-    """Return a step of a model that is like no other, so that no cache has it."""
+    """Return a step of a model that is made anew, and of a function with a constant of its own."""
     model = layers()
     torch.compiler.reset()
 
