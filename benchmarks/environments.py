@@ -88,7 +88,7 @@ def make(peer: Peer) -> None:
     print(f"{peer.name}: making {stamp.parent}", flush=True)
     uv = [sys.executable, "-m", "uv", "--quiet"]
     _run([*uv, "venv", "--clear", "--python", sys.executable, str(stamp.parent)])
-    _run([*uv, "pip", "install", "--python", str(peer.python), peer.source])
+    _run([*uv, "pip", "install", "--compile-bytecode", "--python", str(peer.python), peer.source])
     stamp.write_text(json.dumps(peer.source))
 
 

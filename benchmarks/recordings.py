@@ -25,9 +25,9 @@ def folder() -> Iterator[Path]:
 
 
 def environment(tree: Path = ROOT) -> dict[str, str]:
-    """Return what a process needs to import the package of a checkout.
+    """Return what a process needs to import the package of a checkout, and to keep it compiled.
 
     Args:
         tree: the checkout.
     """
-    return {"PYTHONPATH": str(tree)}
+    return {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
