@@ -5,6 +5,7 @@ from __future__ import annotations
 from profiler_ext.exporters.display_text import percent_text, short_path, time_text
 from profiler_ext.findings import (
     LEAST_FRACTION,
+    ON_RANKS,
     Figure,
     FigureUnit,
     Finding,
@@ -113,14 +114,10 @@ def more_text(findings: Findings, how: str) -> str | None:
     return f"and {left} more: {how}" if left > 0 else None
 
 
-def rank_text(finding: Finding, ranks: int) -> str:
-    """Return on which rank a finding is, where there are several.
-
-    Args:
-        finding: the finding.
-        ranks: how many ranks there are.
-    """
-    return f"rank {finding.rank}: " if ranks > 1 else ""
+def rank_text(finding: Finding) -> str:
+    """Return on which rank a finding is, where several ranks were judged."""
+    is_of_ranks = any(each.name == ON_RANKS for each in finding.why)
+    return f"rank {finding.rank}: " if is_of_ranks else ""
 
 
 def _bytes_text(value: float) -> str:

@@ -72,14 +72,13 @@ def _print(
     table.add_column(width=_TIME, justify="right", no_wrap=True)
     table.add_column(width=_PART, justify="right", no_wrap=True)
     table.add_column()
-    ranks = len({each.rank for each in findings.found})
     for finding in shown:
-        table.add_row(*map(Text, stake_texts(finding)), _words(finding, settings, ranks))
+        table.add_row(*map(Text, stake_texts(finding)), _words(finding, settings))
     console.print(table)
 
 
-def _words(finding: Finding, settings: Settings, ranks: int) -> Text:
-    text = Text(printable(rank_text(finding, ranks) + finding.what), style="bold")
+def _words(finding: Finding, settings: Settings) -> Text:
+    text = Text(printable(rank_text(finding) + finding.what), style="bold")
     if where := where_text(finding.where, settings):
         text.append(f"\n{where}", "not bold cyan")
     text.append(f"\n{why_text(finding)}", "not bold dim")

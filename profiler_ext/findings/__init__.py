@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from profiler_ext.findings.finding import (
     NOWHERE,
+    ON_RANKS,
     Figure,
     FigureUnit,
     Finding,
@@ -21,6 +22,7 @@ from profiler_ext.records import Analysis
 __all__ = [
     "LEAST_FRACTION",
     "NOWHERE",
+    "ON_RANKS",
     "RULES",
     "Figure",
     "FigureUnit",

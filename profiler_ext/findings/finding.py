@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+ON_RANKS = "on ranks"
+"""Name of the figure that tells which of several ranks have a finding."""
+
 
 class FigureUnit(StrEnum):
     """What a figure is counted in."""

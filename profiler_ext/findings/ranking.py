@@ -10,6 +10,7 @@ import numpy as np
 
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import (
+    ON_RANKS,
     Figure,
     FigureUnit,
     Finding,
@@ -79,7 +80,7 @@ def of_ranks(judged: Sequence[Findings]) -> Findings:
 def _of_all(alike: list[Finding]) -> Finding:
     largest = min(alike, key=_order)
     ranks = ", ".join(str(each.rank) for each in alike)
-    return replace(largest, why=(*largest.why, Figure("on ranks", ranks, FigureUnit.TEXT)))
+    return replace(largest, why=(*largest.why, Figure(ON_RANKS, ranks, FigureUnit.TEXT)))
 
 
 def _order(finding: Finding) -> tuple[int, int]:

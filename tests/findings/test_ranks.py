@@ -8,11 +8,10 @@ import numpy as np
 
 from profiler_ext.findings import Stake, Sureness, Where
 from profiler_ext.findings.rules import exposed_communication, late_rank
-from profiler_ext.records import Analysis, Communication, Device, Lateness, Place
+from profiler_ext.records import Analysis, Communication, Lateness, Place
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only
 from tests.handmade import interned, ints, masked
 
-Properties = tuple[tuple[str, str], ...]
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
@@ -23,7 +22,7 @@ def step(exposed_us: int, waiting_us: int | None, late_us: int | None) -> Analys
     script.launch(NCCL, MS, op="c10d::allreduce_")
     script.wait()
     script.end_step()
-    made = script.analysis()
+    made = in_backward(script.analysis())
     waiting = None if waiting_us is None else waiting_us * US
     late = None if late_us is None else late_us * US
     communication = Communication(
@@ -37,48 +36,49 @@ def step(exposed_us: int, waiting_us: int | None, late_us: int | None) -> Analys
     return replace(made, communication=communication)
 
 
-def test_what_is_exposed_is_at_stake_but_for_the_wait_for_another_rank() -> None:
-    found = only(exposed_communication.RULE, step(800, 300, 0))
-    assert found.at_stake_ns == 500 * US
-    assert [each.value for each in found.why] == [1, MS, 800 * US, 300 * US, 0]
+def in_backward(made: Analysis) -> Analysis:
+    """The analysis, with all launches in the backward."""
+    phase = interned(["backward"] * len(made.launches))
+    return replace(made, launches=replace(made.launches, phase=phase))
+
+
+def test_of_what_is_exposed_but_for_the_wait_for_another_rank_a_part_can_be_won() -> None:
+    found = only(exposed_communication.RULE, step(5000, 1000, 0))
+    assert found.at_stake_ns == int(0.6 * 4 * MS - 0.1 * 5 * MS)
+    assert [each.value for each in found.why] == [1, MS, 5 * MS, MS, 5 * MS]
     assert (found.stake, found.sureness) == (Stake.STEP, Sureness.ESTIMATED)
 
 
+def test_no_more_can_be_hidden_than_the_device_computes_by_itself() -> None:
+    most = only(exposed_communication.RULE, step(50_000, 0, 0)).at_stake_ns
+    assert most == int(0.6 * 5 * MS - 0.1 * 5 * MS)
+    made = step(50_000, 0, 0)
+    nothing = replace(made.launches, phase=interned(["forward", "other"]))
+    assert is_silent(exposed_communication.RULE, replace(made, launches=nothing))
+
+
 def test_of_one_rank_alone_and_few_collectives_nothing_is_claimed() -> None:
-    found = only(exposed_communication.RULE, step(800, None, None))
+    found = only(exposed_communication.RULE, step(5000, None, None))
     assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
-    assert [each.value for each in found.why[2:4]] == [800 * US, "one rank alone does not tell"]
+    assert [each.value for each in found.why[2:4]] == [5 * MS, "one rank alone does not tell"]
     assert found.remedy.startswith("merge the sessions of all ranks")
 
 
 def test_of_one_rank_alone_each_takes_no_longer_than_the_quickest_of_those_alike() -> None:
     took = [3 * MS, MS, 5 * MS, *[2 * MS] * 6]
     found = only(exposed_communication.RULE, alone(took))
-    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 9 * MS)
+    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 4_400 * US)
     assert found.sureness is Sureness.UPPER_BOUND
 
 
-def test_what_would_compute_more_slowly_beside_a_collective_is_not_won() -> None:
-    properties = (("numSms", "132"),)
-    for blocks, part in ((24, 1 - 4 * 24 / 132), (2, 1 - 4 * 2 / 132)):
-        made = alone([2 * MS] * 9, grid=(blocks, 1, 1), properties=properties)
-        found = only(exposed_communication.RULE, made)
-        assert found.at_stake_ns == sum(int(2 * MS * part) for _ in range(9))
-        assert found.why[-1].value == blocks / 132
-    assert is_silent(exposed_communication.RULE, alone([2 * MS] * 9, (40, 1, 1), properties))
-
-
-def alone(
-    took: list[int], grid: tuple[int, ...] = (1, 1, 1), properties: Properties = ()
-) -> Analysis:
-    """A step of all-reduces in a queue, of one rank alone, which run while nothing else does."""
+def alone(took: list[int]) -> Analysis:
+    """A step of all-reduces after a product, of one rank alone."""
     script = Script()
     for each in took:
-        script.launch(NCCL, each, op="c10d::allreduce_", grid=list(grid))
+        script.launch(NCCL, each, op="c10d::allreduce_")
+    script.launch("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", 10 * MS, op="aten::mm")
     script.wait()
     script.end_step()
-    made = script.analysis()
-    trace = replace(made.recording.trace, devices=(Device(0, "NVIDIA H200", properties),))
     communication = Communication(
         launch=np.arange(len(took), dtype=np.int64),
         collective=interned(["allreduce"] * len(took)),
@@ -87,8 +87,7 @@ def alone(
         waiting_ns=masked([None] * len(took)),
         late_ns=masked([None] * len(took)),
     )
-    recording = replace(made.recording, trace=trace)
-    return replace(made, communication=communication, recording=recording)
+    return replace(in_backward(script.analysis()), communication=communication)
 
 
 def test_communication_beside_which_something_runs_is_none() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiler_ext.findings import RULES, Rule
+from profiler_ext.findings import RULES, Rule, Stake
 from profiler_ext.findings.rules import (
     dtype_conversion,
     fp32_matmul,
@@ -106,7 +106,7 @@ def replayed(phases: list[str], evidence: list[str]) -> Analysis:
 def test_copies_and_seeds_before_a_replay_are_counted_apart() -> None:
     kinds = ["graph_runner_input_copy", "graph_runner_seed", "launching_op"]
     found = only(replay_copy.RULE, replayed(["forward"] * 3, kinds))
-    assert found.at_stake_ns == 800 * US
+    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
     assert [each.value for each in found.why] == [1, 1, 800 * US, "an input of unknown size"]
     assert "mark_static_address" in found.remedy
 
@@ -114,7 +114,7 @@ def test_copies_and_seeds_before_a_replay_are_counted_apart() -> None:
 def test_what_eager_code_hands_to_a_backward_has_a_remedy_of_its_own() -> None:
     kinds = ["graph_runner_input_copy", "launching_op", "graph_runner_input_copy"]
     found = judged(replay_copy.RULE, replayed(["forward", "other", "backward"], kinds)).found
-    assert [each.at_stake_ns for each in found] == [400 * US, 400 * US]
+    assert [each.why[2].value for each in found] == [400 * US, 400 * US]
     assert ["the loss" in each.remedy for each in found] == [False, True]
 
 

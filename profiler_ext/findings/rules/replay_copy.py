@@ -7,11 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import Facts, Lacking, where_of
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints, Phase, SiteEvidence
 
 _OF_REPLAYS = (SiteEvidence.RUNNER_COPY, SiteEvidence.RUNNER_SEED)
+_LEAST, _LEAST_NS = 0.01, 20_000
 _FORWARD = (
     "make each batch where the last one lay (stays.copy_(batch), or out=stays), having marked that "
     "tensor with mark_static_address (of torch's Dynamo) before the first call; hand over less"
@@ -28,7 +29,12 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     launches = np.flatnonzero(facts.in_steps(facts.launches.evidence.where(*_OF_REPLAYS)))
     is_backward = facts.launches.phase.where(Phase.BACKWARD)[launches]
     parts = ((launches[~is_backward], _FORWARD), (launches[is_backward], _BACKWARD))
-    return tuple(_candidate(facts, rows, remedy) for rows, remedy in parts if len(rows))
+    return tuple(_candidate(facts, *part) for part in parts if _is_much(facts, part[0]))
+
+
+def _is_much(facts: Facts, launches: Ints) -> bool:
+    spent_ns = facts.of_usual_step(launches, facts.removed_ns(launches))
+    return spent_ns >= max(_LEAST * facts.step_ns, _LEAST_NS)
 
 
 def _candidate(facts: Facts, launches: Ints, remedy: str) -> Candidate:
@@ -37,7 +43,8 @@ def _candidate(facts: Facts, launches: Ints, remedy: str) -> Candidate:
     is_seed = facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]
     return Candidate(
         what="inputs are copied to where CUDA graphs read them",
-        at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches)),
+        at_stake_ns=0,
+        stake=Stake.UNKNOWN,
         sureness=Sureness.UPPER_BOUND,
         remedy=remedy,
         where=where_of(facts.place(longest), graph=facts.compile_id(longest)),
@@ -73,9 +80,10 @@ RULE = Rule(
     "what one graph hands to the next; batches, and what eager code hands over, do not.",
     remedy="Keep a large input at one address: mark the tensor with `mark_static_address` of "
     "torch's Dynamo before the first call, and let each batch be copied or computed into it. Code "
-    "compiled before such a mark goes on to copy. What eager code makes between two graphs, or "
-    "the loss hands to the backward, is not copied where that code is compiled too.",
-    stake="The time of these copies and seeds, where the CPU is behind what it takes to launch "
-    "them. It is an upper bound, since a batch has to come from somewhere.",
+    "compiled before such a mark goes on to copy, and on torch 2.11 AOTAutograd's cache hands it "
+    "out again: compile once with `TORCHINDUCTOR_AUTOGRAD_CACHE=0`. What eager code makes between "
+    "two graphs, or the loss hands to the backward, is not copied where that code is compiled too.",
+    stake="Not known: no trial has confirmed it. What they take is a figure, from 1% of the usual "
+    "step on, where the CPU is behind what it takes to launch them.",
     judge=_judge,
 )
