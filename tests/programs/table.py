@@ -70,6 +70,13 @@ WORKERS = _of(
     "program now",
     real=True,
 )
+FEATURES = _of(
+    "features",
+    *("copied", "pickled", "moved", "backends", "exported", "packaged", "transformed"),
+    *("checkpointed", "branches", "subclassed", "distributed", "forks_in_threads"),
+    *("faults_told", "packed_ahead"),
+    session=ANY,
+)
 THREADS = _of("threads", "at_once", "outlives_main", "daemon", "loop", modes=("run", "enabled"))
 SIGNALS = [
     *_of(
@@ -294,7 +301,7 @@ PROGRAMS = [
     *MODES,
     *(CALLS if sys.version_info >= (3, 12) else ()),
     *(MONITORS if sys.version_info >= (3, 12) else ()),
-    *FORKS, *WORKERS, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *MODULES, *NAMES, *MAINS,
+    *FORKS, *WORKERS, *FEATURES, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *MODULES, *NAMES, *MAINS,
     *SETTINGS, *STARTS,
 ]  # fmt: skip
 FAST = frozenset(
