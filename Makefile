@@ -28,7 +28,7 @@
 # make programs [WORDS="forks signals"]   run programs without us and with us, and compare
 # make bench [BENCH="--only growth"]    measure how fast all is, beside the peers (.venv-peers, made
 #              first: 0.6 GB), and print a table: an hour and a half of one core
-#              (benchmarks/README.md)
+#              (benchmarks/README.md); with BENCH="--part 50" ten minutes, to see that it runs
 # make bench-compare BASE=main [COMPARE="--pairs 20"]    is anything slower than at that commit, by
 #              how much, and how sure is it: ten minutes of one core; fetches nothing
 # make docs    the book of docs/ into site/; a link that leads nowhere fails
