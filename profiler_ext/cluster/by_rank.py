@@ -14,7 +14,7 @@ import numpy as np
 
 from profiler_ext.cluster.engine import Work
 from profiler_ext.cluster.job import Job
-from profiler_ext.cluster.locations import is_remote, opened_file, said
+from profiler_ext.cluster.locations import is_remote, opened_file, words
 from profiler_ext.cluster.reading import session_of
 from profiler_ext.cluster.records import RankFacts, RankFile
 from profiler_ext.cluster.tables.of_rank import with_rank
@@ -153,5 +153,5 @@ def _write(table: DataFrame, folder: str, name: str) -> None:
         raise
     except Exception as error:  # each file system has errors of its own
         raise OutputError(
-            f"cannot write {shown(folder)}: {said(error)}; give a URL that every worker can write"
+            f"cannot write {shown(folder)}: {words(error)}; give a URL that every worker can write"
         ) from error

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from profiler_ext.cluster.locations import opened, said, url_of
+from profiler_ext.cluster.locations import opened, url_of, words
 from profiler_ext.cluster.records import FileGap, RankFile, RankGap
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.formats import FILE_NAME
@@ -65,7 +65,7 @@ def _found(system: Any, root: str, place: str) -> Mapping[str, Mapping[str, Any]
         raise UsageError(f"there is no {place}; check the path") from None
     except Exception as error:  # each file system has errors of its own
         raise UsageError(
-            f"cannot list {place}: {said(error)}; check the URL, and that this machine may read it"
+            f"cannot list {place}: {words(error)}; check the URL, and that this machine may read it"
         ) from error
 
 

@@ -42,7 +42,7 @@ def opened(place: str) -> tuple[Any, str]:
         raise lacking(place, error) from error
     except Exception as error:  # each file system has errors of its own
         what_to_do = _HADOOP if _scheme(place) == "hdfs" else "give a path, or a URL of fsspec"
-        raise UsageError(f"cannot open {place}: {said(error)}; {what_to_do}") from error
+        raise UsageError(f"cannot open {place}: {words(error)}; {what_to_do}") from error
     return system, str(root)
 
 
@@ -89,7 +89,7 @@ def url_of(system: Any, place: str, root: str, path: str) -> str:
     return before + path if found and not rest else str(system.unstrip_protocol(path))
 
 
-def said(error: BaseException) -> str:
+def words(error: BaseException) -> str:
     """Return what a file system says of an error, as one short line."""
     lines = str(error).strip().splitlines() or [""]
     text = shown(lines[0].strip(), _SAID)
@@ -106,7 +106,7 @@ def lacking(url: str, error: ImportError) -> MissingExtraError:
     cause = error.__cause__
     module = (cause.name if isinstance(cause, ImportError) else None) or error.name
     if module is None:
-        return MissingExtraError(f"cannot open {url}: {said(error)}")
+        return MissingExtraError(f"cannot open {url}: {words(error)}")
     package = module.partition(".")[0]
     return MissingExtraError(
         f"{_scheme(url)}:// needs {package}, which is not installed; run: pip install {package} "

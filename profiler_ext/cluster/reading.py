@@ -16,7 +16,7 @@ from profiler_ext.attribution.collectives import collectives_of
 from profiler_ext.attribution.doing import Asked, Doing, compact, doing_of
 from profiler_ext.attribution.lateness import Answers, answers
 from profiler_ext.cluster.identity import device_of, host_of, with_rank
-from profiler_ext.cluster.locations import is_remote, opened_file, said
+from profiler_ext.cluster.locations import is_remote, opened_file, words
 from profiler_ext.cluster.rank_times import call_times, line_times, usual_step_ns
 from profiler_ext.cluster.records import FileGap, RankFacts, RankFile, RankGap, RankPart, RankRead
 from profiler_ext.errors import ProfilerExtError, TraceError
@@ -46,7 +46,7 @@ def read_rank(file: RankFile) -> RankRead | RankGap:
     except ProfilerExtError as error:
         return _unread(file, str(error))
     except Exception as error:  # of one file; each file system has errors of its own
-        return _unread(file, said(error))
+        return _unread(file, words(error))
 
 
 def part_of(read: RankRead | RankGap) -> RankPart | RankGap:

@@ -39,7 +39,7 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     Returns:
         The times at which anything begins or ends, and what is open from each on.
     """
-    below, hidden_by = _around(ends_ns)
+    below, hidden_by = _enclosing(ends_ns)
     starts_after = np.append(starts_ns, np.iinfo(np.int64).max)[hidden_by]
     closing = np.flatnonzero(starts_after >= ends_ns)
     # What ends when others begin is over before them; a span of no time is so after it began.
@@ -55,7 +55,7 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     return Timeline(times, opened)
 
 
-def _around(ends_ns: Ints) -> tuple[Ints, Ints]:
+def _enclosing(ends_ns: Ints) -> tuple[Ints, Ints]:
     """Return for each span the last before it that ends later, and the next that ends no earlier.
 
     The first is open when the span is over; the other, if it begins before that, hides its end.
