@@ -26,6 +26,7 @@ from typing import ClassVar
 PACKAGE = "profiler_ext"
 _ROOT = Path(__file__).parents[2]
 _OWN = tuple(str(_ROOT / folder) for folder in (PACKAGE, "exporters"))
+_INIT = str(_ROOT / PACKAGE / "__init__.py")
 _GUARD = str(_ROOT / PACKAGE / "isolation" / "guard.py")
 _STANDARD = (collections, contextlib, enum, functools)
 _BETWEEN = {"<string>", *(module.__file__ for module in _STANDARD)}
@@ -66,6 +67,7 @@ CALLED_BY_THE_USER = frozenset(
             f"profiler_ext.profiling.profiler:profile.{name}"
             for name in (
                 "__init__",
+                "start_trace",
                 "step",
                 "_cycle_over",
                 "deliver",
@@ -112,6 +114,7 @@ class Planted:
         calls: how often each function was called.
         entered: what torch, Python or the script called with no guard in between.
         fired: the function has raised.
+        is_spared: the script imports the package: it gets what fails in there, as of any import.
     """
 
     function: str = ""
@@ -119,12 +122,13 @@ class Planted:
     call: int = 1
     is_armed: bool = False
     fired: bool = False
+    is_spared: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     entered: set[str] = field(default_factory=set)
 
     def __call__(self, function: str) -> None:
         """Stand at the head of each function."""
-        if not self.is_armed:
+        if not self.is_armed or self.is_spared:
             return
         self._see_caller(function)
         self.calls[function] += 1
@@ -205,7 +209,21 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         vars(module)["__planted__"] = PLANTED
-        super().exec_module(module)
+        was, PLANTED.is_spared = PLANTED.is_spared, _script_imports(sys._getframe(1))
+        try:
+            super().exec_module(module)
+        finally:
+            PLANTED.is_spared = was
+
+
+def _script_imports(frame: types.FrameType | None) -> bool:
+    """Tell whether a name of the package that the script asks for is looked up: an import."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == _INIT and code.co_name == "__getattr__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Finder(importlib.abc.MetaPathFinder):
