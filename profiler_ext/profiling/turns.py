@@ -10,6 +10,7 @@ ours fails: these methods call torch's own, and all else through the guard.
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import torch.profiler
@@ -17,7 +18,12 @@ import torch.profiler
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.torch_compat import profilers
-from profiler_ext.torch_compat.profiler_use import USE, end_without_kineto, leave_to_parent
+from profiler_ext.torch_compat.profiler_use import (
+    USE,
+    end_without_kineto,
+    hear_operators,
+    leave_to_parent,
+)
 
 TURNS = "turns"
 """The hook that tells who records."""
@@ -141,6 +147,28 @@ _STARTED: set[TakesTurns] = set()
 """Those that were started and not stopped."""
 
 
+class _Forking(threading.local):
+    """The profiler that records while this thread forks."""
+
+    recording: TakesTurns | None = None
+
+
+_FORKING = _Forking()
+
+
+def _begin_to_fork() -> None:
+    """Have the child hear nothing of the recording: it could not see to that itself."""
+    _FORKING.recording = next((each for each in tuple(_STARTED) if each.is_prepared), None)
+    if (recording := _FORKING.recording) is not None:
+        recording._guard.run(TURNS, hear_operators, False)
+
+
+def _go_on_after_fork() -> None:
+    recording, _FORKING.recording = _FORKING.recording, None
+    if recording is not None:
+        recording._guard.run(TURNS, hear_operators, True)
+
+
 def _leave_all_to_parent() -> None:
     for each in tuple(_STARTED):
         each.leave_to_parent()
@@ -148,4 +176,8 @@ def _leave_all_to_parent() -> None:
         end_without_kineto()
 
 
-os.register_at_fork(after_in_child=_leave_all_to_parent)
+os.register_at_fork(
+    before=_begin_to_fork,
+    after_in_parent=_go_on_after_fork,
+    after_in_child=_leave_all_to_parent,
+)

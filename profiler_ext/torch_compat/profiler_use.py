@@ -140,20 +140,30 @@ def enabled_here() -> bool:
 def leave_to_parent() -> None:
     """Take a forked child out of the recording of its parent.
 
-    The recording cannot be ended in the child, where Kineto's threads are not; it hears no more
-    of what the child does. A profiler that the child starts itself hears it again.
+    The recording cannot be ended in the child, where Kineto's threads are not. It hears no more of
+    what the child does, for this thread heard nothing when it forked (:func:`hear_operators`); a
+    profiler that the child starts itself hears it again.
     """
     if running_names.PROFILER_ENABLED.is_there():
         running_names.PROFILER_ENABLED.set(False)
-    _hear_operators(False)
     USE.listen(_hear_again, Guard())
 
 
 def _hear_again() -> None:
-    _hear_operators(True)
+    hear_operators(True)
 
 
-def _hear_operators(is_on: bool) -> None:
+def hear_operators(is_on: bool) -> None:
+    """Have what is recorded hear the operators of this thread, or not.
+
+    A forked child must not ask for it at its begin: a lock that is taken for it is never released
+    there, if another thread of the parent held it.
+
+    Args:
+        is_on: whether they are heard.
+
+    Source: ``aten/src/ATen/record_function.cpp``, ``enableRecordFunction``.
+    """
     if running_names.HEAR_OPERATORS.is_there():
         running_names.HEAR_OPERATORS.get()(is_on)
 

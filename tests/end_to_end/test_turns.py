@@ -1,7 +1,9 @@
 """Profilers take turns: the program's own gets what it asked for, and ours keeps what it had."""
 
+import os
 from pathlib import Path
 
+import pytest
 import torch
 from torch.profiler import ProfilerActivity
 
@@ -59,3 +61,25 @@ def test_torch_is_left_as_it_was_found(fresh_torch: Path) -> None:
         assert USE.by_others
     assert not USE.is_taken
     assert [vars(torch.autograd.profiler)[name] for name in names] == before
+
+
+def test_a_forked_child_asks_torch_for_nothing_that_may_be_locked(
+    fresh_torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the child is to hear is settled before it is there: it has no other thread's locks."""
+    hears, asked = torch._C._autograd._enable_record_function, tmp_path / "asked"
+
+    def noted(is_on: bool) -> None:
+        with asked.open("a") as file:
+            print("parent" if os.getpid() == parent else "child", is_on, file=file)
+        hears(is_on)
+
+    parent = os.getpid()
+    monkeypatch.setattr(torch._C._autograd, "_enable_record_function", noted)
+    with profiler_ext.profile(activities=CPU) as prof:
+        if (child := os.fork()) == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        torch.ones(2, 2).mm(torch.ones(2, 2))
+    assert asked.read_text().splitlines() == ["parent False", "parent True"]
+    assert list(prof.session.attribution().aten_op)[-1] == "aten::mm"
