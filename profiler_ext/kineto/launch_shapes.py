@@ -71,7 +71,7 @@ def launch_shapes(trace: Trace, rows: Ints) -> LaunchShapes:
     shapes = trace.events.launch_shape
     codes = shapes.codes[rows].astype(np.int64)
     told = [_values(text) for text in shapes.strings]
-    grid, block, registers, shared_memory, occupancy = zip(*told, strict=True)
+    grid, block, registers, shared_memory, occupancy = zip(*told, strict=True) if told else [()] * 5
     return LaunchShapes(
         grid=_interned(grid, codes),
         block=_interned(block, codes),
