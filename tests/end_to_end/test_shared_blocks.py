@@ -117,6 +117,7 @@ def start_anew() -> None:
     """Forget all but what lies in the cache, as a new process does."""
     profiler_ext.disable()
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # earlier tests may hold what they compiled
     profiler_ext.enable(strict=True)
 
 
