@@ -1,6 +1,6 @@
 """Two stages of a model, one on each rank: pipeline parallelism by torch.distributed.pipelining.
 
-torchrun --nproc-per-node 2 -m profiler_ext run examples/train_pipeline.py [--width N]
+torchrun --nproc-per-node 2 -m profiler_ext run examples/train_pipeline.py [1f1b|gpipe]
 """
 
 import argparse
@@ -11,7 +11,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from mlp import MLP
 from torch import nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
 
 
 def train(options: argparse.Namespace, device: torch.device) -> None:
@@ -19,7 +21,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
     stage = nn.Sequential(*(MLP(options.width) for _ in range(options.layers))).to(device)
     stage.compile()
     pipeline = PipelineStage(stage, rank, dist.get_world_size(), device)
-    schedule = Schedule1F1B(pipeline, n_microbatches=4, loss_fn=F.mse_loss)
+    schedule = SCHEDULES[options.schedule](pipeline, n_microbatches=4, loss_fn=F.mse_loss)
     optimizer = torch.optim.AdamW(stage.parameters(), lr=1e-3)
     batch, target = torch.randn(2, options.batch, options.width, device=device)
     for _ in range(options.steps):
@@ -34,6 +36,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
 def main() -> None:
     on_gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("schedule", nargs="?", choices=sorted(SCHEDULES), default="1f1b")
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--width", type=int, default=4096 if on_gpu else 256)
     parser.add_argument("--batch", type=int, default=4096 if on_gpu else 64)
