@@ -32,6 +32,7 @@ from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes
 from benchmarks.findings_outcomes import Outcome, outcome_of, table
 from benchmarks.flaws import CASES
 from benchmarks.flaws_once import ONCE, OnceCase
+from benchmarks.flaws_tuned import TUNED
 from benchmarks.steps import Step, recorded, synchronize
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.making import findings_answer
@@ -166,7 +167,8 @@ def main() -> int:
     if options.once is not None:
         _tell_once(options.once, sizes)
         return 0
-    chosen = [case for case in (*CASES, *ONCE) if not options.only or case.rule in options.only]
+    cases = (*CASES, TUNED, *ONCE)
+    chosen = [case for case in cases if not options.only or case.rule in options.only]
     print(table(()), end="", flush=True)
     outcomes = []
     for case in chosen:

@@ -23,6 +23,7 @@ from benchmarks.cases import LARGE, TINY, Sizes
 from benchmarks.findings import BLOCK_S, MOST_STEPS
 from benchmarks.findings_outcomes import Outcome, outcome_of, table
 from benchmarks.flaws_ranks import RANK_CASES, RankCase
+from benchmarks.flaws_unseen import UNSEEN
 from benchmarks.steps import Step, recorded, synchronize
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.making import findings_answer
@@ -91,7 +92,8 @@ def main() -> int:
     profiler_ext.enable()
     if dist.get_rank() == 0:
         print(table(()), end="", flush=True)
-    chosen = [case for case in RANK_CASES if not options.only or case.name in options.only]
+    cases = (*RANK_CASES, *UNSEEN)
+    chosen = [case for case in cases if not options.only or case.name in options.only]
     told = []
     for case in chosen:
         outcome = tried(case, sizes, options.rounds, options.out)

@@ -1,0 +1,89 @@
+"""Tries the rules of findings on steps that have no flaw: what they say there is a false alarm.
+
+A step of gradient accumulation runs forward and backward several times before its optimizer, eager
+or compiled, with and without CUDA graphs; a tuned step keeps its device busy.
+
+    python -m benchmarks.quiet [--tiny] [--only NAME ...] [--out DIR]
+
+Prints what the rules say of each, and writes the sessions into DIR. It ends with 1 where they say
+anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import profiler_ext
+from benchmarks.cases import GPT, LARGE, TINY, Sizes, inputs
+from benchmarks.steps import Step, recorded
+
+_MICRO_BATCHES = 4
+_WARM_UP = 5
+_RECORDED = 5
+
+
+def accumulating(sizes: Sizes, mode: str | None) -> Step:
+    """Return a step of four micro-batches; a mode of ``torch.compile``, or ``None`` for eager."""
+    torch._dynamo.reset()
+    model = GPT(sizes).to(sizes.device, torch.bfloat16)
+    run: Callable[[torch.Tensor], torch.Tensor] = (
+        model if mode is None else torch.compile(model, mode=mode)
+    )
+    batch = 2 if sizes.is_tiny else 32
+    parts = [inputs(sizes, batch, torch.bfloat16) for _ in range(_MICRO_BATCHES)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=sizes.device == "cuda")
+
+    def step() -> None:
+        for part in parts:
+            torch.compiler.cudagraph_mark_step_begin()
+            (run(part) / len(parts)).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    return step
+
+
+QUIET: dict[str, Callable[[Sizes], Step]] = {
+    "eager": lambda sizes: accumulating(sizes, None),
+    "compiled": lambda sizes: accumulating(sizes, "default"),
+    "replayed": lambda sizes: accumulating(sizes, "reduce-overhead"),
+}
+
+
+def said(step: Step, folder: Path | None) -> list[str]:
+    """Return what the rules say of a step, once it is warm; the session is kept in a folder."""
+    for _ in range(_WARM_UP):
+        step()
+    session = recorded(step, _RECORDED)
+    if folder is not None:
+        session.save(folder)
+    found = session.found.found
+    return [f"{each.rule} {each.at_stake_ns / 1e6:.2f}: {each.what}" for each in found]
+
+
+def main() -> int:
+    """Try the steps that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
+    parser.add_argument("--only", nargs="*", metavar="NAME", default=list(QUIET))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    profiler_ext.enable()
+    alarms = 0
+    for name in options.only:
+        folder = None if options.out is None else options.out / name
+        found = said(QUIET[name](TINY if options.tiny else LARGE), folder)
+        alarms += len(found)
+        print(f"{name}: {'; '.join(found) or 'nothing'}", flush=True)
+        gc.collect()
+    return 1 if alarms else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
