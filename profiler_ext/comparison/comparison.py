@@ -22,6 +22,7 @@ from profiler_ext.records import Ints
 
 BY = tuple(kind.by for kind in TABLES)
 _ACCOUNTS = tuple(Account)
+_NO_ROW = np.empty((0, 0), np.int64)
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,8 +141,9 @@ def _summed(of: Side, kind: ComparedTable, row_of: Ints, rows: int) -> Summed:
     shown = [kind.shown(each) for each in parts.subjects]
     if parts is of.compiles:  # its steps are the runs
         ranks = np.array([len(run.ranks) for run in of.runs], np.int64)
-        return summed(parts, shown, row_of, rows, (ranks, np.arange(len(of.runs))))
-    return summed(parts, shown, row_of, rows, (of.ranks_of_step, of.run_of_step))
+        steps = Sample(_NO_ROW, ranks, np.arange(len(of.runs)), on_cpu=True)
+        return summed(parts, shown, row_of, rows, steps)
+    return summed(parts, shown, row_of, rows, of.sample(_NO_ROW))
 
 
 def _row(
@@ -194,5 +196,4 @@ def _sample(of: Side, is_such: Callable[[Subject], bool]) -> tuple[Sample, int]:
     sums = np.zeros((len(of.ranks_of_step), len(_ACCOUNTS)), np.int64)
     own = account[of.parts.subject[chosen]]
     np.add.at(sums, (of.parts.step[chosen], own), of.parts.duration_ns[chosen])
-    sample = Sample(sums, of.ranks_of_step, of.run_of_step)
-    return sample, _all_launches(of.parts.launch[chosen])
+    return of.sample(sums), _all_launches(of.parts.launch[chosen])

@@ -1,14 +1,18 @@
 """Owns what a file is called in a comparison: its path below the root that it lies under.
 
-So a file is the same in two checkouts, on two machines and in two environments. Where two files of
-a run would be called the same, each keeps its whole path.
+So a file is the same in two checkouts, on two machines and in two environments, and a torch that is
+run from its sources is called as an installed one. Where two files of a run would be called the
+same, each keeps its whole path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePath
 
 from profiler_ext.records import Settings
+
+_PACKAGES = ("torch", "triton")
 
 
 def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
@@ -18,13 +22,19 @@ def file_names(paths: Iterable[str], settings: Settings) -> dict[str, str]:
         paths: paths of a run.
         settings: has the roots.
     """
-    roots = {root.rstrip("/") + "/" for root in (*settings.user_roots, *settings.library_roots)}
-    longest_first = sorted(roots, key=len, reverse=True)
+    roots = (*settings.user_roots, *map(_above_package, settings.library_roots))
+    longest_first = sorted({root.rstrip("/") + "/" for root in roots}, key=len, reverse=True)
     short = {path: _below(path, longest_first) for path in dict.fromkeys(paths)}
     called: dict[str, int] = {}
     for name in short.values():
         called[name] = called.get(name, 0) + 1
     return {path: name if called[name] == 1 else path for path, name in short.items()}
+
+
+def _above_package(root: str) -> str:
+    """Return a root, of a package that is one by itself the folder above it."""
+    path = PurePath(root)
+    return str(path.parent) if path.name in _PACKAGES else root
 
 
 def _below(path: str, roots: list[str]) -> str:

@@ -150,7 +150,7 @@ def _sample(side: Side, launched: list[_Launched]) -> Sample:
     rows = np.concatenate([each.parts for each in launched])
     sums = np.zeros((len(side.ranks_of_step), 1), np.int64)
     np.add.at(sums[:, 0], side.parts.step[rows], side.parts.duration_ns[rows])
-    return Sample(sums, side.ranks_of_step, side.run_of_step)
+    return side.sample(sums)
 
 
 def _told(parts: Parts, launched: _Launched) -> FusedKernel:

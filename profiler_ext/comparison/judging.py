@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,8 +35,8 @@ def changes(
         accounts: the account of each row.
     """
     structural = [_structural(base, head, row, of) for row, of in enumerate(accounts)]
-    usual = usual_ns(base.means, accounts), usual_ns(head.means, accounts)
-    return _changes(base, head, launches, structural, usual)
+    usual = [usual_ns(each.means, accounts, on_cpu=each.on_cpu) for each in (base, head)]
+    return _changes(base, head, launches, structural, (usual[0], usual[1]))
 
 
 def change_of_all(
@@ -49,7 +50,7 @@ def change_of_all(
         launches: how many launches the base has, and the head.
         accounts: the account of each row.
     """
-    whole = [Sample(s.sums.sum(axis=1, keepdims=True), s.ranks, s.run) for s in (base, head)]
+    whole = [replace(each, sums=each.sums.sum(axis=1, keepdims=True)) for each in (base, head)]
     usual = [_usual_of_all(each, accounts) for each in (base, head)]
     counts = [np.array([count], np.int64) for count in launches]
     (change,) = _changes(whole[0], whole[1], (counts[0], counts[1]), [None], (usual[0], usual[1]))
@@ -92,7 +93,8 @@ def _usual_of_all(sample: Sample, accounts: Sequence[str]) -> Floats:
     of_row = np.array([distinct.index(account) for account in accounts], np.int64)
     means = np.zeros(len(distinct))
     np.add.at(means, of_row, sample.means)
-    return np.array([math.sqrt(float((usual_ns(means, distinct) ** 2).sum()))])
+    usual = usual_ns(means, distinct, on_cpu=sample.on_cpu)
+    return np.array([math.sqrt(float((usual**2).sum()))])
 
 
 def _structural(base: Sample, head: Sample, row: int, account: str) -> Verdict | None:

@@ -11,9 +11,9 @@ from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.records import Subject, Table
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.uncertainty import (
+    CPU_BETWEEN_RUNS,
     DEVICE_BETWEEN_RUNS,
     FEWEST_STEPS,
-    IDLE_BETWEEN_RUNS,
     is_enough,
 )
 from profiler_ext.comparison.words import Account, Verdict
@@ -74,10 +74,15 @@ def _uncertain(comparison: Comparison) -> Iterator[str]:
         )
     elif len(base.runs) == len(head.runs) == 1:
         yield (
-            "each side is one run: runs of one program are taken to differ as is usual (device "
-            f"time by {DEVICE_BETWEEN_RUNS:.2%}, idle time by {IDLE_BETWEEN_RUNS:.0%}); several "
-            "runs of each side tell it"
+            "each side is one run: runs of one program are taken to differ as is usual "
+            f"({_usual(base, head)}); several runs of each side tell it"
         )
+
+
+def _usual(base: Side, head: Side) -> str:
+    if base.on_cpu and head.on_cpu:
+        return f"the CPU's time by {CPU_BETWEEN_RUNS:.0%}"
+    return f"device time by {DEVICE_BETWEEN_RUNS:.2%}, idle time by {CPU_BETWEEN_RUNS:.0%}"
 
 
 def _versions(comparison: Comparison) -> Iterator[str]:

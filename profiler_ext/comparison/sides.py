@@ -16,6 +16,7 @@ from profiler_ext.comparison.parts import (
     parts_of_steps,
 )
 from profiler_ext.comparison.records import Run
+from profiler_ext.comparison.uncertainty import Sample
 from profiler_ext.errors import UsageError
 from profiler_ext.records import Analysis, Cell, Frame, Ints
 
@@ -44,6 +45,7 @@ class Side:
         versions: files of which its runs tell different texts of one line.
         cells: the text of each cell of a notebook that has time, by what it is called; a recording
             knows the cells that ran before it, too.
+        on_cpu: no launch ran on a device of its own.
     """
 
     runs: tuple[Run, ...]
@@ -56,11 +58,16 @@ class Side:
     paths: Mapping[str, str]
     versions: tuple[str, ...] = ()
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    on_cpu: bool = False
 
     @property
     def steps(self) -> int:
         """Over how many steps its times are summed, each rank's for itself."""
         return int(self.ranks_of_step.sum())
+
+    def sample(self, sums: Ints) -> Sample:
+        """Return times of its steps, a column a row of a table, to be judged."""
+        return Sample(sums, self.ranks_of_step, self.run_of_step, self.on_cpu)
 
 
 def side(runs: Sequence[RunOfRanks]) -> Side:
@@ -107,7 +114,12 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         paths=paths,
         versions=tuple(sorted(versions)),
         cells={cell.name: cell.lines for cell in cells if cell.name in timed},
+        on_cpu=all(_is_on_cpu(analysis) for run in runs for analysis in run.analyses),
     )
+
+
+def _is_on_cpu(analysis: Analysis) -> bool:
+    return bool(np.ma.getmaskarray(analysis.launches.stream).all())
 
 
 def _contradict(one: Frame, other: Frame) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,7 +65,7 @@ def summed(
     subjects: Sequence[Subject],
     row_of: Ints,
     rows: int,
-    steps: tuple[Ints, Ints],
+    steps: Sample,
 ) -> Summed:
     """Return the parts of a side summed.
 
@@ -74,13 +74,13 @@ def summed(
         subjects: what a row shows of each of their subjects.
         row_of: the row of each of their subjects.
         rows: how many rows there are.
-        steps: for each step of how many ranks it is, and the row of its run.
+        steps: the steps, without a row.
     """
     row = row_of[parts.subject] if len(parts) else np.empty(0, np.int64)
-    sums = np.zeros((len(steps[0]), rows), np.int64)
+    sums = np.zeros((len(steps.ranks), rows), np.int64)
     np.add.at(sums, (parts.step, row), parts.duration_ns)
     return Summed(
-        sample=Sample(sums, *steps),
+        sample=replace(steps, sums=sums),
         launches=_launches(parts, row, rows),
         subjects=_first(subjects, row_of, rows),
         phases=_phases(parts, row, rows),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +30,13 @@ FEWEST_STEPS = 5
 """With fewer steps of one run their spread is not known well enough to say anything."""
 FALSE_DISCOVERIES = 0.05
 """Of the rows that are called changed so many are not, on average."""
-DEVICE_BETWEEN_RUNS, IDLE_BETWEEN_RUNS = 0.0075, 0.25
-"""What device time and idle time differ by between runs of one program: one standard deviation.
+DEVICE_BETWEEN_RUNS, CPU_BETWEEN_RUNS = 0.0075, 0.25
+"""What a GPU's time and the CPU's differ by between runs of one program: one standard deviation.
 
 Measured on an H200 (torch 2.11) with five runs of a GPT of 12 layers: lines by 0.1% (the median)
 to 0.4%, modules and ops by up to 0.9%, kernels by up to 1.5%; causes of idle time by 14% to 35%,
 as that is the CPU's. With these no row of device time of ten pairs of runs was called a change.
+Where the CPU is the device its time is no steadier than that.
 """
 RUNS_AGREE = 0.0015
 """Few runs can agree by chance: by such a part of their mean they differ at least."""
@@ -54,15 +55,17 @@ class Sample:
         sums: for each step and row, the time on all ranks.
         ranks: for each step, of how many ranks it is the sum.
         run: for each step, the row of its run; in order.
+        on_cpu: the device is the CPU.
     """
 
     sums: Ints
     ranks: Ints
     run: Ints
+    on_cpu: bool = False
 
     def rows(self, chosen: Ints) -> Sample:
         """Return some of its rows."""
-        return Sample(self.sums[:, chosen], self.ranks, self.run)
+        return replace(self, sums=self.sums[:, chosen])
 
     @property
     def runs(self) -> int:
@@ -112,15 +115,17 @@ def is_enough(base: Sample, head: Sample) -> bool:
     return min(len(base.run), len(head.run)) >= FEWEST_STEPS
 
 
-def usual_ns(means: Floats, accounts: Sequence[str]) -> Floats:
+def usual_ns(means: Floats, accounts: Sequence[str], *, on_cpu: bool) -> Floats:
     """Return what times of a mean step usually differ by between runs, as a standard deviation.
 
     Args:
         means: the times.
         accounts: the part of wall time that each is of.
+        on_cpu: the device is the CPU.
     """
+    of_device = CPU_BETWEEN_RUNS if on_cpu else DEVICE_BETWEEN_RUNS
     is_device = np.array([account == Account.DEVICE for account in accounts], np.bool_)
-    usual: Floats = np.abs(means) * np.where(is_device, DEVICE_BETWEEN_RUNS, IDLE_BETWEEN_RUNS)
+    usual: Floats = np.abs(means) * np.where(is_device, of_device, CPU_BETWEEN_RUNS)
     return usual
 
 

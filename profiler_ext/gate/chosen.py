@@ -197,7 +197,7 @@ def _sample(side: Side, group: Ints, groups: int) -> tuple[Sample, Ints]:
     launched = own & (parts.launch != NO_LAUNCH)
     once = np.unique(np.column_stack((of_part[launched], parts.launch[launched])), axis=0)
     launches = np.bincount(once[:, 0], minlength=groups).astype(np.int64)
-    return Sample(sums, side.ranks_of_step, side.run_of_step), launches
+    return side.sample(sums), launches
 
 
 def _table(by: str) -> ComparedTable:

@@ -81,17 +81,17 @@ def run(
     name: str = "run",
     *,
     rank: int = 0,
-    device: str = "NVIDIA H200",
+    device: str | None = "NVIDIA H200",
     compiles: tuple[Compilation, ...] = (),
 ) -> RunOfRanks:
-    """Return a run of one rank in which the device does one thing after the other."""
+    """Return a run of one rank in which the device, or the CPU, does one thing after the other."""
     return RunOfRanks(name, (analysis(steps, rank, device, compiles),))
 
 
 def analysis(
     steps: Steps,
     rank: int = 0,
-    device: str = "NVIDIA H200",
+    device: str | None = "NVIDIA H200",
     compiles: tuple[Compilation, ...] = (),
 ) -> Analysis:
     """Return what attribution would find in such a run."""
@@ -107,7 +107,7 @@ def analysis(
             if each.idle_ns:
                 pieces.append(Piece(number, len(pieces), now, each.idle_ns, "launching"))
             now += each.idle_ns
-            on_device = {"device": 0, "stream": 7}
+            on_device = {"device": 0, "stream": 7} if device else {}
             marks.append(Mark(each.kernel, "kernel", GPU, now, each.duration_ns, on_device))
             now += each.duration_ns
             rows.append(_row(len(marks) - 1, each, number, places))
@@ -115,7 +115,7 @@ def analysis(
     made = launches(marks, rows)
     return Analysis(
         recording=Recording(
-            trace=trace(marks, (Device(0, device),)),
+            trace=trace(marks, (Device(0, device),) if device else ()),
             graphs=(),
             settings=Settings(user_roots=("/src",), torch_version="2.11.0", rank=rank),
             compiles=compiles,

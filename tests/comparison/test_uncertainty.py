@@ -11,9 +11,9 @@ from profiler_ext.comparison import uncertainty
 from profiler_ext.comparison.records import Interval
 from profiler_ext.comparison.student import quantile, two_sided
 from profiler_ext.comparison.uncertainty import (
+    CPU_BETWEEN_RUNS,
     DEVICE_BETWEEN_RUNS,
     FEWEST_STEPS,
-    IDLE_BETWEEN_RUNS,
     Sample,
     false_discoveries,
     is_enough,
@@ -34,9 +34,8 @@ def sample(values: object, runs: int = 1) -> Sample:
 def intervals(base: Sample, head: Sample, usual: float = 1.0) -> list[Interval] | None:
     """Return the intervals of rows of device time; ``usual`` scales what runs differ by."""
     accounts = [Account.DEVICE] * base.sums.shape[1]
-    return uncertainty.intervals(
-        base, head, (usual * usual_ns(base.means, accounts), usual * usual_ns(head.means, accounts))
-    )
+    old, new = (usual * usual_ns(each.means, accounts, on_cpu=False) for each in (base, head))
+    return uncertainty.intervals(base, head, (old, new))
 
 
 @pytest.mark.parametrize(
@@ -175,12 +174,18 @@ def test_times_that_never_vary_are_no_surer_than_the_clock() -> None:
 
 def test_idle_time_differs_more_between_runs_than_device_time() -> None:
     means = np.array([100.0, 100.0, -40.0])
-    usual = usual_ns(means, [Account.DEVICE, Account.IDLE, Account.DISPLACED])
+    accounts = [Account.DEVICE, Account.IDLE, Account.DISPLACED]
+    usual = usual_ns(means, accounts, on_cpu=False)
     assert usual.tolist() == [
         100 * DEVICE_BETWEEN_RUNS,
-        100 * IDLE_BETWEEN_RUNS,
-        40 * IDLE_BETWEEN_RUNS,
+        100 * CPU_BETWEEN_RUNS,
+        40 * CPU_BETWEEN_RUNS,
     ]
+
+
+def test_where_the_cpu_is_the_device_its_time_is_no_steadier_than_idle_time() -> None:
+    usual = usual_ns(np.array([100.0, 100.0]), [Account.DEVICE, Account.IDLE], on_cpu=True)
+    assert usual.tolist() == [100 * CPU_BETWEEN_RUNS, 100 * CPU_BETWEEN_RUNS]
 
 
 def test_runs_that_agree_by_chance_are_no_surer_than_runs_usually_are() -> None:
