@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from profiler_ext.capture.traces.module_paths import WRAPPED_UNDER
+from profiler_ext.capture.traces.module_paths import user_class, wrapped_under
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import ModuleFrame
@@ -125,7 +125,7 @@ def frames_of(
     """Return the path of each module from the outermost module that holds it; none of ``None``."""
     holders = _holders() if modules else {}
     return tuple(
-        None if module is None else ModuleFrame(_path(module, holders), type(module).__name__)
+        None if module is None else ModuleFrame(_path(module, holders), user_class(module))
         for module in modules
     )
 
@@ -141,8 +141,8 @@ def _holders() -> _Holders:
     """
     holders: _Holders = {}
     alive = [thing for thing in gc.get_objects() if process.is_module(thing)]
-    for holder in sorted(alive, key=lambda each: type(each).__name__ in WRAPPED_UNDER):
-        attribute = WRAPPED_UNDER.get(type(holder).__name__)
+    for holder in sorted(alive, key=lambda each: wrapped_under(type(each).__name__) is not None):
+        attribute = wrapped_under(type(holder).__name__)
         for name, module in _children(holder):
             holders.setdefault(id(module), (holder, "" if name == attribute else name))
     return holders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
@@ -16,6 +17,9 @@ _TRACE = re.compile(r".+\.pt\.trace\.json(\.gz)?")
 _RANK_FOLDER = re.compile(r"rank_(\d{1,9})")
 _DEEPEST = 4
 _GLOB = re.compile(r"[*?\[]")
+
+_Found = Mapping[str, Mapping[str, Any]]
+"""What a file system says of each path."""
 
 
 def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
@@ -54,11 +58,12 @@ def rank_files(place: str) -> tuple[list[RankFile], list[RankGap]]:
     return sorted(told, key=_in_order), gaps
 
 
-def _found(system: Any, root: str, place: str) -> Mapping[str, Mapping[str, Any]]:
+def _found(system: Any, root: str, place: str) -> _Found:
     try:
         if _GLOB.search(root):
             named = system.glob(root, detail=True)
-            inside = [_inside(system, path, info) for path, info in named.items()]
+            led = {p: system.info(p) if i.get("islink") else i for p, i in named.items()}
+            inside = [_inside(system, path, info) for path, info in led.items()]
             return {path: info for each in inside for path, info in each.items()}
         return _inside(system, root, system.info(root))
     except FileNotFoundError:
@@ -69,16 +74,52 @@ def _found(system: Any, root: str, place: str) -> Mapping[str, Mapping[str, Any]
         ) from error
 
 
-def _inside(system: Any, path: str, info: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+def _inside(system: Any, path: str, info: Mapping[str, Any]) -> _Found:
     if info.get("type") == "file":
         return {path: info}
-    inside: dict[str, Mapping[str, Any]] = system.find(
-        path, maxdepth=_DEEPEST, withdirs=True, detail=True
-    )
-    return {path: info} | inside
+    return {path: info} | _followed(system, _below(system, path))
 
 
-def _sessions(files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _below(system: Any, path: str) -> _Found:
+    found: _Found = system.find(path, maxdepth=_DEEPEST, withdirs=True, detail=True)
+    return found
+
+
+def _followed(system: Any, found: _Found, into_ranks: bool = True) -> _Found:
+    """Follow links, as ``report`` does: of files, and of ranks' folders but none within those.
+
+    Only a file system of this machine has links. What they lead to that was found anyway is not
+    found twice, and a rank's that leads nowhere is a rank without a session.
+
+    Args:
+        system: the file system.
+        found: what was found in a folder.
+        into_ranks: whether links of ranks' folders are followed.
+    """
+    links = {path for path, info in found.items() if info.get("islink")}
+    real = {os.path.realpath(path) for path in found.keys() - links} if links else set()
+    led = dict(found)
+    for path in links:
+        is_rank = _RANK_FOLDER.fullmatch(PurePosixPath(path).name) is not None
+        there = _target(system, path)
+        if there["type"] == "directory" and is_rank and into_ranks:
+            led[path] = there
+            inside = _followed(system, _below(system, path), into_ranks=False)
+            led |= {each: i for each, i in inside.items() if os.path.realpath(each) not in real}
+        elif there["type"] == "file" and os.path.realpath(path) not in real:
+            led[path] = there
+    return led
+
+
+def _target(system: Any, link: str) -> Mapping[str, Any]:
+    try:
+        target: Mapping[str, Any] = system.info(link)
+    except OSError:
+        return {"type": "directory"}
+    return target
+
+
+def _sessions(files: _Found) -> list[str]:
     """Return those that are sessions; beside one that ``run`` wrote no other file is."""
     written = {_folder(path) for path in files if PurePosixPath(path).name == FILE_NAME}
     return [

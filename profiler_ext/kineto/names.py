@@ -112,6 +112,8 @@ _SHARDING = re.compile(
     r"FSDP::(?:root_)?(?:(?P<forward>\w*forward\w*)|(?P<backward>\w*backward\w*)|\w+)"
     r"(?: \((?P<module>.*)\)| for (?P<prefetched>.*))?"
 )
+_PART = "(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)"
+_WRAPPER = re.compile(rf"\b{_PART}\.|\.?\b{_PART}\b")
 _CALL_MARK = re.compile(
     r"profiler_ext:(?= )(?: graph (?P<graph>\d{1,18}))?(?: module (?P<module>\d{1,18}))?"
     r"(?: copies (?P<copies>\w+=\d{1,18}(?: \w+=\d{1,18})*))?",
@@ -167,9 +169,13 @@ def sharding_pass(name: str) -> str | None:
 
 
 def sharded_module(name: str) -> str | None:
-    """Return the module in ``FSDP::all_gather (layers.0)``, by its path from FSDP's root."""
+    """Return the module in ``FSDP::all_gather (layers.0)``, by its path from FSDP's root.
+
+    The path is as the user knows it, without the parts of torch's wrappers.
+    """
     match = _SHARDING.fullmatch(name)
-    return None if match is None else match["module"] or match["prefetched"]
+    told = None if match is None else match["module"] or match["prefetched"]
+    return _WRAPPER.sub("", told) or None if told else None
 
 
 def step_number(name: str) -> int | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from profiler_ext.capture.traces.module_paths import WRAPPED_UNDER
+from profiler_ext.capture.traces.module_paths import user_class
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.python_lines.monitoring import Tool
@@ -141,7 +141,7 @@ class CallEnds:
         module = None if frame is None else process.called_module(frame)
         if frame is None or not process.is_module(module):
             return
-        name = _class_name(module)
+        name = user_class(module)
         if self._step_on.name in (None, name):
             ender = id(module) if self._step_on.name is None else name
             self._begins(frame, Call(ender, f"calls of {name}", "forward"))
@@ -175,15 +175,3 @@ def _frame_of(code: CodeType) -> FrameType | None:
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame
-
-
-def _class_name(module: Any) -> str:
-    """Return the class of a module, or of what a wrapper of torch's holds."""
-    name = type(module).__name__
-    while (under := WRAPPED_UNDER.get(name)) is not None:
-        held = process.own_attributes(module)
-        inner = held.get(under, (held.get("_modules") or {}).get(under))
-        if not process.is_module(inner):
-            break
-        module, name = inner, type(inner).__name__
-    return name

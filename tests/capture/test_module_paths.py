@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from profiler_ext.capture.called_modules import CalledModules
+from profiler_ext.capture.called_modules import CalledModules, frames_of
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import ModuleFrame
@@ -50,6 +50,16 @@ def test_an_attribute_that_is_no_identifier_has_the_path_of_any_other() -> None:
     assert root_modules({"getattr(G['model'], '0')"}, {}, outer) == ("G['model']",)
 
 
+def test_an_attribute_that_is_read_from_the_modules_own_has_the_path_of_any_other() -> None:
+    held = "L['self'].__dict__['_modules']['_checkpoint_wrapped_module']"
+    stack = ((held, "Block"), (f"{held}.mlp._modules['up']", "Linear"))
+    own = ModuleFrame("", "CheckpointWrapper")
+    assert module_frames(stack, ("L['self']",), own) == (
+        ModuleFrame("", "Block"),
+        ModuleFrame("mlp.up", "Linear"),
+    )
+
+
 def test_a_name_that_merely_begins_like_the_root_is_not_under_it() -> None:
     stack = (("L['model2'].up", "Linear"),)
     assert module_frames(stack, ("L['model']",)) == (ModuleFrame("", "Linear"),)
@@ -79,6 +89,21 @@ def test_what_torch_puts_around_the_model_has_no_part_in_the_path() -> None:
     )
 
 
+def test_a_wrapper_that_fsdp_made_a_class_of_its_own_has_no_part_either() -> None:
+    stack = (
+        ("L['self']", "FSDPTransformer"),
+        ("L['self'].layers['4']", "FSDPOptimizedModule"),
+        ("L['self'].layers['4']._orig_mod", "ReplicateCheckpointWrapper"),
+        ("L['self'].layers['4']._orig_mod._checkpoint_wrapped_module", "Block"),
+        ("L['self'].layers['4']._orig_mod._checkpoint_wrapped_module.mlp", "FSDPMLP"),
+    )
+    assert module_frames(stack, ("L['self']",)) == (
+        ModuleFrame("", "FSDPTransformer"),
+        ModuleFrame("layers.4", "Block"),
+        ModuleFrame("layers.4.mlp", "FSDPMLP"),
+    )
+
+
 def test_a_wrapper_whose_own_forward_was_compiled_has_no_part_either() -> None:
     own = ModuleFrame("", "DistributedDataParallel")
     stack = (("L['self'].module", "GPT"), ("L['self'].module.up", "Linear"))
@@ -102,3 +127,24 @@ def test_a_called_module_is_named_from_the_users_model_through_torchs_wrappers()
     assert [called._numbers.of(layer) for layer in layers] == [0, 1]
     assert called.paths() == ((0, ModuleFrame("0.0", "Linear")), (1, ModuleFrame("0.1", "Linear")))
     assert around.module is model
+
+
+def test_a_block_that_was_compiled_and_then_sharded_is_named_as_the_user_holds_it() -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    block = model[1]
+    model[1] = torch.compile(block, backend="eager")
+    model[1].__class__ = type("FSDPOptimizedModule", (type(model[1]),), {})
+    assert frames_of([block, model[1], None]) == (
+        ModuleFrame("1", "Linear"),
+        ModuleFrame("1", "Linear"),
+        None,
+    )
+
+
+def test_a_block_that_the_user_holds_beside_its_wrapper_keeps_its_own_name() -> None:
+    model = nn.ModuleDict({"block": nn.Linear(1, 1)})
+    model["compiled"] = torch.compile(model["block"], backend="eager")
+    assert frames_of([model["block"], model["compiled"]]) == (
+        ModuleFrame("block", "Linear"),
+        ModuleFrame("compiled", "Linear"),
+    )

@@ -104,3 +104,19 @@ def test_nothing_else_is_a_mark():
 
 def test_the_mark_of_a_call_names_the_compiles_that_it_copies():
     assert [names.copied_compile(call) for call in ("aot0", "aot0_1")] == ["aot0", "aot0"]
+
+
+@pytest.mark.parametrize(
+    ("told", "module"),
+    [
+        ("layers.0", "layers.0"),
+        ("layers.0._orig_mod", "layers.0"),
+        ("_orig_mod.layers.0._checkpoint_wrapped_module.mlp", "layers.0.mlp"),
+        ("norm._orig_mod, output._orig_mod", "norm, output"),
+        ("_orig_mod", None),
+        ("my_orig_mod.x", "my_orig_mod.x"),
+    ],
+)
+def test_a_sharded_module_is_named_without_the_parts_of_torchs_wrappers(told, module):
+    assert names.sharded_module(f"FSDP::all_gather ({told})") == module
+    assert names.sharded_module(f"FSDP::backward_prefetch for {told}") == module

@@ -12,9 +12,10 @@ from profiler_ext.torch_compat.names import running_names
 
 _VARIABLE = re.compile(r"^(?P<scope>[LG])\['(?P<name>[^']+)'\]")
 _CALLED = re.compile(r"getattr\(([^()]+), '([^']+)'\)")
+_HELD = re.compile(r"(?:\.__dict__\['_modules'\]|\._modules)\['([^']+)'\]")
 _ITEM = re.compile(r"\[['\"]?([^'\"\]]+)['\"]?\]")
 
-WRAPPED_UNDER = {
+_WRAPPED_UNDER = {
     running_names.CHECKPOINT_WRAPPER.name: running_names.CHECKPOINT_MODULE.name,
     "DataParallel": "module",
     "DistributedDataParallel": "module",
@@ -22,6 +23,35 @@ WRAPPED_UNDER = {
     running_names.OPTIMIZED_MODULE.name: running_names.ORIGINAL_MODULE.name,
 }
 """Modules that torch puts around the user's, each with the attribute that holds it."""
+_MADE_OF = re.compile("^(?:FSDP|Replicate|DDP)")
+"""What ``fully_shard`` and ``replicate`` put before the name of the class that they extend."""
+
+
+def wrapped_under(class_name: str) -> str | None:
+    """Return the attribute under which a wrapper of torch's holds the user's module.
+
+    Source: ``torch/distributed/fsdp/_fully_shard/_fsdp_init.py``, ``_apply_to_module``: a sharded
+    ``OptimizedModule`` is an ``FSDPOptimizedModule``.
+
+    Args:
+        class_name: the class of any module; of one that is no wrapper the answer is ``None``.
+    """
+    return _WRAPPED_UNDER.get(class_name) or _WRAPPED_UNDER.get(_MADE_OF.sub("", class_name))
+
+
+def user_class(module: Any) -> str:
+    """Return the class of a module, or of what torch's wrappers around it hold.
+
+    Args:
+        module: a module of the user's, or a wrapper.
+    """
+    while (under := wrapped_under(type(module).__name__)) is not None:
+        held = process.own_attributes(module)
+        inner = held.get(under, (held.get("_modules") or {}).get(under))
+        if not process.is_module(inner):
+            break
+        module = inner
+    return type(module).__name__
 
 
 def root_modules(
@@ -64,7 +94,7 @@ def module_frames(
         The same modules without torch's wrappers; the path of the model itself is ``""``.
     """
     if not stack:
-        return () if own is None or own.class_name in WRAPPED_UNDER else (own,)
+        return () if own is None or wrapped_under(own.class_name) else (own,)
     stack = tuple((_dotted(path), name) for path, name in stack)
     root = next((r for r in roots if _within(stack[0][0], r)), stack[0][0])
     around = () if own is None else ((root, own.class_name),)
@@ -74,7 +104,8 @@ def module_frames(
 
 
 def _dotted(path: str) -> str:
-    """Dynamo may write an attribute that is no identifier as a call: ``getattr(L['m'], '0')``."""
+    """Dynamo may write an attribute as a call, ``getattr(L['m'], '0')``, or as the item it is."""
+    path = _HELD.sub(r".\1", path)
     while (shorter := _CALLED.sub(r"\1.\2", path)) != path:
         path = shorter
     return path
@@ -84,13 +115,13 @@ def _unwrapped(
     stack: tuple[tuple[str, str], ...], around: tuple[tuple[str, str], ...]
 ) -> list[tuple[str, str]]:
     """Leave out the modules that torch put around the user's, and their names in the paths."""
-    wrappers = [(path, WRAPPED_UNDER[n]) for path, n in (*around, *stack) if n in WRAPPED_UNDER]
+    wrappers = [(path, under) for path, n in (*around, *stack) if (under := wrapped_under(n))]
     shown = []
     for path, name in stack:
         for wrapper, attribute in reversed(wrappers):
             if _within(path, f"{wrapper}.{attribute}"):
                 path = wrapper + path[len(f"{wrapper}.{attribute}") :]
-        if name not in WRAPPED_UNDER:
+        if wrapped_under(name) is None:
             shown.append((path, name))
     return shown
 
