@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from profiler_ext.capture.traces.module_paths import user_class, wrapped_under
+from profiler_ext.capture.traces.module_paths import held_under, user_class
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import ModuleFrame
@@ -141,8 +141,8 @@ def _holders() -> _Holders:
     """
     holders: _Holders = {}
     alive = [thing for thing in gc.get_objects() if process.is_module(thing)]
-    for holder in sorted(alive, key=lambda each: wrapped_under(type(each).__name__) is not None):
-        attribute = wrapped_under(type(holder).__name__)
+    for holder in sorted(alive, key=lambda each: held_under(each) is not None):
+        attribute = held_under(holder)
         for name, module in _children(holder):
             holders.setdefault(id(module), (holder, "" if name == attribute else name))
     return holders

@@ -18,7 +18,7 @@ _RANK_FOLDER = re.compile(r"rank_(\d{1,9})")
 _DEEPEST = 4
 _GLOB = re.compile(r"[*?\[]")
 
-_Found = Mapping[str, Mapping[str, Any]]
+_Found = dict[str, Mapping[str, Any]]
 """What a file system says of each path."""
 
 

@@ -39,13 +39,18 @@ def wrapped_under(class_name: str) -> str | None:
     return _WRAPPED_UNDER.get(class_name) or _WRAPPED_UNDER.get(_MADE_OF.sub("", class_name))
 
 
+def held_under(module: Any) -> str | None:
+    """Return the attribute under which a module holds the user's, where it is such a wrapper."""
+    return wrapped_under(type(module).__name__)
+
+
 def user_class(module: Any) -> str:
     """Return the class of a module, or of what torch's wrappers around it hold.
 
     Args:
         module: a module of the user's, or a wrapper.
     """
-    while (under := wrapped_under(type(module).__name__)) is not None:
+    while (under := held_under(module)) is not None:
         held = process.own_attributes(module)
         inner = held.get(under, (held.get("_modules") or {}).get(under))
         if not process.is_module(inner):
