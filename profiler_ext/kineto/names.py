@@ -106,8 +106,6 @@ _COMMUNICATION = re.compile(
     r"|_dtensor::shard_dim_alltoall"
 )
 _GRAPH_PREFIX = re.compile(r"graph_\d+_(?=.)")
-
-
 _SHARDING = re.compile(
     r"FSDP::(?:root_)?(?:(?P<forward>\w*forward\w*)|(?P<backward>\w*backward\w*)|\w+)"
     r"(?: \((?P<module>.*)\)| for (?P<prefetched>.*))?"
@@ -119,7 +117,6 @@ _CALL_MARK = re.compile(
     r"(?: copies (?P<copies>\w+=\d{1,18}(?: \w+=\d{1,18})*))?",
     re.ASCII,
 )
-
 _CLOCK_MARK = re.compile(r"profiler_ext: clock (\d{1,18})", re.ASCII)
 
 
@@ -169,10 +166,7 @@ def sharding_pass(name: str) -> str | None:
 
 
 def sharded_module(name: str) -> str | None:
-    """Return the module in ``FSDP::all_gather (layers.0)``, by its path from FSDP's root.
-
-    The path is as the user knows it, without the parts of torch's wrappers.
-    """
+    """Return the module in ``FSDP::all_gather (layers.0)``, by the user's path from FSDP's root."""
     match = _SHARDING.fullmatch(name)
     told = None if match is None else match["module"] or match["prefetched"]
     return _WRAPPER.sub("", told) or None if told else None
