@@ -141,12 +141,17 @@ def data_parallel(sizes: Sizes, bucket_mb: float) -> Step:
     return training(ranked, inputs(sizes, 48, torch.bfloat16))
 
 
-_EXPOSED = "exposed_communication"
+_EXPOSED, REPEATED = "exposed_communication", "repeated_reduction"
 RANK_CASES = (
     RankCase("after", _EXPOSED, "gradients reduced after the backward; DDP", after_backward),
     RankCase("unit", _EXPOSED, "FSDP of the whole model; of each layer", one_unit),
     RankCase("again", _EXPOSED, "FSDP gathers twice; keeps what it gathered", gathered_twice),
-    RankCase("micro", _EXPOSED, "4 micro-batches, each reduced; `no_sync()`", each_micro_batch),
+    RankCase(
+        "micro",
+        "repeated_reduction",
+        "4 micro-batches, each reduced; `no_sync()`",
+        each_micro_batch,
+    ),
     RankCase("buckets", _EXPOSED, "buckets of 20 KB; of 25 MB", small_buckets),
     RankCase("late", "late_rank", "rank 1 sleeps 10 ms a step; not", late_rank),
 )

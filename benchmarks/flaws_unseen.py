@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.cases import Pair, Sizes, training
-from benchmarks.flaws_ranks import RankCase
+from benchmarks.flaws_ranks import REPEATED, RankCase
 from benchmarks.models import Block
 from benchmarks.steps import Step
 
@@ -207,6 +207,6 @@ UNSEEN = (
     RankCase("one_bucket", _EXPOSED, "GPT, DDP in one bucket; of 25 MB", one_bucket),
     RankCase("fetch", _EXPOSED, "GPT, FSDP without prefetching; with", not_prefetched),
     RankCase("whole", _EXPOSED, "GPT, FSDP of the whole model; of each block", one_unit),
-    RankCase("accumulate", _EXPOSED, "GPT, 3 micro-batches; `no_sync()`", each_micro_batch),
+    RankCase("accumulate", REPEATED, "GPT, 3 micro-batches; `no_sync()`", each_micro_batch),
     RankCase("tensor", _EXPOSED, "tensor parallel; two half batches", tensor_parallel),
 )

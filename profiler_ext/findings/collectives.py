@@ -7,9 +7,14 @@ for long.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from profiler_ext.findings.facts import Facts, Rows
+from profiler_ext.findings.finding import Figure, FigureUnit
+from profiler_ext.findings.pace import NO_ROW, is_within
+from profiler_ext.kineto import names
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.records import Ints, MaskedInts
 
@@ -48,14 +53,101 @@ def quickest_ns(facts: Facts, launches: Ints) -> MaskedInts:
     Returns:
         One number for each; masked where fewer than eight are alike.
     """
-    trace, names = facts.analysis.recording.trace, facts.launches.name.codes[launches]
-    positions = trace.events.position[facts.launches.event[launches]].tolist()
-    kinds: dict[tuple[object, ...], int] = {}
-    kind = np.zeros(len(launches), np.int64)
-    for at, position in enumerate(positions):
-        arguments = event_arguments(trace.raw[position])
-        key = (int(names[at]), *(str(arguments.get(name)) for name in _TELL_SIZE))
-        kind[at] = kinds.setdefault(key, len(kinds))
-    quickest = np.full(len(kinds), np.iinfo(np.int64).max, np.int64)
+    kind = alike(facts, launches)
+    quickest = np.full(int(kind.max(initial=-1)) + 1, np.iinfo(np.int64).max, np.int64)
     np.minimum.at(quickest, kind, facts.launches.duration_ns[launches])
     return np.ma.array(quickest[kind], mask=np.bincount(kind)[kind] < _FEWEST)
+
+
+def alike(facts: Facts, launches: Ints) -> Ints:
+    """Number launches that communicate so that those are alike which do the same with as much.
+
+    Args:
+        facts: what is known of the session.
+        launches: their rows.
+
+    Returns:
+        A number for each.
+    """
+    own = facts.launches.name.codes[launches].tolist()
+    given = _arguments(facts, launches)
+    return _numbered([(name, *each) for name, each in zip(own, given, strict=True)])
+
+
+def as_large(facts: Facts, launches: Ints) -> Ints:
+    """Number launches that communicate so that those are alike which move as much in one group.
+
+    The backward of an all-gather is a reduce-scatter that moves as much.
+
+    Args:
+        facts: what is known of the session.
+        launches: their rows.
+
+    Returns:
+        A number for each.
+    """
+    given = _arguments(facts, launches)
+    return _numbered([(group, *sorted(sizes)) for *sizes, _, group in given])
+
+
+def is_sharding(facts: Facts, launches: Ints) -> Rows:
+    """Tell of launches whether FSDP made them, which knows what it needs next.
+
+    Args:
+        facts: what is known of the session.
+        launches: their rows.
+    """
+    events, call = facts.analysis.recording.trace.events, facts.pace.call[launches]
+    codes = [at for at, text in enumerate(events.name.strings) if names.is_sharding(text)]
+    ranges = np.flatnonzero(np.isin(events.name.codes, codes))
+    known: Rows = call != NO_ROW
+    begun_ns = np.where(known, events.start_ns[np.where(known, call, 0)], -1)
+    return known & is_within(begun_ns, events.start_ns[ranges], events.end_ns[ranges])
+
+
+def transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:
+    """Return what is exposed of each without the wait for another rank, and whether that is told.
+
+    Where the ranks are not merged, the quickest of those alike bounds it, if there are enough.
+
+    Args:
+        facts: what is known of the session.
+        rows: rows of its ``Communication``.
+    """
+    communication = facts.analysis.communication
+    exposed_ns, waiting = communication.exposed_ns[rows], communication.waiting_ns[rows]
+    is_alone = np.ma.getmaskarray(waiting)
+    quickest = quickest_ns(facts, communication.launch[rows])
+    bounded_ns = np.minimum(exposed_ns, quickest.filled(np.iinfo(np.int64).max))
+    is_told = not bool((is_alone & np.ma.getmaskarray(quickest)).any())
+    merged_ns = np.maximum(exposed_ns - waiting.filled(0), 0)
+    return np.where(is_alone, bounded_ns, merged_ns), is_told
+
+
+def waited(facts: Facts, rows: Ints) -> Figure:
+    """Return as a figure how long collectives waited for the last rank in the usual step.
+
+    Args:
+        facts: what is known of the session.
+        rows: rows of its ``Communication``.
+    """
+    communication = facts.analysis.communication
+    waiting = communication.waiting_ns[rows]
+    name = "of it waiting for the last rank"
+    if np.ma.getmaskarray(waiting).all():
+        return Figure(name, "one rank alone does not tell", FigureUnit.TEXT)
+    waited_ns = facts.of_usual_step(communication.launch[rows], waiting.filled(0))
+    return Figure(name, waited_ns, FigureUnit.NS)
+
+
+def _arguments(facts: Facts, launches: Ints) -> list[tuple[str, ...]]:
+    """Return the sizes, the dtype and the group of each launch, as the recording has them."""
+    trace = facts.analysis.recording.trace
+    positions = trace.events.position[facts.launches.event[launches]].tolist()
+    given = (event_arguments(trace.raw[position]) for position in positions)
+    return [tuple(str(each.get(name)) for name in _TELL_SIZE) for each in given]
+
+
+def _numbered(keys: list[tuple[Any, ...]]) -> Ints:
+    numbers: dict[tuple[Any, ...], int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)

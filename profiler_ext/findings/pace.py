@@ -153,15 +153,21 @@ def _sets_pace(
         return np.zeros(0, np.bool_)
     ends = np.maximum.accumulate(start_ns + duration_ns)
     is_followed = np.append(enqueued_ns[1:] <= ends[:-1], False)
-    is_awaited = _is_within(ends, *waits)
+    is_awaited = is_within(ends, *waits)
     is_awaited[-1] |= start_ns[-1] - enqueued_ns[-1] > _QUEUED_NS
     tells = np.flatnonzero(is_awaited | ~is_followed)
     sets: Rows = is_awaited[tells[np.searchsorted(tells, np.arange(len(ends)))]]
     return sets
 
 
-def _is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
-    """Tell of each time whether one of these spans, which may overlap, is open then."""
+def is_within(times: Ints, starts: Ints, ends: Ints) -> Rows:
+    """Tell of each time whether one of these spans, which may overlap, is open then.
+
+    Args:
+        times: the times.
+        starts: when each span begins.
+        ends: when it ends.
+    """
     order = np.argsort(starts, kind="stable")
     reach = np.maximum.accumulate(np.append(np.int64(-1), ends[order]))
     within: Rows = reach[np.searchsorted(starts[order], times, side="right")] >= times

@@ -204,11 +204,13 @@ def is_graph_recording(name: str) -> bool:
 
 
 def is_communication(name: str) -> bool:
-    """Say whether an op or a kernel communicates.
-
-    Such are ``nccl:all_reduce``, ``c10d::allreduce_`` and ``ncclDevKernel_AllReduce_...``.
-    """
+    """Say whether an op or a kernel communicates, as ``nccl:all_reduce`` and ``c10d::send``."""
     return _COMMUNICATION.match(name) is not None
+
+
+def is_sharding(name: str) -> bool:
+    """Say whether it is a range of FSDP's, which gathers parameters or reduces gradients in it."""
+    return _SHARDING.fullmatch(name) is not None
 
 
 def kernel_name(name: str) -> str:

@@ -3,33 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import Enum
 
 import numpy as np
 
-from profiler_ext.findings.collectives import beside_collectives, quickest_ns
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.collectives import (
+    as_large,
+    beside_collectives,
+    is_sharding,
+    transfers_ns,
+    waited,
+)
+from profiler_ext.findings.facts import Facts, Lacking, Rows, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
+from profiler_ext.findings.pace import unrecorded
+from profiler_ext.findings.passes import Passes, passes_of
+from profiler_ext.findings.repeats import repeated
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints, MaskedInts, Phase
+from profiler_ext.records import Ints, Phase
 
-_NS = FigureUnit.NS
-_HALF = 0.5
-_GATHER = "gather"
 _LEAST = 0.1
 """Something of each collective is exposed; less than this was hardly won by hiding it."""
+_FEWEST_UNITS = 4
 _WON, _LOST = 0.6, 0.1
 """So much of what could be hidden is won, and so much of what it would run beside is lost to it.
 
 Fitted to all-reduces on two H200s (torch 2.11) that had 2, 4, 8 and 24 blocks: hidden, they take
 1.2 to 1.6 times as long, and products in bf16 beside them 1.2 to 1.4 times; the last one stays.
 """
-_REMEDY = (
-    "let it run beside the backward: smaller buckets (bucket_cap_mb) and static_graph of DDP, "
-    "prefetching of FSDP; communicate less often (no_sync, larger batch), or in bfloat16"
+
+
+class _Part(Enum):
+    """What a collective serves: it tells what could run beside it. The value is what to try."""
+
+    GRADIENTS = (
+        "let it run beside the backward: buckets of 25 MB and static_graph of DDP begin while it "
+        "computes; communicate less often (a larger batch), or in bfloat16"
+    )
+    GATHERS = (
+        "let FSDP gather the next unit while one computes: set_modules_to_forward_prefetch, no "
+        "wait for the device between units; keep what was gathered (reshard_after_forward=False)"
+    )
+    SHARDS = (
+        "let FSDP reduce, and gather the next unit, while the backward computes: no wait for the "
+        "device between units, set_modules_to_backward_prefetch; a larger batch"
+    )
+    AWAITED = (
+        "what follows needs its result, so only other work can hide it: two halves of the batch "
+        "in turn, async tensor parallelism; or move less: bfloat16, fewer ranks in that group"
+    )
+
+
+_UNITS = (
+    "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
+    "each costs the CPU a millisecond or two a step, so see that it is not behind then"
 )
 _ALONE = (
     "merge the sessions of all ranks (profiler-ext merge), which tells a wait for a late rank from "
-    "the transfer; of the transfer, hide more: smaller buckets, prefetching, no_sync"
+    "the transfer; of the transfer: "
 )
 
 
@@ -42,85 +73,103 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 
 
 def _of_collectives(facts: Facts) -> Iterator[Candidate]:
-    communication = facts.analysis.communication
-    in_steps = facts.in_steps(np.ones(len(facts.launches), np.bool_))[communication.launch]
-    kind = communication.collective
-    for code, name in enumerate(kind.strings):
-        rows = np.flatnonzero((kind.codes == code) & in_steps)
-        if len(rows) and (found := _candidate(facts, name or "a collective", rows)):
-            yield found
+    kind, passes = facts.analysis.communication.collective, passes_of(facts)
+    for part, of_part in _parts(facts, passes).items():
+        for code, name in enumerate(kind.strings):
+            rows = np.flatnonzero((kind.codes == code) & of_part)
+            if len(rows) and (found := _candidate(facts, name, rows, part, passes)):
+                yield found
 
 
-def _candidate(facts: Facts, name: str, rows: Ints) -> Candidate | None:
+def _parts(facts: Facts, passes: Passes) -> dict[_Part, Rows]:
+    """Tell which collectives of the steps serve what; those of micro-batches are another rule's."""
+    launches = facts.analysis.communication.launch
+    in_steps = facts.in_steps(np.ones(len(facts.launches), np.bool_))[launches]
+    in_forward, sharding = passes.in_forward[launches], is_sharding(facts, launches)
+    size = as_large(facts, launches)
+    awaited = np.isin(size, size[in_forward & ~sharding]) & ~sharding
+    gradients = ~sharding & ~awaited & ~repeated(facts, passes)
+    return {
+        _Part.GRADIENTS: gradients & in_steps,
+        _Part.GATHERS: sharding & in_forward & in_steps,
+        _Part.SHARDS: sharding & ~in_forward & in_steps,
+        _Part.AWAITED: awaited & in_steps,
+    }
+
+
+def _candidate(
+    facts: Facts, name: str, rows: Ints, part: _Part, passes: Passes
+) -> Candidate | None:
     """Return what one kind of collective costs, where that is much of a step."""
     communication = facts.analysis.communication
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
-    waiting = communication.waiting_ns[rows]
-    transfer_ns, is_told = _transfers(facts, launches, exposed_ns, waiting)
+    transfer_ns, is_told = transfers_ns(facts, rows)
     transfer_ns = np.where(facts.pace.sets[launches], transfer_ns, 0)
-    beside_ns = _computed_ns(facts, name, launches)
-    could_hide_ns = min(facts.of_usual_step(launches, transfer_ns), beside_ns)
-    at_stake_ns = int(_WON * could_hide_ns - _LOST * beside_ns)
-    if at_stake_ns < _LEAST * facts.step_ns:
+    spent_ns = facts.of_usual_step(launches, transfer_ns)
+    beside_ns = _computed_ns(facts, launches, part, passes)
+    at_stake_ns = _won_ns(facts, spent_ns, beside_ns)
+    is_one_unit = _is_one_unit(facts, launches, part, passes)
+    if part is _Part.AWAITED:
+        is_much, is_told = is_told and spent_ns >= _LEAST * facts.step_ns, False
+    else:
+        is_much, is_told = at_stake_ns >= _LEAST * facts.step_ns, is_told and not is_one_unit
+    if not is_much:
         return None
-    is_merged = not np.ma.getmaskarray(waiting).all()
+    is_merged = not np.ma.getmaskarray(communication.waiting_ns[rows]).all()
+    remedy = _UNITS if is_one_unit else part.value
     longest = int(launches[int(exposed_ns.argmax())])
     return Candidate(
-        what=f"{name} runs while the device computes nothing",
+        what=f"{name or 'a collective'} runs while the device computes nothing",
         at_stake_ns=at_stake_ns if is_told else 0,
         stake=Stake.STEP if is_told else Stake.UNKNOWN,
         sureness=Sureness.ESTIMATED if is_merged else Sureness.UPPER_BOUND,
-        remedy=_REMEDY if is_merged else _ALONE,
+        remedy=remedy if is_merged else f"{_ALONE}{remedy}",
         where=where_of(facts.place(longest), facts.launches.name[longest]),
-        why=(
-            Figure("collectives a step", facts.count_in_usual_step(launches)),
-            Figure("they take", facts.of_usual_step(launches, _took(facts, launches)), _NS),
-            Figure("exposed", facts.of_usual_step(launches, exposed_ns), _NS),
-            _waited(facts.of_usual_step(launches, waiting.filled(0)), is_merged),
-            Figure("computed meanwhile, at best", beside_ns, _NS),
-        ),
+        why=(*_figures(facts, rows), waited(facts, rows), *_beside(beside_ns, part)),
         launches=launches,
     )
 
 
-def _computed_ns(facts: Facts, name: str, launches: Ints) -> int:
+def _won_ns(facts: Facts, spent_ns: int, beside_ns: int) -> int:
+    """Return what hiding such transfers wins; no step gets shorter than what the CPU needs."""
+    won_ns = int(_WON * min(spent_ns, beside_ns) - _LOST * beside_ns)
+    return min(won_ns, facts.step_ns - unrecorded(facts.cpu_ns))
+
+
+def _computed_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:
     """Return how long the device computes by itself in the phase that they could be hidden in.
 
-    That is the backward, wherever they are called, but for what the forward gathers.
+    That is the backward of their pass, wherever they are called, but for what the forward gathers.
     """
-    phase = facts.launches.phase
-    gathers = _GATHER in name and phase.where(Phase.FORWARD)[launches].mean() > _HALF
-    own = phase.where(Phase.FORWARD if gathers else Phase.BACKWARD)
-    own = facts.in_steps(own & ~beside_collectives(facts))
+    phase = Phase.FORWARD if part is _Part.GATHERS else Phase.BACKWARD
+    own = facts.in_steps(facts.launches.phase.where(phase) & ~beside_collectives(facts))
+    own &= np.isin(passes.number, passes.number[launches])
     own[facts.analysis.communication.launch] = False
     rows = np.flatnonzero(own)
     return facts.of_usual_step(rows, facts.pace.busy_ns[rows])
 
 
-def _transfers(
-    facts: Facts, launches: Ints, exposed_ns: Ints, waiting: MaskedInts
-) -> tuple[Ints, bool]:
-    """Return what is exposed of each without the wait for another rank, and whether that is told.
-
-    Where the ranks are not merged, the quickest of those alike bounds it, if there are enough.
-    """
-    is_alone = np.ma.getmaskarray(waiting)
-    quickest = quickest_ns(facts, launches)
-    bounded_ns = np.minimum(exposed_ns, quickest.filled(np.iinfo(np.int64).max))
-    is_told = not bool((is_alone & np.ma.getmaskarray(quickest)).any())
-    merged_ns = np.maximum(exposed_ns - waiting.filled(0), 0)
-    return np.where(is_alone, bounded_ns, merged_ns), is_told
+def _is_one_unit(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> bool:
+    """Tell whether FSDP has so few units that a remedy makes more of them, which the CPU pays."""
+    count = facts.count_in_usual_step(launches) // int(passes.count[launches].max())
+    return part in (_Part.GATHERS, _Part.SHARDS) and count < _FEWEST_UNITS
 
 
-def _took(facts: Facts, launches: Ints) -> Ints:
-    return facts.launches.duration_ns[launches]
+def _figures(facts: Facts, rows: Ints) -> tuple[Figure, ...]:
+    communication = facts.analysis.communication
+    launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
+    took_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
+    return (
+        Figure("collectives a step", facts.count_in_usual_step(launches)),
+        Figure("they take", took_ns, FigureUnit.NS),
+        Figure("exposed", facts.of_usual_step(launches, exposed_ns), FigureUnit.NS),
+    )
 
 
-def _waited(waiting_ns: int, is_known: bool) -> Figure:
-    name = "of it waiting for the last rank"
-    if is_known:
-        return Figure(name, waiting_ns, FigureUnit.NS)
-    return Figure(name, "one rank alone does not tell", FigureUnit.TEXT)
+def _beside(beside_ns: int, part: _Part) -> tuple[Figure, ...]:
+    if part is _Part.AWAITED:
+        return ()
+    return (Figure("computed meanwhile, at best", beside_ns, FigureUnit.NS),)
 
 
 RULE = Rule(
@@ -128,15 +177,20 @@ RULE = Rule(
     title="Communication beside which nothing is computed",
     means="Collectives ran on the device while it ran nothing else.",
     because="A collective at the end of the backward has nothing beside it: one large bucket, "
-    "gradients that are ready last, an all-gather that the next layer waits for. Between few "
-    "devices with a fast link little is exposed, between nodes much.",
-    remedy="Smaller buckets begin earlier; FSDP prefetches the next layer; gradient accumulation "
-    "under `no_sync()` and a larger batch communicate less often.",
+    "gradients that are ready last. FSDP gathers a unit when its turn has come, where nothing "
+    "asked for it ahead. What tensor, sequence and expert parallelism send between layers, the "
+    "next layer waits for. Between few devices with a fast link little is exposed, between nodes "
+    "much.",
+    remedy="Smaller buckets begin earlier; FSDP prefetches the next unit; half a batch computes "
+    "while the other half communicates; a larger batch communicates less often.",
     stake="The exposed time of the collectives in the usual step, without the time in which they "
     "waited for the last rank, as far as they set the pace. How long they waited is known where "
     "the ranks are merged; of one rank alone each counts as long as the quickest that moves as "
     "much, and nothing is claimed where fewer than eight do. No more can be hidden than the device "
     "computes by itself in that phase; six tenths of that are won, less a tenth of what it would "
-    "run beside, as was fitted to trials between two H200s. It is said from a tenth of a step on.",
+    "run beside, as was fitted to trials between two H200s, and no step gets shorter than what "
+    "the CPU needs for it. It is said from a tenth of a step on. Nothing is claimed of what the "
+    "next layer waits for, and of FSDP with fewer than four units: more of them cost the CPU "
+    "what the recording cannot tell.",
     judge=_judge,
 )

@@ -1,0 +1,90 @@
+"""Owns the rule of gradients that are reduced after each micro-batch of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.collectives import is_sharding, transfers_ns, waited
+from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
+from profiler_ext.findings.idleness import of_usual_step
+from profiler_ext.findings.passes import Passes, passes_of
+from profiler_ext.findings.repeats import repeated
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import Ints
+
+_LEAST = 0.03
+_MOST_IDLE = 0.3
+_NS = FigureUnit.NS
+_DDP = (
+    "let all micro-batches but the last run under no_sync() of DDP: forward and backward, in the "
+    "one context"
+)
+_FSDP = (
+    "set_requires_gradient_sync(False) of FSDP for all micro-batches but the last, where there is "
+    "memory for gradients that are not sharded"
+)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, where nothing can be hidden")
+    communication = facts.analysis.communication
+    if not len(communication):
+        return Lacking("no rank communicates in this session")
+    passes = passes_of(facts)
+    kind = communication.collective
+    gathers = [at for at, name in enumerate(kind.strings) if "gather" in name]
+    rows = np.flatnonzero(repeated(facts, passes) & ~np.isin(kind.codes, gathers))
+    last = passes.number == passes.count - 1
+    spared = rows[~last[communication.launch[rows]]]
+    transfer_ns, is_told = transfers_ns(facts, spared)
+    at_stake_ns = facts.of_usual_step(communication.launch[spared], transfer_ns)
+    if at_stake_ns < _LEAST * facts.step_ns:
+        return ()
+    return (_candidate(facts, rows, passes, at_stake_ns if is_told else None),)
+
+
+def _candidate(facts: Facts, rows: Ints, passes: Passes, at_stake_ns: int | None) -> Candidate:
+    communication = facts.analysis.communication
+    launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
+    idle_ns = of_usual_step(facts, np.arange(len(facts.analysis.idle.duration_ns)))
+    is_claimed = at_stake_ns is not None and idle_ns < _MOST_IDLE * facts.step_ns
+    is_sharded = bool(is_sharding(facts, launches).any())
+    longest = int(launches[int(exposed_ns.argmax())])
+    took_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
+    return Candidate(
+        what="gradients are reduced after each micro-batch",
+        at_stake_ns=at_stake_ns if at_stake_ns is not None and is_claimed else 0,
+        stake=Stake.STEP if is_claimed else Stake.UNKNOWN,
+        sureness=Sureness.ESTIMATED,
+        remedy=_FSDP if is_sharded else _DDP,
+        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        why=(
+            Figure("micro-batches a step", int(passes.count[launches].max())),
+            Figure("collectives a step", facts.count_in_usual_step(launches)),
+            Figure("they take", took_ns, _NS),
+            Figure("exposed", facts.of_usual_step(launches, exposed_ns), _NS),
+            waited(facts, rows),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="repeated_reduction",
+    title="Gradients that are reduced after each micro-batch",
+    means="A step ran forward and backward several times before its optimizer, and reduced the "
+    "same gradients over the ranks after each of them, for which the device computed nothing.",
+    because="DDP reduces at the end of each backward, unless it is told that more will come; so "
+    "does FSDP. The optimizer needs the sum once.",
+    remedy="`no_sync()` of DDP around all micro-batches but the last, "
+    "`set_requires_gradient_sync(False)` of FSDP2.",
+    stake="The exposed time of these collectives in all micro-batches but the last, without the "
+    "time in which they waited for the last rank. What they slow beside them comes on top. Of one "
+    "rank alone each counts as long as the quickest that moves as much. Nothing is claimed where "
+    "fewer than eight do, or where the device waits for the CPU for three tenths of a step.",
+    judge=_judge,
+)
