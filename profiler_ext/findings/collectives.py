@@ -7,12 +7,12 @@ for long.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from profiler_ext.findings.facts import Facts, Rows
-from profiler_ext.findings.finding import Figure, FigureUnit
+from profiler_ext.findings.finding import Figure, FigureUnit, Where
 from profiler_ext.findings.pace import NO_ROW, is_within
 from profiler_ext.kineto import names
 from profiler_ext.kineto.events import event_arguments
@@ -20,6 +20,9 @@ from profiler_ext.records import Ints, MaskedInts
 
 _FEWEST = 8
 _TELL_SIZE = ("In msg nelems", "Out msg nelems", "dtype", "Process Group Name")
+
+
+_Key = TypeVar("_Key")
 
 
 def beside_collectives(facts: Facts) -> Rows:
@@ -138,6 +141,34 @@ def waited(facts: Facts, rows: Ints) -> Figure:
         return Figure(name, "one rank alone does not tell", FigureUnit.TEXT)
     waited_ns = facts.of_usual_step(communication.launch[rows], waiting.filled(0))
     return Figure(name, waited_ns, FigureUnit.NS)
+
+
+def where_most(facts: Facts, rows: Ints) -> Where:
+    """Return the line and the module that have more than half of what is exposed, and the kernel.
+
+    So several ranks, whose longest collectives differ by chance, name the same place.
+
+    Args:
+        facts: what is known of the session.
+        rows: rows of its ``Communication``.
+    """
+    communication, places = facts.analysis.communication, facts.analysis.places
+    launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
+    own = [places[at] for at in facts.main_place[launches].tolist()]
+    line = _most([(each.file, each.line, each.code) for each in own], exposed_ns)
+    module = _most([each.module for each in own], exposed_ns)
+    kernel = facts.launches.name[int(launches[int(exposed_ns.argmax())])]
+    file, number, code = line or (None, None, None)
+    return Where(file, number, code, module, kernel)
+
+
+def _most(keys: list[_Key], amount: Ints) -> _Key | None:
+    """Return the key that has more than half of an amount."""
+    sums: dict[_Key, int] = {}
+    for key, own in zip(keys, amount.tolist(), strict=True):
+        sums[key] = sums.get(key, 0) + own
+    first = max(sums, key=lambda key: sums[key])
+    return first if 2 * sums[first] > int(amount.sum()) else None
 
 
 def _arguments(facts: Facts, launches: Ints) -> list[tuple[str, ...]]:

@@ -20,7 +20,9 @@ REDUCE = ("backward", "allreduce", 20)
 Work = tuple[str, str, int]
 
 
-def stepped(*work: Work, ranges: str = "", waiting_us: int | None = 0) -> Analysis:
+def stepped(
+    *work: Work, ranges: str = "", waiting_us: int | None = 0, is_exposed: bool = True
+) -> Analysis:
     """Two steps of products and of collectives that nothing hides: phase, what, milliseconds."""
     script = Script()
     for _ in range(2):
@@ -34,7 +36,7 @@ def stepped(*work: Work, ranges: str = "", waiting_us: int | None = 0) -> Analys
         launch=ints(rows),
         collective=interned([(2 * work)[at][1] for at in rows]),
         process_group=interned(["0"] * len(rows)),
-        exposed_ns=made.launches.duration_ns[rows],
+        exposed_ns=made.launches.duration_ns[rows] * is_exposed,
         waiting_ns=masked([None if waiting_us is None else waiting_us * US] * len(rows)),
         late_ns=masked([None] * len(rows)),
     )
@@ -68,13 +70,14 @@ def test_gradients_that_are_reduced_after_the_backward_can_be_hidden_in_it() -> 
     assert "bucket" in found.remedy
 
 
-def test_what_the_next_layer_waits_for_is_told_without_a_claim() -> None:
-    summed, again = ("forward", "allreduce", 8), ("backward", "allreduce", 8)
-    made = stepped(FORWARD, summed, FORWARD, BACKWARD, again, BACKWARD)
-    found = only(exposed_communication.RULE, made)
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
-    assert [each.value for each in found.why] == [2, 16 * MS, 16 * MS, 0]
+def test_what_the_next_layer_waits_for_the_other_half_of_the_batch_can_hide() -> None:
+    summed, again = ("forward", "allreduce", 20), ("backward", "allreduce", 20)
+    work = (FORWARD, summed, FORWARD, BACKWARD, again, BACKWARD)
+    found = only(exposed_communication.RULE, stepped(*work))
+    assert found.at_stake_ns == int(0.6 * 40 * MS - 0.1 * 60 * MS)
+    assert [each.value for each in found.why] == [2, 40 * MS, 40 * MS, 0, 60 * MS]
     assert "halves of the batch" in found.remedy
+    assert is_silent(exposed_communication.RULE, stepped(*work, waiting_us=None))
 
 
 def test_what_fsdp_gathers_can_be_hidden_in_the_pass_that_needs_it() -> None:
@@ -118,6 +121,14 @@ def test_of_one_rank_alone_and_few_collectives_no_time_is_claimed() -> None:
         repeated_reduction.RULE, stepped(*2 * [FORWARD, BACKWARD, REDUCE], waiting_us=None)
     )
     assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
+
+
+def test_gradients_that_are_reduced_too_often_beside_other_work_are_told_without_a_claim() -> None:
+    often = 3 * [FORWARD, BACKWARD, REDUCE]
+    found = only(repeated_reduction.RULE, stepped(*often, is_exposed=False))
+    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
+    few = 3 * [FORWARD, BACKWARD, ("backward", "allreduce", 4)]
+    assert is_silent(repeated_reduction.RULE, stepped(*few, is_exposed=False))
 
 
 def test_what_each_forward_needs_is_no_gradient_that_is_reduced_too_often() -> None:

@@ -17,10 +17,10 @@ from profiler_ext.findings.rules import (
     replay_copy,
     unlike_siblings,
 )
-from profiler_ext.records import Analysis, Phase
+from profiler_ext.records import Analysis, Communication, Phase
 from tests.analyses import cpu_step
 from tests.findings.stepping import MS, US, Script, is_silent, judged, only, placed
-from tests.handmade import interned
+from tests.handmade import interned, ints, masked
 
 SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_tn_align1>"
 TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_stage3_tensor16x8x8_kernel"
@@ -106,7 +106,7 @@ def replayed(phases: list[str], evidence: list[str]) -> Analysis:
 def test_copies_and_seeds_before_a_replay_are_counted_apart() -> None:
     kinds = ["graph_runner_input_copy", "graph_runner_seed", "launching_op"]
     found = only(replay_copy.RULE, replayed(["forward"] * 3, kinds))
-    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
+    assert (found.stake, found.at_stake_ns) == (Stake.STEP, 400 * US)
     assert [each.value for each in found.why] == [1, 1, 800 * US, "an input of unknown size"]
     assert "mark_static_address" in found.remedy
 
@@ -116,6 +116,7 @@ def test_what_eager_code_hands_to_a_backward_has_a_remedy_of_its_own() -> None:
     found = judged(replay_copy.RULE, replayed(["forward", "other", "backward"], kinds)).found
     assert [each.why[2].value for each in found] == [400 * US, 400 * US]
     assert ["the loss" in each.remedy for each in found] == [False, True]
+    assert [each.stake for each in found] == [Stake.STEP, Stake.UNKNOWN]
 
 
 def test_copies_that_no_replay_asked_for_are_none_of_a_replay() -> None:
@@ -164,6 +165,33 @@ def test_one_layer_that_takes_twice_as_long_stands_out() -> None:
     found = only(unlike_siblings.RULE, layers(100, 101, 99, 250, 100))
     assert (found.where.module, found.at_stake_ns) == ("blocks.3", 150 * US)
     assert [each.value for each in found.why] == [250 * US, 100 * US, 5]
+
+
+def test_what_a_layer_runs_beside_a_collective_counts_half() -> None:
+    assert only(unlike_siblings.RULE, beside_collective(500)).at_stake_ns == 150 * US
+    assert is_silent(unlike_siblings.RULE, beside_collective(250))
+
+
+def beside_collective(fourth_us: int) -> Analysis:
+    """Five layers, of which the fourth runs beside a collective of this length."""
+    made = layers(100, 101, 99, fourth_us, 100, fourth_us)
+    start_ns = made.launches.start_ns.copy()
+    start_ns[5] = start_ns[3]
+    is_collective = [each.module == "blocks.5" for each in made.places]
+    places = tuple(
+        replace(each, module=None) if found else each
+        for each, found in zip(made.places, is_collective, strict=True)
+    )
+    communication = Communication(
+        launch=ints([5]),
+        collective=interned(["allreduce"]),
+        process_group=interned(["0"]),
+        exposed_ns=ints([0]),
+        waiting_ns=masked([0]),
+        late_ns=masked([0]),
+    )
+    launches = replace(made.launches, start_ns=start_ns)
+    return replace(made, launches=launches, communication=communication, places=places)
 
 
 def test_layers_that_differ_anyhow_are_no_siblings_of_one() -> None:

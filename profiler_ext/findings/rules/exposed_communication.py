@@ -13,8 +13,9 @@ from profiler_ext.findings.collectives import (
     is_sharding,
     transfers_ns,
     waited,
+    where_most,
 )
-from profiler_ext.findings.facts import Facts, Lacking, Rows, where_of
+from profiler_ext.findings.facts import Facts, Lacking, Rows
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
 from profiler_ext.findings.pace import unrecorded
 from profiler_ext.findings.passes import Passes, passes_of
@@ -22,7 +23,7 @@ from profiler_ext.findings.repeats import repeated
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints, Phase
 
-_LEAST = 0.1
+_LEAST = 0.08
 """Something of each collective is exposed; less than this was hardly won by hiding it."""
 _FEWEST_UNITS = 4
 _WON, _LOST = 0.6, 0.1
@@ -54,6 +55,7 @@ class _Part(Enum):
     )
 
 
+_PHASES = {_Part.GATHERS: (Phase.FORWARD,), _Part.AWAITED: (Phase.FORWARD, Phase.BACKWARD)}
 _UNITS = (
     "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
     "each costs the CPU a millisecond or two a step, so see that it is not behind then"
@@ -102,30 +104,31 @@ def _candidate(
 ) -> Candidate | None:
     """Return what one kind of collective costs, where that is much of a step."""
     communication = facts.analysis.communication
-    launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
+    launches = communication.launch[rows]
     transfer_ns, is_told = transfers_ns(facts, rows)
     transfer_ns = np.where(facts.pace.sets[launches], transfer_ns, 0)
     spent_ns = facts.of_usual_step(launches, transfer_ns)
     beside_ns = _computed_ns(facts, launches, part, passes)
     at_stake_ns = _won_ns(facts, spent_ns, beside_ns)
-    is_one_unit = _is_one_unit(facts, launches, part, passes)
-    if part is _Part.AWAITED:
-        is_much, is_told = is_told and spent_ns >= _LEAST * facts.step_ns, False
-    else:
-        is_much, is_told = at_stake_ns >= _LEAST * facts.step_ns, is_told and not is_one_unit
-    if not is_much:
+    is_unsure = part is _Part.AWAITED and not is_told
+    if is_unsure or at_stake_ns < _LEAST * facts.step_ns:
         return None
+    is_one_unit = _is_one_unit(facts, launches, part, passes)
+    is_told &= not is_one_unit
     is_merged = not np.ma.getmaskarray(communication.waiting_ns[rows]).all()
     remedy = _UNITS if is_one_unit else part.value
-    longest = int(launches[int(exposed_ns.argmax())])
     return Candidate(
         what=f"{name or 'a collective'} runs while the device computes nothing",
         at_stake_ns=at_stake_ns if is_told else 0,
         stake=Stake.STEP if is_told else Stake.UNKNOWN,
         sureness=Sureness.ESTIMATED if is_merged else Sureness.UPPER_BOUND,
         remedy=remedy if is_merged else f"{_ALONE}{remedy}",
-        where=where_of(facts.place(longest), facts.launches.name[longest]),
-        why=(*_figures(facts, rows), waited(facts, rows), *_beside(beside_ns, part)),
+        where=where_most(facts, rows),
+        why=(
+            *_figures(facts, rows),
+            waited(facts, rows),
+            Figure("computed meanwhile, at best", beside_ns, FigureUnit.NS),
+        ),
         launches=launches,
     )
 
@@ -139,10 +142,11 @@ def _won_ns(facts: Facts, spent_ns: int, beside_ns: int) -> int:
 def _computed_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:
     """Return how long the device computes by itself in the phase that they could be hidden in.
 
-    That is the backward of their pass, wherever they are called, but for what the forward gathers.
+    That is the backward of their pass, wherever they are called, but for what the forward gathers;
+    beside what the next layer waits for, the other half of the batch can compute in both.
     """
-    phase = Phase.FORWARD if part is _Part.GATHERS else Phase.BACKWARD
-    own = facts.in_steps(facts.launches.phase.where(phase) & ~beside_collectives(facts))
+    phases = _PHASES.get(part, (Phase.BACKWARD,))
+    own = facts.in_steps(facts.launches.phase.where(*phases) & ~beside_collectives(facts))
     own &= np.isin(passes.number, passes.number[launches])
     own[facts.analysis.communication.launch] = False
     rows = np.flatnonzero(own)
@@ -166,12 +170,6 @@ def _figures(facts: Facts, rows: Ints) -> tuple[Figure, ...]:
     )
 
 
-def _beside(beside_ns: int, part: _Part) -> tuple[Figure, ...]:
-    if part is _Part.AWAITED:
-        return ()
-    return (Figure("computed meanwhile, at best", beside_ns, FigureUnit.NS),)
-
-
 RULE = Rule(
     name="exposed_communication",
     title="Communication beside which nothing is computed",
@@ -187,10 +185,10 @@ RULE = Rule(
     "waited for the last rank, as far as they set the pace. How long they waited is known where "
     "the ranks are merged; of one rank alone each counts as long as the quickest that moves as "
     "much, and nothing is claimed where fewer than eight do. No more can be hidden than the device "
-    "computes by itself in that phase; six tenths of that are won, less a tenth of what it would "
-    "run beside, as was fitted to trials between two H200s, and no step gets shorter than what "
-    "the CPU needs for it. It is said from a tenth of a step on. Nothing is claimed of what the "
-    "next layer waits for, and of FSDP with fewer than four units: more of them cost the CPU "
-    "what the recording cannot tell.",
+    "computes by itself in the phase that it could be hidden in; six tenths of that are won, less "
+    "a tenth of what it would run beside, as was fitted to trials between two H200s and held in "
+    "others, and no step gets shorter than what the CPU needs for it. It is said from 8% of a step "
+    "on. Nothing is claimed of FSDP with fewer than four units: more of them cost the CPU what the "
+    "recording cannot tell.",
     judge=_judge,
 )

@@ -6,8 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.collectives import is_sharding, transfers_ns, waited
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.collectives import (
+    is_sharding,
+    quickest_ns,
+    transfers_ns,
+    waited,
+    where_most,
+)
+from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
 from profiler_ext.findings.idleness import of_usual_step
 from profiler_ext.findings.passes import Passes, passes_of
@@ -15,7 +21,7 @@ from profiler_ext.findings.repeats import repeated
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
-_LEAST = 0.03
+_LEAST, _LEAST_HIDDEN = 0.03, 0.1
 _MOST_IDLE = 0.3
 _NS = FigureUnit.NS
 _DDP = (
@@ -42,9 +48,21 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     spared = rows[~last[communication.launch[rows]]]
     transfer_ns, is_told = transfers_ns(facts, spared)
     at_stake_ns = facts.of_usual_step(communication.launch[spared], transfer_ns)
-    if at_stake_ns < _LEAST * facts.step_ns:
-        return ()
-    return (_candidate(facts, rows, passes, at_stake_ns if is_told else None),)
+    if at_stake_ns >= _LEAST * facts.step_ns:
+        return (_candidate(facts, rows, passes, at_stake_ns if is_told else None),)
+    if _moving_ns(facts, spared) >= _LEAST_HIDDEN * facts.step_ns:
+        return (_candidate(facts, rows, passes, None),)
+    return ()
+
+
+def _moving_ns(facts: Facts, rows: Ints) -> int:
+    """Return how long collectives take without their waits, exposed or not."""
+    communication = facts.analysis.communication
+    launches, waiting = communication.launch[rows], communication.waiting_ns[rows]
+    alone_ns = np.ma.minimum(facts.launches.duration_ns[launches], quickest_ns(facts, launches))
+    merged_ns = facts.launches.duration_ns[launches] - waiting.filled(0)
+    moving_ns = np.where(np.ma.getmaskarray(waiting), alone_ns.filled(0), merged_ns)
+    return facts.of_usual_step(launches, moving_ns)
 
 
 def _candidate(facts: Facts, rows: Ints, passes: Passes, at_stake_ns: int | None) -> Candidate:
@@ -53,7 +71,6 @@ def _candidate(facts: Facts, rows: Ints, passes: Passes, at_stake_ns: int | None
     idle_ns = of_usual_step(facts, np.arange(len(facts.analysis.idle.duration_ns)))
     is_claimed = at_stake_ns is not None and idle_ns < _MOST_IDLE * facts.step_ns
     is_sharded = bool(is_sharding(facts, launches).any())
-    longest = int(launches[int(exposed_ns.argmax())])
     took_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
     return Candidate(
         what="gradients are reduced after each micro-batch",
@@ -61,7 +78,7 @@ def _candidate(facts: Facts, rows: Ints, passes: Passes, at_stake_ns: int | None
         stake=Stake.STEP if is_claimed else Stake.UNKNOWN,
         sureness=Sureness.ESTIMATED,
         remedy=_FSDP if is_sharded else _DDP,
-        where=where_of(facts.place(longest), facts.launches.name[longest]),
+        where=where_most(facts, rows),
         why=(
             Figure("micro-batches a step", int(passes.count[launches].max())),
             Figure("collectives a step", facts.count_in_usual_step(launches)),
@@ -77,14 +94,16 @@ RULE = Rule(
     name="repeated_reduction",
     title="Gradients that are reduced after each micro-batch",
     means="A step ran forward and backward several times before its optimizer, and reduced the "
-    "same gradients over the ranks after each of them, for which the device computed nothing.",
+    "same gradients over the ranks after each of them.",
     because="DDP reduces at the end of each backward, unless it is told that more will come; so "
     "does FSDP. The optimizer needs the sum once.",
     remedy="`no_sync()` of DDP around all micro-batches but the last, "
     "`set_requires_gradient_sync(False)` of FSDP2.",
     stake="The exposed time of these collectives in all micro-batches but the last, without the "
-    "time in which they waited for the last rank. What they slow beside them comes on top. Of one "
-    "rank alone each counts as long as the quickest that moves as much. Nothing is claimed where "
-    "fewer than eight do, or where the device waits for the CPU for three tenths of a step.",
+    "time in which they waited for the last rank, from 3% of the usual step on. Of one rank alone "
+    "each counts as long as the quickest that moves as much. Nothing is claimed where fewer than "
+    "eight do, where the device waits for the CPU for three tenths of a step, or where they are "
+    "hidden: they slow what they run beside, by how much is not known; that is said where they "
+    "take a tenth of a step.",
     judge=_judge,
 )

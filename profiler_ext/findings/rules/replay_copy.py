@@ -38,18 +38,20 @@ def _is_much(facts: Facts, launches: Ints) -> bool:
 
 
 def _candidate(facts: Facts, launches: Ints, remedy: str) -> Candidate:
-    longest = facts.longest(launches)
+    longest, is_tried = facts.longest(launches), remedy is _FORWARD
     duration = facts.launches.duration_ns[launches]
     is_seed = facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]
+    copies = launches[~is_seed]
+    removed_ns = facts.of_usual_step(copies, facts.removed_ns(copies))
     return Candidate(
         what="inputs are copied to where CUDA graphs read them",
-        at_stake_ns=0,
-        stake=Stake.UNKNOWN,
+        at_stake_ns=removed_ns if is_tried else 0,
+        stake=Stake.STEP if is_tried else Stake.UNKNOWN,
         sureness=Sureness.UPPER_BOUND,
         remedy=remedy,
         where=where_of(facts.place(longest), graph=facts.compile_id(longest)),
         why=(
-            Figure("launches that copy a step", facts.count_in_usual_step(launches[~is_seed])),
+            Figure("launches that copy a step", facts.count_in_usual_step(copies)),
             Figure("launches that set seeds", facts.count_in_usual_step(launches[is_seed])),
             Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
             Figure("the longest one copies", _input_of(facts, longest), FigureUnit.TEXT),
@@ -83,7 +85,8 @@ RULE = Rule(
     "compiled before such a mark goes on to copy, and on torch 2.11 AOTAutograd's cache hands it "
     "out again: compile once with `TORCHINDUCTOR_AUTOGRAD_CACHE=0`. What eager code makes between "
     "two graphs, or the loss hands to the backward, is not copied where that code is compiled too.",
-    stake="Not known: no trial has confirmed it. What they take is a figure, from 1% of the usual "
-    "step on, where the CPU is behind what it takes to launch them.",
+    stake="Of the inputs of a forward the time of their copies, where the CPU is behind what it "
+    "takes to launch them: at most that, as a batch that is not made in place has to be copied all "
+    "the same. Of what a backward gets it is not known, and a figure: no trial has confirmed it.",
     judge=_judge,
 )

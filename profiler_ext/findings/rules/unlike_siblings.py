@@ -8,13 +8,16 @@ from statistics import median
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.collectives import beside_collectives
+from profiler_ext.findings.facts import Facts, Lacking, Rows
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.findings.siblings import FEWEST, standing_out
 from profiler_ext.records import Ints
 
 _BEYOND = 0.5
+_SLOWED = 2
+"""Beside a collective a product on an H200 took up to so many times as long as without it."""
 _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
 _Siblings = Mapping[str, list[int]]
 """Path of a layer to the indices of the places in it."""
@@ -23,12 +26,16 @@ _Siblings = Mapping[str, list[int]]
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU, whose times are not steady enough")
-    spent_ns, paced_ns = (_of_places(facts, paced) for paced in (False, True))
+    every, slowed = np.ones(len(facts.launches), np.bool_), beside_collectives(facts)
+    spent_ns, paced_ns, slowed_ns = (
+        _of_places(facts, chosen) for chosen in (every, facts.pace.sets, slowed)
+    )
+    least_ns = spent_ns - slowed_ns + slowed_ns // _SLOWED
     found = (
         candidate
         for siblings in _families(facts).values()
         if len(siblings) >= FEWEST
-        for candidate in _unlike(facts, siblings, spent_ns, paced_ns)
+        for candidate in _unlike(facts, siblings, (spent_ns, paced_ns, least_ns))
     )
     return tuple(found)
 
@@ -55,26 +62,31 @@ def _layers_of(module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _unlike(
-    facts: Facts, siblings: _Siblings, spent_ns: Ints, paced_ns: Ints
+    facts: Facts, siblings: _Siblings, of_places: tuple[Ints, Ints, Ints]
 ) -> Iterator[Candidate]:
+    spent_ns, paced_ns, least_ns = of_places
     layers = list(siblings)
     times = [_usual(spent_ns[places]) for places in siblings.values()]
     usual = median(times)
     for at in standing_out(times, _BEYOND):
-        if times[at] > usual > 0:
-            part = _usual(paced_ns[siblings[layers[at]]]) / times[at]
-            yield _candidate(facts, layers[at], siblings, (times[at], usual, part))
+        places = siblings[layers[at]]
+        least = _usual(least_ns[places])
+        if least > (1 + _BEYOND) * usual > 0:
+            part = _usual(paced_ns[places]) / times[at]
+            yield _candidate(
+                facts, layers[at], siblings, (times[at], usual, (least - usual) * part)
+            )
 
 
 def _candidate(
     facts: Facts, layer: str, siblings: _Siblings, times: tuple[int, float, float]
 ) -> Candidate:
-    time, usual, part = times
+    time, usual, beyond_ns = times
     shares = facts.analysis.shares
     launches = np.unique(shares.launch[np.isin(shares.place, siblings[layer])])
     return Candidate(
         what=f"{layer} takes {time / usual:.1f} times as long as its siblings",
-        at_stake_ns=int((time - usual) * part),
+        at_stake_ns=int(beyond_ns),
         sureness=Sureness.ESTIMATED,
         remedy="compare its kernels with a sibling's: by_line() and by_kernel(); look at its "
         "dtype, its layout, hooks on it, and what shapes it gets",
@@ -88,14 +100,12 @@ def _candidate(
     )
 
 
-def _of_places(facts: Facts, paced: bool) -> Ints:
-    """Return the time of each place in each step, of all launches or of those that set the pace."""
+def _of_places(facts: Facts, wanted: Rows) -> Ints:
+    """Return the time of each place in each step, of some launches."""
     shares, launches = facts.analysis.shares, facts.launches
     numbers = {step.number: at for at, step in enumerate(facts.analysis.steps)}
     steps = np.array([numbers.get(each, -1) for each in launches.step.filled(-1).tolist()])
-    chosen = steps[shares.launch] >= 0
-    if paced:
-        chosen &= facts.pace.sets[shares.launch]
+    chosen = (steps[shares.launch] >= 0) & wanted[shares.launch]
     times = np.zeros((len(facts.analysis.places), len(facts.analysis.steps)), np.int64)
     at = (shares.place[chosen], steps[shares.launch[chosen]])
     np.add.at(times, at, shares.duration_ns[chosen])
@@ -117,6 +127,7 @@ RULE = Rule(
     because="Equal layers take equal times. One that does not has another dtype, another layout, a "
     "hook, a kernel that was chosen badly, or more work than the others.",
     remedy="Compare its kernels with those of a sibling, line by line.",
-    stake="What it takes beyond the median of its siblings, as far as its launches set the pace.",
+    stake="What it takes beyond the median of its siblings, as far as its launches set the pace. "
+    "What ran beside a collective of another rank, which slows it, counts half.",
     judge=_judge,
 )
