@@ -21,6 +21,7 @@ def environment(cache: Path, **extra: str) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "TORCHINDUCTOR_CACHE_DIR": str(cache),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCHINDUCTOR_VEC_ISA_OK": "1",
         "COLUMNS": "120",
     }
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TORCH", "PROFILER_EXT"))}

@@ -17,6 +17,8 @@ import junitparser
 import pytest
 import yaml
 
+from tests.compiled_cpp import share
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "examples" / "profile_gate.yml").read_text()
 WORKFLOW: dict[Any, Any] = yaml.safe_load(TEXT)
@@ -63,6 +65,7 @@ class Runner:
         self.summary = folder / "summary.md"
         self.kept: list[Path] = []
         self.told = ""
+        share(Path(os.environ["TESTS_COMPILED_CPP"]), folder / "inductor")
         tools = folder / "tools"
         tools.mkdir()
         _tool(tools / "profiler-ext", PROFILER)

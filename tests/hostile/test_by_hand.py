@@ -10,10 +10,10 @@ from tests.hostile.table import BY_HAND
 
 WAYS = ("report", "tables")
 LARGE = (
-    "300,000 ops of one time",
-    "50,000 eager launches, each at a line",
-    "ops nested 200,000 deep",
-    "50,000 steps",
+    "100,000 ops of one time",
+    "20,000 eager launches, each at a line",
+    "ops nested 80,000 deep",
+    "20,000 steps",
     "100,000 ops that cross like stairs",
     "30,000 calls of a graph",
 )
