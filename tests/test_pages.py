@@ -66,7 +66,7 @@ def anchors(text: str) -> list[str]:
 
 @every_page
 def test_each_target_of_make_that_a_page_names_is_there(page: Path) -> None:
-    asked = re.findall(r"\bmake ([a-z][\w-]*)", code(page))
+    asked = re.findall(r"(?:^ *|`|\$ )make ([a-z][\w-]*)", code(page), re.MULTILINE)
     assert [name for name in asked if not re.search(rf"^{name}:", MAKEFILE, re.MULTILINE)] == []
 
 
