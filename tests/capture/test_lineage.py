@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +27,6 @@ from profiler_ext.capture.traces.dynamo_graphs import DynamoGraph
 from profiler_ext.capture.traces.metadata import NodeSnapshot
 from profiler_ext.records import (
     ForwardEvidence,
-    Frame,
     FxNode,
     Lineage,
     LineEvidence,
@@ -35,15 +34,10 @@ from profiler_ext.records import (
     ModuleFrame,
 )
 from tests.capture.fx_graphs import Graph, aten, frame_text
+from tests.capture.lineages import line
 
 OWN = {"stack_trace": frame_text("/src/model.py", 1, "own", "own()"), "seq_nr": 1}
 SERVED = "_c10d_functional.all_reduce.default"
-
-
-def line(name: str, **snapshot: Any) -> Lineage:
-    """Return the lineage of a node on a line of its own."""
-    stack = (Frame("/src/model.py", 1, name, f"{name}()"),)
-    return Lineage(stack=stack, mechanism=Mechanism.OWN, **snapshot)
 
 
 def found_of(node: torch.fx.Node, compilation: Compilation) -> tuple[str, Mechanism | None]:
@@ -276,66 +270,3 @@ def test_each_rule_stands_once_in_the_order_with_when_it_applies() -> None:
     text = inspect.getsource(order)
     for rule in (*ORDER, *COPIES):
         assert re.search(rf"# [^\n]+\n    {rule.__name__},\n", text), rule.__name__
-
-
-OTHER = Lineage(
-    original_aten="other",
-    seq_nr=2,
-    stack=(Frame("/src/other.py", 2, "other"),),
-    modules=(ModuleFrame("other", "Other"),),
-    source_fns=("other",),
-    partitioner_tag="other",
-    autograd_backward=True,
-    is_gradient_acc=True,
-    recompute="other",
-    annotation=(("other", "1"),),
-    joint_name="other",
-    forward_node="other",
-    forward_evidence="other",
-    copied_from="other",
-    joint="other",
-    copied_call="other",
-    mechanism=Mechanism.BODY,
-    evidence=LineEvidence.STALE,
-)
-ALL = {field.name for field in fields(Lineage)}
-PLACE = {"stack", "modules", "source_fns", "annotation"}
-TRACE = {"original_aten", "seq_nr", "stack", "modules", "source_fns", "partitioner_tag"}
-LINKS = {"joint_name", "forward_node", "forward_evidence", "joint", "copied_call"}
-TAKEN: Mapping[str, tuple[Callable[[Lineage], Lineage], set[str]]] = {
-    "filled_by": (lambda own: own.filled_by(OTHER), ALL - LINKS - {"mechanism", "evidence"}),
-    "standing_at": (lambda own: own.standing_at(OTHER), PLACE),
-    "traced_from": (lambda own: own.traced_from(OTHER), TRACE | {"is_gradient_acc"}),
-    "copied": (lambda own: own.copied(OTHER), ALL - {"copied_from", "evidence"}),
-    "refreshed": (lambda own: own.refreshed(OTHER, is_made=False), ALL),
-    "refreshed, made by a pass": (
-        lambda own: own.refreshed(OTHER, is_made=True),
-        ALL - {"original_aten", "mechanism"},
-    ),
-}
-
-
-@pytest.mark.parametrize("way", TAKEN)
-def test_what_a_node_takes_from_another(way: str) -> None:
-    take, taken = TAKEN[way]
-    found = take(Lineage())
-    assert {name for name in ALL if getattr(found, name) == getattr(OTHER, name)} == taken
-    assert {name for name in ALL if getattr(found, name) == getattr(Lineage(), name)} == ALL - taken
-
-
-def test_what_lost_nothing_is_not_filled_and_what_did_keeps_what_it_says() -> None:
-    whole = line("own", seq_nr=1)
-    assert whole.filled_by(OTHER) is whole
-    part = line("own", partitioner_tag="own")
-    filled = part.filled_by(OTHER)
-    assert (filled.stack, filled.partitioner_tag, filled.seq_nr) == (part.stack, "own", 2)
-
-
-def test_a_place_without_line_and_labels_leaves_a_nodes_own() -> None:
-    own = line("own", annotation=(("own", "1"),), modules=(ModuleFrame("own", "Own"),))
-    assert own.standing_at(Lineage()) == replace(own, modules=())
-
-
-def test_without_a_stack_no_mechanism_gave_one() -> None:
-    assert Lineage(seq_nr=1).by(Mechanism.MUTATED) == Lineage(seq_nr=1)
-    assert line("own").by(Mechanism.MUTATED).mechanism is Mechanism.MUTATED

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
-import pytest
-
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.html import html_text
-from profiler_ext.records import Analysis, Recording, Shares
-from tests.analyses import GPU_MARKS, GPU_PLACES, gpu_step
-from tests.browser import open_page
-from tests.exporters.test_html import EVIL, SOURCE, evil, two_ranks
+from profiler_ext.records import Analysis, Recording
+from tests.analyses import gpu_step
+from tests.exporters.opened import browser, many, page, report, texts, written
+from tests.exporters.reported import EVIL, SOURCE, evil, two_ranks
 from tests.gpu_model import MODEL
-from tests.handmade import Row, launches, shares, trace
+from tests.handmade import launches, shares, trace
 
-GENERATED = (
-    "triton_poi_fused__to_copy_gelu_0 = async_compile.triton("
-    "'triton_poi_fused__to_copy_gelu_0', '''\n@triton.jit\ndef gelu(p): pass  # </pre>\n''')\n"
-)
 FOUND = "4 hits: 2 kernels, 1 source line, 1 line of generated code"
 MODULES = [
     *("▾(the model itself)", "140 us"),
@@ -29,41 +20,8 @@ MODULES = [
     *("down Linear launches", "6.67 us"),
     *("(no module) launches", "94.5 us"),
 ]
+__all__ = ["browser", "page", "report"]
 KERNEL_NAMES = "#kernels td:first-child > .middle, #kernels td:first-child > .whole"
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    """The report of the hand-made step, with its sources and one generated module there."""
-    graph = gpu_step().recording.graphs[0]
-    text = html_text([gpu_step()], {MODEL: SOURCE, graph.output_module: GENERATED})
-    return written(tmp_path_factory.mktemp("report"), text)
-
-
-def written(folder, text):
-    path = folder / "report.html"
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser(report):
-    with open_page(viewport={"width": 1400, "height": 900}) as (page, troubles):
-        yield page, troubles
-
-
-@pytest.fixture
-def page(browser, report):
-    page, troubles = browser
-    page.goto("about:blank")
-    troubles.clear()
-    page.goto(report)
-    yield page
-    assert troubles == []
-
-
-def texts(page, selector):
-    return [text.strip() for text in page.locator(selector).all_inner_texts()]
 
 
 def test_every_kernel_has_its_time(page):
@@ -310,37 +268,6 @@ def test_twenty_thousand_kernels_open(browser, tmp_path):
     assert "51 to 100 of" in page.inner_text("#kernels .pager")
     assert page.locator(".flame g").count() < 2_000
     assert troubles == []
-
-
-def many(count):
-    """A step of so many launches, each of its own kernel and with two parts."""
-    row = Row(25, ((2, 13_334), (3, 6_667)), "triton", "forward", "line", "", 3)
-    columns = launches(GPU_MARKS, (row,))
-    repeated = {
-        name: getattr(columns, name)[np.zeros(count, np.int64)]
-        for name in ("event", "step", "device", "stream", "start_ns", "duration_ns", "graph")
-    }
-    codes = np.zeros(count, np.int32)
-    interned = {
-        name: replace(getattr(columns, name), codes=codes)
-        for name in ("name", "kind", "scope", "phase", "level", "evidence", "gap")
-    }
-    names = tuple(f"kernel_{number}" for number in range(count))
-    kernel = replace(columns.kernel, codes=np.arange(count, dtype=np.int32), strings=names)
-    others = {
-        name: getattr(columns, name)[np.zeros(count, np.int64)]
-        for name in ("call_site", "op_event", "correlation", "external_id")
-    }
-    return replace(
-        gpu_step(),
-        places=GPU_PLACES,
-        launches=replace(columns, kernel=kernel, **repeated, **interned, **others),
-        shares=Shares(
-            np.repeat(np.arange(count), 2),
-            np.tile(np.array([2, 3], np.int32), count),
-            np.tile(np.array([13_334, 6_667]), count),
-        ),
-    )
 
 
 def test_a_session_without_steps_is_an_empty_page_without_errors(browser, tmp_path):

@@ -14,7 +14,7 @@ from profiler_ext.sessions.session import load
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.browser import open_page
 from tests.cases.neutral import FOLDER
-from tests.exporters.test_html_in_browser import written
+from tests.exporters.opened import written
 from tests.exporters.test_html_slices import many_steps
 from tests.handmade import launches, shares
 

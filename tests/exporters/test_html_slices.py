@@ -20,7 +20,7 @@ from profiler_ext.sessions.merging import merge
 from profiler_ext.sessions.session import load
 from tests.analyses import GPU_LEDGER, GPU_MARKS, GPU_ROWS, gpu_step
 from tests.cases.neutral import FOLDER
-from tests.exporters.test_html import Page
+from tests.exporters.reported import Page
 from tests.handmade import launches, shares
 
 

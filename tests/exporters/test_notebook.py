@@ -8,7 +8,7 @@ from profiler_ext.exporters.display_text import PHASE_STYLES
 from profiler_ext.exporters.notebook import session_html
 from profiler_ext.records import Analysis, Phase, Recording
 from tests.analyses import GPU_PLACES, gpu_step
-from tests.exporters.test_html import Page, evil
+from tests.exporters.reported import Page, evil
 from tests.handmade import launches, shares, trace
 
 
