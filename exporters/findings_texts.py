@@ -98,9 +98,12 @@ def figure_text(figure: Figure) -> str:
 
 
 def unjudged_texts(findings: Findings) -> tuple[str, ...]:
-    """Return one line for each rule that could not be judged, of several ranks once."""
-    lines = (f"not judged: {each.rule}: {each.why}" for each in findings.unjudged)
-    return tuple(printable(line) for line in dict.fromkeys(lines))
+    """Return a line for each reason for which rules could not be judged, of several ranks once."""
+    rules: dict[str, dict[str, None]] = {}
+    for each in findings.unjudged:
+        rules.setdefault(each.why, {})[each.rule] = None
+    lines = (f"not judged: {', '.join(names)}: {why}" for why, names in rules.items())
+    return tuple(map(printable, lines))
 
 
 def more_text(findings: Findings, how: str) -> str | None:
@@ -115,9 +118,11 @@ def more_text(findings: Findings, how: str) -> str | None:
 
 
 def rank_text(finding: Finding) -> str:
-    """Return on which rank a finding is, where several ranks were judged."""
-    is_of_ranks = any(each.name == ON_RANKS for each in finding.why)
-    return f"rank {finding.rank}: " if is_of_ranks else ""
+    """Return on which rank a finding is, or most of it, where several ranks were judged."""
+    ranks = next((str(each.value) for each in finding.why if each.name == ON_RANKS), "")
+    count = len(ranks.split(", "))
+    most = f"{count:,} ranks, rank {finding.rank} most: " if count > 1 else f"rank {finding.rank}: "
+    return most if ranks else ""
 
 
 def _bytes_text(value: float) -> str:

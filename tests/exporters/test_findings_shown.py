@@ -82,6 +82,25 @@ def test_no_line_of_it_is_wider_than_the_terminal(width: int) -> None:
     assert max(map(len, shown(TOLD, width, everything=True).splitlines())) <= width
 
 
+def test_rules_that_lack_the_same_are_one_line() -> None:
+    lacking = tuple(Unjudged(name, "no rank communicates") for name in ("a", "b", "a"))
+    told = replace(TOLD, unjudged=(*lacking, *TOLD.unjudged))
+    assert texts.unjudged_texts(told) == (
+        "not judged: a, b: no rank communicates",
+        "not judged: first_step: there is one step",
+    )
+
+
+def test_a_finding_says_which_ranks_have_it() -> None:
+    def on(ranks: str) -> str:
+        why = (Figure("on ranks", ranks, FigureUnit.TEXT),)
+        return texts.rank_text(replace(FINDING, why=why, rank=3))
+
+    assert on("3") == "rank 3: "
+    assert on("0, 3") == "2 ranks, rank 3 most: "
+    assert texts.rank_text(FINDING) == ""
+
+
 def test_five_are_shown_and_the_rest_is_counted() -> None:
     many = replace(TOLD, found=(FINDING,) * 7)
     text = shown(many, 100)

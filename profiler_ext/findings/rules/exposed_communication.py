@@ -35,26 +35,31 @@ Fitted to all-reduces on two H200s (torch 2.11) that had 2, 4, 8 and 24 blocks: 
 
 
 class _Part(Enum):
-    """What a collective serves: it tells what could run beside it. The value is what to try."""
+    """What a collective serves, which tells what could run beside it."""
 
-    GRADIENTS = (
-        "let it run beside the backward: buckets of 25 MB and static_graph of DDP begin while it "
-        "computes; communicate less often (a larger batch), or in bfloat16"
-    )
-    GATHERS = (
-        "let FSDP gather the next unit while one computes: set_modules_to_forward_prefetch, no "
-        "wait for the device between units; keep what was gathered (reshard_after_forward=False)"
-    )
-    SHARDS = (
-        "let FSDP reduce, and gather the next unit, while the backward computes: no wait for the "
-        "device between units, set_modules_to_backward_prefetch; a larger batch"
-    )
-    AWAITED = (
-        "what follows needs its result, so only other work can hide it: two halves of the batch "
-        "in turn, async tensor parallelism; or move less: bfloat16, fewer ranks in that group"
-    )
+    GRADIENTS = "gradients"
+    GATHERS = "gathers"
+    SHARDS = "shards"
+    AWAITED = "awaited"
 
 
+_WHAT = {
+    _Part.GRADIENTS: "{} of gradients runs while the device computes nothing",
+    _Part.GATHERS: "FSDP gathers parameters ({}) while the device computes nothing",
+    _Part.SHARDS: "{} of FSDP runs in the backward while the device computes nothing",
+    _Part.AWAITED: "the next layer waits for {} while the device computes nothing",
+}
+_REMEDY = {
+    _Part.GRADIENTS: "let it run beside the backward: buckets of 25 MB and static_graph of DDP "
+    "begin while it computes; communicate less often (a larger batch), or in bfloat16",
+    _Part.GATHERS: "let FSDP gather the next unit while one computes: "
+    "set_modules_to_forward_prefetch, no wait for the device between units; keep what was "
+    "gathered (reshard_after_forward=False)",
+    _Part.SHARDS: "let FSDP reduce, and gather the next unit, while the backward computes: no wait "
+    "for the device between units, set_modules_to_backward_prefetch; a larger batch",
+    _Part.AWAITED: "only other work can hide it: two halves of the batch in turn, async tensor "
+    "parallelism; or move less: bfloat16, fewer ranks in that group",
+}
 _PHASES = {_Part.GATHERS: (Phase.FORWARD,), _Part.AWAITED: (Phase.FORWARD, Phase.BACKWARD)}
 _UNITS = (
     "let each block be a unit of its own (fully_shard), gathered while the one before computes; "
@@ -116,9 +121,9 @@ def _candidate(
     is_one_unit = _is_one_unit(facts, launches, part, passes)
     is_told &= not is_one_unit
     is_merged = not np.ma.getmaskarray(communication.waiting_ns[rows]).all()
-    remedy = _UNITS if is_one_unit else part.value
+    remedy = _UNITS if is_one_unit else _REMEDY[part]
     return Candidate(
-        what=f"{name or 'a collective'} runs while the device computes nothing",
+        what=_WHAT[part].format(name or "a collective"),
         at_stake_ns=at_stake_ns if is_told else 0,
         stake=Stake.STEP if is_told else Stake.UNKNOWN,
         sureness=Sureness.ESTIMATED if is_merged else Sureness.UPPER_BOUND,
