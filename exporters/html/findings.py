@@ -14,6 +14,7 @@ from profiler_ext.exporters.findings_texts import (
     unjudged_texts,
     why_text,
 )
+from profiler_ext.exporters.html.words import rule_opened
 from profiler_ext.findings import Finding, Where, find, find_of_ranks
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
@@ -46,7 +47,8 @@ def _item(finding: Finding, settings: Settings) -> str:
     links = " · ".join(place_links(finding.where, settings))
     place = f"<p>{links}</p>" if links else ""
     why = f'<p class="quiet">{_text(why_text(finding))}</p>'
-    return f"<li><p>{head}</p>{place}{why}<p>Try: {_text(finding.remedy)}</p></li>"
+    means = rule_opened(finding.rule)
+    return f"<li><p>{head}</p>{place}{why}<p>Try: {_text(finding.remedy)}</p>{means}</li>"
 
 
 def place_links(where: Where, settings: Settings) -> list[str]:

@@ -25,6 +25,7 @@ from profiler_ext.exporters.html.controls import controls
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.findings import findings
 from profiler_ext.exporters.html.summary import ledger, notes, steps
+from profiler_ext.exporters.html.words import words
 from profiler_ext.exporters.sources import sources_here
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
@@ -133,6 +134,7 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
         ledger=ledger(chosen),
         steps=steps(analyses),
         compiles=compiles(analyses),
+        words=words(analyses),
         data=data_text(data),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )

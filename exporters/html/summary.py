@@ -20,6 +20,7 @@ from profiler_ext.exporters.html.chart import chart, parts_of
 from profiler_ext.exporters.html.choices import MOST_RANKS, rank_of
 from profiler_ext.exporters.html.slices import Choices, Slice
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
+from profiler_ext.exporters.html.words import linked, term_of
 from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
@@ -75,11 +76,19 @@ def _table(part: Slice) -> str:
     rows = records(tables.of_ranks(part.analyses, base_ns, "coverage", step=part.step))
     wall = sum(row["duration_ns"] for row in rows)
     causes = causes_shown(cause_sums(part.analyses, part.step))
-    lines = [_row(r["duration_ns"], wall, part.spans, ledger_label(r), r["scope"]) for r in rows]
-    lines += [_row(time, wall, part.spans, words) for words, time in causes]
+    lines = [_row(r["duration_ns"], wall, part.spans, _label(r), r["scope"]) for r in rows]
+    lines += [_row(time, wall, part.spans, _word(words)) for words, time in causes]
     total = _row(wall, wall, part.spans, "total")
     head = f"<thead><tr>{''.join(_heads(part))}</tr></thead>"
     return f"<table>{head}<tbody>{''.join(lines)}</tbody><tfoot>{total}</tfoot></table>"
+
+
+def _label(row: Row) -> str:
+    return _word(ledger_label(row), row["category"])
+
+
+def _word(text: str, category: str | None = None) -> str:
+    return linked(_text(text), term_of(text, category))
 
 
 def _heads(part: Slice) -> Iterable[str]:
@@ -92,12 +101,20 @@ def _heads(part: Slice) -> Iterable[str]:
 
 
 def _row(time: int, wall: int, spans: int, label: str, scope: str | None = None) -> str:
-    """Return a row of the ledger; one without a scope is a part of the idle time, or the total."""
+    """Return a row of the ledger; one without a scope is a part of the idle time, or the total.
+
+    Args:
+        time: nanoseconds.
+        wall: of so many.
+        spans: steps, or a step's ranks.
+        label: what it says, escaped.
+        scope: a ``Scope``.
+    """
     numbers = [time_text(time / max(spans, 1)), *([time_text(time)] if spans > 1 else [])]
     cells = "".join(f'<td class="number">{n}</td>' for n in (*numbers, percent_text(time, wall)))
     bar = _bar({scope: time}, wall) if scope else ""
     opened = "<tr>" if scope else '<tr class="quiet part">'
-    return f'{opened}<td>{_text(label)}</td>{cells}<td class="track">{bar}</td></tr>'
+    return f'{opened}<td>{label}</td>{cells}<td class="track">{bar}</td></tr>'
 
 
 def _remarks(part: Slice, ranks: Container[int]) -> str:
@@ -105,11 +122,11 @@ def _remarks(part: Slice, ranks: Container[int]) -> str:
     if part.step is not None:
         return ""
     shown = [each for each in part.analyses if rank_of(each) in ranks]
-    said = (*led_texts(part.analyses), *utilisation_texts(shown))
+    texts = (*led_texts(part.analyses), *utilisation_texts(shown))
     several = len(part.analyses) > 1
     below = skew_texts(shown) if several else idle_texts(part.analyses[0], _SHOWN_IDLE)
     quiet = "".join(f"<p>{_text(text)}</p>" for text in below)
-    return f'<p>{_text(" ".join(said))}</p><div class="quiet">{quiet}</div>'
+    return f'<p>{_text(" ".join(texts))}</p><div class="quiet">{quiet}</div>'
 
 
 def steps(analyses: Sequence[Analysis]) -> str:

@@ -26,7 +26,7 @@ TOP = [
     ("a:text-is('gpt.py:78')", "left", "where: it leads to the source below"),
     ("text=launch_bound", "left", "the rule's name, and what it rests on"),
     ("#ledger td:text-is('compiled: led to source lines')", "right", "all of a step's wall time"),
-    ("#ledger td:text-is('launching')", "left", "why the device waited"),
+    ("#ledger a:text-is('launching')", "left", "why the device waited"),
 ]
 BOARD = [
     ("label:has-text('eager/rank0')", "right", "runs side by side"),
