@@ -16,15 +16,16 @@ from tests.eager_oracle.running import run_program
 from tests.watched import needs_lines
 
 pytestmark = needs_lines
+TOGETHER = 5
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
-def test_each_launch_of_a_block_has_the_line_that_its_shapes_tell(
-    block: object, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("at", range(0, len(BLOCKS), TOGETHER), ids=lambda at: BLOCKS[at].__name__)
+def test_each_launch_of_a_block_has_the_line_that_its_shapes_tell(at: int, tmp_path: Path) -> None:
+    """Each block stands between two plain ones; a few are one program, for time."""
     score = Score()
-    drawn = program(7, (BLOCKS[0], block, BLOCKS[0]))  # type: ignore[arg-type]
-    judge(score, drawn, run_program(drawn.text, "one_block", tmp_path, "cpu"))
+    blocks = [each for block in BLOCKS[at : at + TOGETHER] for each in (BLOCKS[0], block)]
+    drawn = program(7, (*blocks, BLOCKS[0]))
+    judge(score, drawn, run_program(drawn.text, "blocks", tmp_path, "cpu"))
     assert (score.wrong, score.failed, dict(score.gaps)) == ([], [], {})
     assert (score.precision, score.recall) == (1.0, 1.0)
 
