@@ -228,14 +228,17 @@ def _details(comparison: Comparison, table: Table, row: Row) -> Iterator[str]:
         yield row.match.words
     if change.interval is not None and change.is_change:
         yield f"95%: {interval_text(change)}"
+    if table.by == "kernel":
+        yield from _shape_text(comparison, row)
     if devices_differ(comparison) and row.subject.account == Account.DEVICE:
         yield f"part of device time: {_parts_text(comparison, change)}"
     if row.modules and table.by not in ("module", "layer"):
         yield ", ".join(module or "(the model itself)" for module in row.modules)
     if table.by != "phase" and (phases := _phases_text(row)):
         yield phases
-    if change.base_launches != change.head_launches and row.subject.account == Account.DEVICE:
-        yield f"launches a step: {_launches_text(change)}"
+    counts = _launches_of_step(change)
+    if counts[0] != counts[1] and row.subject.account == Account.DEVICE:
+        yield f"launches a step: {' -> '.join(counts)}"
     if row.match is Match.EDITED and row.base is not None:
         yield f"was: {row.base.code}"
     is_other_kernel = row.match in (Match.SAME_WORK, Match.SIMILAR_WORK, Match.RENAMED)
@@ -255,12 +258,20 @@ def _phases_text(row: Row) -> str:
     return ", ".join(f"{name} {signed(delta)}" for name, delta in largest)
 
 
-def _launches_text(change: Change) -> str:
-    counts = (
-        change.base_launches / change.base_steps,
-        change.head_launches / change.head_steps,
+def _shape_text(comparison: Comparison, row: Row) -> Iterator[str]:
+    old, new = (
+        side.shapes.get((each.kernel, each.kind)) if each else None
+        for side, each in zip(comparison.matched.sides, (row.base, row.head), strict=True)
     )
-    return " -> ".join(f"{count:.4g}" for count in counts)
+    if old and new and old != new:
+        named = zip(("grid", "block"), old, new, strict=True)
+        yield ", ".join(f"{name} {mine} -> {other}" for name, mine, other in named if mine != other)
+
+
+def _launches_of_step(change: Change) -> tuple[str, str]:
+    base = change.base_launches / change.base_steps
+    head = change.head_launches / change.head_steps
+    return f"{base:.4g}", f"{head:.4g}"
 
 
 def _parts_text(comparison: Comparison, change: Change) -> str:

@@ -34,7 +34,7 @@ ALLOWED = {
     "capture": "errors files isolation kineto recall records store torch_compat",
     "rooflines": "kineto records",
     "findings": "kineto records rooflines",
-    "comparison": "attribution errors recall records",
+    "comparison": "attribution errors kineto recall records",
     "gate": "comparison errors records",
     "exporters": "comparison errors files findings gate kineto printable records rooflines",
     "sessions": "attribution comparison errors exporters findings gate isolation kineto records",

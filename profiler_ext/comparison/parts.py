@@ -142,7 +142,7 @@ def _of_launches(analysis: Analysis, called: Mapping[str, str]) -> Parts:
     shares, launches = analysis.shares, analysis.launches
     chosen = np.flatnonzero(~np.ma.getmaskarray(launches.step)[shares.launch])
     launch, place = shares.launch[chosen], shares.place[chosen].astype(np.int64)
-    kernel = _kernel_or_name(analysis)
+    kernel = kernel_or_name(analysis)
     columns = np.column_stack(
         (place, kernel.codes[launch], launches.kind.codes[launch], launches.scope.codes[launch])
     )
@@ -232,7 +232,8 @@ def _at(
     )
 
 
-def _kernel_or_name(analysis: Analysis) -> Interned:
+def kernel_or_name(analysis: Analysis) -> Interned:
+    """Return what the kernel of each launch is called; one of no name of its own as its event."""
     kernel, name = analysis.launches.kernel, analysis.launches.name
     codes = np.where(kernel.where(""), name.codes + len(kernel.strings), kernel.codes)
     return Interned(codes.astype(np.int32), (*kernel.strings, *name.strings))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from profiler_ext.comparison.file_names import file_names
+from profiler_ext.comparison.matching.kernels import Kernel
 from profiler_ext.comparison.parts import (
     Parts,
     join,
@@ -16,6 +17,7 @@ from profiler_ext.comparison.parts import (
     parts_of_steps,
 )
 from profiler_ext.comparison.records import Run
+from profiler_ext.comparison.shapes import Shape, shapes_of
 from profiler_ext.comparison.uncertainty import Sample
 from profiler_ext.errors import UsageError
 from profiler_ext.records import Analysis, Cell, Frame, Ints
@@ -46,6 +48,7 @@ class Side:
         cells: the text of each cell of a notebook that has time, by what it is called; a recording
             knows the cells that ran before it, too.
         on_cpu: no launch ran on a device of its own.
+        shapes: how each kernel was launched, where its launches are alike.
     """
 
     runs: tuple[Run, ...]
@@ -59,6 +62,7 @@ class Side:
     versions: tuple[str, ...] = ()
     cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_cpu: bool = False
+    shapes: Mapping[Kernel, Shape] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -79,15 +83,9 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
     Raises:
         UsageError: There is no run, or one has no step.
     """
-    if not runs:
-        raise UsageError("there is no run to compare; give at least one session on each side")
-    for run in runs:
-        if not any(analysis.steps for analysis in run.analyses):
-            raise UsageError(
-                f"{run.name} has no profiled step, so there is no time of a step to compare; "
-                "record one with `profiler-ext run`, or call step() of the profile"
-            )
+    _check(runs)
     every = [_Ranked(run) for run in runs]
+    analyses = [analysis for run in runs for analysis in run.analyses]
     ends = np.cumsum([each.steps for each in every]).tolist()
     started = [(each, end - each.steps) for each, end in zip(every, ends, strict=True)]
     known: dict[tuple[str, int], Frame] = {}
@@ -114,12 +112,24 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         paths=paths,
         versions=tuple(sorted(versions)),
         cells={cell.name: cell.lines for cell in cells if cell.name in timed},
-        on_cpu=all(_is_on_cpu(analysis) for run in runs for analysis in run.analyses),
+        on_cpu=all(map(_is_on_cpu, analyses)),
+        shapes=shapes_of(analyses),
     )
 
 
 def _is_on_cpu(analysis: Analysis) -> bool:
     return bool(np.ma.getmaskarray(analysis.launches.stream).all())
+
+
+def _check(runs: Sequence[RunOfRanks]) -> None:
+    if not runs:
+        raise UsageError("there is no run to compare; give at least one session on each side")
+    for run in runs:
+        if not any(analysis.steps for analysis in run.analyses):
+            raise UsageError(
+                f"{run.name} has no profiled step, so there is no time of a step to compare; "
+                "record one with `profiler-ext run`, or call step() of the profile"
+            )
 
 
 def _contradict(one: Frame, other: Frame) -> bool:
