@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,16 @@ def test_what_the_container_starts_is_read() -> None:
     words = [*_list(text, "ENTRYPOINT"), *_list(text, "CMD")]
     assert words[:2] == ["profiler-ext", "run"] and (EXAMPLES / words[-1]).exists()
     check_readable(" ".join(words))
+
+
+def test_an_image_is_given_all_that_a_wheel_is_built_from() -> None:
+    file = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, wheel = file["project"], file["tool"]["hatch"]["build"]["targets"]["wheel"]
+    named = [project["readme"], *project["license-files"]]
+    built = [*named, *wheel["packages"], *wheel["force-include"]]
+    needed = {"pyproject.toml", "examples", *(each.partition("/")[0] for each in built)}
+    first, *let_in = (ROOT / ".dockerignore").read_text().splitlines()[1:]
+    assert (first, {line.removeprefix("!") for line in let_in}) == ("*", needed)
 
 
 def _list(text: str, keyword: str) -> list[str]:
