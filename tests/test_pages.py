@@ -6,6 +6,7 @@ import importlib.util
 import re
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 ROOTS = ("profiler_ext", "exporters", "tests", "docs", "examples", "benchmarks", ".ci")
 MAKEFILE = (ROOT / "Makefile").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+DIAGRAMS = ROOT / "docs" / "diagrams"
 CODE = re.compile(r"^(?:    [^\n]*|```.*?^```)$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -127,3 +129,9 @@ def fired(paths: dict[str, tuple[bool, ...]]) -> list[bool]:
     with installed(hooks, Guard(strict=True)):
         train_once()
     return [count[path] > 0 for path in paths]
+
+
+@pytest.mark.parametrize("source", sorted(DIAGRAMS.glob("*.mmd")), ids=lambda each: each.stem)
+def test_a_diagram_is_drawn_of_its_source(source: Path) -> None:
+    of = f"<!-- of {sha256(source.read_bytes()).hexdigest()} -->\n"
+    assert source.with_suffix(".svg").read_text().endswith(of)

@@ -9,7 +9,7 @@ since 2017). ``python -m tests.book`` writes what commands print now into the pa
   tells the status.
 - ``python`` is run; a page's blocks share their names. ``json`` and ``yaml`` are parsed, ``sql`` is
   run by a real trace processor in ``tests/trace_processor``.
-- ``text`` and ``mermaid`` are no code.
+- ``text`` is no code.
 - ``<!-- sessions: profile_out=cases/cnn both=cases/ddp.rank_0+cases/ddp.rank_1 -->`` names what
   stands in the working folder from there on: recordings of ``tests/fixtures/h200``.
 - ``<!-- recorded: worked/FILE.txt -->`` before a ``text`` block: it shows parts of what was

