@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from textwrap import wrap
 
 from rich.console import Console
 from rich.text import Text
@@ -26,7 +25,7 @@ from profiler_ext.exporters.comparison_texts import (
     side_text,
     total_texts,
 )
-from profiler_ext.exporters.console import print_notes, say, text_console
+from profiler_ext.exporters.console import print_notes, say, tell, text_console
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.printable import printable
 
@@ -63,7 +62,7 @@ def print_comparison(
     for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
         say(console, printable(f"{name}  {side_text(side)}"), "bold")
     for line in total_texts(comparison):
-        console.print(Text(line, style="bold"))
+        tell(console, line, "bold")
     if by != "ledger":
         _print_ledger(comparison, console)
     console.print()
@@ -151,10 +150,9 @@ def _print_fusions(comparison: Comparison, console: Console) -> None:
     console.print()
     say(console, f"fusions that changed: {len(fusions)}", "bold")
     for fusion in fusions[:SHOWN_FUSIONS]:
-        say(console, change_text(fusion.change), STYLES.get(fusion.change.verdict, ""))
+        tell(console, change_text(fusion.change), STYLES.get(fusion.change.verdict, ""))
         for line in fusion_lines(fusion):
-            wrapped = wrap(printable(line), console.width, subsequent_indent=" " * _INDENT)
-            console.print(Text("\n".join(wrapped)))
+            tell(console, line, indent=_INDENT)
     if len(fusions) > SHOWN_FUSIONS:
         say(console, f"and {len(fusions) - SHOWN_FUSIONS} more: --format json", "dim")
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from textwrap import wrap
 from typing import IO
 
 from rich.console import Console
 from rich.text import Text
 
 from profiler_ext.printable import printable
+
+_QUANTITY = re.compile(r"(?<=\d) (?=(?:ns|us|ms|s)\b)")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def text_console(file: IO[str], width: int) -> Console:
@@ -33,6 +38,20 @@ def say(console: Console, line: str, style: str = "") -> None:
     console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis")
 
 
+def tell(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    """Print a text on as many lines as it takes; a number and its unit stay together.
+
+    Args:
+        console: where to.
+        text: the text.
+        style: one of rich's styles.
+        indent: how far the lines after the first are moved in.
+    """
+    whole = _QUANTITY.sub(_NO_BREAK, printable(text))
+    lines = wrap(whole, console.width, subsequent_indent=" " * indent) or [""]
+    console.print(Text("\n".join(lines).replace(_NO_BREAK, " "), style=style))
+
+
 def print_notes(notes: tuple[str, ...], console: Console) -> None:
     """Print sentences for a person.
 
@@ -41,4 +60,4 @@ def print_notes(notes: tuple[str, ...], console: Console) -> None:
         console: where to.
     """
     for note in notes:
-        console.print(Text(printable(f"note: {note}"), style="yellow"))
+        tell(console, f"note: {note}", "yellow")
