@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import torch
+import torch._inductor.config
 from torch import nn
 
 from benchmarks.cases import Case, Pair, Sizes, training
 from benchmarks.steps import Step
 
 
+class Small(nn.Sequential):
+    """Layers whose first call is small; of one class both would share their code."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+        return super().forward(x).float().square().mean()
+
+
+class Large(nn.Sequential):
+    """The same layers, whose first call is as large as the others."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+        return super().forward(x).float().square().mean()
+
+
 def tuned_small(sizes: Sizes) -> Pair:
     """Dynamic code whose kernels were chosen for 16 rows runs on 16,384; chosen for those."""
     width, few, many = (32, 4, 8) if sizes.is_tiny else (768, 16, 16384)
 
-    def made(first: int) -> Step:
-        torch._dynamo.reset()
+    def made(kind: type[nn.Sequential], first: int) -> Step:
         layers = (nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
-        model = nn.Sequential(*layers).to(sizes.device, torch.bfloat16)
+        model = kind(*layers).to(sizes.device, torch.bfloat16)
         compiled = torch.compile(model, dynamic=True, options={"max_autotune": not sizes.is_tiny})
         x = torch.randn(many, width, device=sizes.device, dtype=torch.bfloat16)
-        compiled(x[:first]).float().mean().backward()
-        return training(model, forward=lambda: compiled(x).float().square().mean())
+        # A cache would hand out for the one what was chosen for the other.
+        with torch._inductor.config.patch(force_disable_caches=True):
+            compiled(x[:first]).backward()
+        return training(model, forward=lambda: compiled(x))
 
-    return Pair(made(few), made(many))
+    return Pair(made(Small, few), made(Large, many))
 
 
 TUNED = Case("autotuning", "products tuned for 16 rows, of 16,384; tuned for those", tuned_small)

@@ -5,6 +5,7 @@ from typing import Final
 from profiler_ext.findings.rule import Rule
 from profiler_ext.findings.rules import (
     allocating,
+    autotuning,
     compiling,
     data_loader,
     dtype_conversion,
@@ -38,6 +39,7 @@ RULES: Final[tuple[Rule, ...]] = (
     graph_break.RULE,
     fp32_matmul.RULE,
     far_from_roofline.RULE,
+    autotuning.RULE,
     recompute.RULE,
     dtype_conversion.RULE,
     layout_conversion.RULE,
