@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from profiler_ext.capture.called_modules import CalledModules, frames_of
-from profiler_ext.capture.traces.module_paths import module_frames, root_modules
+from profiler_ext.capture.traces.module_paths import module_frames, root_modules, user_class
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import ModuleFrame
 
@@ -148,3 +148,12 @@ def test_a_block_that_the_user_holds_beside_its_wrapper_keeps_its_own_name() -> 
         ModuleFrame("block", "Linear"),
         ModuleFrame("compiled", "Linear"),
     )
+
+
+def test_a_class_that_fsdp_made_of_the_users_is_called_as_the_users() -> None:
+    class FSDPNet(nn.Module):
+        pass
+
+    sharded = nn.Linear(1, 1)
+    sharded.__class__ = type("FSDPLinear", (nn.Linear,), {})
+    assert [user_class(each) for each in (sharded, FSDPNet())] == ["Linear", "FSDPNet"]

@@ -45,7 +45,7 @@ def held_under(module: Any) -> str | None:
 
 
 def user_class(module: Any) -> str:
-    """Return the class of a module, or of what torch's wrappers around it hold.
+    """Return how the user calls the class of a module, or of what a wrapper of torch's holds.
 
     Args:
         module: a module of the user's, or a wrapper.
@@ -56,7 +56,9 @@ def user_class(module: Any) -> str:
         if not process.is_module(inner):
             break
         module = inner
-    return type(module).__name__
+    own = _MADE_OF.sub("", type(module).__name__)
+    bases = {base.__name__ for base in type(module).__bases__}
+    return own if own in bases else type(module).__name__
 
 
 def root_modules(
