@@ -20,7 +20,12 @@ from profiler_ext.exporters.comparison_json import (
 )
 from profiler_ext.exporters.comparison_names import names_text
 from profiler_ext.exporters.comparison_terminal import fusion_lines
-from profiler_ext.exporters.comparison_texts import change_text, details_text, row_texts
+from profiler_ext.exporters.comparison_texts import (
+    change_text,
+    details_text,
+    interval_text,
+    row_texts,
+)
 from profiler_ext.exporters.explain.module_paths import is_below
 from profiler_ext.exporters.explain.subjects import Kind, Subject
 from profiler_ext.records import Analysis
@@ -130,7 +135,9 @@ def _words(
     yield from (f"it was {names_text(table.by, row)}: {row.match.words}" for row in moved[:_MOST])
     yield from (_row_words(compared, table, row) for row in rows[:_MOST] if len(rows) > 1)
     if len(rows) == 1:
-        yield from filter(None, [details_text(row_texts(compared, table, rows[0]))])
+        told = f"95%: {interval_text(change)}"
+        details = row_texts(compared, table, rows[0]).details
+        yield from filter(None, [" · ".join(each for each in details if each != told)])
     for fusion in fusions[:_MOST]:
         yield "; ".join(" ".join(line.split()) for line in fusion_lines(fusion))
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.whole import Asked
-from profiler_ext.exporters.console import say, text_console
+from profiler_ext.exporters.console import say, tell, text_console
 from profiler_ext.exporters.display_text import PHASE_STYLES, short_phase
 from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
@@ -76,7 +76,7 @@ def print_page(about: Page, console: Console) -> None:
     if about.code:
         say(console, "    " + printable(about.code.strip()), "cyan")
     for text in about.texts:
-        console.print(Text(printable(text)))
+        tell(console, text)
     for section in about.sections:
         console.print()
         _print_section(section, console)
@@ -116,7 +116,7 @@ def _print_section(section: Section, console: Console) -> None:
     for line in printable_lines(section.code).splitlines():
         say(console, "    " + line, "dim")
     for text in section.texts:
-        console.print(Text(printable(text), style="dim" if text.startswith("(") else ""))
+        tell(console, text, "dim" if text.startswith("(") else "")
 
 
 def _table(section: Section, console: Console) -> Table:
