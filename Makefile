@@ -33,7 +33,8 @@
 #              how much, and how sure is it: ten minutes of one core; fetches nothing
 # make docs    the book of docs/ into site/; a link that leads nowhere fails
 # make examples    write what the commands in the book print now into its pages
-# make pictures    the pictures of the book anew, from its recordings; needs Chromium
+# make pictures    the pictures of the book anew, from its recordings; needs Chromium, and for the
+#                  diagrams MERMAID=FILE, the dist/mermaid.min.js of npm
 # make reference  write the pages of docs that the lists in the code make: gaps, evidence, ...
 # make wheel [WHEEL=all]    build the package and check it; with WHEEL=all install it into an empty
 #              environment, alone and with each extra alone (hours of downloads, once)
