@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from profiler_ext.kineto import strictness
 from profiler_ext.kineto.checking import check_counts, check_events, decoded
-from profiler_ext.kineto.decoding import GrowingColumns
+from profiler_ext.kineto.decoding import GrowingColumns, InexactError
 from profiler_ext.kineto.document import (
     EVENTS_KEY,
     Document,
@@ -24,7 +24,7 @@ from profiler_ext.kineto.document import (
     check_header,
     located,
 )
-from profiler_ext.kineto.event_json import Event, decoded_list
+from profiler_ext.kineto.event_json import Events, decoded_list, decoded_quickly
 from profiler_ext.kineto.events import offset_of
 from profiler_ext.kineto.source import Text
 from profiler_ext.records import Ints
@@ -101,7 +101,10 @@ class _Reading:
             starts, ends = located(strict[1:-1], 0, decoded(strict, list[msgspec.Raw]))
         check_events(text, starts, ends)
         check_counts(self._braces, self._events + len(events))
-        self.columns.add(self._events, events)
+        try:
+            self.columns.add(self._events, events)
+        except InexactError:
+            self.columns.add(self._events, decoded_list(self._events, strict))
         self._events += len(events)
         self._starts.append(starts + begin)
         self._ends.append(ends + begin)
@@ -160,11 +163,11 @@ def _block(text: Text, begin: int) -> tuple[_Block, int] | None:
     return None
 
 
-def _events(first: int, text: bytes) -> tuple[list[Event], bytes]:
+def _events(first: int, text: bytes) -> tuple[Events, bytes]:
     """Decode a list of events; return them, and the strict JSON that they were decoded from."""
     text = _utf8(text)
     try:
-        return decoded_list(first, text), text
+        return decoded_quickly(first, text), text
     except msgspec.DecodeError:
         if not strictness.is_odd(text):
             raise

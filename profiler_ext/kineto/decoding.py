@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from profiler_ext.kineto import event_json
 from profiler_ext.kineto.checking import check_names
-from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Event, Id, shape_of
+from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Id, shape_of
 from profiler_ext.kineto.names import DEVICE_CATEGORIES
-from profiler_ext.kineto.times import TIMES, nanoseconds
+from profiler_ext.kineto.times import TIMES, nanoseconds, of_doubles
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
 
 Key = TypeVar("Key")
@@ -24,6 +25,10 @@ Column = TypeVar("Column", Ints, Codes)
 _COMPLETE = "X"
 _INT64 = range(ABSENT + 1, 2**63)
 _NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
+
+
+class InexactError(ValueError):
+    """How long events took must be read from their text."""
 
 
 class _Table(dict[Key, int]):
@@ -67,7 +72,7 @@ class GrowingColumns:
         self._columns: list[list[Any]] = [[] for _ in _Part._fields]
         self.add(0, [])
 
-    def add(self, first: int, events: list[Event]) -> None:
+    def add(self, first: int, events: event_json.Events) -> None:
         """Add some events; the complete ones become rows.
 
         Args:
@@ -75,6 +80,7 @@ class GrowingColumns:
             events: the events.
 
         Raises:
+            InexactError: A double does not tell how long one took; nothing was added.
             ValueError: A time is missing or no number; the message names the event.
         """
         for column, part in zip(self._columns, self._part(first, events), strict=True):
@@ -99,25 +105,25 @@ class GrowingColumns:
         self._check(whole)
         return self._events(whole), clamped
 
-    def _part(self, first: int, events: list[Event]) -> _Part:
+    def _part(self, first: int, events: event_json.Events) -> _Part:
         are_complete = [event.ph == _COMPLETE for event in events]
         position = np.flatnonzero(np.fromiter(are_complete, np.bool_, len(events))) + first
-        events = [*compress(events, are_complete)]
-        args = [event.args or NO_ARGS for event in events]
-        count = len(events)
+        complete = [*compress(events, are_complete)]
+        args = [event.args or NO_ARGS for event in complete]
+        count = len(complete)
         # A zip makes one tuple for all events, and another only where that is kept.
-        threads = zip([event.pid for event in events], [e.tid for e in events], strict=True)
-        category = self._categories.codes([event.cat for event in events], count)
+        threads = zip([event.pid for event in complete], [e.tid for e in complete], strict=True)
+        category = self._categories.codes([event.cat for event in complete], count)
         # Inductor's CPU ops have a ``stream`` too, which says nothing of where anything ran.
         rows = self._on_device(category)
         on_device = [args[row] for row in rows.tolist()]
         return _Part(
             position=position,
-            name=self._names.codes([event.name for event in events], count),
+            name=self._names.codes([event.name for event in complete], count),
             category=category,
             thread=self._threads.codes(threads, count),
-            start_ns=nanoseconds("ts", [event.ts for event in events], position),
-            duration_ns=nanoseconds("dur", [event.dur for event in events], position),
+            start_ns=nanoseconds("ts", [event.ts for event in complete], position),
+            duration_ns=_durations_ns([event.dur for event in complete], position),
             correlation=_ids([a.correlation for a in args]),
             external_id=_ids([a.external_id for a in args]),
             sequence_number=_ids([a.sequence_number for a in args]),
@@ -166,6 +172,15 @@ class GrowingColumns:
                 whole.launch_shape, ("", *(text.decode() for text in [*self._shapes][1:]))
             ),
         )
+
+
+def _durations_ns(durations: list[Any], positions: Ints) -> Ints:
+    if not durations or not isinstance(durations[0], float):
+        return nanoseconds("dur", durations, positions)
+    exact = of_doubles(np.fromiter(durations, np.float64, len(durations)))
+    if exact is None:
+        raise InexactError
+    return exact
 
 
 def _ids(values: list[Id]) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -35,8 +36,8 @@ class Args(msgspec.Struct, gc=False):
     occupancy: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.OCCUPANCY.value)
 
 
-class Event(msgspec.Struct, gc=False):
-    """One event; its times stay text until they become integers."""
+class _Event(msgspec.Struct, gc=False):
+    """What every event has."""
 
     ph: str = ""
     name: str = ""
@@ -44,13 +45,26 @@ class Event(msgspec.Struct, gc=False):
     pid: int | str = 0
     tid: int | str = 0
     ts: msgspec.Raw = _NOTHING
-    dur: msgspec.Raw = _NOTHING
     args: Args | msgspec.UnsetType = msgspec.UNSET
 
 
+class Event(_Event, gc=False):
+    """One event; its times stay text until they become integers."""
+
+    dur: msgspec.Raw = _NOTHING
+
+
+class QuickEvent(_Event, gc=False):
+    """One event; of nearly each a double tells how long it took as exactly, and sooner."""
+
+    dur: float = math.nan
+
+
+Events = Sequence[Event | QuickEvent]
 NO_ARGS = Args()
 _DECODER = msgspec.json.Decoder(Event)
 _LIST_DECODER = msgspec.json.Decoder(list[Event])
+_QUICK_DECODER = msgspec.json.Decoder(list[QuickEvent])
 
 
 def shape_of(args: Args) -> bytes:
@@ -64,8 +78,28 @@ def shape_of(args: Args) -> bytes:
     return text if len(text) <= _MOST_SHAPE_BYTES else NO_SHAPE
 
 
+def decoded_quickly(first: int, text: bytes) -> Events:
+    """Decode a list of events, how long they took as doubles where each has a number there.
+
+    Args:
+        first: the position of the first of them in the file.
+        text: strict JSON.
+
+    Returns:
+        The events.
+
+    Raises:
+        msgspec.DecodeError: It is no JSON, or no list.
+        ValueError: An event has another shape than Kineto's; the message names it.
+    """
+    try:
+        return _QUICK_DECODER.decode(text)
+    except msgspec.DecodeError:
+        return decoded_list(first, text)
+
+
 def decoded_list(first: int, text: bytes) -> list[Event]:
-    """Decode a list of events.
+    """Decode a list of events, each exactly.
 
     Args:
         first: the position of the first of them in the file.

@@ -161,16 +161,23 @@ def _address(text: bytes | msgspec.Raw) -> int:
 
 
 def _members(raw: bytes) -> dict[str, msgspec.Raw]:
-    return _MEMBERS.decode(_strictly(raw))
+    if _may_be_strict(raw):
+        with suppress(msgspec.DecodeError):
+            return _MEMBERS.decode(raw)
+    return _MEMBERS.decode(strict(raw))
 
 
 def _strictly(raw: bytes) -> bytes:
     """Return what ``strict`` does; of a million events nearly all are so, and soon seen to be."""
-    if raw.isascii() and b"\\u" not in raw:
+    if _may_be_strict(raw):
         with suppress(msgspec.DecodeError):
             _SPAN.decode(raw)
             return raw
     return strict(raw)
+
+
+def _may_be_strict(raw: bytes) -> bool:
+    return raw.isascii() and b"\\u" not in raw
 
 
 def _value(raw: msgspec.Raw) -> Any:

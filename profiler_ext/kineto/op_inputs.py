@@ -73,8 +73,8 @@ def op_inputs(raw: bytes) -> tuple[OpInput, ...] | None:
         told = _DECODER.decode(raw).args
     except msgspec.DecodeError:
         return _read(raw)  # which repairs what is no strict JSON
-    named = ((name.encode_name, getattr(told, name.name)) for name in _ARGUMENTS)
-    parts = (b'"%b": %b' % (name.encode(), bytes(text)) for name, text in named if bytes(text))
+    named = zip(_ARGUMENTS, map(bytes, msgspec.structs.astuple(told)), strict=True)
+    parts = [b'"%b": %b' % (name, text) for name, text in named if text]
     return _read(b'{"args": {%b}}' % b", ".join(parts))
 
 
@@ -92,7 +92,7 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(_Event)
-_ARGUMENTS = msgspec.structs.fields(_Told)
+_ARGUMENTS = tuple(field.encode_name.encode() for field in msgspec.structs.fields(_Told))
 
 
 @lru_cache(maxsize=4096)

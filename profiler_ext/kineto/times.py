@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.records import Ints
 
@@ -17,6 +18,8 @@ _DIGITS = b"0123456789"
 _DECIMALS, _MOST_DIGITS = 3, 15
 _FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
 """Below 2**43, where a double lies less than half a thousandth from the number it stands for."""
+_LEAST_INEXACT_US = 2.0**42
+"""From here on doubles lie more than half a nanosecond apart."""
 
 
 def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
@@ -45,6 +48,26 @@ def nanoseconds(key: str, texts: list[msgspec.Raw], positions: Ints) -> Ints:
         return whole_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
     exact = [_exact(key, bytes(text), at) for text, at in zip(texts, positions, strict=True)]
     return np.array(exact, dtype=np.int64)
+
+
+def of_doubles(times_us: npt.NDArray[np.float64]) -> Ints | None:
+    """Return microseconds that were read as doubles in nanoseconds, if that is what was written.
+
+    What was written lies within a double's own distance of whatever else has that double: below
+    the limit, less than half a nanosecond. So nanoseconds with the same double are its text's.
+
+    Args:
+        times_us: the doubles next to what the file has.
+
+    Returns:
+        The times; ``None`` where one of them may be another.
+    """
+    if not (np.abs(times_us) < _LEAST_INEXACT_US).all():
+        return None
+    whole_us = np.floor(times_us)
+    rest_ns = np.rint((times_us - whole_us) * 1000)
+    times_ns = whole_us.astype(np.int64) * 1000 + rest_ns.astype(np.int64)
+    return times_ns if (times_ns / 1000 == times_us).all() else None
 
 
 def _have_three_decimals(joined: bytes) -> bool:

@@ -28,6 +28,9 @@ ODD = {
     "an empty event": b"{}",
     "many blanks": b" " * 100 + NAMED % b"a" + b"\n" * 100,
     "an old time": b'{"ph":"X","name":"a","ts":1700000000000000.123,"dur":2.0625}',
+    "a time between nanoseconds": b'{"ph":"X","name":"a","ts":1.000,"dur":0.0005}',
+    "a long time": b'{"ph":"X","name":"a","ts":1.000,"dur":4500000000000.125}',
+    "a text for a time of no event": b'{"ph":"i","name":"a","ts":1.000,"dur":"no"}',
     "a name of another alphabet": NAMED % "层".encode(),
 }
 

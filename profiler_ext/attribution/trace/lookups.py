@@ -30,7 +30,7 @@ def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
         Booleans, one a row.
     """
     passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
-    return passes[column.codes] if len(passes) else np.zeros(len(column), dtype=np.bool_)
+    return passes[column.codes] if passes.any() else np.zeros(len(column), dtype=np.bool_)
 
 
 def distinct(values: Ints) -> Ints:
