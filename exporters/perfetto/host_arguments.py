@@ -27,6 +27,13 @@ _OUR_OWN = "compile."
 _NOT_A_WORD = re.compile(r"\W+")
 
 
+class _Event(msgspec.Struct, gc=False):
+    args: dict[str, msgspec.Raw] = {}
+
+
+_DECODE = msgspec.json.Decoder(_Event).decode
+
+
 class HostArguments:
     """Answers what the profiler recorded with CPU events, beside their ids."""
 
@@ -52,15 +59,21 @@ class HostArguments:
         }
 
     def keys(self, rows: Ints) -> Iterator[Hashable]:
-        """Yield for events what is the same for those with the same further arguments.
+        """Return for events what only those share that have the same further arguments.
 
         Args:
             rows: rows of ``Events``.
         """
-        for raw in as_written(self._trace.raw).at(self._trace.events.position[rows]):
-            told = raw_arguments(raw)
-            kept = self._kept_of(told)
-            yield (kept, msgspec.json.encode([told[key] for key in kept])) if kept else None
+        return map(self._key, as_written(self._trace.raw).at(self._trace.events.position[rows]))
+
+    def _key(self, raw: bytes) -> Hashable:
+        """Return what only events have that say the same; it stays text, most of which is known."""
+        try:
+            told = _DECODE(raw).args
+        except msgspec.DecodeError:
+            return raw
+        kept = self._kept_of(told)
+        return (kept, *[bytes(told[key]) for key in kept]) if kept else None
 
     def _kept_of(self, told: Mapping[str, object]) -> tuple[str, ...]:
         """Return which of an event's arguments may be said; few events have others than most."""

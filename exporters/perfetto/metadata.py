@@ -7,6 +7,7 @@ import re
 import msgspec
 import numpy as np
 
+from profiler_ext.kineto.recording import as_written
 from profiler_ext.kineto.strictness import strict
 from profiler_ext.records import Ints, Thread, Trace
 
@@ -30,7 +31,7 @@ class Names:
     """Answers what processes and threads are called."""
 
     def __init__(self, trace: Trace) -> None:
-        others = map(_decoded, trace.raw.at(_other_positions(trace)))
+        others = map(_decoded, as_written(trace.raw).at(_other_positions(trace)))
         named = [each for each in others if each is not None and each.args.name]
         self._processes = {m.pid: m.args.name for m in named if m.name == "process_name"}
         self._threads: dict[tuple[int | str, int | str], list[str]] = {}

@@ -10,6 +10,14 @@ from profiler_ext.exporters.perfetto.packets import Constant
 from profiler_ext.records import Ints
 
 
+class _Numbers(dict[Hashable, int]):
+    """The number that each key was given when it was first seen."""
+
+    def __missing__(self, key: Hashable) -> int:
+        self[key] = number = len(self)
+        return number
+
+
 class Shared:
     """What is the same for rows with the same key.
 
@@ -25,7 +33,6 @@ class Shared:
             keys: the key of each row.
             made: encodes what a row shares with others of its key.
         """
-        known: dict[Hashable, int] = {}
-        self.of_row: Ints = np.array([known.setdefault(key, len(known)) for key in keys], np.int64)
+        self.of_row: Ints = np.fromiter(map(_Numbers().__getitem__, keys), np.int64)
         firsts = np.unique(self.of_row, return_index=True)[1]
         self.constants = [made(row) for row in firsts.tolist()]

@@ -6,10 +6,12 @@ Modules do not tell contents apart, so that the repeated layers of a model count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
+from profiler_ext.exporters.tables.arrays import numbered
 from profiler_ext.exporters.tensorboard_plugin.document import Fusion, Part
 from profiler_ext.records import Ints
 
@@ -31,37 +33,44 @@ def fusions_and_parts(
         The distinct contents of launches, and the parts of each.
     """
     fusion = _fusion_of(launch, numbers)
-    rows, sums = _summed(np.column_stack([fusion]), launch, duration_ns)
+    rows, sums = _summed([fusion], launch, duration_ns)
     kernel = dict(zip(fusion.tolist(), numbers["kernel"].tolist(), strict=True))
     fusions = tuple(Fusion(kernel[at], *sums[at]) for (at,) in rows)
-    columns = np.column_stack([fusion, *(numbers[name] for name in _COLUMNS)])
+    columns = [fusion, *(numbers[name] for name in _COLUMNS)]
     rows, sums = _summed(columns, launch, duration_ns)
     return fusions, tuple(Part(*(*row, *sums[at])) for at, row in enumerate(rows))
 
 
 def _fusion_of(launch: Ints, numbers: Mapping[str, Ints]) -> Ints:
-    columns = np.column_stack([numbers[name] for name in _CONTENT])
-    _, content = np.unique(columns, axis=0, return_inverse=True)
-    held: dict[int, set[int]] = {}
-    for row, each in zip(launch.tolist(), content.ravel().tolist(), strict=True):
-        held.setdefault(row, set()).add(each)
-    kernel = dict(zip(launch.tolist(), numbers["kernel"].tolist(), strict=True))
-    known: dict[tuple[int, frozenset[int]], int] = {}
-    of_launch = {
-        row: known.setdefault((kernel[row], frozenset(some)), len(known))
-        for row, some in held.items()
-    }
-    return np.array([of_launch[row] for row in launch.tolist()], np.int64)
+    """Return the number of each share's content, in the order in which launches have new ones."""
+    content = numbered([numbers[name] for name in _CONTENT])
+    launches, shares = np.unique(launch, return_index=True)
+    of_launch, held = _pairs(launch, content)
+    bounds = np.searchsorted(of_launch, np.append(launches, launches[-1] + 1))
+    whole, size = held.tobytes(), held.itemsize
+    texts = [whole[begin:end] for begin, end in pairwise((bounds * size).tolist())]
+    kernels = numbers["kernel"][shares].tolist()
+    known: dict[tuple[int, bytes], int] = {}
+    found = np.empty(len(launches), np.int64)
+    for at in np.argsort(shares).tolist():
+        found[at] = known.setdefault((kernels[at], texts[at]), len(known))
+    return found[np.searchsorted(launches, launch)]
 
 
 def _summed(
-    columns: Ints, launch: Ints, duration_ns: Ints
+    columns: Sequence[Ints], launch: Ints, duration_ns: Ints
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
-    """Return the distinct rows, and for each the number of launches and the time."""
-    rows, of_share = np.unique(columns, axis=0, return_inverse=True)
-    of_share = of_share.ravel()
+    """Return the distinct rows, in order, and for each the number of launches and the time."""
+    of_share = numbered(columns)
+    firsts = np.unique(of_share, return_index=True)[1]
+    rows = np.column_stack([column[firsts] for column in columns])
     duration = np.zeros(len(rows), np.int64)
     np.add.at(duration, of_share, duration_ns)
-    once = np.unique(np.column_stack((of_share, launch)), axis=0)[:, 0]
-    launches = np.bincount(once, minlength=len(rows))
+    launches = np.bincount(_pairs(of_share, launch)[0], minlength=len(rows))
     return rows.tolist(), list(zip(launches.tolist(), duration.tolist(), strict=True))
+
+
+def _pairs(first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct pairs, in order; neither column has a number below zero."""
+    of_second = int(second.max()) + 1
+    return np.divmod(np.unique(first * of_second + second), of_second)
