@@ -35,7 +35,8 @@ from profiler_ext.files.paths import expand
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.recall.printed_graphs import PrintedNode, read_graph
 from profiler_ext.records import Settings
-from profiler_ext.torch_compat import behaviour, fx, inductor, points, process
+from profiler_ext.torch_compat import behaviour, inductor, points, process
+from profiler_ext.torch_compat.effects import call_of, call_text
 from profiler_ext.torch_compat.patches import Patch
 
 _MODELS = str(Path(naive_models.__file__))
@@ -136,7 +137,7 @@ class Watch:
         tag = node.meta.get("autograd_backward") if behaviour.TAGS_BACKWARD_NODES else is_backward
         linked = self._numbers.get(node.meta.get("seq_nr", -2)) if is_backward else None
         phase = "backward" if tag else "forward"
-        return Naive(fx.call_text(node), self._line(node), linked, phase)
+        return Naive(call_text(call_of(node)), self._line(node), linked, phase)
 
 
 def _printed_line(node: PrintedNode) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -64,7 +65,7 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
         tree = ast.parse(source)
     except SyntaxError:
         return {}
-    functions = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
+    functions = {f.name: f for f in _statements(tree) if isinstance(f, ast.FunctionDef)}
     if "call" not in functions:
         return _cpp_calls(source)
     partitions = {name: f for name, f in functions.items() if name.startswith("partition_")}
@@ -81,6 +82,20 @@ def wrapper_calls(source: str) -> dict[str, tuple[WrapperCall, ...]]:
         name: tuple(replace(call, ops=comments.get(call.line)) for call in calls)
         for name, calls in calls_by_graph.items()
     }
+
+
+_BODIES = (ast.stmt, ast.excepthandler, ast.match_case)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Walk as ``ast.walk`` does, but into no expression: no function is defined in one."""
+    todo: deque[ast.AST] = deque(tree.body)
+    while todo:
+        statement = todo.popleft()
+        yield statement
+        if not isinstance(statement, ast.Expr | ast.Assign | ast.Delete):
+            children = ast.iter_child_nodes(statement)
+            todo.extend(child for child in children if isinstance(child, _BODIES))
 
 
 def _commented(source: str, launches: set[int]) -> dict[int, frozenset[str]]:

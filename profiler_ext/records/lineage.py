@@ -105,7 +105,8 @@ class Lineage:
 
     def by(self, mechanism: Mechanism) -> Lineage:
         """Return the same, said to have its stack by a mechanism, if it has one."""
-        return replace(self, mechanism=mechanism if self.stack else None)
+        said = mechanism if self.stack else None
+        return self if self.mechanism is said else replace(self, mechanism=said)
 
     def known_by(self, evidence: LineEvidence) -> Lineage:
         """Return the same, said to have its stack from a truth; ``ABSENT`` if it has none."""

@@ -7,6 +7,7 @@ Source: keys as set in ``torch/fx/proxy.py``, ``torch/_functorch/_aot_autograd``
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,19 +34,19 @@ def target_name(target: Any) -> str:
     if isinstance(target, str):
         return target
     if fx_names.OP_OVERLOAD.is_type_of(target):
-        return str(target)
+        return _spelled(target)
     return str(getattr(target, "__name__", target))
+
+
+@functools.lru_cache(maxsize=1024)
+def _spelled(op: Any) -> str:
+    """Return the name of an operator, which puts it together each time that it is asked."""
+    return str(op)
 
 
 def is_tracing() -> bool:
     """Tell whether a graph is traced whose nodes keep what torch knows of their origin."""
     return bool(fx_names.HAS_PRESERVED_META.get()())
-
-
-def call_text(node: torch.fx.Node) -> str:
-    """Return what a node calls with which constants; values of other nodes are left open."""
-    given = torch.fx.map_arg((node.args, node.kwargs), lambda _: None)
-    return f"{target_name(node.target)} {given}"
 
 
 def is_input_copy(node: torch.fx.Node) -> bool:
@@ -84,7 +85,9 @@ def op_name(node: torch.fx.Node) -> str:
 def original_aten(meta: Meta) -> str | None:
     """Return the op before decomposition."""
     op = fx_names.ORIGINAL_ATEN.of(meta)
-    return None if op is None else str(op)
+    if op is None:
+        return None
+    return _spelled(op) if fx_names.OP_OVERLOAD.is_type_of(op) else str(op)
 
 
 def commented_op(node: torch.fx.Node) -> str | None:
@@ -96,6 +99,22 @@ def commented_op(node: torch.fx.Node) -> str | None:
     if fx_names.OP_OVERLOAD.is_type_of(op):
         return str(fx_names.OVERLOADPACKET.of(op))
     return str(op.__name__) if fx_names.HIGHER_ORDER_OP.is_type_of(op) else None
+
+
+def said_of_origin(meta: Meta) -> tuple[Any, ...] | None:
+    """Return what tells a node's origin from others': equal values are of equal origins.
+
+    Returns:
+        The values; ``None`` of a node with labels, which may be anything.
+    """
+    op, number, stack, modules, of_forward, source, source_of_forward, *rest = fx_names.ORIGIN.of(
+        meta
+    )
+    if rest[-1]:
+        return None
+    within = tuple((modules or of_forward or {}).values())
+    called = tuple([entry[0] for entry in source or source_of_forward or ()])
+    return op, number, stack, within, called, *rest
 
 
 def integer(meta: Meta, key: Key) -> int | None:
@@ -123,7 +142,7 @@ def autograd_backward(meta: Meta) -> bool | None:
     Where it stands among the labels that nodes share, it is there or absent.
     """
     tag = fx_names.AUTOGRAD_BACKWARD
-    if (shared := tag.of(_custom(meta))) is not None:
+    if (custom := _custom(meta)) and (shared := tag.of(custom)) is not None:
         return bool(shared)
     return bool(tag.of(meta)) if behaviour.TAGS_BACKWARD_NODES else None
 
@@ -131,7 +150,7 @@ def autograd_backward(meta: Meta) -> bool | None:
 def source_fns(meta: Meta) -> tuple[str, ...]:
     """Return the names in the node's own, else its forward's, ``source_fn_stack``."""
     stack = fx_names.SOURCE_FN_STACK.of(meta) or fx_names.FWD_SOURCE_FN_STACK.of(meta) or ()
-    return tuple(str(entry[0]) for entry in stack)
+    return tuple([str(entry[0]) for entry in stack])
 
 
 def asks_for_gradient(source_fns: Sequence[str]) -> bool:
@@ -142,7 +161,7 @@ def asks_for_gradient(source_fns: Sequence[str]) -> bool:
 def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
     """Return ``(path, class name)`` from the root inwards, own or the forward's."""
     stack = fx_names.NN_MODULE_STACK.of(meta) or fx_names.FWD_NN_MODULE_STACK.of(meta) or {}
-    return tuple((str(path), _class_name(kind)) for path, kind in stack.values())
+    return tuple([(str(path), _class_name(kind)) for path, kind in stack.values()])
 
 
 def _class_name(kind: Any) -> str:
@@ -154,7 +173,9 @@ def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:
 
     A value that is an object gives its class: its text may hold an address of this process.
     """
-    labels = ((str(key), _label(value)) for key, value in _custom(meta).items())
+    if not (custom := _custom(meta)):
+        return ()
+    labels = ((str(key), _label(value)) for key, value in custom.items())
     return tuple(sorted(label for label in labels if label[0] != fx_names.AUTOGRAD_BACKWARD.name))
 
 
@@ -234,39 +255,6 @@ def carried_op(node: torch.fx.Node) -> Any:
     if not fx_names.HIGHER_ORDER_OP.is_type_of(node.target):
         return None
     return next((v for v in node.args if fx_names.OP_OVERLOAD.is_type_of(v)), None)
-
-
-def is_random(node: torch.fx.Node) -> bool:
-    """Tell whether a node draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in (fx_names.TAGS.maybe(node.target) or ())
-
-
-def draws(node: torch.fx.Node) -> bool:
-    """Tell whether random numbers are drawn for a node; attention without dropout has none."""
-    if target_name(node.target) == _LOOKUP:
-        return True
-    if not is_random(node) or drawn_for(node) != (node,):
-        return False
-    schema = fx_names.SCHEMA.maybe(node.target)
-    arguments = fx_names.ARGUMENTS.of(schema) if schema is not None else ()
-    name, default = fx_names.ARGUMENT_NAME, fx_names.ARGUMENT_DEFAULT
-    given: dict[str, Any] = {name.of(each): default.of(each) for each in arguments}
-    given.update(zip(given, node.args, strict=False))
-    return bool({**given, **node.kwargs}.get("dropout_p", 1.0) != 0.0)
-
-
-_SEEDS, _LOOKUP = "prims.inductor_seeds.default", "prims.inductor_lookup_seed.default"
-
-
-def drawn_for(node: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
-    """Return the nodes that a node draws for: one call draws the seeds of all random calls.
-
-    Source: ``torch/_inductor/fx_passes/replace_random.py``, ``fuse_seed_creation_pass``; the
-    call that draws keeps the metadata of the last one only.
-    """
-    if target_name(node.target) != _SEEDS:
-        return (node,)
-    return tuple(user for user in node.users if target_name(user.target) == _LOOKUP) or (node,)
 
 
 def nested(

@@ -5,6 +5,7 @@ Inductor lists all that the op computes from as the copy's origins, and the op i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,13 +50,16 @@ def _is_plain_copy(buffer: Any) -> bool:
 def _kernels(graph: Any, op: torch.fx.Node) -> Iterator[Any]:
     """The kernels without code of Inductor's that compute an op."""
     for kernel in kernel_names.OPERATIONS.of(graph):
-        if (
-            kernel_names.INPUTS_KERNEL.is_type_of(kernel)
-            and op in kernel_names.GET_ORIGINS.of(kernel)()
-        ):
+        if _takes_inputs(kernel.__class__) and op in kernel_names.GET_ORIGINS.of(kernel)():
             exact = kernel_names.GET_ORIGIN_NODE.of(kernel)()
             if exact is op or exact is None:
                 yield kernel
+
+
+@functools.lru_cache(maxsize=256)
+def _takes_inputs(kind: type) -> bool:
+    """Tell whether a class of kernels is without code of Inductor's; all of a graph are asked."""
+    return issubclass(kind, kernel_names.INPUTS_KERNEL.get())
 
 
 def _name(value: Any) -> str | None:

@@ -130,7 +130,7 @@ class Member(Name):
             PrivateNameError: It is not there.
         """
         try:
-            return getattr(owner_of(self.module, self.path), self.name)
+            return getattr(_owner(self), self.name)
         except (ImportError, AttributeError) as error:
             self.refuse(f"{self.module}.{self.path} is not there", error)
 
@@ -141,11 +141,13 @@ class Member(Name):
             PrivateNameError: It is not there.
         """
         self.get()
-        setattr(owner_of(self.module, self.path), self.name, value)
+        setattr(_owner(self), self.name, value)
 
     def is_type_of(self, thing: object) -> bool:
         """Tell whether a thing is an instance of the class that this is."""
-        return isinstance(thing, self.get())
+        if (kind := _CLASSES.get(self)) is None:  # asked of each node of a graph, often
+            kind = _CLASSES[self] = self.get()
+        return isinstance(thing, kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +186,7 @@ class Attribute(Name):
             PrivateNameError: The thing is of the class, and has it not.
         """
         try:
-            owner = owner_of(self.module, self.path)
+            owner = _owner(self)
         except (ImportError, AttributeError) as error:
             self.refuse(f"{self.module}.{self.path} is not there", error)
         return self.of(thing) if isinstance(thing, owner) else None
@@ -214,6 +216,19 @@ class Key(Name):
         if self not in _SOUND:
             self.check()
         return entries.get(self.name)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Keys:
+    """Keys that are read together, of one dictionary after the other."""
+
+    keys: tuple[Key, ...]
+
+    def of(self, entries: Mapping[Any, Any]) -> list[Any]:
+        """Return what stands under each; ``None`` where nothing does. Raises as a key does."""
+        if (texts := _TEXTS.get(self)) is None:
+            texts = _TEXTS[self] = tuple(key.text for key in self.keys)
+        return [entries.get(text) for text in texts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,6 +262,15 @@ class Inner(Name):
 
 _SOUND: set[Name] = set()
 _PROBLEMS: dict[Name, str] = {}
+_TEXTS: dict[Keys, tuple[str, ...]] = {}
+_OWNERS: dict[Name, Any] = {}
+_CLASSES: dict[Name, Any] = {}
+
+
+def _owner(name: Name) -> Any:
+    if name not in _OWNERS:
+        _OWNERS[name] = owner_of(name.module, name.path)
+    return _OWNERS[name]
 
 
 def _known(name: Name) -> str | None:
@@ -265,6 +289,9 @@ def forget() -> None:
     """Look for each name anew, as a process does that has just loaded torch."""
     _SOUND.clear()
     _PROBLEMS.clear()
+    _TEXTS.clear()
+    _OWNERS.clear()
+    _CLASSES.clear()
     behaviour.forget()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
 from profiler_ext.capture.graphs.sealing import compilation_of
-from profiler_ext.capture.nodes.fx_nodes import describe_nodes
+from profiler_ext.capture.nodes.fx_nodes import led_nodes
 from profiler_ext.capture.nodes.inputs import describe_inputs
 from profiler_ext.capture.nodes.nested import describe_nested, nested_nodes
 from profiler_ext.capture.nodes.regions import Region
@@ -89,7 +89,7 @@ def _traced(compiles: Compiles, inner: InnerCompile | None) -> TracedGraph | Non
 
 def _fresh(compiles: Compiles, inner: InnerCompile) -> TracedGraph:
     compilation = compilation_of(compiles, inner.gm)
-    nodes = describe_nodes(inner.gm.graph.nodes, compilation)
+    nodes = led_nodes(inner.gm.graph.nodes, compilation)
     nodes += describe_nested(nested_nodes(inner.gm), compilation)
     nodes += describe_inputs(inputs.all_inputs(inner.gm), compilation)
     joint = compilation.joint_of(inner.gm.graph)

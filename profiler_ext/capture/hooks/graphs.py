@@ -17,7 +17,7 @@ from profiler_ext.capture.lineage.mutated import find_mutations
 from profiler_ext.capture.lineage.stage import Fingerprint, Lineages, fingerprint_of
 from profiler_ext.capture.traces.creations import CreationHooks
 from profiler_ext.capture.traces.dynamo_graphs import describe_dynamo_graph
-from profiler_ext.capture.traces.metadata import Replaced
+from profiler_ext.capture.traces.metadata import Replaced, forget_lineages
 from profiler_ext.capture.traces.replacements import Watch
 from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
 from profiler_ext.isolation.guard import Guard, Observation, Observed
@@ -116,8 +116,11 @@ class GraphHooks:
 
     def _inner_compile(self, call: Observed) -> Observation:
         self.creations.forget()
-        with self._compiles.entered(call["gm"]):
-            yield
+        try:
+            with self._compiles.entered(call["gm"]):
+                yield
+        finally:
+            forget_lineages()
 
     def _cache_key(self, call: Observed) -> Observation:
         yield

@@ -98,6 +98,8 @@ def find_bodies(
     Returns:
         Where those nodes come from; what nothing leads is absent.
     """
+    if not any(isinstance(child, torch.fx.GraphModule) for child in gm.children()):
+        return {}
     calls = {node.name: tuple(fx.nested(node)) for node in gm.graph.nodes}
     lineages: dict[str, Lineage] = {}
     for name, graphs in calls.items():

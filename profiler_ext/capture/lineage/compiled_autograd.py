@@ -16,8 +16,10 @@ def copied_by_autograd(stage: Stage) -> Lineages:
     copy_sources = stage.dynamo.copy_sources if stage.dynamo else {}
     lineages: dict[str, Lineage] = {}
     for node in stage.nodes:
-        own = stage.lineages[node.name]
-        copy = _copied_from(own, stage.compilation.stands_for(node), copy_sources)
+        own, replaced = stage.lineages[node.name], stage.compilation.stands_for(node)
+        if not replaced and own.copied_from is None:
+            continue
+        copy = _copied_from(own, replaced, copy_sources)
         if copy is not None:
             lineages[node.name] = _copied_lineage(
                 dataclasses.replace(own, copied_from=copy), copy_sources

@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from profiler_ext.capture.lineage.links import HAND_ON
 from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
 from profiler_ext.capture.lineage.sums import summed_values
-from profiler_ext.capture.traces.creations import Creation, Creations
+from profiler_ext.capture.traces.creations import Creation, Creations, as_made
 from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import AutogradNode
@@ -36,36 +36,42 @@ class Gradients:
     Attributes:
         links: to the node whose op each of them differentiates.
         places: the node whose place is theirs; ``None`` where torch gave them the right one.
-        made: the node of each one that autograd made, as far as it is known.
+        made: gives the node of one that autograd made, as far as it is known.
     """
 
-    links: Mapping[str, Link] = field(default_factory=dict)
-    places: Mapping[str, Lineage | None] = field(default_factory=dict)
-    made: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, Link]
+    places: Mapping[str, Lineage | None]
+    made: Callable[[str], str | None]
 
 
-def find_gradients(creations: Creations) -> Gradients:
+def find_gradients(traced: Creations, overwritten: Lineages | None = None) -> Gradients:
     """Lead the nodes of gradients to what they differentiate.
 
     Args:
-        creations: how the nodes of a graph were made, in order.
+        traced: how the nodes of a graph were made, in order.
+        overwritten: what nodes said of their origin before a pass overwrote it, by name.
 
     Returns:
         Their links and places.
     """
-    forward = made_by(creations)
-    rule = ForwardEvidence.AUTOGRAD_NODE
+    if all(creation.autograd_node is None for creation in traced.values()):
+        return Gradients({}, {}, lambda _: None)
+    creations = as_made(traced, overwritten or {})
+    made, rule = _Made(creations), ForwardEvidence.AUTOGRAD_NODE
+    # A backward that torch tags has torch's links, and no other is led to it.
+    is_tagged = not any(map(_is_traced, creations.values()))
+    forward = {} if is_tagged else _made_by(made)
     links = {n: Link(node, rule) for n, node in forward.items() if _is_traced(creations[n])}
-    links |= _seeds(creations, links)
+    links |= {} if is_tagged else _seeds(creations, links)
     # The joint graph's own backward of such a gradient has its numbers, and the line that asks.
     outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
     links |= outer
     sums = frozenset(_sums(creations))
     places = _places(creations, links, sums)
     links = {n: link for n, link in links.items() if n not in sums}
-    values = dict(summed_values(creations, sums, _Made(creations).by))
+    values = dict(summed_values(creations, sums, made.by))
     of_sums = {n: Link(value, ForwardEvidence.GRADIENT_SUM) for n, value in values.items()}
-    return Gradients(links | of_sums, {**places, **_places(creations, of_sums, sums)}, forward)
+    return Gradients(links | of_sums, {**places, **_places(creations, of_sums, sums)}, made.of)
 
 
 def gradient_of(stage: Stage) -> Lineages:
@@ -94,12 +100,11 @@ def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
 
 def made_by(creations: Creations) -> dict[str, str]:
     """Return, of each node made while an autograd node ran, the node with which that was made."""
-    made = _Made(creations)
-    node_of = {
-        name: made.by(creation)
-        for name, creation in creations.items()
-        if creation.autograd_node is not None
-    }
+    return _made_by(_Made(creations))
+
+
+def _made_by(made: _Made) -> dict[str, str]:
+    node_of = {name: made.of(name) for name in made.creations}
     return {name: node for name, node in node_of.items() if node is not None}
 
 
@@ -120,7 +125,8 @@ class _Made:
     """The nodes of a graph, by the autograd nodes that were made with them."""
 
     def __init__(self, creations: Creations) -> None:
-        self._creations = creations
+        self.creations = creations
+        self._ops: dict[str, str] = {}
         self._runs: dict[int, list[_Run]] = defaultdict(list)
         for name, creation in creations.items():
             runs = self._runs[creation.thread]
@@ -131,6 +137,11 @@ class _Made:
             if creation.until > creation.since or not is_same:
                 runs.append(_Run(creation.since, creation.until, before, []))
             runs[-1].names.append(name)
+
+    def of(self, name: str) -> str | None:
+        """Return the node with which the autograd node was made that ran when a node was made."""
+        creation = self.creations.get(name)
+        return None if creation is None or creation.autograd_node is None else self.by(creation)
 
     def by(self, creation: Creation) -> str | None:
         """Return the node of the op that made the autograd node which made a node."""
@@ -149,7 +160,7 @@ class _Made:
         if not named:
             return None
         # One op decomposes into several nodes; the last one yields its value.
-        return next((n for n in reversed(named) if self._creations[n].target not in HAND_ON), None)
+        return next((n for n in reversed(named) if self.creations[n].target not in HAND_ON), None)
 
     def _named(self, run: _Run, autograd_node: AutogradNode) -> list[str]:
         """The nodes of the first op that bears the autograd node's name."""
@@ -173,12 +184,14 @@ class _Made:
         return [n for n in run.names if is_called and self._source(n)[:1] == call]
 
     def _op(self, name: str) -> str:
-        creation = self._creations[name]
-        op = creation.lineage.original_aten or creation.target
-        return _plain(op.split(".")[1] if "." in op else op)
+        if name not in self._ops:  # asked for each node that was made while its autograd node ran
+            creation = self.creations[name]
+            op = creation.lineage.original_aten or creation.target
+            self._ops[name] = _plain(op.split(".")[1] if "." in op else op)
+        return self._ops[name]
 
     def _source(self, name: str) -> tuple[str, ...]:
-        return self._creations[name].lineage.source_fns
+        return self.creations[name].lineage.source_fns
 
     def _is_one_call(self, one: str, other: str) -> bool:
         return (self._op(one), self._source(one)) == (self._op(other), self._source(other))
@@ -219,15 +232,16 @@ def _is_prefix(one: str, other: str) -> bool:
 
 def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
     """Lead a gradient's first value to the op whose gradient it is: the one that it is handed."""
-    users = defaultdict(set)
-    for name, creation in creations.items():
-        for value in creation.inputs:
+    first = (n for n, made in creations.items() if made.autograd_node is None and _asks(made))
+    users: dict[str, set[str | None]] = {name: set() for name in first}
+    for name, creation in creations.items() if users else ():
+        for value in users.keys() & creation.inputs:
             users[value].add(links[name].forward_node if name in links else None)
     return {
         name: Link(forward, ForwardEvidence.SEED_OF_GRADIENT)
-        for name, creation in creations.items()
-        if creation.autograd_node is None and _asks(creation) and len(users[name]) == 1
-        for forward in users[name]
+        for name, readers in users.items()
+        if len(readers) == 1
+        for forward in readers
         if forward is not None
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import torch.fx
@@ -19,10 +19,10 @@ from profiler_ext.capture.lineage.stage import (
     fingerprint_of,
     op_call,
 )
-from profiler_ext.capture.traces.creations import Creations, as_made
+from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
 from profiler_ext.records import ForwardEvidence
-from profiler_ext.torch_compat import fx, inputs, plausible
+from profiler_ext.torch_compat import fx, inputs, plausible, random_calls
 
 
 def describe_joint(
@@ -49,7 +49,7 @@ def describe_joint(
     was = overwritten or {}
     lineages = {name: before.lineage for name, before in was.items()}
     snapshots = {n.name: _snapshot(n, was).filled_by(replaced.get(n.name, ())) for n in nodes}
-    gradients = find_gradients(as_made(creations or {}, lineages))
+    gradients = find_gradients(creations or {}, lineages)
     links = {} if is_traced_again(creations or {}) else find_links(nodes, snapshots)
     findings = JointFindings(
         links={**links, **_of_calls(nodes, links, gradients.made), **gradients.links},
@@ -58,7 +58,9 @@ def describe_joint(
         overwritten=lineages,
         gradients=gradients.places,
         random={
-            op_call(n.target, n.args): snapshot(n.name, n.meta) for n in nodes if fx.is_random(n)
+            op_call(n.target, n.args): snapshot(n.name, n.meta)
+            for n in nodes
+            if random_calls.is_random(n)
         },
         outputs={
             at: snapshots[node.name]
@@ -82,15 +84,17 @@ def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot]) -> NodeSnaps
 
 
 def _of_calls(
-    nodes: Iterable[torch.fx.Node], links: Mapping[str, Link], made: Mapping[str, str]
+    nodes: Iterable[torch.fx.Node], links: Mapping[str, Link], made: Callable[[str], str | None]
 ) -> dict[str, Link]:
     """Lead the backward calls of higher-order ops that a line alone tells: it may be a loop's.
 
     FlexAttention's call may have no number of its forward's.
     """
-    told = {node.name for node in nodes if any(fx.nested(node))} & links.keys() & made.keys()
-    by_line = (name for name in told if links[name].evidence is ForwardEvidence.STACK)
-    return {name: Link(made[name], ForwardEvidence.AUTOGRAD_NODE) for name in by_line}
+    by_line = {name for name, link in links.items() if link.evidence is ForwardEvidence.STACK}
+    calls = (node for node in nodes if node.name in by_line and any(fx.nested(node)))
+    forward = {node.name: made(node.name) for node in calls}
+    rule = ForwardEvidence.AUTOGRAD_NODE
+    return {name: Link(node, rule) for name, node in forward.items() if node is not None}
 
 
 def _digest(nodes: list[torch.fx.Node]) -> str:

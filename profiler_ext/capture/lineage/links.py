@@ -29,7 +29,7 @@ def joint_graph(stage: Stage) -> Lineages:
     """Say each node's name in the joint graph, and which forward node it differentiates there."""
     joint, lineages = stage.joint, dict[str, Lineage]()
     for node in stage.nodes if joint else ():
-        replaced = (row.name for row in stage.compilation.stands_for(node))
+        replaced = [row.name for row in stage.compilation.stands_for(node)]
         link = link_of(node, stage.compilation, replaced)
         lineages[node.name] = replace(
             stage.lineages[node.name],
@@ -53,8 +53,8 @@ def link_of(
     joint = compilation.joint_of(node.graph)
     if joint is None:
         return None
-    own, traced = compilation.own_name(node), compilation.traced_name(node)
-    names = (*((traced,) if joint.leads(traced) else ()), own, *replaced)
+    traced = compilation.traced_name(node) if joint.leads_any else None
+    names = (*((traced,) if joint.leads(traced) else ()), compilation.own_name(node), *replaced)
     links = joint.findings.links
     return next((links[name] for name in names if name in links), None)
 

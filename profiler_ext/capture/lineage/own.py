@@ -18,12 +18,14 @@ def own_metadata(stage: Stage) -> Lineages:
 
 def modules_of_the_user(stage: Stage) -> Lineages:
     """Say each node's modules by their paths from the model that the user holds."""
-    named = {each.modules for each in stage.lineages.values()}
-    users = {modules: user_modules(modules, stage.dynamo) for modules in named}
+    # Most nodes share their modules, and to compare all takes longer than to name each once.
+    named = {id(each.modules): each.modules for each in stage.lineages.values()}
+    users = {key: user_modules(modules, stage.dynamo) for key, modules in named.items()}
+    others = {key: modules for key, modules in users.items() if modules != named[key]}
     return {
-        name: replace(own, modules=users[own.modules])
+        name: replace(own, modules=others[id(own.modules)])
         for name, own in stage.lineages.items()
-        if own.modules != users[own.modules]
+        if id(own.modules) in others
     }
 
 

@@ -111,6 +111,12 @@ class JointGraph:
         name_there = self.region.names.get(name)
         return name_there if name_there in self.region.whole else None
 
+    @property
+    def leads_any(self) -> bool:
+        """Whether any node comes from elsewhere than its own metadata says."""
+        traced = self.region.lineages if self.region else {}
+        return bool(self.findings.overwritten or self.findings.gradients or traced)
+
     def leads(self, name: str | None) -> bool:
         """Tell whether a node comes from elsewhere than its own metadata says."""
         traced = self.region.lineages if self.region else {}
@@ -265,4 +271,4 @@ class Stage:
 
     def knowing(self, said: Lineages) -> Stage:
         """Return this stage with what one more rule found."""
-        return replace(self, lineages={**self.lineages, **said})
+        return replace(self, lineages={**self.lineages, **said}) if said else self

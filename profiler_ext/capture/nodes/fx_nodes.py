@@ -10,7 +10,7 @@ from profiler_ext.capture.lineage.order import find_lineages
 from profiler_ext.capture.lineage.stage import Compilation
 from profiler_ext.capture.traces.metadata import main_of, tensor_specs
 from profiler_ext.records import FxNode, Lineage, TensorSpec
-from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat import fx, random_calls
 
 
 def describe_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
@@ -23,6 +23,20 @@ def describe_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> 
     calls = [node for node in nodes if node.op == "call_function"]
     lineages = find_lineages(calls, compilation)
     return tuple(describe_node(node, lineages[node.name], compilation) for node in calls)
+
+
+def led_nodes(nodes: Iterable[torch.fx.Node], compilation: Compilation) -> tuple[FxNode, ...]:
+    """Return a graph's call nodes with where they come from alone, in graph order.
+
+    Of a graph whose code a cache had, the record of that tells the rest.
+
+    Args:
+        nodes: nodes of one graph.
+        compilation: what is known of its compile.
+    """
+    calls = [node for node in nodes if node.op == "call_function"]
+    lineages = find_lineages(calls, compilation)
+    return tuple([FxNode(n.name, fx.target_name(n.target), lineages[n.name]) for n in calls])
 
 
 def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilation) -> FxNode:
@@ -41,7 +55,7 @@ def describe_node(node: torch.fx.Node, lineage: Lineage, compilation: Compilatio
         entry_name=node.name if node.name in compilation.entered else None,
         replaced=tuple(row.name for row in compilation.stands_for(node)),
         outputs=_outputs(node, compilation),
-        is_random=fx.draws(node),
+        is_random=random_calls.draws(node),
     )
 
 

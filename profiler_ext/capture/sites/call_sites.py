@@ -16,7 +16,7 @@ from profiler_ext.capture.sites.edges import made_of
 from profiler_ext.capture.sites.exact_nodes import exact_nodes
 from profiler_ext.recall.wrapper_calls import generated_kind, spelled_op
 from profiler_ext.records import CallSite, NestedIn, SiteKind
-from profiler_ext.torch_compat import fx, inductor, schedules, traffic
+from profiler_ext.torch_compat import fx, inductor, random_calls, schedules, traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ class PendingSite:
             within: the calls of nested graphs that it stands in.
         """
         inlined = tuple(node for _, node in self.inlined)
-        flops = cost.all_operations(self.nodes, self.limits) + cost.all_operations(inlined)
+        counted = cost.counted_operations(self.nodes)
+        flops = cost.all_operations(self.nodes, self.limits, counted)
+        flops += cost.all_operations(inlined)
         moved = cost.moved_bytes(self.nodes) if self.moved_bytes is None else self.moved_bytes
         names = tuple(name for name, _ in self.qualified(prefix))
         return CallSite(
@@ -74,7 +76,7 @@ class PendingSite:
             kernel=self.kernel,
             op=self.op,
             nodes=names,
-            weights=cost.weights(self.nodes, inlined, self.stored),
+            weights=cost.weights(self.nodes, inlined, self.stored, counted),
             reads=self.reads,
             writes=self.writes,
             bytes_moved=str(moved),
@@ -194,7 +196,7 @@ def extern_site(kernel: Any, name: str) -> PendingSite:
     origin = inductor.extern_origin(kernel)
     nodes = {origin} if origin is not None else _last_of(inductor.extern_origins(kernel))
     user_triton = inductor.is_user_triton(kernel)
-    ordered = _in_graph_order({drawn for node in nodes for drawn in fx.drawn_for(node)})
+    ordered = _in_graph_order({drawn for node in nodes for drawn in random_calls.drawn_for(node)})
     return PendingSite(
         kind=SiteKind.USER_TRITON if user_triton else SiteKind.EXTERN,
         kernel=name,

@@ -11,7 +11,7 @@ known, all nodes weigh the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import torch
 import torch.fx
@@ -27,6 +27,7 @@ def weights(
     nodes: Sequence[torch.fx.Node],
     inlined: Sequence[torch.fx.Node] = (),
     stored: Set[torch.fx.Node] | None = None,
+    counted: Mapping[torch.fx.Node, int] | None = None,
 ) -> tuple[int, ...]:
     """Return the weight of each node of one kernel; all 1 where nothing is known.
 
@@ -35,12 +36,14 @@ def weights(
         inlined: nodes of a graph that it runs for each score of an attention.
         stored: the nodes whose values it stores; where that is not known (``None``), what nodes
             outside the kernel read.
+        counted: the operations of its nodes, where they are known.
     """
-    inside = set(nodes)
+    inside, known = set(nodes), counted_operations(nodes) if counted is None else counted
     scores = max((_scores(node) for node in nodes), default=0)
     leaving = read_outside(inside) if stored is None else stored
     weights_of_nodes = tuple(
-        0 if _is_made_anew(node, stored) else _weight(node, inside, leaving) for node in nodes
+        0 if _is_made_anew(node, stored) else _weight(node, inside, leaving, known)
+        for node in nodes
     )
     weights_of_nodes += tuple(0 if is_view(node) else scores for node in inlined)
     return weights_of_nodes if any(weights_of_nodes) else (1,) * len(weights_of_nodes)
@@ -53,7 +56,16 @@ def moved_bytes(nodes: Sequence[torch.fx.Node]) -> int:
     return sum(_bytes_of(node, inside, leaving) for node in nodes if not is_view(node))
 
 
-def all_operations(nodes: Sequence[torch.fx.Node], limits: Sequence[int] = ()) -> int:
+def counted_operations(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, int]:
+    """Return the estimated floating-point operations of each node; a view has none."""
+    return {node: 0 if is_view(node) else operations(node) for node in nodes}
+
+
+def all_operations(
+    nodes: Sequence[torch.fx.Node],
+    limits: Sequence[int] = (),
+    counted: Mapping[torch.fx.Node, int] | None = None,
+) -> int:
     """Return the estimated floating-point operations of a kernel.
 
     Args:
@@ -61,10 +73,11 @@ def all_operations(nodes: Sequence[torch.fx.Node], limits: Sequence[int] = ()) -
         limits: for each node, how many elements of it the kernel computes at most: a partition
             of a foreach node computes one tensor of many, and the last stage of a reduction
             sums partial values only. Empty where that is not known.
+        counted: the operations of its nodes, where they are known.
     """
-    every = ((node, operations(node)) for node in nodes)
-    counted = [0 if is_view(node) else count for node, count in every]
-    return sum(map(min, counted, limits)) if limits else sum(counted)
+    known = counted_operations(nodes) if counted is None else counted
+    every = [known[node] for node in nodes]
+    return sum(map(min, every, limits)) if limits else sum(every)
 
 
 def operations(node: torch.fx.Node) -> int:
@@ -100,10 +113,15 @@ def _is_made_anew(node: torch.fx.Node, stored: Set[torch.fx.Node] | None) -> boo
     return is_constant and stored is not None and node not in stored
 
 
-def _weight(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:
+def _weight(
+    node: torch.fx.Node,
+    inside: Set[torch.fx.Node],
+    leaving: Set[torch.fx.Node],
+    counted: Mapping[torch.fx.Node, int],
+) -> int:
     if is_view(node):
         return 0
-    return OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + operations(node)
+    return OPERATIONS_PER_BYTE * _bytes_of(node, inside, leaving) + counted[node]
 
 
 def _bytes_of(node: torch.fx.Node, inside: Set[torch.fx.Node], leaving: Set[torch.fx.Node]) -> int:

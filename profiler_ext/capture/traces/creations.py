@@ -125,11 +125,10 @@ class CreationHooks:
         self._traced.clear()
 
     def _note(self, node: torch.fx.Node) -> None:
-        thread, until = threading.get_ident(), last_number()
-        since, self._thread.last = self._thread.last, until
-        since = until if since is None else since
+        thread, until = self._thread, last_number()
+        since, thread.last = thread.last, until
         if node.op == "call_function" and fx.is_tracing():
-            self._keep(node, thread, since, until)
+            self._keep(node, threading.get_ident(), until if since is None else since, until)
 
     def _edges_of(self, graph: torch.fx.Graph, by: AutogradNode | None) -> Edges:
         known = self._edges.setdefault(graph, {})

@@ -32,13 +32,14 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     itself = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
     own = _own_module(itself, scope)
     called_on = _called_on(nodes)
-    places = tuple(_source(node, roots, own) for node in nodes)
+    source_of = _Sources(roots, own)
+    places = tuple([source_of(node) for node in nodes])
     named = [fx.source_fns(node.meta) for node in nodes]
     defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
     arguments = {_argument(v): inputs.is_passed_in(v) for v in inputs.all_inputs(gm)}
     passed = {name: defined for name, is_passed in arguments.items() if is_passed}
     sources = {**_sources(named, places), **passed}
-    inlined = _inlined(nodes, roots, own)
+    inlined = _inlined(nodes, source_of)
     return DynamoGraph(
         _digest(nodes, named),
         roots,
@@ -58,7 +59,7 @@ def _argument(given: torch.fx.Node) -> tuple[str, ...]:
 
 
 def _inlined(
-    nodes: list[torch.fx.Node], roots: tuple[str, ...], own: ModuleFrame | None
+    nodes: list[torch.fx.Node], source_of: _Sources
 ) -> dict[tuple[str, ...], tuple[Inlined, ...]]:
     inlined = {}
     for call in nodes:
@@ -66,7 +67,7 @@ def _inlined(
         if graphs:
             inner = [[n for n in graph.nodes if n.op.startswith("call_")] for graph in graphs]
             inlined[fx.source_fns(call.meta)] = tuple(
-                (tuple(_traced_name(n) for n in each), tuple(_source(n, roots, own) for n in each))
+                (tuple(_traced_name(n) for n in each), tuple(map(source_of, each)))
                 for each in inner
             )
     return inlined
@@ -127,12 +128,19 @@ def _sources(
     return {key: place for key, place in pairs if key and count[key] == 1}
 
 
-def _source(node: torch.fx.Node, roots: tuple[str, ...], own: ModuleFrame | None) -> Source:
-    return Source(
-        parse_stack(fx.text(node.meta, fx_names.STACK_TRACE)),
-        module_frames(fx.module_stack(node.meta), roots, own),
-        fx.annotation(node.meta),
-    )
+class _Sources:
+    """Reads where the nodes of one graph were called; many are of one module."""
+
+    def __init__(self, roots: tuple[str, ...], own: ModuleFrame | None) -> None:
+        self._roots, self._own = roots, own
+        self._frames: dict[tuple[tuple[str, str], ...], tuple[ModuleFrame, ...]] = {}
+
+    def __call__(self, node: torch.fx.Node) -> Source:
+        stack = fx.module_stack(node.meta)
+        if stack not in self._frames:
+            self._frames[stack] = module_frames(stack, self._roots, self._own)
+        text = fx.text(node.meta, fx_names.STACK_TRACE)
+        return Source(parse_stack(text), self._frames[stack], fx.annotation(node.meta))
 
 
 def _digest(nodes: list[torch.fx.Node], named: list[tuple[str, ...]]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -46,14 +48,50 @@ Replaced = Mapping[str, tuple[NodeSnapshot, ...]]
 """New nodes, each with what was said of those that it replaced."""
 
 
+_KNOWN: dict[tuple[object, ...], Lineage] = {}
+_MOST_KNOWN = 16384
+"""More than the nodes of most graphs; each takes less than 1 kB, until a graph is compiled."""
+
+
 def lineage_of(meta: fx.Meta) -> Lineage:
-    """Return what torch says of where a node comes from."""
+    """Return what torch says of where a node comes from.
+
+    It is asked several times of most nodes, whose metadata passes write on meanwhile: what is said
+    is looked at anew each time, and who says the same has the same lineage.
+    """
+    said = fx.said_of_origin(meta)
+    if said is None:
+        return _read(meta)
+    key = (*said, meta.get(COPIED_FROM))
+    try:
+        known = _KNOWN.get(key)
+    except TypeError:  # something in there has no hash
+        return _read(meta)
+    if known is None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        known = _KNOWN[key] = _read(meta)
+    return known
+
+
+def says_the_same(one: fx.Meta, other: fx.Meta) -> bool:
+    """Tell whether two nodes' metadata holds the very same of all that tells where they come from.
+
+    Args:
+        one: a node's ``meta``.
+        other: the same node's or another's.
+    """
+    same = map(operator.is_, fx_names.ORIGIN.of(one), fx_names.ORIGIN.of(other))
+    return all(same) and one.get(COPIED_FROM) == other.get(COPIED_FROM)
+
+
+def _read(meta: fx.Meta) -> Lineage:
     copied_from = meta.get(COPIED_FROM)
     return Lineage(
         original_aten=fx.original_aten(meta),
         seq_nr=fx.integer(meta, fx_names.SEQ_NR),
         stack=parse_stack(fx.text(meta, fx_names.STACK_TRACE)),
-        modules=tuple(ModuleFrame(path, kind) for path, kind in fx.module_stack(meta)),
+        modules=_frames(fx.module_stack(meta)),
         source_fns=fx.source_fns(meta),
         partitioner_tag=fx.text(meta, fx_names.PARTITIONER_TAG),
         autograd_backward=fx.autograd_backward(meta),
@@ -62,6 +100,17 @@ def lineage_of(meta: fx.Meta) -> Lineage:
         annotation=fx.annotation(meta),
         copied_from=None if copied_from is None else str(copied_from),
     ).by(Mechanism.OWN)
+
+
+@functools.lru_cache(maxsize=4096)
+def _frames(modules: tuple[tuple[str, str], ...]) -> tuple[ModuleFrame, ...]:
+    return tuple(ModuleFrame(path, kind) for path, kind in modules)
+
+
+def forget_lineages() -> None:
+    """Let go of what is known of metadata, as a graph is compiled: the next one says else."""
+    _KNOWN.clear()
+    _frames.cache_clear()
 
 
 def snapshot(name: str, meta: fx.Meta) -> NodeSnapshot:
@@ -92,6 +141,8 @@ def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
     an op of a gradient that it merged with what the same graph does with that gradient.
     """
     rows = [row for row in replaced if row.lineage.is_known]
+    if not rows:
+        return None
     work = [row for row in rows if not row.lineage.is_gradient_acc]
     gradient = [row for row in work if fx.asks_for_gradient(row.lineage.source_fns)]
     return next(reversed(gradient or work or rows), None)
@@ -99,22 +150,28 @@ def main_of(replaced: Iterable[NodeSnapshot]) -> NodeSnapshot | None:
 
 def tensor_specs(meta: fx.Meta) -> tuple[TensorSpec, ...]:
     """Return what is recorded of the tensors that a node yields."""
-    return tuple(_tensor_spec(value) for value in fx.tensors(meta))
+    return tuple([_tensor_spec(value) for value in fx.tensors(meta)])
 
 
 def _tensor_spec(value: torch.Tensor) -> TensorSpec:
-    return TensorSpec(
-        dtype=str(value.dtype).removeprefix("torch."),
-        size=tuple(_dimension(size) for size in value.shape),
-        stride=_stride(value),
-        device=str(value.device),
-    )
+    size = tuple([_dimension(size) for size in value.shape])
+    return _spec(value.dtype, size, _stride(value), value.device)
+
+
+@functools.lru_cache(maxsize=4096)
+def _spec(
+    dtype: torch.dtype,
+    size: tuple[int | str, ...],
+    stride: tuple[int | str, ...],
+    device: torch.device,
+) -> TensorSpec:
+    return TensorSpec(str(dtype).removeprefix("torch."), size, stride, str(device))
 
 
 def _stride(value: torch.Tensor) -> tuple[int | str, ...]:
     if value.layout is not torch.strided:
         return ()
-    return tuple(_dimension(stride) for stride in value.stride())
+    return tuple([_dimension(stride) for stride in value.stride()])
 
 
 def _dimension(size: object) -> int | str:

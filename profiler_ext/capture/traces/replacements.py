@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.fx
 
@@ -18,21 +18,27 @@ from profiler_ext.capture.traces.metadata import (
     NodeSnapshot,
     Replaced,
     lineage_of,
+    says_the_same,
     snapshot_with_outputs,
 )
 from profiler_ext.recall.views import is_view_op
 from profiler_ext.records import Lineage
 from profiler_ext.torch_compat import fx
-from profiler_ext.torch_compat.effects import functional_call, writing_call
+from profiler_ext.torch_compat.effects import (
+    Call,
+    call_of,
+    call_text,
+    functional_call,
+    writing_call,
+)
 from profiler_ext.torch_compat.names import fx_names
 
 
-@dataclass(frozen=True, slots=True)
-class _Before:
+class _Before(NamedTuple):
     meta: fx.Meta
     inputs: tuple[str, ...]
-    call: str
-    stands_for: Hashable
+    call: Call
+    place: int
 
 
 @dataclass(slots=True)
@@ -54,12 +60,9 @@ class Watch:
         """Take down the nodes as they are before the passes."""
         self._before = {
             node.name: _Before(
-                dict(node.meta),
-                tuple(i.name for i in node.all_input_nodes),
-                fx.call_text(node),
-                functional_call(node),
+                dict(node.meta), tuple([i.name for i in node.all_input_nodes]), call_of(node), place
             )
-            for node in self.gm.graph.nodes
+            for place, node in enumerate(self.gm.graph.nodes)
             if node.op == "call_function"
         }
 
@@ -136,9 +139,9 @@ class Watch:
         """
         gone: dict[Hashable, list[NodeSnapshot]] = defaultdict(list)
         new: dict[Hashable, list[str]] = defaultdict(list)
-        for name, was in self._before.items():
-            if was.stands_for is not None and name not in live:
-                gone[was.stands_for].append(self._snapshot_before(name))
+        for name in (name for name in self._before if name not in live):
+            if (stands_for := functional_call(self._before[name].call)) is not None:
+                gone[stands_for].append(self._snapshot_before(name))
         for node in made:
             new[writing_call(node)].append(node.name)
         same = [each for each in gone if len(gone[each]) == len(new[each])]
@@ -151,28 +154,27 @@ class Watch:
         """
         noted = self._before.keys() - self.known.keys()
         nodes = {n.name: n for n in self.gm.graph.nodes if n.name in noted}
-        changed = (n for n, node in nodes.items() if _has_changed(self._before[n].meta, node.meta))
-        before = {name: self._snapshot_before(name) for name in changed}
-        now = {name: lineage_of(nodes[name].meta) for name in before}
-        return {n: was for n, was in before.items() if now[n].traced_from(was.lineage) != now[n]}
+        changed = (n for n, node in nodes.items() if _is_overwritten(self._before[n].meta, node))
+        return {name: self._snapshot_before(name) for name in changed}
 
     def _rows(
         self, node: torch.fx.Node, live: set[str], old: Mapping[str, set[str]]
     ) -> tuple[NodeSnapshot, ...]:
         seeds = _nearest([node], old, lambda new: new.users)
+        if not seeds:
+            return ()
         read = _nearest(node.all_input_nodes, old, lambda new: new.all_input_nodes)
-        erased = self._erased(seeds, live | read)
+        erased = self._erased(seeds, live, read)
         tag = fx_names.PARTITIONER_TAG.of(node.meta)
         tags = {name: self._snapshot_before(name).lineage.partitioner_tag for name in erased}
         # A node without a tag, as of a hook's sum, is in no half: it stands for all of them.
         same = [name for name in erased if tag in (None, tags[name])]
-        order = {name: index for index, name in enumerate(self._before)}
-        call, op = fx.call_text(node), fx.original_aten(node.meta)
+        call, op = call_text(call_of(node)), fx.original_aten(node.meta)
 
         def nearness(name: str) -> tuple[bool, bool, int]:
             was = self._before[name]
             is_op = op is not None and fx.original_aten(was.meta) == op
-            return was.call == call, is_op, order[name]
+            return call_text(was.call) == call, is_op, was.place
 
         return tuple(map(self._snapshot_before, sorted(same or erased, key=nearness)))
 
@@ -186,7 +188,7 @@ class Watch:
             todo += fresh
         return old
 
-    def _erased(self, seeds: set[str], live: set[str]) -> set[str]:
+    def _erased(self, seeds: set[str], live: set[str], read: set[str]) -> set[str]:
         """What stood in place of a new node: the replaced nodes and those gone with them."""
         erased: set[str] = set()
         todo = list(seeds)
@@ -197,14 +199,16 @@ class Watch:
             erased.add(name)
             todo += self._old_of.get(name, [])
             if name in self._before:
-                todo += [i for i in self._before[name].inputs if i not in live]
+                todo += [i for i in self._before[name].inputs if i not in live and i not in read]
         return erased & set(self._before)
 
 
-def _has_changed(before: fx.Meta, now: fx.Meta) -> bool:
-    """Tell whether anything but the values was written; what it says then is worth reading."""
-    kept = (now.get(key) is entry for key, entry in before.items() if key not in fx.VALUES)
-    return len(before) != len(now) or not all(kept)
+def _is_overwritten(before: fx.Meta, node: torch.fx.Node) -> bool:
+    """Tell whether a node says that it was traced from elsewhere than it said before."""
+    if says_the_same(before, node.meta):
+        return False
+    was, now = lineage_of(before), lineage_of(node.meta)
+    return now is not was and now.traced_from(was) != now
 
 
 def _writes(node: torch.fx.Node) -> bool:

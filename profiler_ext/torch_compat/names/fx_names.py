@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_ext.torch_compat.behaviour import TAGS_BACKWARD_NODES
-from profiler_ext.torch_compat.private import Attribute, Key, Member
+from profiler_ext.torch_compat.private import Attribute, Key, Keys, Member
 
 _LINKS = "the link from a backward node to its forward node"
 _PHASES = "the phase of a node"
@@ -40,6 +40,23 @@ FWD_NN_MODULE_STACK = Key(_COPY_METADATA, "'fwd_nn_module_stack'", _MODULES)
 FWD_SOURCE_FN_STACK = Key(_COPY_METADATA, "'fwd_source_fn_stack'", _LINES)
 VAL = Key("torch.fx.experimental.proxy_tensor", "'val'", _SIZES)
 EXAMPLE_VALUE = Key("torch._dynamo.utils", "'example_value'", _SIZES)
+ORIGIN = Keys(
+    (
+        ORIGINAL_ATEN,
+        SEQ_NR,
+        STACK_TRACE,
+        NN_MODULE_STACK,
+        FWD_NN_MODULE_STACK,
+        SOURCE_FN_STACK,
+        FWD_SOURCE_FN_STACK,
+        PARTITIONER_TAG,
+        AUTOGRAD_BACKWARD,
+        IS_GRADIENT_ACC,
+        RECOMPUTE,
+        CUSTOM,
+    )
+)
+"""All that a node's origin is read from."""
 FROM_NODE = Key(_TRACEBACK, "'from_node'", _REGIONS)
 FROM_NAME = Attribute(_TRACEBACK, "NodeSource.name", _REGIONS)
 DESC = Key("torch._functorch._aot_autograd.graph_capture", "'desc'", _INPUTS)

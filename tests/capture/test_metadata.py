@@ -1,0 +1,77 @@
+"""What metadata says is looked at each time that it is asked, and what it says is one record."""
+
+import torch
+
+from profiler_ext.capture.traces.metadata import forget_lineages, lineage_of, says_the_same
+
+FRAME = '  File "model.py", line {}, in forward\n    return x.sin()\n'
+
+
+def meta(line=3, **others):
+    return {
+        "original_aten": torch.ops.aten.sin.default,
+        "seq_nr": 7,
+        "stack_trace": FRAME.format(line),
+        "nn_module_stack": {"m": ("L['self'].layers.0", torch.nn.Linear)},
+        "source_fn_stack": [("sin", torch.sin)],
+        **others,
+    }
+
+
+def test_nodes_that_say_the_same_have_one_lineage():
+    assert lineage_of(meta()) is lineage_of(meta())
+
+
+def test_each_part_of_what_is_said_tells_lineages_apart():
+    others = (
+        meta(line=4),
+        meta(seq_nr=8),
+        meta(original_aten=torch.ops.aten.cos.default),
+        meta(nn_module_stack={"m": ("L['self'].layers.1", torch.nn.Linear)}),
+        meta(nn_module_stack={"m": ("L['self'].layers.0", torch.nn.Bilinear)}),
+        meta(source_fn_stack=[("sin_1", torch.sin)]),
+        meta(partitioner_tag="is_backward"),
+        meta(is_gradient_acc=True),
+        meta(autograd_backward=True),
+        meta(recompute="MUST_SAVE"),
+        meta(custom={"part": "head"}),
+        meta(profiler_ext_copied_from="aot0_sin"),
+    )
+    assert len({lineage_of(each) for each in (meta(), *others)}) == 1 + len(others)
+
+
+def test_what_a_pass_writes_into_metadata_is_seen():
+    written = meta()
+    before = lineage_of(written)
+    written["nn_module_stack"]["n"] = ("L['self'].layers.0.inner", torch.nn.Linear)
+    assert [frame.path for frame in lineage_of(written).modules] == [
+        *(frame.path for frame in before.modules),
+        "L['self'].layers.0.inner",
+    ]
+
+
+def test_of_a_forward_only_what_the_node_lacks_is_read():
+    own = meta(
+        fwd_nn_module_stack={"m": ("other", torch.nn.Linear)}, fwd_source_fn_stack=[("f", 0)]
+    )
+    assert lineage_of(own) == lineage_of(meta())
+    lacking = meta(nn_module_stack=None, fwd_nn_module_stack=meta()["nn_module_stack"])
+    assert lineage_of(lacking) == lineage_of(meta())
+
+
+def test_metadata_without_a_hash_is_read_all_the_same():
+    odd = meta(nn_module_stack={"m": (["L['self'].layers.0"], torch.nn.Linear)})
+    assert lineage_of(odd).modules[0].class_name == "Linear"
+
+
+def test_other_keys_change_nothing_of_what_is_said():
+    own = meta()
+    assert says_the_same(own, {**own, "mutation_region_id": 0, "val": 1})
+    assert not says_the_same(own, {**own, "seq_nr": 9})
+
+
+def test_what_is_known_is_let_go():
+    before = lineage_of(meta())
+    forget_lineages()
+    assert lineage_of(meta()) is not before
+    assert lineage_of(meta()) == before
