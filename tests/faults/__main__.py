@@ -46,7 +46,8 @@ def main() -> int:
 
 def _of_script(script: str, options: argparse.Namespace, folder: Path, tried: set[str]) -> Counted:
     """Try the failures of one script, and count them by outcome; add to what was tried."""
-    from tests.faults.runs import Fault, run, run_each, run_first
+    from tests.faults import branching, runs
+    from tests.faults.runs import Fault, run, run_first
     from tests.faults.verdicts import FORBIDDEN, verdict
 
     compiled = options.compiled or folder / "compiled"
@@ -65,13 +66,19 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path, tried: se
     faults = list(_faults(calls, options, script))
     print(f"{script}: {len(calls)} functions, {len(faults)} runs", flush=True)
     counted = Counter({("no failure", f"{name} past the door"): 1 for name in past})
+    run_each = runs.run_each if options.whole else branching.run_each
+    alike = begun = 0
     for fault, result in run_each(script, faults, compiled, options.jobs, until):
         found = verdict(fault, result, sound)
+        begun, alike = begun + 1, alike + result.is_of_another
         counted[fault.error.__name__, found] += 1
         if found in FORBIDDEN:
             print(f"{found}: {script} {fault}", flush=True)
             if options.verbose:
                 print(result.code, result.notes, result.stderr[-1500:], flush=True)
+    as_another = f"{alike} of them as another error, which nothing tells from it"
+    print(f"{script}: {begun} of {len(faults)} tried, {as_another}")
+    print(*(f"{script}: {n:6} {e:18} {o}" for (e, o), n in sorted(counted.items())), sep="\n")
     return counted, bool(past) or any(found in FORBIDDEN for _, found in counted)
 
 
@@ -100,6 +107,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--later", action="store_true", help="at a later call, drawn by name")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--compiled", type=Path, help="keep compiled C++ in this folder")
+    parser.add_argument("--whole", action="store_true", help="each in a run of its own")
     parser.add_argument("--verbose", action="store_true")
     return parser.parse_args()
 
@@ -144,6 +152,9 @@ def preload() -> None:
 
     valid_vec_isa_list()  # else each run asks eight processes what this CPU can
     import pandas  # noqa: F401
+    import tqdm
+
+    tqdm.tqdm.monitor_interval = 0  # else a thread of its own watches torch's progress bars
 
     import profiler_ext.cli.run
     import profiler_ext.profiling.switch  # noqa: F401

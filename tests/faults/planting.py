@@ -17,7 +17,7 @@ import os
 import sys
 import types
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -114,6 +114,8 @@ class Planted:
         calls: how often each function was called.
         entered: what torch, Python or the script called with no guard in between.
         fired: the function has raised.
+        wanted: the functions at which the run may branch.
+        branch: called with such a function and the number of its call; may raise.
         is_spared: the script imports the package: it gets what fails in there, as of any import.
     """
 
@@ -125,16 +127,20 @@ class Planted:
     is_spared: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     entered: set[str] = field(default_factory=set)
+    wanted: set[str] = field(default_factory=set)
+    branch: Callable[[str, int], None] = lambda function, call: None
 
     def __call__(self, function: str) -> None:
         """Stand at the head of each function."""
-        if not self.is_armed or self.is_spared:
+        if not self.is_armed or self.is_spared or self.fired:
             return
         self._see_caller(function)
         self.calls[function] += 1
         if function == self.function and self.calls[function] == self.call:
             self.fired = True
             raise self.error("planted")
+        if function in self.wanted:
+            self.branch(function, self.calls[function])
 
     def _see_caller(self, function: str) -> None:
         caller = sys._getframe(3)

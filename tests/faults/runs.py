@@ -30,7 +30,7 @@ from tests.faults.planting import PLANTED
 OF_THE_API = frozenset({"api"})
 """Scripts that profile themselves, and are not run by ``profiler-ext run``."""
 SCRIPTS = Path(__file__).parent / "scripts"
-_LIMIT_S = 400
+LIMIT_S = 400
 INTERRUPTED = 130
 SAID = ("node", "place", "module", "forward_node")
 """What a row of a launch says; empty where it says nothing."""
@@ -75,6 +75,7 @@ class Result:
         notes: what the session says is missing.
         stderr: what was written there.
         left_behind: what of ours ``sys.monitoring`` still has at the end of the program.
+        is_of_another: this is the run of another error, which nothing tells from this one.
     """
 
     code: int
@@ -88,6 +89,7 @@ class Result:
     notes: list[str]
     stderr: str
     left_behind: list[str]
+    is_of_another: bool = False
 
 
 def run(script: str, fault: Begins, folder: Path, compiled: Path | None = None) -> Result:
@@ -182,7 +184,7 @@ def result(code: int, folder: Path) -> Result:
 
 
 def _in_child(script: str, fault: Begins, folder: Path) -> None:
-    signal.alarm(_LIMIT_S)
+    signal.alarm(LIMIT_S)
     _redirect(folder)
     os.chdir(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")
