@@ -60,7 +60,7 @@ def print_comparison(
         raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
     table = comparison.table(by)
     for name, side in zip(("base", "head"), comparison.matched.sides, strict=True):
-        say(console, printable(f"{name}  {side_text(side)}"), "bold")
+        tell(console, f"{name}  {side_text(side)}", "bold", indent=len(f"{name}  "))
     for line in total_texts(comparison):
         tell(console, line, "bold")
     if by != "ledger":

@@ -78,7 +78,7 @@ def total_texts(comparison: Comparison) -> Iterator[str]:
     yield f"a step: {change_text(comparison.total)}"
     yield f"its device time: {change_text(comparison.device)}"
     rows = [row for row in comparison.table("phase").rows if row.subject.phase]
-    if len(rows) > 1:
+    if len(rows) > 1 and comparison.device.verdict is not Verdict.EQUAL:
         yield ", ".join(_phase_text(row) for row in rows)
 
 

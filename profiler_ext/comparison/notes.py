@@ -95,6 +95,8 @@ def _versions(comparison: Comparison) -> Iterator[str]:
 
 
 def _unlike_steps(comparison: Comparison) -> Iterator[str]:
+    if comparison.total.verdict is Verdict.EQUAL:
+        return
     for (name, side), sample in zip(_named(comparison), comparison.samples, strict=True):
         if len(side.runs) > 1 or len(sample.run) < FEWEST_STEPS:
             continue
