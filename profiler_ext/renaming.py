@@ -44,11 +44,18 @@ def load_under_other_name() -> str:
 
 
 def _is_ours(spec: ModuleSpec | None) -> bool:
-    """Whether what was found lies in this package, also by way of a link."""
-    if spec is None or spec.origin is None:
+    """Whether what was found lies in this package, also by way of a link, or is a part of it."""
+    if spec is None:
         return False
+    if spec.origin is None:
+        return all(_holds_a_part(Path(each)) for each in spec.submodule_search_locations or ())
     origin = Path(spec.origin)
     return _FOLDER in origin.parents or _FOLDER in origin.resolve().parents
+
+
+def _holds_a_part(folder: Path) -> bool:
+    """Whether a folder without code of its own has only what an editable install adds to us."""
+    return {each.name for each in folder.iterdir()} <= {"exporters", "__pycache__"}
 
 
 class _Finder(MetaPathFinder):

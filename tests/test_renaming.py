@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from profiler_ext import renaming
 from profiler_ext.version import VERSION
 
@@ -16,6 +18,17 @@ def test_another_module_of_our_name_is_seen_in_the_program_s_folder(tmp_path: Pa
     (tmp_path / "profiler_ext.py").write_text("")
     assert renaming.is_taken([str(tmp_path)])
     assert not renaming.is_taken([str(ROOT)])
+
+
+def test_what_an_editable_install_leaves_beside_us_is_no_other_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It adds a folder with our exporters alone, found where the checkout is on no path."""
+    (tmp_path / "site" / "profiler_ext" / "exporters").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+    assert not renaming.is_taken([])
+    (tmp_path / "mine" / "profiler_ext" / "models").mkdir(parents=True)
+    assert renaming.is_taken([str(tmp_path / "mine")])
 
 
 def test_both_are_there_each_under_its_name(tmp_path: Path) -> None:
