@@ -139,7 +139,7 @@ def preload() -> None:
     """Import all that a run needs, with the package's functions ready to fail."""
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else a fork could not use the device
-    sys.path[:] = [os.path.abspath(each) for each in sys.path]  # a run has a folder of its own
+    sys.path[:] = [str(Path(each).absolute()) for each in sys.path]  # a run has a folder of its own
     plant()
     import torch
     import torch._dynamo

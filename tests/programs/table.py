@@ -214,6 +214,7 @@ SETTINGS = [
         *("recursion", "randomness", "inference", "determinism", "deleted_folder", "moved"),
         *("no_home", "no_temporary", "cleared_environment", "lost_modules", "replaced_path"),
         *("umask", "threads_left", "files_left", "warnings_as_errors"),
+        *("debugged", "profiled_while_recording", "covered", "frozen_between"),
     ),
 ]
 _EAGER = """

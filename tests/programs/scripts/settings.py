@@ -74,6 +74,80 @@ def profiled():
     print(len(calls))
 
 
+def debugged():
+    """As a debugger does: every frame of the user's own is followed line by line."""
+    lines = []
+
+    def tracer(frame, event, arg):
+        if frame.f_code.co_filename != __file__:
+            return None
+        lines.append(event)
+        return tracer
+
+    def step():
+        train(1)
+        return len(lines)
+
+    train(1)
+    sys.settrace(tracer)
+    for _ in range(4):
+        step()
+    sys.settrace(None)
+    print({event: lines.count(event) for event in sorted(set(lines))})
+
+
+def profiled_while_recording():
+    """As cProfile does, over all calls, C's too."""
+    import cProfile
+    import pstats
+
+    profile = cProfile.Profile()
+    train(1)
+    profile.enable()
+    train(4)
+    profile.disable()
+    calls = {name: found[0] for (_, _, name), found in pstats.Stats(profile).stats.items()}
+    print(calls["train"], sys.getprofile())
+
+
+def covered():
+    """As coverage does: lines of the user's files, from sys.monitoring where there is one."""
+    monitoring = getattr(sys, "monitoring", None)
+    if monitoring is None:
+        train(5)
+        return
+    seen = set()
+
+    def line(code, number):
+        if code.co_filename == __file__:
+            seen.add((code.co_name, number))
+        return monitoring.DISABLE
+
+    monitoring.use_tool_id(monitoring.COVERAGE_ID, "coverage of its own")
+    monitoring.register_callback(monitoring.COVERAGE_ID, monitoring.events.LINE, line)
+    monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
+    train(5)
+    _of_a_covered_line()
+    print(len(seen), monitoring.get_tool(monitoring.COVERAGE_ID))
+    monitoring.set_events(monitoring.COVERAGE_ID, 0)
+    monitoring.free_tool_id(monitoring.COVERAGE_ID)
+
+
+def _of_a_covered_line():
+    return 1
+
+
+def frozen_between():
+    """The collector's frozen objects stay so, and are as many: ours are not among them."""
+    train(2)
+    gc.collect()
+    gc.freeze()
+    train(3)
+    print(gc.get_freeze_count() > 0)
+    gc.unfreeze()
+    print(gc.get_freeze_count())
+
+
 def no_gc():
     gc.disable()
     train(5)
