@@ -25,10 +25,9 @@ from unittest import mock
 from tests.oracle.stubs import stubbed
 
 _DEFINED = re.compile(r"^(\w+) = async_compile\.triton\('\w+', '''(.*?)'''", re.M | re.S)
-_HEAD = re.compile(r"^def \w+\((.*?)\):$", re.M | re.S)
+_HEAD = re.compile(r"^def triton_\w+\((.*?)\):$", re.M | re.S)
 _STORED = re.compile(r"tl\.(?:store|atomic_add)\((?:tl\.make_block_ptr\()?(\w+)")
 _CALLED = re.compile(r"^\s*(\w+)\.run\((.*)\)$", re.M)
-_SAME = re.compile(r"^\s*(\w+) = (?:reinterpret_tensor\()?(\w+)\b.*# reuse$", re.M)
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def compare(code: str, claims: Iterable[Claimed], mutated: Mapping[str, str]) ->
     """
     stored = _stored_by_calls(code, mutated)
     found = Found()
-    for claim in claims:
+    for claim in (each for each in claims if each.kind != "cpp"):
         outcome = _outcome(claim, stored.get(claim.kernel, []), mutated)
         found.counts[f"{claim.kind}: {outcome}"] += 1
         if outcome in ("differs", "no call is found"):
@@ -99,8 +98,8 @@ def _stored_by_calls(code: str, mutated: Mapping[str, str]) -> dict[str, list[fr
 
 def _stored_places(kernel: str) -> list[int]:
     """Return which of its arguments a kernel stores to."""
-    heads = _HEAD.findall(kernel)
-    names = [each.split(":")[0].strip() for each in heads[-1].split(",")] if heads else []
+    head = _HEAD.search(kernel)  # a template has functions of its own besides
+    names = [each.split(":")[0].strip() for each in head[1].split(",")] if head else []
     stored = set(_STORED.findall(kernel))
     return [at for at, name in enumerate(names) if name in stored]
 
