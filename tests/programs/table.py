@@ -74,7 +74,7 @@ FEATURES = _of(
     "features",
     *("copied", "pickled", "moved", "backends", "exported", "packaged", "transformed"),
     *("checkpointed", "branches", "subclassed", "distributed", "forks_in_threads"),
-    *("faults_told", "packed_ahead"),
+    *("faults_told", "packed_ahead", "scanned"),
     session=ANY,
 )
 THREADS = _of("threads", "at_once", "outlives_main", "daemon", "loop", modes=("run", "enabled"))

@@ -134,6 +134,30 @@ def checkpointed():
     print(digest(outer))
 
 
+def scanned():
+    """A recurrence whose body is a graph of its own, run for each element, forward and backward."""
+    from torch._higher_order_ops.scan import scan
+
+    torch._dynamo.config.capture_scalar_outputs = True  # Inductor's loop asks for its index
+    weight = torch.nn.Parameter(torch.ones(4))
+
+    def recurrent(start, xs, weight):
+        def cell(carried, x):
+            hidden = torch.tanh(carried * weight + x)
+            return hidden.clone(), hidden * 2
+
+        last, every = scan(cell, start, xs)
+        return every.sum() + last.sum()
+
+    compiled = torch.compile(recurrent)
+    for _ in range(4):
+        trains(model, 1)
+        loss = compiled(torch.zeros(4), torch.arange(12.0).reshape(3, 4), weight)
+        loss.backward()
+        said(loss, weight.grad.sum())
+        weight.grad = None
+
+
 def branches():
     """Higher-order ops in one whole graph."""
 
