@@ -5,8 +5,8 @@
 # make test-torch TORCH=2.14.1    the tests on another torch, in .venv-torch-2.14.1, which is made
 #              first (5 GB with the CUDA libraries that PyPI's torch needs) and is yours to remove
 # make faults [FAULTS="plain --only hooks --device cuda"]    plant a failure in each function of ours
-#              that runs while a script trains, and see what it costs: half an hour of a core for
-#              each script; a tenth of all with --each-once, each function in the first that calls it
+#              that runs while a script trains, and see what it costs: about an hour of a core
+#              for each script; a tenth of all with --each-once, each function in the first that calls it
 # make names [NAMES="plain --only partitioner"]    train without each private name of torch that
 #              is read, in turn, and see what it costs: half an hour for each script
 # make lint    ruff and mypy alone

@@ -126,12 +126,20 @@ def run_each(
         jobs: so many at a time.
         until: none begins after this time of the monotonic clock.
     """
-    left = list(faults)
+    left = _by_function(faults)
     if _CLONE is not None and os.environ["FAULTS_DEVICE"] == "cpu":
         trunks = _Trunks(script, compiled, until)
         yield from trunks.run(left, jobs)
         left = trunks.left
     yield from runs.run_each(script, left, compiled, jobs, until)
+
+
+def _by_function(faults: Iterable[Fault]) -> list[Fault]:
+    """Put the faults of a call together, so that one trunk may find its errors alike."""
+    of_call: dict[tuple[str, int], list[Fault]] = {}
+    for fault in faults:
+        of_call.setdefault((fault.function, fault.call), []).append(fault)
+    return [fault for each in of_call.values() for fault in each]
 
 
 class _Trunks:
