@@ -37,7 +37,7 @@ def tuned_small(sizes: Sizes) -> Pair:
         x = torch.randn(many, width, device=sizes.device, dtype=torch.bfloat16)
         # A cache would hand out for the one what was chosen for the other.
         with torch._inductor.config.patch(force_disable_caches=True):
-            compiled(x[:first]).backward()
+            compiled(x[:first].clone()).backward()  # Dynamo guards on what a view is of
         return training(model, forward=lambda: compiled(x))
 
     return Pair(made(Small, few), made(Large, many))
