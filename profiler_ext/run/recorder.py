@@ -186,10 +186,10 @@ class _ProfilerOfRun(profile):
     def __init__(self, recorder: Recorder, **options: Any) -> None:
         self._recorder = recorder
         super().__init__(**options)
-        self._mark_steps(0)
+        self._guard.run("steps", self._mark_steps, 0)
 
     def step(self) -> None:
-        self._mark_steps(self.step_num + 1)
+        self._guard.run("steps", self._mark_steps, self.step_num + 1)
         super().step()
 
     def _mark_steps(self, step: int) -> None:

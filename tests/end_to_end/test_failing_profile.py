@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 import profiler_ext
 from profiler_ext.errors import CaptureWarning, CoverageError, OwnFaultError, TorchCapabilityError
 from profiler_ext.records import GapReason
+from profiler_ext.run.recorder import _ProfilerOfRun
 from tests.compiling import fresh_torch
 from tests.watched import other_gaps
 
@@ -60,6 +62,24 @@ def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, wher
     gaps = [gap.reason for gap in other_gaps(prof.session)]
     assert set(gaps) == {GapReason.CAPTURE_FAILED}
     assert len(prof.session.launches()) > 0
+
+
+@pytest.mark.usefixtures("shown")
+def test_a_step_of_run_counts_where_its_mark_fails(monkeypatch) -> None:
+    monkeypatch.setattr("profiler_ext.run.recorder.profilers.mark_steps", fails)
+    kept: list[Any] = []
+    recorder = SimpleNamespace(is_wanted=lambda: True, take=kept.append, refuse=fails)
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    with pytest.warns(CaptureWarning, match="of ours"):
+        prof = _ProfilerOfRun(recorder, schedule=schedule)
+        prof.start()
+        for _ in range(2):
+            torch.ones(2).sum()
+            prof.step()
+        prof.stop()
+    [session] = kept
+    assert prof.step_num == 2
+    assert {gap.reason for gap in other_gaps(session)} == {GapReason.CAPTURE_FAILED}
 
 
 @pytest.mark.usefixtures("shown")
