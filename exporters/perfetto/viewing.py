@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from urllib.parse import quote
 
-_GROUPS = "^(rank [0-9]+: )?(GPU|CPU compute)"
+_GROUPS = "^((rank [0-9]+|base|head): )*(GPU|CPU compute)"
 _UNFOLD = json.dumps(
     [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [_GROUPS]}], separators=(",", ":")
 )

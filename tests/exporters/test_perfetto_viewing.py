@@ -31,7 +31,7 @@ def test_the_groups_of_devices_are_unfolded_and_nothing_else(analysis, group, tm
     trace = pb.Trace.FromString(export_perfetto(analysis, tmp_path / "t.pftrace").read_bytes())
     described = [p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")]
     assert {each.name for each in described if unfolded().search(each.name)} == {group}
-    assert unfolded().search(f"rank 11: {group}")
+    assert all(unfolded().search(f"{of}: {group}") for of in ("rank 11", "base", "head"))
 
 
 def test_an_export_says_where_it_can_be_opened():
