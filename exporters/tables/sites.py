@@ -41,11 +41,12 @@ def input_shapes(analysis: Analysis) -> Interned:
     trace, ops = analysis.recording.trace, analysis.launches.op_event
     known = ~np.ma.getmaskarray(ops)
     rows, inverse = np.unique(ops.data[known], return_inverse=True)
-    positions = trace.events.position[rows].tolist()
-    texts = [_inputs(told) for told in inputs_of(trace.raw, positions)]
+    told = inputs_of(trace.raw, trace.events.position[rows])
+    texts = list(map(_inputs, told.distinct))
     pool = {text: at for at, text in enumerate(dict.fromkeys(("", *texts)))}
     codes = np.zeros(len(ops), np.int32)
-    codes[known] = np.array([pool[text] for text in texts], np.int32)[inverse.ravel()]
+    of_distinct = np.array([pool[text] for text in texts], np.int32)
+    codes[known] = of_distinct[told.codes][inverse.ravel()]
     return Interned(codes, tuple(pool))
 
 

@@ -89,12 +89,14 @@ class _Reading:
         self._starts: list[Ints] = [np.empty(0, np.int64)]
         self._ends: list[Ints] = [np.empty(0, np.int64)]
         self._events = 0
+        self._has_starts = True
+        """Doubles tell when events began: in a file later ones have the larger numbers."""
         self._braces = sum(bytes(value).count(_OPENS) for value in header.values())
 
     def add(self, block: _Block) -> None:
         """Add the events of a block."""
         begin, text, starts, ends, braces = block
-        events, strict = _events(self._events, b"[%b]" % text)
+        events, strict = _events(self._events, b"[%b]" % text, self._has_starts)
         self._braces += braces
         # There are as many places as events, or some are not what they seem.
         if len(starts) != len(events):
@@ -104,6 +106,7 @@ class _Reading:
         try:
             self.columns.add(self._events, events)
         except InexactError:
+            self._has_starts = False
             self.columns.add(self._events, decoded_list(self._events, strict))
         self._events += len(events)
         self._starts.append(starts + begin)
@@ -163,11 +166,11 @@ def _block(text: Text, begin: int) -> tuple[_Block, int] | None:
     return None
 
 
-def _events(first: int, text: bytes) -> tuple[Events, bytes]:
+def _events(first: int, text: bytes, starts: bool) -> tuple[Events, bytes]:
     """Decode a list of events; return them, and the strict JSON that they were decoded from."""
     text = _utf8(text)
     try:
-        return decoded_quickly(first, text), text
+        return decoded_quickly(first, text, starts), text
     except msgspec.DecodeError:
         if not strictness.is_odd(text):
             raise

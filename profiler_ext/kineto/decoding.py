@@ -14,7 +14,7 @@ import numpy as np
 
 from profiler_ext.kineto import event_json
 from profiler_ext.kineto.checking import check_names
-from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Id, shape_of
+from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Id, shapes_of
 from profiler_ext.kineto.names import DEVICE_CATEGORIES
 from profiler_ext.kineto.times import TIMES, nanoseconds, of_doubles
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
@@ -23,12 +23,13 @@ Key = TypeVar("Key")
 Column = TypeVar("Column", Ints, Codes)
 
 _COMPLETE = "X"
+_MOST_SHAPE_BYTES = 998
 _INT64 = range(ABSENT + 1, 2**63)
 _NUMBER = re.compile(r"-?\d{1,20}", re.ASCII)
 
 
 class InexactError(ValueError):
-    """How long events took must be read from their text."""
+    """The times of events must be read from their text."""
 
 
 class _Table(dict[Key, int]):
@@ -40,6 +41,16 @@ class _Table(dict[Key, int]):
 
     def codes(self, values: Iterable[Key], count: int) -> Codes:
         return np.fromiter(map(self.__getitem__, values), np.int32, count)
+
+
+class _Shapes(_Table[bytes]):
+    """How kernels were launched; what is too long to be that counts as not told."""
+
+    def __init__(self) -> None:
+        super().__init__({NO_SHAPE: 0})
+
+    def __missing__(self, value: bytes) -> int:
+        return super().__missing__(value) if len(value) <= _MOST_SHAPE_BYTES else self[NO_SHAPE]
 
 
 class _Part(NamedTuple):
@@ -68,7 +79,7 @@ class GrowingColumns:
         self._names: _Table[str] = _Table()
         self._categories: _Table[str] = _Table()
         self._threads: _Table[tuple[int | str, int | str]] = _Table()
-        self._shapes: _Table[bytes] = _Table({NO_SHAPE: 0})
+        self._shapes = _Shapes()
         self._columns: list[list[Any]] = [[] for _ in _Part._fields]
         self.add(0, [])
 
@@ -80,7 +91,7 @@ class GrowingColumns:
             events: the events.
 
         Raises:
-            InexactError: A double does not tell how long one took; nothing was added.
+            InexactError: A double does not tell a time of one; nothing was added.
             ValueError: A time is missing or no number; the message names the event.
         """
         for column, part in zip(self._columns, self._part(first, events), strict=True):
@@ -122,8 +133,8 @@ class GrowingColumns:
             name=self._names.codes([event.name for event in complete], count),
             category=category,
             thread=self._threads.codes(threads, count),
-            start_ns=nanoseconds("ts", [event.ts for event in complete], position),
-            duration_ns=_durations_ns([event.dur for event in complete], position),
+            start_ns=_times_ns("ts", [event.ts for event in complete], position),
+            duration_ns=_times_ns("dur", [event.dur for event in complete], position),
             correlation=_ids([a.correlation for a in args]),
             external_id=_ids([a.external_id for a in args]),
             sequence_number=_ids([a.sequence_number for a in args]),
@@ -132,7 +143,7 @@ class GrowingColumns:
             stream=_spread(_ids([a.stream for a in on_device]), rows, count),
             bytes_moved=_spread(_ids([a.bytes_moved for a in on_device]), rows, count),
             launch_shape=_spread(
-                self._shapes.codes(map(shape_of, on_device), len(rows)), rows, count, 0
+                self._shapes.codes(shapes_of(on_device), len(rows)), rows, count, 0
             ),
         )
 
@@ -169,15 +180,15 @@ class GrowingColumns:
             stream=_masked(whole.stream),
             bytes_moved=_masked(whole.bytes_moved),
             launch_shape=Interned(
-                whole.launch_shape, ("", *(text.decode() for text in [*self._shapes][1:]))
+                whole.launch_shape, ("", *(f"[{text.decode()}]" for text in [*self._shapes][1:]))
             ),
         )
 
 
-def _durations_ns(durations: list[Any], positions: Ints) -> Ints:
-    if not durations or not isinstance(durations[0], float):
-        return nanoseconds("dur", durations, positions)
-    exact = of_doubles(np.fromiter(durations, np.float64, len(durations)))
+def _times_ns(key: str, times: list[Any], positions: Ints) -> Ints:
+    if not times or not isinstance(times[0], float):
+        return nanoseconds(key, times, positions)
+    exact = of_doubles(np.fromiter(times, np.float64, len(times)))
     if exact is None:
         raise InexactError
     return exact

@@ -17,7 +17,7 @@ EVENTS_KEY = "traceEvents"
 EXTENSION_KEY = "profilerExt"
 
 # What stands far apart is read one by one.
-_EVENTS_AT_ONCE, _MOST_BYTES = 1_000, 16 << 20
+_EVENTS_AT_ONCE, _FAR_BYTES = 1_000, 8 << 10
 
 Header = dict[str, msgspec.Raw]
 
@@ -48,7 +48,7 @@ class FileEvents:
             some = positions[first : first + _EVENTS_AT_ONCE]
             starts, ends = self.starts[some], self.ends[some]
             begin, end = int(starts.min()), int(ends.max())
-            if end - begin > _MOST_BYTES:
+            if end - begin > _FAR_BYTES * len(some):
                 yield from (self[position] for position in some.tolist())
                 continue
             text = self.text[begin:end]

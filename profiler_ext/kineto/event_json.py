@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -12,9 +13,8 @@ from profiler_ext.kineto.names import Arg
 
 ABSENT = -(2**63)
 """Stands in a column of ids where there is none; an id of this number is none either."""
-NO_SHAPE = b"[null,null,null,null,null]"
+NO_SHAPE = b"null,null,null,null,null"
 """Of a kernel of which nothing is told."""
-_MOST_SHAPE_BYTES = 1_000
 _NOTHING, _NULL = msgspec.Raw(b""), msgspec.Raw(b"null")
 Id = int | str | None
 
@@ -22,68 +22,79 @@ Id = int | str | None
 class Args(msgspec.Struct, gc=False):
     """The arguments that become columns; old traces hold some of them as strings."""
 
-    correlation: Id = ABSENT
     external_id: Id = msgspec.field(default=ABSENT, name="External id")
     sequence_number: Id = msgspec.field(default=ABSENT, name="Sequence number")
     fwd_thread_id: Id = msgspec.field(default=ABSENT, name="Fwd thread id")
     device: Id = ABSENT
     stream: Id = ABSENT
+    correlation: Id = ABSENT
     bytes_moved: Id = msgspec.field(default=ABSENT, name="bytes")
-    grid: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.GRID.value)
-    block: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.BLOCK.value)
     registers: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.REGISTERS.value)
     shared_memory: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.SHARED_MEMORY.value)
+    grid: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.GRID.value)
+    block: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.BLOCK.value)
     occupancy: msgspec.Raw = msgspec.field(default=_NULL, name=Arg.OCCUPANCY.value)
 
 
 class _Event(msgspec.Struct, gc=False):
-    """What every event has."""
+    """What every event has; all in Kineto's order, in which a key is found at once."""
 
     ph: str = ""
-    name: str = ""
     cat: str = ""
+    name: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: msgspec.Raw = _NOTHING
-    args: Args | msgspec.UnsetType = msgspec.UNSET
 
 
 class Event(_Event, gc=False):
     """One event; its times stay text until they become integers."""
 
+    ts: msgspec.Raw = _NOTHING
     dur: msgspec.Raw = _NOTHING
+    args: Args | msgspec.UnsetType = msgspec.UNSET
 
 
 class QuickEvent(_Event, gc=False):
     """One event; of nearly each a double tells how long it took as exactly, and sooner."""
 
+    ts: msgspec.Raw = _NOTHING
     dur: float = math.nan
+    args: Args | msgspec.UnsetType = msgspec.UNSET
 
 
-Events = Sequence[Event | QuickEvent]
+class QuickestEvent(_Event, gc=False):
+    """One event; in some files doubles tell when each began as exactly too."""
+
+    ts: float = math.nan
+    dur: float = math.nan
+    args: Args | msgspec.UnsetType = msgspec.UNSET
+
+
+Events = Sequence[Event | QuickEvent | QuickestEvent]
 NO_ARGS = Args()
 _DECODER = msgspec.json.Decoder(Event)
 _LIST_DECODER = msgspec.json.Decoder(list[Event])
 _QUICK_DECODER = msgspec.json.Decoder(list[QuickEvent])
+_QUICKEST_DECODER = msgspec.json.Decoder(list[QuickestEvent])
+_SHAPE = attrgetter("grid", "block", "registers", "shared_memory", "occupancy")
 
 
-def shape_of(args: Args) -> bytes:
-    """Return how a kernel was launched, as the file has it; :data:`NO_SHAPE` if it is too long.
+def shapes_of(args: Sequence[Args]) -> Iterator[bytes]:
+    """Return how kernels were launched, as the file has it.
 
     Args:
-        args: the arguments of its event.
+        args: the arguments of their events.
     """
-    told = (args.grid, args.block, args.registers, args.shared_memory, args.occupancy)
-    text = b"[%b,%b,%b,%b,%b]" % told
-    return text if len(text) <= _MOST_SHAPE_BYTES else NO_SHAPE
+    return map(b",".join, map(_SHAPE, args))
 
 
-def decoded_quickly(first: int, text: bytes) -> Events:
-    """Decode a list of events, how long they took as doubles where each has a number there.
+def decoded_quickly(first: int, text: bytes, starts: bool) -> Events:
+    """Decode a list of events, their times as doubles where each has a number there.
 
     Args:
         first: the position of the first of them in the file.
         text: strict JSON.
+        starts: when they began too, not only how long they took.
 
     Returns:
         The events.
@@ -93,7 +104,7 @@ def decoded_quickly(first: int, text: bytes) -> Events:
         ValueError: An event has another shape than Kineto's; the message names it.
     """
     try:
-        return _QUICK_DECODER.decode(text)
+        return _QUICKEST_DECODER.decode(text) if starts else _QUICK_DECODER.decode(text)
     except msgspec.DecodeError:
         return decoded_list(first, text)
 

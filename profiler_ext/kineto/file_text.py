@@ -13,7 +13,7 @@ from profiler_ext.errors import TraceError
 HELD_BYTES = 32 << 20
 """Shorter texts are held: a thousand small files shall not need a thousand open ones."""
 
-_WINDOW_BYTES = 256 << 10
+_WINDOW_BYTES = 16 << 10
 _WINDOWS = 32
 CAN_READ_AGAIN = hasattr(os, "pread")
 

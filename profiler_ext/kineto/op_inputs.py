@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg
-from profiler_ext.records import RawEvents
+from profiler_ext.records import Ints, RawEvents
 
 _DTYPES: Mapping[str, str] = {
     "float": "float32",
@@ -58,26 +58,6 @@ class OpInput:
         return math.prod(size for size, stride in pairs if stride)
 
 
-def op_inputs(raw: bytes) -> tuple[OpInput, ...] | None:
-    """Return the inputs of an op, ``None`` where their shapes were not recorded.
-
-    Args:
-        raw: the op's event as JSON.
-
-    Source: ``torch/csrc/profiler/util.cpp``, ``inputTypes`` and ``inputSizes``; a list of tensors
-    has its type there and no sizes.
-    """
-    if b'"Input Dims"' not in raw:
-        return None
-    try:
-        told = _DECODER.decode(raw).args
-    except msgspec.DecodeError:
-        return _read(raw)  # which repairs what is no strict JSON
-    named = zip(_ARGUMENTS, map(bytes, msgspec.structs.astuple(told)), strict=True)
-    parts = [b'"%b": %b' % (name, text) for name, text in named if text]
-    return _read(b'{"args": {%b}}' % b", ".join(parts))
-
-
 class _Told(msgspec.Struct, gc=False):
     """The arguments that tell of inputs, as the trace writes them: many ops have the same."""
 
@@ -95,9 +75,24 @@ _DECODER = msgspec.json.Decoder(_Event)
 _ARGUMENTS = tuple(field.encode_name.encode() for field in msgspec.structs.fields(_Told))
 
 
-@lru_cache(maxsize=4096)
-def _read(event: bytes) -> tuple[OpInput, ...] | None:
-    told = event_arguments(event)
+def _told(event: bytes) -> bytes | None:
+    """Return what an op's event tells of its inputs, ``None`` where their shapes were not recorded.
+
+    Source: ``torch/csrc/profiler/util.cpp``, ``inputTypes`` and ``inputSizes``; a list of tensors
+    has its type there and no sizes.
+    """
+    if b'"Input Dims"' not in event:
+        return None
+    try:
+        told = _DECODER.decode(event).args
+    except msgspec.DecodeError:
+        return event  # what is no strict JSON is repaired where it is read
+    named = zip(_ARGUMENTS, msgspec.structs.astuple(told), strict=True)
+    return b'{"args": {%b}}' % b", ".join([b'"%b": %b' % pair for pair in named if pair[1]])
+
+
+def _inputs(event: bytes | None) -> tuple[OpInput, ...] | None:
+    told = {} if event is None else event_arguments(event)
     sizes, types = told.get(Arg.INPUT_DIMS), told.get(Arg.INPUT_TYPES)
     if not isinstance(sizes, list) or not isinstance(types, list) or len(sizes) != len(types):
         return None
@@ -106,8 +101,21 @@ def _read(event: bytes) -> tuple[OpInput, ...] | None:
     return tuple(map(_input, types, sizes, strides, values))
 
 
-def inputs_of(raw: RawEvents, positions: Sequence[int]) -> Iterator[tuple[OpInput, ...] | None]:
-    """Yield the inputs of some ops, each ``None`` where their shapes were not recorded.
+@dataclass(frozen=True, slots=True)
+class InputsOfOps:
+    """What a trace says of the inputs of some ops; many ops have the same.
+
+    Attributes:
+        distinct: the inputs; ``None`` where shapes were not recorded.
+        codes: which of them each op has.
+    """
+
+    distinct: tuple[tuple[OpInput, ...] | None, ...]
+    codes: Ints
+
+
+def inputs_of(raw: RawEvents, positions: Ints) -> InputsOfOps:
+    """Return the inputs of some ops.
 
     Shapes are recorded of all ops or of none, and to look at each of a million takes seconds.
 
@@ -115,9 +123,11 @@ def inputs_of(raw: RawEvents, positions: Sequence[int]) -> Iterator[tuple[OpInpu
         raw: the events.
         positions: where the ops stand in the file.
     """
-    has_shapes = any(op_inputs(raw[position]) for position in positions[:_LOOKED_AT])
-    for position in positions:
-        yield op_inputs(raw[position]) if has_shapes else None
+    if not any(_inputs(_told(event)) for event in raw.at(positions[:_LOOKED_AT])):
+        return InputsOfOps((None,), np.zeros(len(positions), np.int64))
+    table: dict[bytes | None, int] = {}
+    codes = [table.setdefault(_told(event), len(table)) for event in raw.at(positions)]
+    return InputsOfOps(tuple(map(_inputs, table)), np.array(codes, np.int64))
 
 
 def _as_long(told: Any, length: int) -> list[Any]:

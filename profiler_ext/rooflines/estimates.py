@@ -107,17 +107,20 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
     trace, op_event = analysis.recording.trace, analysis.launches.op_event
     rows = np.flatnonzero(is_eager & ~np.ma.getmaskarray(op_event))
     ops, inverse = np.unique(op_event.data[rows], return_inverse=True)
+    told = inputs_of(trace.raw, trace.events.position[ops])
+    names, many = trace.events.name, len(told.distinct)
+    pairs, of_op = np.unique(
+        names.codes[ops].astype(np.int64) * many + told.codes, return_inverse=True
+    )
     numbers: dict[Work, int] = {NOTHING_KNOWN: 0}
-    of_op = np.zeros(len(ops), np.int64)
-    positions = trace.events.position[ops].tolist()
-    every = zip(ops.tolist(), inputs_of(trace.raw, positions), strict=True)
-    for at, (op, inputs) in enumerate(every):
-        work = work_of_op(trace.events.name[op], inputs)
+    number_of_pair = np.zeros(len(pairs), np.int64)
+    for at, (name, inputs) in enumerate(divmod(pair, many) for pair in pairs.tolist()):
+        work = work_of_op(names.strings[name], told.distinct[inputs])
         if work not in numbers:
             numbers[work] = len(works)
             works.append(work)
-        of_op[at] = numbers[work]
-    of_launch[rows] = of_op[inverse]
+        number_of_pair[at] = numbers[work]
+    of_launch[rows] = number_of_pair[of_op.ravel()[inverse.ravel()]]
 
 
 def _copied(analysis: Analysis) -> Rows:

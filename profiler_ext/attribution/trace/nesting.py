@@ -22,21 +22,27 @@ class Nesting:
         parent: row of the innermost enclosing event, or ``NO_ROW``.
         depth: number of enclosing events; ``NO_ROW`` for rows that are no CPU event.
         levels: the rows of each depth, from 0 on.
+        above: for each of these the place of its parent in the level above; 0 in the first.
     """
 
     parent: Ints
     depth: Ints
     levels: tuple[Ints, ...]
+    above: tuple[Ints, ...]
 
     def nearest(self, wanted: Flags) -> Ints:
         """Return for each row the innermost wanted event that is it or encloses it."""
-        rows = np.arange(len(self.parent))
-        is_found = wanted & (self.depth != NO_ROW)
-        found = np.where(is_found, rows, NO_ROW)
-        first = int(self.depth[is_found].min()) if is_found.any() else len(self.levels)
-        for level in self.levels[first + 1 :]:
-            rest = level[~wanted[level]]
-            found[rest] = found[self.parent[rest]]
+        found = np.full(len(self.parent), NO_ROW)
+        above: Ints | None = None
+        for level, up in zip(self.levels, self.above, strict=True):
+            is_wanted = wanted.take(level)
+            if above is not None:
+                above = np.where(is_wanted, level, above.take(up))
+            elif is_wanted.any():
+                above = np.where(is_wanted, level, NO_ROW)
+            else:
+                continue
+            found[level] = above
         return found
 
     def outermost(self, wanted: Flags, within: Flags) -> Ints:
@@ -47,10 +53,12 @@ class Nesting:
             within: events at which the search starts anew; they are not found themselves.
         """
         found = np.full(len(self.parent), NO_ROW)
-        for level in self.levels:
-            above = take(found, self.parent[level], NO_ROW)
-            own = np.where((above == NO_ROW) & wanted[level], level, above)
-            found[level] = np.where(within[level], NO_ROW, own)
+        above = np.array([NO_ROW])
+        for level, up in zip(self.levels, self.above, strict=True):
+            above = above.take(up)
+            above = np.where((above == NO_ROW) & wanted.take(level), level, above)
+            above[within.take(level)] = NO_ROW
+            found[level] = above
         return found
 
     def holds(self, wanted: Flags) -> Flags:
@@ -82,7 +90,8 @@ def nest(events: Events) -> Nesting:
     above = _innermost(events, order, leaf[order])
     parent, depth = np.full((2, len(events)), NO_ROW, dtype=np.int64)
     parent[order], depth[order] = take(order, above, NO_ROW), _depths(above)
-    return Nesting(parent, depth, _levels(depth))
+    levels = _levels(depth)
+    return Nesting(parent, depth, levels, _above(parent, levels))
 
 
 def _levels(depth: Ints) -> tuple[Ints, ...]:
@@ -91,6 +100,17 @@ def _levels(depth: Ints) -> tuple[Ints, ...]:
     counts = np.bincount(depth[rows])
     by_depth = rows[np.argsort(depth[rows], kind="stable")]
     return tuple(np.split(by_depth, np.cumsum(counts)[:-1])) if len(rows) else ()
+
+
+def _above(parent: Ints, levels: tuple[Ints, ...]) -> tuple[Ints, ...]:
+    """Return for the rows of each depth the places of their parents in the depth above."""
+    place = np.zeros(len(parent), dtype=np.int64)
+    for level in levels:
+        place[level] = np.arange(len(level))
+    return tuple(
+        place[parent[level]] if depth else np.zeros(len(level), dtype=np.int64)
+        for depth, level in enumerate(levels)
+    )
 
 
 def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:

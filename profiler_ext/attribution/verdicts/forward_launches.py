@@ -32,15 +32,15 @@ def forward_launches(
     is_forward[list(forward.values())] = True
     op = take(nesting.nearest(is_forward), enqueued.cpu, NO_ROW)
     shortest_first = np.argsort(duration_ns, kind="stable")
-    longest: dict[int, int] = dict(
-        zip(op[shortest_first].tolist(), shortest_first.tolist(), strict=True)
-    )
-    launch_at: dict[int, int] = dict(zip(enqueued.event.tolist(), range(len(op)), strict=True))
+    # Of several the last stays: the longest launch of an op. Behind the events stands ``NO_ROW``.
+    longest, launch_at = np.full((2, len(nesting.parent) + 1), NO_ROW, dtype=np.int64)
+    longest[op[shortest_first]] = shortest_first
+    launch_at[enqueued.event] = np.arange(len(op))
     is_launch = np.zeros(len(nesting.parent), dtype=np.bool_)
     is_launch[enqueued.event] = True
     around = nesting.nearest(is_launch)
+    rows = np.array([*forward.values()], dtype=np.int64)
+    own, outer = longest[rows], launch_at[around[rows]]
     column = np.full(len(op), NO_ROW, dtype=np.int64)
-    for launch, row in forward.items():
-        outer = launch_at.get(int(around[row]), NO_ROW)
-        column[launch] = longest.get(row, outer)
+    column[[*forward]] = np.where(own == NO_ROW, outer, own)
     return column

@@ -74,11 +74,12 @@ class ForwardOps:
     def _nodes(self) -> Ints:
         """Return the nodes' own events, each directly within the engine's."""
         enclosing, names_ = self._enclosing, self._enclosing.events.name
-        evaluated = {
-            code: names.evaluated_function(text) for code, text in enumerate(names_.strings)
-        }
+        code_of = {text: code for code, text in enumerate(names_.strings)}
+        evaluated = map(names.evaluated_function, names_.strings)
+        codes = np.array(
+            [NO_ROW if text is None else code_of.get(text, NO_ROW) for text in evaluated], np.int64
+        )
         around = take(enclosing.engine, enclosing.nesting.parent, NO_ROW)
         is_direct = (around == enclosing.nesting.parent) & (around != NO_ROW)
-        rows = np.flatnonzero(is_direct).tolist()
-        own = [row for row in rows if evaluated[int(names_.codes[around[row]])] == names_[row]]
-        return np.array(own, dtype=np.int64)
+        rows = np.flatnonzero(is_direct)
+        return rows[codes[names_.codes[around[rows]]] == names_.codes[rows]]
