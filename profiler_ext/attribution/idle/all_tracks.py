@@ -26,12 +26,14 @@ class Tracks:
     Attributes:
         moments_ns: when anything changes, in order, none twice.
         keys: the control and the moment of each change, in order.
+        times_ns: when each is.
         cause: the number of a cause for each segment, one more than there are changes.
         row: the innermost event of each, or ``NO_ROW``.
     """
 
     moments_ns: Ints
     keys: Ints
+    times_ns: Ints
     cause: Ints
     row: Ints
 
@@ -57,7 +59,7 @@ class Tracks:
         """
         before = np.searchsorted(self.moments_ns, end_ns, side="left")
         within = (self.segments_at(control, start_ns), self._changes(control, before))
-        return cut_between(self._times_ns(), within, start_ns, end_ns)
+        return cut_between(self.times_ns, within, start_ns, end_ns)
 
     def extents(self, control: Ints, segment: Ints) -> tuple[Ints, Ints]:
         """Return when segments begin and end; what was before or goes on has always been so.
@@ -66,7 +68,7 @@ class Tracks:
             control: the controls.
             segment: a segment of each.
         """
-        times, controls = np.append(self._times_ns(), 0), np.append(self._controls(), NO_ROW)
+        times, controls = np.append(self.times_ns, 0), np.append(self._controls(), NO_ROW)
         begins = np.where(controls[segment - 1] == control, times[segment - 1], -_EVER)
         ends = np.where(controls[segment] == control, times[segment], _EVER)
         return begins, ends
@@ -76,10 +78,7 @@ class Tracks:
     ) -> Ints:
         """Return how many changes came before, those of the controls before included."""
         keys = control * (len(self.moments_ns) + 1) + moments
-        return np.searchsorted(self.keys, keys, side="right").astype(np.int64)
-
-    def _times_ns(self) -> Ints:
-        return np.append(self.moments_ns, 0)[self.keys % (len(self.moments_ns) + 1) - 1]
+        return np.searchsorted(self.keys, keys, side="right").astype(np.int64, copy=False)
 
     def _controls(self) -> Ints:
         return self.keys // (len(self.moments_ns) + 1)
@@ -107,10 +106,12 @@ def side_by_side(tracks: Sequence[Track], spans: Spans, control: Ints) -> Tracks
     own = [
         np.searchsorted(moments, each.times_ns) + at * of_all + 1 for at, each in enumerate(tracks)
     ]
+    of_rest = moments[rest.times_ns % of_all - 1]
     every = (*tracks, rest)
     return Tracks(
         moments,
-        np.concatenate([*own, rest.times_ns]).astype(np.int64),
-        np.concatenate([[NOTHING], *(each.cause[1:] for each in every)]).astype(np.int64),
-        np.concatenate([[NO_ROW], *(each.row[1:] for each in every)]).astype(np.int64),
+        np.concatenate([*own, rest.times_ns]).astype(np.int64, copy=False),
+        np.concatenate([*(each.times_ns for each in tracks), of_rest]),
+        np.concatenate([[NOTHING], *(each.cause[1:] for each in every)]),
+        np.concatenate([[NO_ROW], *(each.row[1:] for each in every)]),
     )

@@ -28,7 +28,7 @@ class Track:
 
     def segments_at(self, times_ns: Ints) -> Ints:
         """Return the segment that each time is in."""
-        return np.searchsorted(self.times_ns, times_ns, side="right").astype(np.int64)
+        return np.searchsorted(self.times_ns, times_ns, side="right").astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ def cut_at(times_ns: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
     Returns:
         The parts; together they are the spans.
     """
-    first = np.searchsorted(times_ns, start_ns, side="right").astype(np.int64)
-    last = np.searchsorted(times_ns, end_ns, side="left").astype(np.int64)
+    first = np.searchsorted(times_ns, start_ns, side="right").astype(np.int64, copy=False)
+    last = np.searchsorted(times_ns, end_ns, side="left").astype(np.int64, copy=False)
     return cut_between(times_ns, (first, last), start_ns, end_ns)
 
 

@@ -32,16 +32,15 @@ class Nesting:
 
     def nearest(self, wanted: Flags) -> Ints:
         """Return for each row the innermost wanted event that is it or encloses it."""
+        is_wanted = [wanted.take(level) for level in self.levels]
+        first = next((at for at, flags in enumerate(is_wanted) if flags.any()), None)
+        if first is None:  # one number stands for all rows: a million more take time
+            return np.broadcast_to(np.int64(NO_ROW), len(self.parent))
         found = np.full(len(self.parent), NO_ROW)
-        above: Ints | None = None
-        for level, up in zip(self.levels, self.above, strict=True):
-            is_wanted = wanted.take(level)
-            if above is not None:
-                above = np.where(is_wanted, level, above.take(up))
-            elif is_wanted.any():
-                above = np.where(is_wanted, level, NO_ROW)
-            else:
-                continue
+        above = np.full(len(self.levels[max(first - 1, 0)]), NO_ROW)
+        for at in range(first, len(self.levels)):
+            level = self.levels[at]
+            above = np.where(is_wanted[at], level, above.take(self.above[at]))
             found[level] = above
         return found
 
