@@ -11,7 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.records import Analysis, Interned, Ints, MaskedInts
+from profiler_ext.rooflines.calls import Rows
 from profiler_ext.rooflines.rooflines import MaskedFloats, Rooflines
+
+_PARTS = 2
+"""One of so many parts of a row's time at least has a roofline, or the row has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +29,11 @@ class RooflineSums:
         tflop_per_s: operations over the time of the parts of which they are known.
         attainable_tflop_per_s: the operations of the parts with a roofline over the time that
             they take at it.
-        peak_fraction: which part of the time of those with a roofline they take at it.
+        peak_fraction: which part of the time of those with a roofline they take at it; not known
+            where these are less than half of the row's time.
         roofline_ns: what these take at their roofline.
         could_save_ns: how much sooner these could be over.
-        bound: the ``Bound`` of most of their time.
+        bound: the ``Bound`` of most of their time; ``""`` where it is less than half of the row's.
         unit: the ``Unit`` of most operations, where operations are known; else of most time.
     """
 
@@ -87,18 +92,25 @@ def summed(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: i
     bounded_flops, _ = sums.of(known)
     at_roofline, _ = sums.of(np.ma.MaskedArray(found.roofline_ns.data, known.mask))
     saved, _ = sums.of(found.could_save_ns)
+    # What is known of a sliver says nothing of the row.
+    is_told = _PARTS * bounded_ns.filled(0) >= sums.took_ns
     return RooflineSums(
         bytes=moved,
         flops=computed,
         gb_per_s=_ratio(moved, moving_ns),
         tflop_per_s=_ratio(computed, computing_ns * 1000),
         attainable_tflop_per_s=_ratio(bounded_flops, at_roofline * 1000),
-        peak_fraction=_ratio(roofline, bounded_ns),
+        peak_fraction=_ratio(roofline, np.ma.masked_where(~is_told, bounded_ns)),
         roofline_ns=roofline,
         could_save_ns=saved,
-        bound=sums.most(found.bound, analysis.launches.duration_ns),
+        bound=_told(sums.most(found.bound, analysis.launches.duration_ns), is_told),
         unit=sums.most(found.unit, _weight(found, analysis.launches.duration_ns)),
     )
+
+
+def _told(words: Interned, is_told: Rows) -> Interned:
+    nothing = words.strings.index("")
+    return Interned(np.where(is_told, words.codes, nothing).astype(np.int32), words.strings)
 
 
 def _weight(found: Rooflines, duration_ns: Ints) -> Ints:
@@ -111,6 +123,13 @@ class _Sums:
         self._analysis, self._share, self._key, self._rows = analysis, share, key, rows
         self._launch = analysis.shares.launch[share]
         self._took_ns = analysis.shares.duration_ns[share]
+
+    @property
+    def took_ns(self) -> Ints:
+        """The time of each key."""
+        total = np.zeros(self._rows, np.int64)
+        np.add.at(total, self._key, self._took_ns)
+        return total
 
     def of(self, amount: MaskedInts) -> tuple[MaskedInts, MaskedInts]:
         """Return the sums of the known amounts, and the time of their parts."""

@@ -122,6 +122,20 @@ def test_sums_over_keys_add_up_to_the_launches() -> None:
         assert int(getattr(sums, name).sum()) == int(getattr(each, name).sum())
 
 
+@pytest.mark.parametrize(
+    ("others", "bound", "fraction"), [((3, 5), "memory", 0.4), ((3, 5, 7), "", None)]
+)
+def test_less_than_half_of_a_rows_time_tells_no_bound_of_it(
+    others: tuple[int, ...], bound: str, fraction: float | None
+) -> None:
+    analysis = estimated({(0, 0): ("20000000", "10")}, queued())
+    assert analysis.launches.duration_ns[[ADDMM, 3, 5, 7]].tolist() == [50_000, 30_000, 20_000, 500]
+    share = np.flatnonzero(np.isin(analysis.shares.launch, (ADDMM, *others)))
+    sums = summed(analysis, rooflines(analysis, PEAKS), share, np.zeros(len(share), np.int64), 1)
+    assert (sums.bound[0], sums.peak_fraction.tolist()) == (bound, [fraction])
+    assert (sums.roofline_ns.tolist(), sums.could_save_ns.tolist()) == ([20_000], [25_000])
+
+
 def test_utilisation_is_the_models_operations_over_the_wall_time_at_the_peak() -> None:
     numbers: Numbers = {(0, 0): ("20000000", "2000000000"), (1, 1): ("20000000", "3000000000")}
     told = utilisation(estimated(numbers, queued()), PEAKS)
