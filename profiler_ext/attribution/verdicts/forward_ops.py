@@ -82,4 +82,5 @@ class ForwardOps:
         around = take(enclosing.engine, enclosing.nesting.parent, NO_ROW)
         is_direct = (around == enclosing.nesting.parent) & (around != NO_ROW)
         rows = np.flatnonzero(is_direct)
-        return rows[codes[names_.codes[around[rows]]] == names_.codes[rows]]
+        own: Ints = rows[codes[names_.codes[around[rows]]] == names_.codes[rows]]
+        return own
