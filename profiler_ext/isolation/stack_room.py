@@ -17,9 +17,7 @@ _FRAMES = 100
 class StackRoom:
     """Room for our own frames above the deepest of the program's."""
 
-    def __init__(self) -> None:
-        """There is none yet."""
-        self._limit: int | None = None
+    _limit: int | None = None
 
     def make(self) -> None:
         """Raise the limit of recursion."""

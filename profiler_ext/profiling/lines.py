@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +30,20 @@ _MARKS = 4
 NOTHING_KEPT = Gap(GapReason.LINES_FAILED, "nothing was kept")
 
 
+@dataclass(eq=False)
 class RecordedLines:
-    """The lines of the recording that is under way, and then of the last one."""
+    """The lines of the recording that is under way, and then of the last one.
 
-    def __init__(self, guard: Guard, is_wanted: bool) -> None:
-        """Prepare.
+    Attributes:
+        guard: what keeps failures from the program.
+        is_wanted: lines are to be watched at all.
+    """
 
-        Args:
-            guard: what keeps failures from the program.
-            is_wanted: lines are to be watched at all.
-        """
-        self._guard, self._is_wanted = guard, is_wanted
-        self._watch: LineWatch | None = None
-        self._gap: Gap | None = None
-        self._room = StackRoom()
+    guard: Guard
+    is_wanted: bool
+    _watch: LineWatch | None = field(default=None, init=False)
+    _gap: Gap | None = field(default=None, init=False)
+    _room: StackRoom = field(default_factory=StackRoom, init=False)
 
     def forget(self) -> None:
         """End a watch that nobody took, and keep nothing of it."""
@@ -51,8 +52,8 @@ class RecordedLines:
 
     def prepare(self) -> None:
         """Begin to watch: Python looks at all code once, best before the first recorded step."""
-        if not self._is_wanted or os.environ.get(VARIABLE, "1") == "0":
-            why = "lines=False" if not self._is_wanted else f"{VARIABLE}=0"
+        if not self.is_wanted or os.environ.get(VARIABLE, "1") == "0":
+            why = "lines=False" if not self.is_wanted else f"{VARIABLE}=0"
             self._gap = Gap(GapReason.LINES_OFF, why)
             return
         if not has_columns():
@@ -103,7 +104,7 @@ class RecordedLines:
             self._room.give_back()
 
     def _failed(self, error: Exception) -> None:
-        self._guard.caught(HOOK, error, ())
+        self.guard.caught(HOOK, error, ())
         self._gap = Gap(GapReason.LINES_FAILED, type(error).__name__)
 
     def taken(self) -> tuple[PythonLines | None, tuple[Gap, ...]]:
