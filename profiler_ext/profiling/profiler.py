@@ -187,18 +187,18 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
 
     def _release(self) -> None:
         if (capture := switch.current()) is not None:
-            self._guard.run(GRAPHS, capture.release, self)
+            capture.release(self)
 
     def end_to_watch(self) -> None:
         """Leave torch as it was found."""
-        self._release()
+        self._guard.run(GRAPHS, self._release)
         if self._called_modules is not None:
             self._called_modules.leave()
 
     def _cycle_over(self, _: torch.profiler.profile) -> None:
         """Make a session; what the program's own callback raises is the program's."""
         is_kept = self.has_trace and self._guard.run(RECORDING, self._keep_session)
-        self._release()
+        self._guard.run(GRAPHS, self._release)
         if is_kept:
             self.deliver()
 

@@ -15,7 +15,7 @@ from profiler_ext.errors import ProfilerExtError
 from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling.lines import HOOK
-from profiler_ext.profiling.profiler import RECORDING, profile
+from profiler_ext.profiling.profiler import GRAPHS, RECORDING, profile
 from profiler_ext.run.pace import Missed, Pace
 from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds
@@ -216,7 +216,7 @@ class _ProfilerOfRun(profile):
     def _cycle_over(self, profiler: Any) -> None:
         if self._guard.run(RECORDING, self._recorder.is_wanted) is False:
             self._guard.run(HOOK, self.lines.forget)
-            self._release()
+            self._guard.run(GRAPHS, self._release)
         else:
             super()._cycle_over(profiler)
 
