@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -68,15 +68,24 @@ def gathered_twice(sizes: Sizes) -> Pair:
 
 def each_micro_batch(sizes: Sizes) -> Pair:
     """Gradients are reduced after each of four micro-batches; after the last of them."""
-    parts = rows(sizes).chunk(_MICRO_BATCHES)
+    return accumulated(lambda: wide(sizes), rows(sizes).chunk(_MICRO_BATCHES))
 
-    def made(synchronises: bool) -> Step:
-        ranked = DistributedDataParallel(wide(sizes), gradient_as_bucket_view=True)
-        optimizer = torch.optim.AdamW(ranked.parameters(), lr=1e-5, fused=sizes.device == "cuda")
+
+def accumulated(made: Callable[[], nn.Module], parts: Sequence[torch.Tensor]) -> Pair:
+    """Return steps under DDP that reduce after each micro-batch, and after the last one only.
+
+    Args:
+        made: makes the model anew.
+        parts: the micro-batches.
+    """
+
+    def step_of(synchronises: bool) -> Step:
+        ranked = DistributedDataParallel(made(), gradient_as_bucket_view=True)
+        optimizer = torch.optim.AdamW(ranked.parameters(), lr=1e-5, fused=parts[0].is_cuda)
 
         def step() -> None:
             for at, part in enumerate(parts, start=1):
-                is_reduced = synchronises or at == _MICRO_BATCHES
+                is_reduced = synchronises or at == len(parts)
                 with nullcontext() if is_reduced else ranked.no_sync():
                     loss(ranked, part).backward()
             optimizer.step()
@@ -84,7 +93,7 @@ def each_micro_batch(sizes: Sizes) -> Pair:
 
         return step
 
-    return Pair(made(synchronises=True), made(synchronises=False))
+    return Pair(step_of(synchronises=True), step_of(synchronises=False))
 
 
 def small_buckets(sizes: Sizes) -> Pair:

@@ -7,7 +7,6 @@ prefetches, tensor parallelism whose all-reduces the next layer waits for.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.cases import Pair, Sizes, training
-from benchmarks.flaws_ranks import REPEATED, RankCase
+from benchmarks.flaws_ranks import REPEATED, RankCase, accumulated, loss
 from benchmarks.models import Block
 from benchmarks.steps import Step
 
@@ -62,23 +61,7 @@ def one_unit(sizes: Sizes) -> Pair:
 
 def each_micro_batch(sizes: Sizes) -> Pair:
     """Gradients are reduced after each of three micro-batches; after the last of them."""
-    parts = tokens(sizes).chunk(_MICRO_BATCHES)
-
-    def made(synchronises: bool) -> Step:
-        ranked = DistributedDataParallel(gpt(sizes), gradient_as_bucket_view=True)
-        optimizer = torch.optim.AdamW(ranked.parameters(), lr=1e-5, fused=sizes.device == "cuda")
-
-        def step() -> None:
-            for at, part in enumerate(parts, start=1):
-                is_reduced = synchronises or at == len(parts)
-                with nullcontext() if is_reduced else ranked.no_sync():
-                    loss(ranked, part).backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-
-        return step
-
-    return Pair(made(synchronises=True), made(synchronises=False))
+    return accumulated(lambda: gpt(sizes), tokens(sizes).chunk(_MICRO_BATCHES))
 
 
 def tensor_parallel(sizes: Sizes) -> Pair:
@@ -179,12 +162,6 @@ def tokens(sizes: Sizes) -> torch.Tensor:
     """Return what the first block gets."""
     shape = (6, 8, 64) if sizes.is_tiny else (6, 1024, 4096)
     return torch.randn(*shape, device=sizes.device, dtype=torch.bfloat16)
-
-
-def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Return the loss of such blocks."""
-    result: torch.Tensor = model(x).float().square().mean()
-    return result
 
 
 def data_parallel(sizes: Sizes, bucket_mb: float) -> Step:

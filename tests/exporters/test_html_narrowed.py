@@ -14,9 +14,11 @@ from profiler_ext.sessions.session import load
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, gpu_step
 from tests.browser import open_page
 from tests.cases.neutral import FOLDER
-from tests.exporters.opened import written
+from tests.exporters.opened import page, written
 from tests.exporters.test_html_slices import many_steps
 from tests.handmade import launches, shares
+
+__all__ = ["page"]
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +36,6 @@ def report(analyses, tmp_path_factory):
 def browser():
     with open_page(viewport={"width": 900, "height": 900}) as (page, troubles):
         yield page, troubles
-
-
-@pytest.fixture
-def page(browser, report):
-    page, troubles = browser
-    page.goto("about:blank")
-    troubles.clear()
-    page.goto(report)
-    yield page
-    assert troubles == []
 
 
 def test_a_rank_and_a_step_narrow_all_that_is_shown(page, analyses):
