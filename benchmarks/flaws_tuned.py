@@ -38,6 +38,8 @@ def tuned_small(sizes: Sizes) -> Pair:
         # A cache would hand out for the one what was chosen for the other.
         with torch._inductor.config.patch(force_disable_caches=True):
             compiled(x[:first].clone()).backward()  # Dynamo guards on what a view is of
+        with torch.compiler.set_stance("fail_on_recompile"):  # else both sides are the same
+            compiled(x).backward()
         return training(model, forward=lambda: compiled(x))
 
     return Pair(made(Small, few), made(Large, many))

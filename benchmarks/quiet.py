@@ -1,7 +1,8 @@
 """Tries the rules of findings on steps that have no flaw: what they say there is a false alarm.
 
 A step of gradient accumulation runs forward and backward several times before its optimizer, eager
-or compiled, with and without CUDA graphs; a tuned step keeps its device busy.
+or compiled, with and without CUDA graphs, also under DDP of one rank, which reduces after each of
+them (nothing is transferred); a tuned step keeps its device busy.
 
     python -m benchmarks.quiet [--tiny] [--only NAME ...] [--out DIR]
 
@@ -15,9 +16,13 @@ import argparse
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import distributed
+from torch._C._distributed_c10d import HashStore
+from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
 from benchmarks.cases import GPT, LARGE, TINY, Sizes, inputs
@@ -32,8 +37,9 @@ def accumulating(sizes: Sizes, mode: str | None) -> Step:
     """Return a step of four micro-batches; a mode of ``torch.compile``, or ``None`` for eager."""
     torch._dynamo.reset()
     model = GPT(sizes).to(sizes.device, torch.bfloat16)
+    wrapped = DistributedDataParallel(model) if distributed.is_initialized() else model
     run: Callable[[torch.Tensor], torch.Tensor] = (
-        model if mode is None else torch.compile(model, mode=mode)
+        wrapped if mode is None else torch.compile(wrapped, mode=mode)
     )
     batch = 2 if sizes.is_tiny else 32
     parts = [inputs(sizes, batch, torch.bfloat16) for _ in range(_MICRO_BATCHES)]
@@ -49,10 +55,18 @@ def accumulating(sizes: Sizes, mode: str | None) -> Step:
     return step
 
 
+def reducing(sizes: Sizes) -> Step:
+    """Return the step with CUDA graphs under DDP of one rank, without ``no_sync``; fewer layers."""
+    backend = "nccl" if sizes.device == "cuda" else "gloo"
+    distributed.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+    return accumulating(replace(sizes, layers=4), "reduce-overhead")
+
+
 QUIET: dict[str, Callable[[Sizes], Step]] = {
     "eager": lambda sizes: accumulating(sizes, None),
     "compiled": lambda sizes: accumulating(sizes, "default"),
     "replayed": lambda sizes: accumulating(sizes, "reduce-overhead"),
+    "one_rank": reducing,
 }
 
 

@@ -27,6 +27,7 @@ from tests.oracle.stubs import stubbed
 _DEFINED = re.compile(r"^(\w+) = async_compile\.triton\('\w+', '''(.*?)'''", re.M | re.S)
 _HEAD = re.compile(r"^def triton_\w+\((.*?)\):$", re.M | re.S)
 _STORED = re.compile(r"tl\.(?:store|atomic_add)\((?:tl\.make_block_ptr\()?(\w+)")
+_POINTER = re.compile(r"^ +(\w+) = (\w+)(?: \+ .*)?$", re.M)
 _CALLED = re.compile(r"^\s*(\w+)\.run\((.*)\)$", re.M)
 
 
@@ -100,8 +101,20 @@ def _stored_places(kernel: str) -> list[int]:
     """Return which of its arguments a kernel stores to."""
     head = _HEAD.search(kernel)  # a template has functions of its own besides
     names = [each.split(":")[0].strip() for each in head[1].split(",")] if head else []
-    stored = set(_STORED.findall(kernel))
+    stored = _argument_names(kernel)
     return [at for at, name in enumerate(names) if name in stored]
+
+
+def _argument_names(kernel: str) -> set[str]:
+    """Return what is stored to, and what pointers to it are made of: an argument is among them."""
+    made_of: dict[str, set[str]] = {}
+    for name, base in _POINTER.findall(kernel):
+        made_of.setdefault(name, set()).add(base)
+    found, left = set[str](), set(_STORED.findall(kernel))
+    while left:
+        found |= left
+        left = set().union(*(made_of.get(name, ()) for name in left)) - found
+    return found
 
 
 @contextlib.contextmanager
