@@ -6,6 +6,7 @@ Prints the runs by outcome, and each that is forbidden; a sample of them where `
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 import random
@@ -46,8 +47,9 @@ def main() -> int:
 
 def _of_script(script: str, options: argparse.Namespace, folder: Path, tried: set[str]) -> Counted:
     """Try the failures of one script, and count them by outcome; add to what was tried."""
-    from tests.faults import branching, runs
+    from tests.faults import runs, side_by_side
     from tests.faults.runs import Fault, run, run_first
+    from tests.faults.told import tell
     from tests.faults.verdicts import FORBIDDEN, verdict
 
     compiled = options.compiled or folder / "compiled"
@@ -61,16 +63,18 @@ def _of_script(script: str, options: argparse.Namespace, folder: Path, tried: se
         print(f"{script}: entered past the door: {past}", flush=True)
 
     until = _BEGAN + 60 * options.minutes
+    runs.LIMIT_S = options.limit
     calls = {name: count for name, count in sound.calls.items() if name not in tried}
     tried.update(sound.calls if options.each_once else ())
     faults = list(_faults(calls, options, script))
     print(f"{script}: {len(calls)} functions, {len(faults)} runs", flush=True)
     counted = Counter({("no failure", f"{name} past the door"): 1 for name in past})
-    run_each = runs.run_each if options.whole else branching.run_each
+    run_each = runs.run_each if options.whole else side_by_side.run_each
     alike = begun = 0
     for fault, result in run_each(script, faults, compiled, options.jobs, until):
         found = verdict(fault, result, sound)
         begun, alike = begun + 1, alike + result.is_of_another
+        tell(options.told, script, fault, result, found)
         counted[fault.error.__name__, found] += 1
         if found in FORBIDDEN:
             print(f"{found}: {script} {fault}", flush=True)
@@ -105,6 +109,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after these")
     parser.add_argument("--each-once", action="store_true", help="none in two scripts")
     parser.add_argument("--later", action="store_true", help="at a later call, drawn by name")
+    parser.add_argument("--part", default="1/1", help="2/3: the second third of the functions")
+    parser.add_argument("--limit", type=int, default=400, help="seconds, after which a run hangs")
+    parser.add_argument("--told", type=Path, help="a line of JSON for each failure, added to here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--compiled", type=Path, help="keep compiled C++ in this folder")
     parser.add_argument("--whole", action="store_true", help="each in a run of its own")
@@ -125,9 +132,11 @@ def _faults(calls: dict[str, int], options: argparse.Namespace, script: str) -> 
 
     draw = random.Random(f"{script} {options.seed}")
     errors = [error for error in ERRORS if error.__name__ in options.errors]
+    names = sorted(set(calls) - THE_DOOR - CALLED_BY_THE_USER)
+    part, parts = map(int, options.part.split("/"))
     found = [
         Fault(name, error, draw.randint(1, calls[name]) if options.later else 1)
-        for name in sorted(set(calls) - THE_DOOR - CALLED_BY_THE_USER)
+        for name in names[part - 1 :: parts]
         if re.search(options.only, name)
         for error in errors
     ]
@@ -153,9 +162,11 @@ def preload() -> None:
 
     valid_vec_isa_list()  # else each run asks eight processes what this CPU can
     import pandas  # noqa: F401
-    import tqdm
 
-    tqdm.tqdm.monitor_interval = 0  # else a thread of its own watches torch's progress bars
+    with contextlib.suppress(ImportError):
+        import tqdm
+
+        tqdm.tqdm.monitor_interval = 0  # else a thread of its own watches torch's progress bars
 
     import profiler_ext.cli.run
     import profiler_ext.profiling.switch  # noqa: F401
