@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.capture_cost import sized
+from benchmarks.held_memory import sized
 
 SAMPLE = "held "
 _SLOW_S = 0.05

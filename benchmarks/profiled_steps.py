@@ -1,8 +1,10 @@
-"""What recording compiled training steps with us takes, beside torch.profiler alone.
+"""What a compiled training step takes with us: while nothing is recorded, and while something is.
 
-Both record the same compiled model in one process, by turns whose order is drawn: what a recorded
-step takes by the wall clock, the device's work included, and what the end of the recording takes
-(torch's export to a file on one side, a session on the other). A ``bare`` turn has no profiler.
+All of it is in one process, by turns whose order is swapped each time (``benchmarks/pairs.py``).
+First recordings by us and by torch.profiler alone: what a recorded step takes, by the wall clock
+with the device's work included and by the processor's, and what the end of a recording takes
+(torch's export to a file on one side, a session that is saved on the other). Then short blocks of
+steps that nothing records, with capture on and off.
 
     python -m benchmarks.profiled_steps [--device cuda] [--model gpt|llama] [--batch 8] [--turns 10]
 
@@ -13,30 +15,31 @@ from __future__ import annotations
 
 import argparse
 import gc
-import random
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch.nn import functional
 
 import profiler_ext
-from benchmarks.capture_cost import compare
 from benchmarks.eager_lines import model_of
+from benchmarks.figures import Figure, add_json, figure_of, tell, write
+from benchmarks.pairs import WITH, compared, turns
 from benchmarks.steps import Step, synchronize
+from profiler_ext.profiling import switch
 
 NOT_COUNTED = 3
-"""The first steps of a turn: the profiler's buffers are made, caches are filled."""
+"""The first steps of a recording or block: buffers are made, caches are filled."""
 
-Timed = Callable[[Step, int], float]
+Taken = dict[str, float]
 
 
 def compiled_step(options: argparse.Namespace) -> Step:
-    """Make a training step whose forward, backward and optimizer are compiled.
+    """Make a training step whose forward and backward are compiled.
 
     Args:
         options: the command line's.
@@ -59,27 +62,24 @@ def compiled_step(options: argparse.Namespace) -> Step:
     return step
 
 
-def timed(step: Step, steps: int) -> float:
-    """Return the seconds of a step, the first ones not counted.
+def timed(step: Step, steps: int) -> Taken:
+    """Return what the middle one of some steps took, in seconds, the first ones not counted.
+
+    Processor time is that of all threads, until a step is issued: who waits for a GPU spins.
 
     Args:
         step: what runs.
         steps: so many are counted.
     """
-    for _ in range(NOT_COUNTED):
+    walls, processors = [], []
+    for _ in range(NOT_COUNTED + steps):
+        began, processor = time.perf_counter(), time.process_time()
         step()
-    synchronize()
-    began = time.perf_counter()
-    for _ in range(steps):
-        step()
-    synchronize()
-    return (time.perf_counter() - began) / steps
-
-
-@contextmanager
-def none() -> Iterator[None]:
-    """Record nothing."""
-    yield
+        processors.append(time.process_time() - processor)
+        synchronize()
+        walls.append(time.perf_counter() - began)
+    counted = slice(NOT_COUNTED, None)
+    return {"wall": median(walls[counted]), "processor": median(processors[counted])}
 
 
 @contextmanager
@@ -92,30 +92,86 @@ def of_torch() -> Iterator[None]:
 
 
 @contextmanager
-def of_ours() -> Iterator[None]:
-    """Record by us, and keep the session."""
-    with profiler_ext.profile() as prof:
+def of_ours(lines: bool) -> Iterator[None]:
+    """Record by us, and keep the session.
+
+    Args:
+        lines: whether the lines of the program are watched.
+    """
+    with profiler_ext.profile(lines=lines) as prof:
         yield
     with tempfile.TemporaryDirectory() as folder:
         prof.session.save(folder)
 
 
-SIDES = {"bare": none, "torch": of_torch, "ours": of_ours}
-
-
-def turn(side: str, step: Step, steps: int) -> tuple[float, float]:
-    """Record some steps; return the seconds of a step, and of the end of the recording.
+def recorded(recording: AbstractContextManager[None], step: Step, steps: int) -> Taken:
+    """Record some steps; return what one of them took, and what the end of the recording.
 
     Args:
-        side: who records.
+        recording: who records.
         step: what runs.
         steps: so many are counted.
     """
     gc.collect()  # what the turn before left
-    with SIDES[side]():
+    with recording:
         taken = timed(step, steps)
         ended = time.process_time()
-    return taken, time.process_time() - ended
+    return taken | {"end": time.process_time() - ended}
+
+
+def recordings(step: Step, options: argparse.Namespace, lines: str) -> list[Figure]:
+    """Compare recordings by us with those of torch.profiler alone.
+
+    Args:
+        step: what runs.
+        options: the command line's.
+        lines: whether ours watch lines, ``on`` or ``off``.
+    """
+    sides: dict[bool, Callable[[], AbstractContextManager[None]]]
+    sides = {True: lambda: of_ours(lines=lines == "on"), False: of_torch}
+    ends: dict[bool, list[float]] = {True: [], False: []}
+
+    def take(side: str) -> Taken:
+        taken = recorded(sides[side == WITH](), step, options.steps)
+        ends[side == WITH].append(taken.pop("end"))
+        return taken
+
+    for side in sides.values():
+        recorded(side(), step, 2)
+    ratios = list(turns(options.turns, take, options.seconds))
+    name = f"a recorded step, ours with lines {lines} / torch.profiler alone"
+    return [
+        *(compared(f"{name}: {what}", [each[what] for each in ratios]) for what in ratios[0]),
+        figure_of("the end of a recording, ours: processor", ends[True], "s"),
+        figure_of("the end of a recording, torch's: processor", ends[False], "s"),
+    ]
+
+
+def blocks(step: Step, options: argparse.Namespace) -> list[Figure]:
+    """Compare steps with capture on and off, which nothing records.
+
+    Args:
+        step: what runs.
+        options: the command line's.
+    """
+    taken: list[Taken] = []
+
+    capture = switch.current()
+    assert capture is not None
+
+    def take(side: str) -> Taken:
+        capture.remove()  # what `disable` does, but for forgetting the graphs that run here
+        if side == WITH:
+            capture.install()
+        taken.append(timed(step, options.block))
+        return taken[-1]
+
+    ratios = list(turns(options.blocks, take, options.seconds))
+    name = "a step that nothing records, capture on / off"
+    return [
+        *(figure_of(f"a step: {what}", [t[what] * 1e3 for t in taken], "ms") for what in taken[0]),
+        *(compared(f"{name}: {what}", [each[what] for each in ratios]) for what in ratios[0]),
+    ]
 
 
 def main() -> None:
@@ -123,29 +179,21 @@ def main() -> None:
     options = parsed()
     profiler_ext.enable()
     step = compiled_step(options)
-    for side in SIDES:
-        turn(side, step, 2)
-    took: dict[str, list[tuple[float, float]]] = {side: [] for side in SIDES}
-    for number in range(options.turns):
-        for side in random.Random(number).sample(list(SIDES), len(SIDES)):
-            took[side].append(turn(side, step, options.steps))
-    show(options, took)
-
-
-def show(options: argparse.Namespace, took: dict[str, list[tuple[float, float]]]) -> None:
-    """Print each side beside the other of the same turn.
-
-    Args:
-        options: the command line's.
-        took: of each side, turn by turn, what a step took and the end.
-    """
+    for _ in range(NOT_COUNTED):
+        step()
     size = f"{options.width}x{options.layers}, batch {options.batch} of {options.length}"
-    print(f"{options.model} {size}, {options.mode or 'default'}, {options.device}")
-    steps = {side: [of_step for of_step, _ in turns] for side, turns in took.items()}
-    print(f"a step without a profiler: {statistics.median(steps['bare']) * 1e3:.2f} ms")
-    compare("a recorded step", list(zip(steps["ours"], steps["torch"], strict=True)))
-    ends = {side: [end for _, end in turns] for side, turns in took.items()}
-    compare("the end, processor time", list(zip(ends["ours"], ends["torch"], strict=True)))
+    print(f"{options.model} {size}, {options.mode or 'default'}, {options.device}", flush=True)
+    figures: list[Figure] = []
+    for part in _parts(step, options):
+        tell(part)
+        figures += part
+    write(figures, options.json)
+
+
+def _parts(step: Step, options: argparse.Namespace) -> Iterator[list[Figure]]:
+    for lines in options.lines or ["on"]:
+        yield recordings(step, options, lines)
+    yield blocks(step, options)
 
 
 def parsed() -> argparse.Namespace:
@@ -158,8 +206,13 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=10, help="of four recordings each")
+    parser.add_argument("--steps", type=int, default=15, help="in a recording")
+    parser.add_argument("--blocks", type=int, default=30, help="turns of four blocks each")
+    parser.add_argument("--block", type=int, default=6, help="steps in a block")
+    parser.add_argument("--lines", choices=("on", "off"), action="append", help="on, if not given")
+    parser.add_argument("--seconds", type=float, default=3600, help="no turn of any begins after")
+    add_json(parser)
     return parser.parse_args()
 
 

@@ -12,6 +12,7 @@ from benchmarks import bench
 from benchmarks.compare import change, judged
 from benchmarks.figures import Figure, figure_of, read, tell
 from benchmarks.growth import events_up_to, fitted
+from benchmarks.pairs import WITH, WITHOUT, interval, turns
 from benchmarks.processes import spent
 from benchmarks.recordings import ROOT
 from benchmarks.tiling import tile
@@ -121,3 +122,26 @@ def test_each_script_has_a_row_in_the_page() -> None:
 def test_each_script_that_bench_runs_writes_its_figures() -> None:
     texts = {name: (FOLDER / f"{name}.py").read_text() for name in bench.SCRIPTS}
     assert [name for name, text in texts.items() if "add_json(parser)" not in text] == []
+
+
+def test_a_turn_has_each_side_twice_and_what_grows_steadily_meets_both() -> None:
+    taken: list[str] = []
+
+    def take(side: str) -> dict[str, float]:
+        taken.append(side)
+        return {"wall": 100.0 + len(taken), "twice": 2.0 if side == WITH else 1.0}
+
+    assert list(turns(2, take)) == [{"wall": 1.0, "twice": 2.0}] * 2
+    assert taken == [WITHOUT, WITH, WITH, WITHOUT, WITH, WITHOUT, WITHOUT, WITH]
+
+
+def test_no_turn_begins_after_its_time() -> None:
+    assert list(turns(2, lambda side: {"wall": 1.0}, seconds=-1.0)) == []
+
+
+def test_an_interval_is_that_of_the_sign_test_and_no_outlier_moves_it() -> None:
+    # Of 10 tosses one or none is heads in 11 of 1,024 cases, two or fewer in 56.
+    assert interval([float(n) for n in range(1, 11)]) == (2.0, 5.5, 9.0)
+    assert interval([*(float(n) for n in range(1, 10)), 1000.0]) == (2.0, 5.5, 9.0)
+    assert interval([3.0, 1.0]) == (1.0, 2.0, 3.0)
+    assert interval([float(n) for n in range(20)]) == (5.0, 9.5, 14.0)

@@ -1,0 +1,83 @@
+"""Owns how two sides are compared in pairs: whose turn it is, and the interval of their ratio.
+
+A host of many users is slow for seconds and quick for seconds. What is compared is therefore taken
+close together (A B B A, then B A A B: what grows steadily meets both), each ratio is within such a
+turn, and the interval is that of the sign test, which no few bad turns widen.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+
+from benchmarks.figures import Figure
+
+WITH, WITHOUT = "with", "without"
+_SELDOM = 0.025
+"""So seldom is the true median beyond one end of an interval."""
+
+
+def sides_of_turn(number: int) -> tuple[str, ...]:
+    """Return the sides of a turn in their order, each twice.
+
+    Args:
+        number: which turn; every other one begins with the other side.
+    """
+    first, then = (WITH, WITHOUT) if number % 2 else (WITHOUT, WITH)
+    return first, then, then, first
+
+
+def turns(
+    count: int, take: Callable[[str], dict[str, float]], seconds: float = math.inf
+) -> Iterator[dict[str, float]]:
+    """Yield of each turn the ratio of with to without, for each thing that was measured.
+
+    Args:
+        count: so many turns.
+        take: measures a side once.
+        seconds: no turn begins after so many.
+    """
+    ends = time.monotonic() + seconds
+    for number in range(count):
+        if time.monotonic() > ends:
+            return
+        taken: dict[str, list[dict[str, float]]] = {WITH: [], WITHOUT: []}
+        for side in sides_of_turn(number):
+            taken[side].append(take(side))
+        yield {
+            what: _sum(taken[WITH], what) / _sum(taken[WITHOUT], what) for what in taken[WITH][0]
+        }
+
+
+def _sum(taken: Sequence[dict[str, float]], what: str) -> float:
+    return sum(each[what] for each in taken)
+
+
+def compared(figure: str, ratios: Sequence[float]) -> Figure:
+    """Return the figure of some ratios: their median, with its 95% interval.
+
+    Args:
+        figure: what was compared.
+        ratios: of each pair or turn.
+    """
+    low, middle, high = interval(ratios)
+    return Figure(figure, middle, "x", len(ratios), (low, high))
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of some values, between the ends of its 95% interval.
+
+    These are the values that so many lie beyond that a fair coin would seldom give fewer heads: of
+    ten the second from either end.
+
+    Args:
+        values: any number of them; of fewer than six the interval is all of them.
+    """
+    ordered, count = sorted(values), len(values)
+    beyond = 0
+    while sum(math.comb(count, heads) for heads in range(beyond + 1)) <= _SELDOM * 2**count:
+        beyond += 1
+    cut = max(0, beyond - 1)
+    return ordered[cut], median(ordered), ordered[-1 - cut]
