@@ -6,10 +6,9 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 from profiler_ext.files.paths import library_roots
-from profiler_ext.records import ModuleFrame, Recording, Settings
+from profiler_ext.records import ModuleFrame, Settings
 from profiler_ext.torch_compat import process
 
 
@@ -40,13 +39,6 @@ def settings_of_process(
         asked=asked,
         host=platform.node() if world_size > 1 else "",
     )
-
-
-def source_roots(recording: Recording) -> tuple[str, ...]:
-    """Return the folders of the source that this process ran, and of the code that torch made."""
-    modules = (graph.output_module for graph in recording.graphs)
-    folders = dict.fromkeys(str(Path(module).parent) for module in modules if module)
-    return (*recording.settings.user_roots, *folders)
 
 
 def _number(variable: str, otherwise: int) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch.profiler
 
 from profiler_ext.capture.called_modules import CalledModules
-from profiler_ext.capture.graphs.failed import failure_gap
 from profiler_ext.errors import (
     CaptureWarning,
     LateCaptureWarning,
@@ -22,17 +22,22 @@ from profiler_ext.files.paths import user_roots
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.undisturbed import disturbed
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.kineto.recording import in_utf8
 from profiler_ext.profiling import switch
-from profiler_ext.profiling.generated_code import with_source
 from profiler_ext.profiling.last_session import HasLastSession
-from profiler_ext.profiling.lines import HOOK, NOTHING_KEPT, RecordedLines
-from profiler_ext.profiling.notebook_cells import with_cells
-from profiler_ext.profiling.process_settings import settings_of_process, source_roots
+from profiler_ext.profiling.lines import HOOK, RecordedLines
+from profiler_ext.profiling.process_settings import settings_of_process
+from profiler_ext.profiling.putting_together import (
+    GRAPHS,
+    NO_LINES,
+    learner,
+    put_together,
+    source_roots,
+    with_texts,
+)
 from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.turns import TURNS
 from profiler_ext.profiling.watches_lines import WatchesLines
-from profiler_ext.records import Gap, GapReason, ModuleFrame, Recording, Settings
+from profiler_ext.records import Gap, GapReason, ModuleFrame, Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import process, profilers
 from profiler_ext.torch_compat.living import living_artifacts
@@ -45,8 +50,6 @@ LATE = (
 )
 
 
-GRAPHS = "graphs"
-"""The hook that keeps what can run."""
 RECORDING = "recording"
 """The hook that makes a session of what was recorded."""
 
@@ -213,27 +216,15 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         return True
 
     def _made_session(self) -> Session:
-        python, without = self._guard.run(HOOK, self.lines.taken) or (None, (NOTHING_KEPT,))
+        guard = self._guard
+        lines = guard.run(HOOK, self.lines.taken) or NO_LINES
         raw = self._raw.fresh()
         super().export_chrome_trace(str(raw))
-        capture = switch.current()
-        settings = self._settings()  # first: it may fail, and take away what is known of graphs
-        trace = read_trace(raw)
-        compiles = capture.compiles_since(trace.base_ns) if capture else ()
-        graphs = capture.graphs if capture else ()  # before the gaps: what is kept is read now
-        failed = (*map(failure_gap, self._outset.failures), *(capture.all_gaps if capture else ()))
-        recording = Recording(
-            trace=trace,
-            graphs=graphs,
-            settings=settings,
-            gaps=(*failed, *((_TAKEN,) if self.was_ended else ()), *without),
-            python=python,
-            compiles=compiles,
-        )
-        learn = capture.learn if capture else None
-        named = with_cells(recording, self._guard)
-        whole = in_utf8(with_source(named, self._keeps_source, self._guard))
-        return Session(whole, learn, source_roots(recording))
+        made = put_together(read_trace(raw), self._settings, lines, self._outset, guard)
+        if self.was_ended:
+            made = replace(made, gaps=(*made.gaps, _TAKEN))
+        whole = with_texts(made, self._keeps_source, guard)
+        return Session(whole, learner(guard), source_roots(made, guard))
 
     def deliver(self) -> None:
         """Tell whoever asked that there is a session."""

@@ -155,6 +155,13 @@ class GapReason(
         "them",
         "please report the failure that is named below",
     )
+    ATTRIBUTION_FAILED = (
+        "attribution_failed",
+        "attribution failed where it was recorded",
+        "were saved before they were led to lines, which failed: the file's own events say nothing "
+        "of lines, and whoever reads it leads them there anew",
+        "please report the failure that is named below",
+    )
     PRIVATE_NAME = (
         "private_name",
         "this torch lacks a private name that is read",

@@ -15,7 +15,8 @@ from profiler_ext.errors import ProfilerExtError
 from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling.lines import HOOK
-from profiler_ext.profiling.profiler import GRAPHS, RECORDING, profile
+from profiler_ext.profiling.profiler import RECORDING, profile
+from profiler_ext.profiling.putting_together import GRAPHS
 from profiler_ext.run.pace import Missed, Pace
 from profiler_ext.run.request import Request
 from profiler_ext.run.step_ends import StepEnds

@@ -6,19 +6,22 @@ Nothing here needs torch. Tables and exports are made when they are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from profiler_ext.attribution import attribute
-from profiler_ext.errors import CoverageError, TraceError
+from profiler_ext.errors import CoverageError, ProfilerExtError, TraceError
 from profiler_ext.exporters.formats import FILE_NAME, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by, table_called
 from profiler_ext.findings import Findings, find
+from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.kineto.names import WORK_CATEGORIES
-from profiler_ext.kineto.recording import read_recording
+from profiler_ext.kineto.recording import read_recording, write_recording
 from profiler_ext.kineto.source import is_folder, shown
-from profiler_ext.records import Analysis, Recording, without_source
+from profiler_ext.records import Analysis, Gap, GapReason, Recording, without_source
 from profiler_ext.sessions.explained import Explained
 
 if TYPE_CHECKING:
@@ -205,6 +208,9 @@ class Session(Explained):
     def save(self, folder: str | Path) -> Path:
         """Write the recording into a folder; :func:`load` gives it back.
 
+        Where attribution fails, the recording is written as it is, with a gap that says so:
+        whoever reads it attributes it anew.
+
         Args:
             folder: the folder; it is made where it is not there.
 
@@ -214,7 +220,18 @@ class Session(Explained):
         Raises:
             OutputError: It cannot be written.
         """
-        return self.export(Path(folder) / FILE_NAME)
+        path = Path(folder) / FILE_NAME
+        try:
+            return self.export(path)
+        except ProfilerExtError:
+            raise
+        except Exception as error:
+            if is_answer(error):
+                raise
+            gap = Gap(GapReason.ATTRIBUTION_FAILED, failure_detail(error))
+            kept = replace(self.recording, gaps=(*self.recording.gaps, gap))
+            write_recording(path, kept)
+            return path
 
 
 def _remedy(place: Path) -> str:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiler_ext.capture.graphs.failed import failure_gap, without_failed
+import profiler_ext
+from profiler_ext.capture.graphs.failed import OF_PROFILING, failure_gap, without_failed
 from profiler_ext.isolation.failures import Failure
 from profiler_ext.records import Gap, GapReason, GraphInstance
 from profiler_ext.torch_compat import points
 from tests.attribution.graphs import graph, node
+
+OWN = Path(profiler_ext.__file__).parent
 
 
 class Artifact:
@@ -63,7 +67,7 @@ def test_a_failure_of_no_known_graph_takes_them_all():
     assert without_failed(GRAPHS, failures, Known()) == tuple(map(lost, GRAPHS))
 
 
-@pytest.mark.parametrize("hook", [points.NODE_MADE.path, "Optimizer.step", "learn"])
+@pytest.mark.parametrize("hook", [points.NODE_MADE.path, "Optimizer.step", *sorted(OF_PROFILING)])
 def test_what_tells_nothing_of_graphs_takes_none(hook):
     assert without_failed(GRAPHS, (Failure(hook, "why", None),), Known()) == GRAPHS
 
@@ -76,3 +80,10 @@ def test_a_graph_that_could_not_be_registered_stands_there_without_a_record():
     assert (new.index, new.key, new.compile_id, new.provenance) == (3, "nkey", "2/0", None)
     assert new.gaps == (failure_gap(failure),)
     assert new.is_failed
+
+
+def test_each_part_of_a_profiler_is_called_so_where_it_is_guarded():
+    """A hook that nobody calls so would spare graphs that its namesake may have touched."""
+    text = "".join(path.read_text() for path in (OWN / "profiling").glob("*.py"))
+    text += (OWN / "capture/hooks/installing.py").read_text()
+    assert {name for name in OF_PROFILING if f'"{name}"' not in text} == set()

@@ -6,6 +6,7 @@ import warnings
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
@@ -62,6 +63,47 @@ def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, wher
     gaps = [gap.reason for gap in other_gaps(prof.session)]
     assert set(gaps) == {GapReason.CAPTURE_FAILED}
     assert len(prof.session.launches()) > 0
+
+
+@pytest.mark.usefixtures("shown")
+@pytest.mark.parametrize(
+    "where",
+    [
+        "profiler.settings_of_process",
+        *(
+            f"putting_together.{part}"
+            for part in ("_graphs", "_compiles", "_gaps", "in_utf8", "_source_roots", "_learn")
+        ),
+        "generated_code._kept",
+        "notebook_cells._with_cells",
+    ],
+)
+def test_a_part_of_a_recording_that_fails_costs_no_session(monkeypatch, where: str) -> None:
+    sound = looped().session.launches()
+    monkeypatch.setattr(f"profiler_ext.profiling.{where}", fails)
+    with pytest.warns(CaptureWarning, match="of ours"):
+        prof = looped()
+    gaps = {gap.reason for gap in other_gaps(prof.session)}
+    told_later = where.rpartition(".")[2] in ("in_utf8", "_source_roots", "_learn", "_with_cells")
+    assert gaps <= {GapReason.CAPTURE_FAILED, GapReason.CODE_NOT_KEPT, GapReason.LINES_FAILED}
+    assert told_later or gaps
+    assert list(prof.session.launches().name) == list(sound.name)
+
+
+def test_where_attribution_fails_the_recording_is_saved_and_attributed_by_who_reads_it(
+    monkeypatch, tmp_path
+) -> None:
+    session = looped().session
+    whole = profiler_ext.load(session.save(tmp_path / "whole"))
+    del session.analysis
+    monkeypatch.setattr("profiler_ext.sessions.session.attribute", fails)
+    saved = session.save(tmp_path / "plain")
+    monkeypatch.undo()
+    plain = profiler_ext.load(saved)
+    pd.testing.assert_frame_equal(plain.attribution(), whole.attribution())
+    new = set(plain.recording.gaps) - set(whole.recording.gaps)
+    assert {gap.reason for gap in new} == {GapReason.ATTRIBUTION_FAILED}
+    assert any("attribution_failed: RuntimeError" in note for note in plain.notes)
 
 
 @pytest.mark.usefixtures("shown")

@@ -45,7 +45,7 @@ def _more(result: Result, found: Verdict) -> dict[str, object]:
     if found in FORBIDDEN:
         end = result.stderr[-_FORBIDDEN_CHARACTERS:]
         return {"code": result.code, "notes": result.notes, "files": result.files, "stderr": end}
-    if found is Verdict.SAID:
+    if found in (Verdict.SAID, Verdict.LESS):
         at = result.stderr.rfind("profiler-ext: ")
         return {"said": result.stderr[at:][:_SAID_CHARACTERS]}
     return {}

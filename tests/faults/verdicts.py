@@ -1,8 +1,9 @@
 """Owns what a planted failure may cost, and what it may not.
 
 The script's losses, gradients and exit status are those of plain Python, bit for bit. What the
-session says of a launch is what it says without the failure, or nothing; where it says less, a gap
-or an error names the failure. Where it cannot even begin, one sentence says so, before any step.
+session says of a launch is what it says without the failure, or nothing; where it says less, or a
+file of it is not there, a gap or an error names the failure. Where it cannot even begin, one
+sentence says so, before any step.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class Verdict(StrEnum):
 
     HARMLESS = "harmless"
     GAP = "named gap"
-    SAID = "no session or file, and said so"
+    LESS = "a file less, and said so"
+    SAID = "no session, and said so"
     NOT_BEGUN = "one error, and the script was not begun"
     INTERRUPTED = "the interrupt is the script's"
     NOT_REACHED = "not reached"
@@ -69,8 +71,11 @@ def verdict(fault: Fault, result: Result, sound: Result) -> Verdict:
 def _of_session(result: Result, sound: Result) -> Verdict:
     if "Traceback" in result.stderr:
         return Verdict.TRACEBACK
-    if same(result.launches or [], sound.launches or []) and result.files == sound.files:
+    is_same = same(result.launches or [], sound.launches or [])
+    if is_same and result.files == sound.files:
         return Verdict.HARMLESS
+    if is_same and _says_it(result):
+        return Verdict.LESS
     if result.launches is not None and _names_it(result):
         return Verdict.GAP
     return Verdict.SAID if _says_it(result) else Verdict.LOST

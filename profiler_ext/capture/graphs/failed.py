@@ -21,8 +21,19 @@ OUT = Gap(
     "too many hooks failed, and capture took itself out: nothing is known of later compiles",
 )
 _STEP_ENDS = {points.FRAME_EDGE.path, points.PROFILER_STEP.path, "Optimizer.step"}
+OF_PROFILING = frozenset(
+    {
+        *("recording", "turns", "steps", "threads", "lines"),
+        *("compiles", "gaps", "generated code", "notebook cells", "texts", "source roots", "learn"),
+    }
+)
+"""The parts of a profiler that know nothing of graphs."""
 _OF_NO_GRAPH = frozenset(
-    {*_STEP_ENDS, points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL, "learn"}
+    {
+        *_STEP_ENDS,
+        *(points.NODE_MADE.path, points.CACHE_CANDIDATES.path, RECALL),
+        *OF_PROFILING,
+    }
 )
 """What tells nothing of a graph when it fails outside a compile."""
 
