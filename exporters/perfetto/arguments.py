@@ -13,12 +13,14 @@ from profiler_ext.exporters.launch_places import (
     module_text,
     node_text,
 )
+from profiler_ext.exporters.perfetto.communication import communication_times
 from profiler_ext.exporters.perfetto.device_events import reported
 from profiler_ext.exporters.perfetto.optional import optional
 from profiler_ext.exporters.perfetto.own_arguments import Named, OwnArgument, Parts, Whole
 from profiler_ext.exporters.perfetto.rates import Rates
+from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
-from profiler_ext.records import Analysis, Place
+from profiler_ext.records import Analysis, Interned, Place
 
 
 class LaunchArguments:
@@ -76,7 +78,17 @@ class LaunchArguments:
         # What most launches say has a small number; the names of parts are many.
         for each in (*first, *rates, *last):
             self._texts.named(each.name)
-        return [*first, self._shares(), *rates, reported(self._analysis, self._texts), *last]
+        return [*first, self._shares(), *rates, *communication_times(self._analysis), *last]
+
+    def few(self) -> list[Shared]:
+        """Return the further arguments of which there are few."""
+        words = self._rates.words().items()
+        return [*(self._word(*each) for each in words), reported(self._analysis, self._texts)]
+
+    def _word(self, name: str, told: Interned) -> Shared:
+        return Shared(
+            told.codes.tolist(), lambda row: self._texts.annotated(present({name: told[row]}))
+        )
 
     def _shares(self) -> Parts:
         # The number leads to the place's line, module and phase; queries.sql joins by it.

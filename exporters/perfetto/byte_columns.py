@@ -1,120 +1,72 @@
 """Owns columns of encoded bytes: what a million rows hold is encoded together, not one by one.
 
-numpy encodes the numbers of all rows at once into a matrix, whose rows are cut to their lengths.
+A column is a matrix of bytes, a row each, so all numbers of a column have one width: the narrowest
+that the largest fits in. A varint may have leading groups of zeros; Perfetto's own writer has them
+in the lengths of messages (``WriteRedundantVarInt`` in ``protozero/proto_utils.h``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain, pairwise
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from profiler_ext.exporters.perfetto.fields import varint
 from profiler_ext.records import Codes, Ints
 
 Matrix = npt.NDArray[np.uint8]
 _SEVEN_BITS = 7
+_MOST_NUMBERS = 2**62
 
 
-class Pieces(NamedTuple):
-    """A piece of each row's bytes.
-
-    Attributes:
-        texts: the bytes.
-        lengths: how many they are.
-    """
-
-    texts: list[bytes]
-    lengths: Ints
-
-
-class Varying(NamedTuple):
-    """Bytes of different lengths, one row each, zeros behind."""
-
-    matrix: Matrix
-    lengths: Ints
-
-
-def varints(values: Ints) -> Varying:
-    """Return integers of 64 bits, with or without a sign, as ``fields.varint`` encodes one."""
+def varints(values: Ints) -> Matrix:
+    """Return integers of 64 bits, with or without a sign, as varints of one width."""
     rest = values.astype(np.int64, copy=False).view(np.uint64)
     widest = max(int(rest.max()).bit_length(), 1) if len(rest) else 1
     matrix = np.empty((len(rest), -(-widest // _SEVEN_BITS)), np.uint8)
-    lengths = np.ones(len(rest), np.int64)
     for place in range(matrix.shape[1]):
-        low = rest.astype(np.uint8) & 127
+        matrix[:, place] = rest.astype(np.uint8) | 128
         rest = rest >> np.uint64(_SEVEN_BITS)
-        more = rest > 0
-        matrix[:, place] = low | more.view(np.uint8) << 7
-        lengths += more
-    return Varying(matrix, lengths)
+    matrix[:, -1] &= 127
+    return matrix
 
 
-def doubles(values: npt.NDArray[np.float64]) -> Varying:
+def doubles(values: npt.NDArray[np.float64]) -> Matrix:
     """Return floats, encoded."""
     return _of_eight(values.astype("<f8"))
 
 
-def fixed_integers(values: Ints) -> Varying:
+def fixed_integers(values: Ints) -> Matrix:
     """Return integers, encoded in 8 bytes each."""
     return _of_eight(values.astype("<i8"))
 
 
-def _of_eight(values: npt.NDArray[np.generic]) -> Varying:
-    matrix = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), 8)
-    return Varying(matrix, np.full(len(values), 8))
+def _of_eight(values: npt.NDArray[np.generic]) -> Matrix:
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), 8)
 
 
-def behind(head: bytes, content: Varying) -> Varying:
-    """Return the content of every row behind the same bytes.
-
-    Args:
-        head: the bytes.
-        content: the content.
-    """
-    rows, width = content.matrix.shape
-    matrix = np.empty((rows, len(head) + width), np.uint8)
-    matrix[:, : len(head)] = np.frombuffer(head, np.uint8)
-    matrix[:, len(head) :] = content.matrix
-    return Varying(matrix, content.lengths + len(head))
-
-
-def cut(column: Varying) -> Pieces:
-    """Return rows cut to their lengths; one of no length must hold zeros only."""
-    width = column.matrix.shape[1]
-    whole = np.ascontiguousarray(column.matrix)
-    if not len(whole) or (column.lengths == width).all():
-        return Pieces(whole.view(f"V{width}").ravel().tolist(), column.lengths)
-    # numpy leaves off the zeros at the end of a text, also those that are a number's own.
-    texts: list[bytes] = whole.view(f"S{width}").ravel().tolist()
-    last = np.take_along_axis(whole, np.maximum(column.lengths - 1, 0)[:, None], 1)[:, 0]
-    for row in np.flatnonzero((last == 0) & (column.lengths > 0)).tolist():
-        texts[row] = whole[row, : column.lengths[row]].tobytes()
-    return Pieces(texts, column.lengths)
-
-
-def side_by_side(columns: Sequence[Varying]) -> list[Pieces]:
-    """Return columns beside each other in as few pieces as may be.
-
-    A piece ends with the column whose rows begin to differ in length.
+def beside(rows: int, *parts: bytes | Matrix) -> Matrix:
+    """Return columns beside each other.
 
     Args:
-        columns: the columns.
+        rows: how many rows they have.
+        *parts: the columns; bytes are the same in every row.
     """
-    pieces: list[Pieces] = []
-    open_ones: list[Matrix] = []
-    for matrix, lengths in columns:
-        known = sum(each.shape[1] for each in open_ones)
-        open_ones.append(matrix)
-        if len(lengths) and (lengths != matrix.shape[1]).any():
-            pieces.append(cut(Varying(np.hstack(open_ones), lengths + known)))
-            open_ones = []
-    if open_ones:
-        whole = np.hstack(open_ones)
-        pieces.append(cut(Varying(whole, np.full(len(whole), whole.shape[1]))))
-    return pieces
+    columns = [np.frombuffer(each, np.uint8) if isinstance(each, bytes) else each for each in parts]
+    whole = np.empty((rows, sum(each.shape[-1] for each in columns)), np.uint8)
+    end = 0
+    for each in columns:
+        begin, end = end, end + each.shape[-1]
+        whole[:, begin:end] = each
+    return whole
+
+
+def cut(matrix: Matrix) -> list[bytes]:
+    """Return the rows of a matrix, which has a column at least."""
+    texts: list[bytes] = np.ascontiguousarray(matrix).view(f"V{matrix.shape[1]}").ravel().tolist()
+    return texts
 
 
 class Few:
@@ -122,47 +74,95 @@ class Few:
 
     def __init__(self, texts: Sequence[bytes]) -> None:
         """Take the texts."""
-        self.texts = texts
+        self.texts = np.empty(len(texts), np.object_)
+        self.texts[:] = texts
         self._lengths = np.fromiter(map(len, texts), np.int64, len(texts))
 
-    def chosen(self, codes: Codes | Ints) -> Pieces:
-        """Return for each row one of them.
+    def chosen(self, codes: Codes | Ints) -> tuple[list[bytes], Ints]:
+        """Return for each row one of them, and how long it is.
 
         Args:
             codes: which of them each row has.
         """
-        return Pieces([self.texts[code] for code in codes.tolist()], self._lengths[codes])
+        return self.texts[codes].tolist(), self._lengths[codes]
 
 
-def repeated(text: bytes, rows: int) -> Pieces:
-    """Return for each row the same text.
+class Cells(NamedTuple):
+    """A field of rows: each row has some cells, often one or none, of one width.
+
+    Attributes:
+        matrix: the cells, row after row.
+        bounds: the first cell of each row, and where the last ends.
+        key: stands before the cells of a row, and before their length; ``b""`` where nothing does.
+        name: stands between that and the cells.
+    """
+
+    matrix: Matrix
+    bounds: Ints
+    key: bytes = b""
+    name: bytes = b""
+
+    def of(self, rows: Ints, count: int) -> Iterator[bytes | Matrix]:
+        """Yield the columns of rows that have equally many cells.
+
+        Args:
+            rows: the rows, in order.
+            count: how many cells each has, at least one.
+        """
+        if self.key:
+            length = len(self.name) + count * self.matrix.shape[1]
+            yield self.key + varint(length) + self.name
+        cells = self.matrix
+        if len(cells) > count * len(rows):
+            cells = cells[self.bounds[rows, None] + np.arange(count)]
+        yield cells.reshape(len(rows), -1)
+
+
+def bounds_of(counts: Ints | npt.NDArray[np.bool_]) -> Ints:
+    """Return where the cells of each row begin, and where the last end.
 
     Args:
-        text: the text.
-        rows: how many.
+        counts: how many each has.
     """
-    return Pieces([text] * rows, np.full(rows, len(text)))
+    return np.concatenate(([0], np.cumsum(counts)))
 
 
-def grouped(pieces: Sequence[Pieces], bounds: Ints) -> Pieces:
-    """Return rows joined: those from one bound to the next become one.
+def laid(fields: Sequence[Cells], after: Matrix) -> tuple[list[bytes], Ints]:
+    """Return rows of fields, and how long the fields of each are.
+
+    Rows of one shape, which have equally many cells of every field, are laid out together.
 
     Args:
-        pieces: what rows hold, the pieces of a row one after the other.
-        bounds: the first row of each group, and where the last ends.
+        fields: the fields.
+        after: what stands behind them, of each row.
     """
-    lengths = sum((each.lengths for each in pieces), np.zeros(1, np.int64))
-    ends = np.concatenate(([0], np.cumsum(lengths)))[bounds]
-    whole = joined(pieces)
-    texts = [whole[begin:end] for begin, end in pairwise(ends.tolist())]
-    return Pieces(texts, np.diff(ends))
+    counts = [np.diff(each.bounds) for each in fields]
+    shape = alike(counts, len(after))
+    order = np.argsort(shape, kind="stable")
+    shapes = np.split(order, np.flatnonzero(np.diff(shape[order])) + 1)
+    texts = np.empty(len(after), np.object_)
+    lengths = np.zeros(len(after), np.int64)
+    for rows in shapes:
+        told = zip(fields, (int(each[rows[0]]) for each in counts), strict=True)
+        parts = [part for each, count in told if count for part in each.of(rows, count)]
+        whole = beside(len(rows), *parts, after if len(shapes) == 1 else after[rows])
+        texts[rows] = cut(whole)
+        lengths[rows] = whole.shape[1] - after.shape[1]
+    return texts.tolist(), lengths
 
 
-def joined(pieces: Sequence[Pieces]) -> bytes:
-    """Return all rows one after the other.
+def alike(columns: Sequence[Codes | Ints], rows: int) -> Ints:
+    """Return a number for each row, the same for those that are alike in all columns.
 
     Args:
-        pieces: what rows hold, the pieces of a row one after the other.
+        columns: what each row has, no number below zero.
+        rows: how many rows there are.
     """
-    rows = zip(*(each.texts for each in pieces), strict=True)
-    return b"".join(chain.from_iterable(rows))
+    numbers, most = np.zeros(rows, np.int64), 1
+    for each in columns:
+        more = int(each.max(initial=0)) + 1
+        if most * more > _MOST_NUMBERS:
+            known, numbers = np.unique(numbers, return_inverse=True)
+            most = len(known)
+        numbers, most = numbers * more + each, most * more
+    return numbers

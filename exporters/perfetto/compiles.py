@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from profiler_ext.exporters.compile_texts import name_text
-from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, listed
+from profiler_ext.exporters.perfetto.packets import PacketWriter, listed
 from profiler_ext.exporters.perfetto.texts import Argument
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
 from profiler_ext.exporters.tables.compiles import lookups_text
@@ -44,7 +44,7 @@ def _window(events: Events) -> tuple[int, int]:
 
 def _spans(
     writer: PacketWriter, analysis: Analysis, compiled: Compilation
-) -> Iterator[tuple[int, int, Constant]]:
+) -> Iterator[tuple[int, int, bytes]]:
     settings = analysis.recording.settings
     row = {
         "compile_kind": compiled.kind,
@@ -64,7 +64,7 @@ def _spans(
 
 def _span(
     writer: PacketWriter, name: str, span: CompileSpan, told: Mapping[str, Argument]
-) -> tuple[int, int, Constant]:
+) -> tuple[int, int, bytes]:
     constant = writer.constant(name, COMPILE, {"compile_phase": span.phase.value, **told})
     return span.started_ns, span.started_ns + span.duration_ns, constant
 

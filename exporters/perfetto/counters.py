@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from itertools import accumulate
-
 import numpy as np
 import numpy.typing as npt
 
@@ -13,7 +10,7 @@ from profiler_ext.exporters.perfetto.rates import GB_PER_S, TFLOP_PER_S, Rates
 from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.records import Ints, Launches
 
-_FRACTION_BITS = 64
+_BASE, _DIGITS = 2.0**32, 3
 
 
 class Counters:
@@ -75,13 +72,24 @@ class Counters:
         some = np.flatnonzero(rates)
         start_ns = self._launches.start_ns[rows][some]
         end_ns = start_ns + self._launches.duration_ns[rows][some]
-        # Sums of floats would not come back to zero; those of integers do.
-        whole = [int(math.ldexp(rate, _FRACTION_BITS)) for rate in rates[some].tolist()]
-        changes = [*whole, *(-rate for rate in whole)]
         times_ns = np.concatenate((start_ns, end_ns))
         order = np.argsort(times_ns, kind="stable")
-        running = [*accumulate(map(changes.__getitem__, order.tolist()))]
         ordered_ns = times_ns[order]
         last = np.flatnonzero(np.append(ordered_ns[1:] != ordered_ns[:-1], True)[: len(order)])
-        values = [running[at] / 2**_FRACTION_BITS for at in last.tolist()]
-        return ordered_ns[last], np.array(values, np.float64)
+        changes = (np.concatenate((digit, -digit))[order] for digit in _digits(rates[some]))
+        values = np.zeros(len(last))
+        for number, each in enumerate(changes):
+            values += np.cumsum(each)[last] * _BASE**-number
+        return ordered_ns[last], values
+
+
+def _digits(rates: npt.NDArray[np.float64]) -> list[Ints]:
+    """Return rates as integers and two digits behind, lowest last.
+
+    Sums of floats would not come back to zero; those of integers do.
+    """
+    digits = []
+    for _ in range(_DIGITS):
+        digits.append(np.floor(rates).astype(np.int64))
+        rates = (rates - digits[-1]) * _BASE
+    return digits

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from profiler_ext.exporters.perfetto.byte_columns import Few
-from profiler_ext.exporters.perfetto.communication import communication_arguments
-from profiler_ext.exporters.perfetto.own_arguments import Encoded
-from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments
+from profiler_ext.exporters.perfetto.communication import Words, communication_words
+from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments, reader
+from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.texts import Argument, Texts, present
+from profiler_ext.kineto.launch_shapes import LAUNCH_SHAPE
 from profiler_ext.kineto.recording import as_written
 from profiler_ext.records import Analysis
 
@@ -29,52 +29,53 @@ _SAID = {
     "Out msg nelems": "elements_out",
     "dtype": "dtype",
 }
-_Args = msgspec.defstruct(
-    "_Args",
-    [
-        (name, msgspec.Raw, msgspec.field(default=msgspec.Raw(b""), name=key))
-        for key, name in _SAID.items()
-    ],
-    frozen=True,
-    gc=False,
-)
+_READ = reader(_SAID)
+# The columns of events have how a kernel was launched; what else is said of it is little.
+_READ_BESIDE_SHAPE = reader({key: name for key, name in _SAID.items() if key not in LAUNCH_SHAPE})
+_NOTHING_MORE = _READ_BESIDE_SHAPE(b"{}")
 
 
-class _Event(msgspec.Struct, gc=False):
-    args: _Args = _Args()  # type: ignore[valid-type]
-
-
-_DECODE = msgspec.json.Decoder(_Event).decode
-
-
-def reported(analysis: Analysis, texts: Texts) -> Encoded:
+def reported(analysis: Analysis, texts: Texts) -> Shared:
     """Return what is said of launches by the profiler, and of communication; few say the same.
 
     Args:
         analysis: the launches.
         texts: encodes it.
     """
-    trace, launches = analysis.recording.trace, analysis.launches
-    communicating = communication_arguments(analysis)
-    known: dict[object, int] = {}
-    told: list[bytes] = []
-    codes = np.empty(len(launches), np.int64)
-    positions = trace.events.position[launches.event]
-    for row, written in enumerate(as_written(trace.raw).at(positions)):
-        more = communicating.get(row)
-        key = _key(written) if more is None else row
-        code = known.setdefault(key, len(told))
-        if code == len(told):
-            raw = trace.raw[int(positions[row])]
-            told.append(texts.annotated(present({**_arguments(raw), **(more or {})})))
-        codes[row] = code
-    return Encoded(Few(told), codes)
+    trace = analysis.recording.trace
+    positions = trace.events.position[analysis.launches.event]
+    communicating = communication_words(analysis)
+
+    def told(row: int) -> bytes:
+        arguments = _arguments(trace.raw[int(positions[row])])
+        return texts.annotated(present({**arguments, **communicating.get(row, {})}))
+
+    return Shared(_keys(analysis, communicating), told)
 
 
-def _key(raw: bytes) -> object:
+def _keys(analysis: Analysis, communicating: Mapping[int, Words]) -> Iterator[Hashable]:
+    trace, rows = analysis.recording.trace, analysis.launches.event
+    written = as_written(trace.raw).at(trace.events.position[rows])
+    shapes = trace.events.launch_shape
+    is_told = [*map(bool, shapes.strings)]
+    for row, (raw, shape) in enumerate(zip(written, shapes.codes[rows].tolist(), strict=True)):
+        key = _key_beside_shape(raw, shape) if is_told[shape] else _key(raw)
+        yield (key, *communicating[row].values()) if row in communicating else key
+
+
+def _key_beside_shape(raw: bytes, shape: int) -> Hashable:
+    """Return what is the same for events that say the same, whose shapes have a number."""
+    try:
+        args = _READ_BESIDE_SHAPE(raw)
+    except msgspec.DecodeError:
+        return raw
+    return shape if args == _NOTHING_MORE else (shape, *map(bytes, msgspec.structs.astuple(args)))
+
+
+def _key(raw: bytes) -> Hashable:
     """Return what is the same for events that say the same."""
     try:
-        return b",".join(msgspec.structs.astuple(_DECODE(raw).args))
+        return tuple(map(bytes, msgspec.structs.astuple(_READ(raw))))
     except msgspec.DecodeError:
         return raw
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-from profiler_ext.exporters.perfetto.byte_columns import (
-    Pieces,
-    behind,
-    cut,
-    fixed_integers,
-    grouped,
-)
+from profiler_ext.exporters.perfetto.byte_columns import Cells, beside, bounds_of, fixed_integers
 from profiler_ext.exporters.perfetto.fields import key_of
 from profiler_ext.records import Ints
 
@@ -30,21 +24,21 @@ class FlowIds:
             rows: the row of each.
             ids: its id; those of one row keep their order.
         """
-        order = np.argsort(rows, kind="stable")
-        self._direction, self._rows, self._ids = direction, rows[order], ids[order]
+        self._direction, self._ids = direction, ids[np.argsort(rows, kind="stable")]
+        self._bounds = bounds_of(np.bincount(rows))
 
-    def encoded(self, first_id: int, rows: Ints) -> Pieces | None:
-        """Return the arrows of rows, encoded, a piece for each; ``None`` where none has any.
+    def cells(self, first_id: int, rows: Ints) -> Cells | None:
+        """Return the arrows of rows, encoded; ``None`` where none has any.
 
         Args:
             first_id: what to add to every id.
             rows: the rows.
         """
-        firsts = np.searchsorted(self._rows, rows)
-        counts = np.searchsorted(self._rows, rows, "right") - firsts
-        if not counts.any():
+        last = len(self._bounds) - 1
+        firsts = self._bounds[np.minimum(rows, last)]
+        bounds = bounds_of(self._bounds[np.minimum(rows + 1, last)] - firsts)
+        if not bounds[-1]:
             return None
-        bounds = np.concatenate(([0], np.cumsum(counts)))
-        at = np.repeat(firsts - bounds[:-1], counts) + np.arange(bounds[-1])
-        every = cut(behind(self._direction, fixed_integers(self._ids[at] + first_id)))
-        return grouped([every], bounds)
+        at = np.repeat(firsts - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+        ids = fixed_integers(self._ids[at] + first_id)
+        return Cells(beside(len(at), self._direction, ids), bounds)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from profiler_ext.exporters.perfetto.flow_ids import FlowIds
 from profiler_ext.exporters.perfetto.host_arguments import HostArguments
 from profiler_ext.exporters.perfetto.metadata import Names
 from profiler_ext.exporters.perfetto.own_arguments import Whole
-from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, Slices
+from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group, with_rank
 from profiler_ext.records import Events, Ints, MaskedInts, Recording, Settings, Thread
@@ -55,15 +57,15 @@ def host_slices(writer: PacketWriter, recording: Recording, rows: Ints, flows: F
         flows: the flows that start at a row of ``Events``.
     """
     events, further = recording.trace.events, HostArguments(recording.trace)
-    names, categories = events.name.codes[rows], events.category.codes[rows]
-    keys = zip(names.tolist(), categories.tolist(), further.keys(rows), strict=True)
-    shared = Shared(keys, lambda at: _constant(writer, events, further, int(rows[at])))
+    codes = (events.name.codes[rows], events.category.codes[rows])
+    made = partial(_constant, writer, events, further)
+    shared = Shared(further.keys(rows), lambda at: made(int(rows[at])), codes)
     ids = [Whole(name, column) for name, column in _id_columns(events).items()]
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     return Slices(start_ns, end_ns, shared.constants, shared.of_row, rows, ids, (flows,))
 
 
-def _constant(writer: PacketWriter, events: Events, further: HostArguments, row: int) -> Constant:
+def _constant(writer: PacketWriter, events: Events, further: HostArguments, row: int) -> bytes:
     return writer.constant(events.name[row], events.category[row], further.of(row))
 
 

@@ -9,20 +9,16 @@ from typing import Any
 
 import msgspec
 
-from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments
+from profiler_ext.exporters.perfetto.raw_arguments import raw_arguments, reader
 from profiler_ext.exporters.perfetto.texts import Argument
 from profiler_ext.kineto.recording import as_written
 from profiler_ext.records import Ints, Trace
 
 _MOST_LETTERS = 300
 # Columns have the ids already; the others number things within the profiler.
-_LEFT_OUT = frozenset(
-    (
-        *("External id", "correlation", "Sequence number", "Fwd thread id", "bytes"),
-        *("Record function id", "Ev Idx", "cbid", "stack", "Input Strides"),
-        *("Python id", "Python parent id", "Python module id"),
-    )
-)
+_IDS = ("External id", "correlation", "Sequence number", "Fwd thread id", "bytes")
+_NUMBERS = ("Record function id", "Ev Idx", "cbid", "Python id", "Python parent id")
+_LEFT_OUT = frozenset((*_IDS, *_NUMBERS, "Python module id", "stack", "Input Strides"))
 _OUR_OWN = "compile."
 _NOT_A_WORD = re.compile(r"\W+")
 
@@ -32,6 +28,9 @@ class _Event(msgspec.Struct, gc=False):
 
 
 _DECODE = msgspec.json.Decoder(_Event).decode
+# Most events say no more than this.
+_INPUTS = {"Input Dims": "dims", "Input type": "types", "Concrete Inputs": "concrete"}
+_READ_USUAL = reader({**_INPUTS, "Input Strides": "strides"}, (*_IDS, *_NUMBERS), no_others=True)
 
 
 class HostArguments:
@@ -68,6 +67,15 @@ class HostArguments:
 
     def _key(self, raw: bytes) -> Hashable:
         """Return what only events have that say the same; it stays text, most of which is known."""
+        try:
+            usual = _READ_USUAL(raw)
+        except msgspec.DecodeError:
+            return self._key_of_unusual(raw)
+        if not (usual.dims or usual.types or usual.concrete):
+            return None
+        return bytes(usual.dims), bytes(usual.types), bytes(usual.concrete)
+
+    def _key_of_unusual(self, raw: bytes) -> Hashable:
         try:
             told = _DECODE(raw).args
         except msgspec.DecodeError:

@@ -9,7 +9,7 @@ from profiler_ext.exporters.idle_texts import PYTHON, ActivityNames
 from profiler_ext.exporters.launch_places import line_text, position_text
 from profiler_ext.exporters.perfetto.arguments import path_text
 from profiler_ext.exporters.perfetto.own_arguments import Whole
-from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, Slices
+from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.shared import Shared
 from profiler_ext.exporters.perfetto.texts import Argument
 from profiler_ext.records import Analysis
@@ -45,7 +45,7 @@ class IdleSlices:
             (Whole("step", idle.step), Whole("idle_ns", idle.duration_ns)),
         )
 
-    def _constant(self, cause: int, place: int, activity: int) -> Constant:
+    def _constant(self, cause: int, place: int, activity: int) -> bytes:
         name, arguments = self._told(cause, place, activity)
         return self._writer.constant(name, "idle", arguments)
 

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from profiler_ext.exporters.launch_places import THE_MODEL, module_text, position_text
 from profiler_ext.exporters.perfetto.arguments import path_text
+from profiler_ext.exporters.perfetto.byte_columns import Few
 from profiler_ext.exporters.perfetto.lanes import FreeLanes
 from profiler_ext.exporters.perfetto.own_arguments import Whole
-from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, Slices
+from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
 from profiler_ext.exporters.perfetto.texts import Argument, present
 from profiler_ext.records import Analysis, Ints, Launches, Phase
 
@@ -39,7 +40,7 @@ class LabelSpans:
         """
         self._writer, self._launches, self._places = writer, analysis.launches, analysis.places
         self._largest = largest
-        self._constants: list[Constant] = []
+        self._constants: list[bytes] = []
         self._known: dict[tuple[object, ...], int] = {}
         phases = analysis.launches.phase
         passes = {text: _PASS.get(Phase(text), Phase(text)) for text in phases.strings if text}
@@ -103,7 +104,7 @@ class LabelSpans:
         keys = zip(rows[firsts].tolist(), depths.tolist(), strict=True)
         codes = np.array([self._code(lane, *key) for key in keys], np.int64)
         own = (Whole("launches", counts), Whole("launch_time_ns", busy_ns))
-        return Slices(start_ns, end_ns, self._constants, codes, np.arange(len(codes)), own)
+        return Slices(start_ns, end_ns, Few(self._constants), codes, np.arange(len(codes)), own)
 
     def _code(self, lane: str, row: int, depth: int) -> int:
         at = int(self._phases[row]) if lane == PHASE else int(self._largest[row])

@@ -7,37 +7,11 @@ tracks of their own, and equal times are taken in the order of the file.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 
 from profiler_ext.records import Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """Slices of one track, as they must stand in the file.
-
-    Attributes:
-        rows: the slices in order of start, outer before inner.
-        ends_ns: their ends in order of time; which slice ends, its times tell.
-        ended: how many have ended before each begins, and how many end at all.
-    """
-
-    rows: Ints
-    ends_ns: Ints
-    ended: Ints
-
-    def part(self, first: int, end: int) -> Lane:
-        """Return some of the slices with the ends that stand before the next one.
-
-        Args:
-            first: the first of them.
-            end: where they end.
-        """
-        ended = self.ended[first : end + 1]
-        return Lane(self.rows[first:end], self.ends_ns[ended[0] : ended[-1]], ended - ended[0])
 
 
 class FreeLanes:
@@ -132,7 +106,7 @@ class NestingLanes:
             self._latest[at] = max(self._latest[2 * at], self._latest[2 * at + 1])
 
 
-def split(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Lane]:
+def split(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Ints]:
     """Give each slice the first lane in which it crosses no other.
 
     Args:
@@ -141,26 +115,12 @@ def split(start_ns: Ints, end_ns: Ints, nesting: bool) -> list[Lane]:
         nesting: whether a slice may lie within another of its lane.
 
     Returns:
-        The lanes.
+        The slices of each lane, in order of start, outer before inner: as they must stand in the
+        file, where an end at the moment of a begin comes before it.
     """
     order = np.lexsort((-end_ns, start_ns))
     lanes = _lanes(start_ns[order], end_ns[order], nesting)
-    rows_of_lanes = (order[lanes == number] for number in range(lanes.max(initial=-1) + 1))
-    return [in_file_order(rows, start_ns[rows], end_ns[rows]) for rows in rows_of_lanes]
-
-
-def in_file_order(rows: Ints, start_ns: Ints, end_ns: Ints) -> Lane:
-    """Return where the ends of a lane's slices stand between their begins.
-
-    A slice ends before another begins at the same moment, but one without length after its own
-    begin.
-
-    Args:
-        rows: the slices in order of start, outer before inner.
-        start_ns: when each begins.
-        end_ns: when each ends.
-    """
-    return Lane(rows, np.sort(end_ns), np.append(_ended(start_ns, end_ns), len(rows)))
+    return [order[lanes == number] for number in range(lanes.max(initial=-1) + 1)]
 
 
 def _ended(start_ns: Ints, end_ns: Ints) -> Ints:

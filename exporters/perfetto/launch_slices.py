@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from profiler_ext.exporters.perfetto.arguments import LaunchArguments
 from profiler_ext.exporters.perfetto.flows import Flows
-from profiler_ext.exporters.perfetto.packets import Constant, PacketWriter, Slices
-from profiler_ext.exporters.perfetto.shared import Shared
+from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
+from profiler_ext.exporters.perfetto.shared import Shared, in_a_row
 from profiler_ext.records import Ints, Launches
 
 
@@ -25,8 +25,9 @@ class LaunchSlices:
         """
         self._writer, self._launches, self._arguments = writer, launches, arguments
         self._flows = (flows.from_launch, flows.to_launch)
-        self._shared = Shared(arguments.keys(), self._constant)
+        shared = Shared(arguments.keys(), self._constant)
         self._own = arguments.own()
+        self._constants, self._codes = in_a_row([shared, *arguments.few()])
 
     def of(self, rows: Ints) -> Slices:
         """Return the slices of launches.
@@ -39,12 +40,11 @@ class LaunchSlices:
         """
         start_ns = self._launches.start_ns[rows]
         end_ns = start_ns + self._launches.duration_ns[rows]
-        shared = self._shared
         return Slices(
-            start_ns, end_ns, shared.constants, shared.of_row[rows], rows, self._own, self._flows
+            start_ns, end_ns, self._constants, self._codes[rows], rows, self._own, self._flows
         )
 
-    def _constant(self, row: int) -> Constant:
+    def _constant(self, row: int) -> bytes:
         columns = self._launches
         return self._writer.constant(
             columns.name[row], columns.kind[row], self._arguments.constant(row)

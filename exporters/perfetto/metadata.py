@@ -31,7 +31,9 @@ class Names:
     """Answers what processes and threads are called."""
 
     def __init__(self, trace: Trace) -> None:
-        others = map(_decoded, as_written(trace.raw).at(_other_positions(trace)))
+        # Most of the others are flows; only metadata events are worth decoding.
+        texts = as_written(trace.raw).at(_other_positions(trace))
+        others = [_decoded(raw) for raw in texts if b"_name" in raw]
         named = [each for each in others if each is not None and each.args.name]
         self._processes = {m.pid: m.args.name for m in named if m.name == "process_name"}
         self._threads: dict[tuple[int | str, int | str], list[str]] = {}
@@ -63,9 +65,6 @@ def _other_positions(trace: Trace) -> Ints:
 
 
 def _decoded(raw: bytes) -> _Metadata | None:
-    # Most of the others are flows; only metadata events are worth decoding.
-    if b"_name" not in raw:
-        return None
     try:
         return msgspec.json.decode(strict(raw), type=_Metadata)
     except msgspec.ValidationError:

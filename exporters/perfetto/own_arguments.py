@@ -7,29 +7,36 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.exporters.perfetto.byte_columns import (
-    Few,
-    Pieces,
-    Varying,
-    behind,
-    cut,
+    Cells,
+    Matrix,
+    beside,
+    bounds_of,
     doubles,
-    grouped,
     varints,
 )
-from profiler_ext.exporters.perfetto.fields import sized, varint
-from profiler_ext.exporters.perfetto.texts import ANNOTATION, DOUBLE, ENTRY, INT, Texts
-from profiler_ext.records import Codes, Interned, Ints, MaskedInts
+from profiler_ext.exporters.perfetto.fields import varint
+from profiler_ext.exporters.perfetto.texts import (
+    ANNOTATION,
+    ARGUMENT_NAMES,
+    DOUBLE,
+    ENTRY,
+    INT,
+    KEY,
+    Texts,
+)
+from profiler_ext.records import Codes, Ints, MaskedInts
 
 MaskedFloats = np.ma.MaskedArray[Any, np.dtype[np.float64]]
 
 
 class OwnArgument(Protocol):
-    """What the slices of some rows say besides what they share, under one name or several."""
+    """What the slices of some rows say besides what they share."""
 
-    def encoded(self, texts: Texts, rows: Ints) -> Pieces | None:
-        """Return what rows say, encoded, a piece for each; ``None`` where none says anything.
+    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
+        """Return what rows say, encoded; ``None`` where none says anything.
 
         Args:
             texts: numbers the texts.
@@ -44,12 +51,10 @@ class Whole:
     name: str
     values: Ints | MaskedInts
 
-    def encoded(self, texts: Texts, rows: Ints) -> Pieces | None:
+    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
         """See :class:`OwnArgument`."""
-        values, absent = np.ma.getdata(self.values)[rows], _absent(self.values, rows)
-        if absent.all():
-            return None
-        return _annotations(texts.named(self.name) + INT, varints(values), absent)
+        values, bounds = _present(self.values, rows)
+        return _annotations(texts.named(self.name) + INT, varints(values), bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,44 +64,13 @@ class Real:
     name: str
     values: MaskedFloats
 
-    def encoded(self, texts: Texts, rows: Ints) -> Pieces | None:
+    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
         """See :class:`OwnArgument`."""
-        values, absent = np.ma.getdata(self.values)[rows], _absent(self.values, rows)
-        if absent.all():
-            return None
-        return _annotations(texts.named(self.name) + DOUBLE, doubles(values), absent)
+        values, bounds = _present(self.values, rows)
+        return _annotations(texts.named(self.name) + DOUBLE, doubles(values), bounds)
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
-    """Texts of which there are few; an empty one is not said."""
-
-    name: str
-    values: Interned
-
-    def encoded(self, texts: Texts, rows: Ints) -> Pieces | None:
-        """See :class:`OwnArgument`."""
-        codes = self.values.codes[rows]
-        told = [b""] * len(self.values.strings)
-        for code in np.unique(codes).tolist():
-            if text := self.values.strings[code]:
-                told[code] = texts.annotated({self.name: text})
-        return Few(told).chosen(codes) if any(told) else None
-
-
-Named = Whole | Real | Word
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Arguments that are encoded already, and of which there are few."""
-
-    told: Few
-    codes: Codes | Ints
-
-    def encoded(self, texts: Texts, rows: Ints) -> Pieces | None:
-        """See :class:`OwnArgument`."""
-        return self.told.chosen(self.codes[rows])
+Named = Whole | Real
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,36 +91,32 @@ class Parts:
     key: Codes | Ints
     values: Ints
 
-    def encoded(self, texts: Texts, rows: Ints) -> Pieces | None:
+    def cells(self, texts: Texts, rows: Ints) -> Cells | None:
         """See :class:`OwnArgument`."""
-        counts = self.firsts[rows + 1] - self.firsts[rows]
-        if not counts.any():
+        bounds = bounds_of(self.firsts[rows + 1] - self.firsts[rows])
+        if not bounds[-1]:
             return None
-        bounds = np.concatenate(([0], np.cumsum(counts)))
-        at = np.repeat(self.firsts[rows] - bounds[:-1], counts) + np.arange(bounds[-1])
-        parts = grouped(self._entries(texts, at), bounds)
-        head = ANNOTATION, texts.named(self.name)
-        texts_of_rows = [sized(head[0], head[1] + part) if part else b"" for part in parts.texts]
-        return Pieces(texts_of_rows, np.fromiter(map(len, texts_of_rows), np.int64, len(rows)))
+        at = np.repeat(self.firsts[rows] - bounds[:-1], np.diff(bounds)) + np.arange(bounds[-1])
+        return Cells(self._entries(texts, at), bounds, ANNOTATION, texts.named(self.name))
 
-    def _entries(self, texts: Texts, at: Ints) -> list[Pieces]:
-        keys, named = self.key[at], [b""] * len(self.keys)
-        for key in np.unique(keys).tolist():
-            named[key] = texts.named(self.keys[key]) + INT
-        names, numbers = Few(named).chosen(keys), cut(varints(self.values[at]))
-        sizes = names.lengths + numbers.lengths
-        heads = [ENTRY + varint(size) for size in range(int(sizes.max()) + 1)]
-        return [Few(heads).chosen(sizes), names, numbers]
+    def _entries(self, texts: Texts, at: Ints) -> Matrix:
+        keys, numbers = self.key[at], np.zeros(len(self.keys), np.int64)
+        used = np.zeros(len(self.keys), np.bool_)
+        used[keys] = True
+        for key in np.flatnonzero(used).tolist():
+            numbers[key] = texts.number(ARGUMENT_NAMES, self.keys[key])
+        names, values = varints(numbers[keys]), varints(self.values[at])
+        size = len(KEY) + names.shape[1] + len(INT) + values.shape[1]
+        return beside(len(at), ENTRY + varint(size) + KEY, names, INT, values)
 
 
-def _absent(values: Ints | MaskedInts | MaskedFloats, rows: Ints) -> Any:
-    return np.ma.getmaskarray(values[rows])
+def _present(column: Any, rows: Ints) -> tuple[npt.NDArray[Any], Ints]:
+    """Return the values of the rows that are not masked, and where those of each row stand."""
+    values, mask = np.ma.getdata(column)[rows], np.ma.getmask(column)
+    if mask is np.ma.nomask or not (absent := mask[rows]).any():
+        return values, np.arange(len(rows) + 1)
+    return values[~absent], bounds_of(~absent)
 
 
-def _annotations(before: bytes, content: Varying, absent: Any) -> Pieces:
-    """Encode numbers as annotations: so short that one byte tells the length of each."""
-    column = behind(ANNOTATION + b"\0" + before, content)
-    column.matrix[:, len(ANNOTATION)] = len(before) + content.lengths
-    column.matrix[absent] = 0
-    column.lengths[absent] = 0
-    return cut(column)
+def _annotations(name: bytes, values: Matrix, bounds: Ints) -> Cells | None:
+    return Cells(values, bounds, ANNOTATION, name) if len(values) else None

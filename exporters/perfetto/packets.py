@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +17,20 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from profiler_ext.exporters.perfetto.byte_columns import (
     Few,
-    Pieces,
-    behind,
+    Matrix,
+    beside,
     cut,
     doubles,
-    grouped,
-    joined,
-    repeated,
-    side_by_side,
+    laid,
     varints,
 )
 from profiler_ext.exporters.perfetto.fields import key_of, sized, varint
 from profiler_ext.exporters.perfetto.flow_ids import FlowIds
-from profiler_ext.exporters.perfetto.lanes import Lane
 from profiler_ext.exporters.perfetto.own_arguments import OwnArgument
 from profiler_ext.exporters.perfetto.texts import CATEGORIES, NAMES, Argument, Texts
 from profiler_ext.records import Codes, Ints
 
-_ROWS_AT_ONCE = 4_000
+_ROWS_AT_ONCE = 16_000
 # Each rank has sequences and ids of its own, so that the files of ranks can be joined.
 _IDS_OF_RANK = 2**40
 _STATE_CLEARED = pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
@@ -57,20 +53,7 @@ _BEGIN, _END, _COUNTER = (
     )
 )
 _NAME = key_of(pb.TrackEvent, "name_iid")
-_TRACK = key_of(pb.TrackEvent, "track_uuid")
 _VALUE = key_of(pb.TrackEvent, "double_counter_value")
-
-
-class Constant(NamedTuple):
-    """What many slices share, encoded.
-
-    Attributes:
-        before: the fields before a slice's own arguments: the category, constant arguments.
-        after: those after them: that it begins, and its name.
-    """
-
-    before: bytes
-    after: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +63,7 @@ class Slices:
     Attributes:
         start_ns: start.
         end_ns: end.
-        constants: what they share.
+        constants: what they share, encoded.
         constant: which of it each has.
         row: the row of which ``own`` and ``flows`` are asked.
         own: what each says for itself.
@@ -89,7 +72,7 @@ class Slices:
 
     start_ns: Ints
     end_ns: Ints
-    constants: Sequence[Constant]
+    constants: Few
     constant: Codes | Ints
     row: Ints
     own: Sequence[OwnArgument] = ()
@@ -110,16 +93,16 @@ class Slices:
         )
 
 
-def listed(told: Iterable[tuple[int, int, Constant]]) -> Slices:
+def listed(told: Iterable[tuple[int, int, bytes]]) -> Slices:
     """Return slices of which there are few, each with what it shares with no other.
 
     Args:
-        told: start, end, and what each says.
+        told: start, end, and what each says, encoded.
     """
     rows = list(told)
     times = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2)
     numbers = np.arange(len(rows))
-    return Slices(times[:, 0], times[:, 1], [row[2] for row in rows], numbers, numbers)
+    return Slices(times[:, 0], times[:, 1], Few([row[2] for row in rows]), numbers, numbers)
 
 
 class PacketWriter:
@@ -145,7 +128,7 @@ class PacketWriter:
         self._events = 2 * rank + 1
         # A thread's descriptor among the events would mark every slice with its thread.
         self._descriptors = self._events + 1
-        self._of_event = _SEQUENCE + varint(self._events) + _TRACK_EVENT
+        self._sequence = _SEQUENCE + varint(self._events)
         self._unwritten: list[pb.TracePacket] = []
 
     def clock(self, boot_ns: int, wall_ns: int) -> None:
@@ -165,7 +148,7 @@ class PacketWriter:
         """Return a new, empty ``TrackDescriptor``, already part of the trace."""
         return self._added(self._descriptors).track_descriptor
 
-    def constant(self, name: str, category: str, arguments: Mapping[str, Argument]) -> Constant:
+    def constant(self, name: str, category: str, arguments: Mapping[str, Argument]) -> bytes:
         """Encode what many slices share.
 
         Args:
@@ -176,32 +159,34 @@ class PacketWriter:
         Returns:
             The encoded part, for ``Slices``.
         """
-        named = self.texts.number(NAMES, name)
-        of_category = _CATEGORY + self.texts.number(CATEGORIES, category)
-        return Constant(of_category + self.texts.annotated(arguments), _BEGIN + _NAME + named)
+        of_category = _CATEGORY + varint(self.texts.number(CATEGORIES, category))
+        named = _NAME + varint(self.texts.number(NAMES, name))
+        return of_category + _BEGIN + named + self.texts.annotated(arguments)
 
-    def slices(self, track: int, slices: Slices, lane: Lane) -> None:
-        """Write the slices of a track.
+    def slices(self, track: int, slices: Slices, rows: Ints) -> None:
+        """Write the slices of a track, each with its end behind it.
 
         Args:
             track: the track's uuid.
             slices: slices, of which the track has some.
-            lane: which, in which order.
+            rows: which, in order of start, outer before inner.
         """
-        before = Few([constant.before for constant in slices.constants])
-        on_track = _TRACK + varint(track)
-        after = Few([constant.after + on_track for constant in slices.constants])
-        for first in range(0, len(lane.rows), _ROWS_AT_ONCE):
-            some = lane.part(first, first + _ROWS_AT_ONCE)
-            codes, asked = slices.constant[some.rows], slices.row[some.rows]
-            own = [each.encoded(self.texts, asked) for each in slices.own]
-            flows = [each.encoded(self.first_id, asked) for each in slices.flows]
-            told = [before.chosen(codes), *own, after.chosen(codes), *flows]
-            present = [each for each in told if each is not None]
-            begins = self._packets(slices.start_ns[some.rows], present)
-            ended = repeated(_END + on_track, len(some.ends_ns))
-            ends = grouped(self._packets(some.ends_ns, [ended]), some.ended)
-            self._write([*begins, ends])
+        self._go_on_with(track)
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            self._write(self._begun_and_ended(slices, rows[first : first + _ROWS_AT_ONCE]))
+
+    def _begun_and_ended(self, slices: Slices, rows: Ints) -> bytes:
+        asked = slices.row[rows]
+        own = [each.cells(self.texts, asked) for each in slices.own]
+        flows = [each.cells(self.first_id, asked) for each in slices.flows]
+        told = [each for each in (*own, *flows) if each is not None]
+        ends = self._packets(slices.end_ns[rows], np.full(len(rows), len(_END)))
+        lasts, lengths = laid(told, beside(len(rows), ends, _END))
+        constants, more = slices.constants.chosen(slices.constant[rows])
+        heads = self._packets(slices.start_ns[rows], lengths + more)
+        whole = [b""] * (3 * len(rows))
+        whole[::3], whole[1::3], whole[2::3] = cut(heads), constants, lasts
+        return b"".join(whole)
 
     def counts(self, track: int, times_ns: Ints, values: npt.NDArray[np.float64]) -> None:
         """Write the values of a counter.
@@ -211,37 +196,40 @@ class PacketWriter:
             times_ns: from when on each holds, in nanoseconds of the trace's clock.
             values: the values, in the track's unit.
         """
-        of_track = _COUNTER + _TRACK + varint(track) + _VALUE
+        self._go_on_with(track)
         for first in range(0, len(times_ns), _ROWS_AT_ONCE):
             some = slice(first, first + _ROWS_AT_ONCE)
-            told = cut(behind(of_track, doubles(values[some])))
-            self._write(self._packets(times_ns[some], [told]))
+            told = beside(len(values[some]), _COUNTER + _VALUE, doubles(values[some]))
+            heads = self._packets(times_ns[some], np.full(len(told), told.shape[1]))
+            self._write(beside(len(told), heads, told).tobytes())
 
     def flush(self) -> None:
         """Write what is held back."""
-        self._write([])
+        self._write(b"")
+
+    def _go_on_with(self, track: int) -> None:
+        """Say which track the events that follow are on."""
+        defaults = self._added(self._events).trace_packet_defaults
+        defaults.track_event_defaults.track_uuid = track
 
     def _added(self, sequence: int) -> Any:
         packet = pb.TracePacket(trusted_packet_sequence_id=sequence)
         self._unwritten.append(packet)
         return packet
 
-    def _packets(self, times_ns: Ints, event: Sequence[Pieces]) -> list[Pieces]:
-        """Put events into packets; the fields of a packet are in order of their numbers."""
-        lengths = sum((each.lengths for each in event), np.zeros(len(times_ns), np.int64))
-        time = behind(_TIMESTAMP, varints(times_ns + self._shift_ns))
-        size = behind(self._of_event, varints(lengths))
-        whole = varints(time.lengths + size.lengths + lengths + len(_NEEDS_STATE))
-        heads = side_by_side([behind(_PACKET, whole), time, size])
-        return [*heads, *event, repeated(_NEEDS_STATE, len(times_ns))]
+    def _packets(self, times_ns: Ints, lengths: Ints) -> Matrix:
+        """Return the begins of packets, up to where their events of these lengths begin."""
+        before = _NEEDS_STATE + self._sequence + _TIMESTAMP
+        times, sizes = varints(times_ns + self._shift_ns), varints(lengths)
+        head = len(before) + times.shape[1] + len(_TRACK_EVENT) + sizes.shape[1]
+        whole = varints(lengths + head)
+        return beside(len(lengths), _PACKET, whole, before, times, _TRACK_EVENT, sizes)
 
-    def _write(self, pieces: Sequence[Pieces]) -> None:
+    def _write(self, encoded: bytes) -> None:
         """Write packets, and before them the tracks and the texts that they name."""
         for packet in self._unwritten:
             self._file.write(sized(_PACKET, packet.SerializeToString()))
         self._unwritten = []
         if texts := self.texts.unsent():
-            self._file.write(
-                sized(_PACKET, _SEQUENCE + varint(self._events) + texts + _NEEDS_STATE)
-            )
-        self._file.write(joined(pieces))
+            self._file.write(sized(_PACKET, _NEEDS_STATE + self._sequence + texts))
+        self._file.write(encoded)

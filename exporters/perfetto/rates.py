@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.own_arguments import Named, Real, Whole, Word
+from profiler_ext.exporters.perfetto.own_arguments import Named, Real, Whole
 from profiler_ext.records import Analysis, Interned, Ints
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 from profiler_ext.rooflines.rooflines import MOST_OF_PEAK, MaskedFloats, rooflines
 
 GB_PER_S, TFLOP_PER_S = "est_gb_per_s", "est_tflop_per_s"
+_PRODUCT = 2.0**-52  # twice the relative error of a product
 _NOT_CREDIBLE = f"more than {MOST_OF_PEAK} times the peak: not drawn"
 
 
@@ -62,17 +63,26 @@ class Rates:
             "roofline_ns": found.roofline_ns,
             "could_save_ns": found.could_save_ns,
         }
-        refused = Interned(found.refused.astype(np.int32), ("", _NOT_CREDIBLE))
         return [
-            *(Real(name, _rounded(column)) for name, column in reals.items()),
+            *(Real(name, rounded(column)) for name, column in reals.items()),
             *(Whole(name, column) for name, column in whole.items()),
-            Word("bound", found.bound),
-            Word("unit", found.unit),
-            Word("estimate", refused),
         ]
 
+    def words(self) -> dict[str, Interned]:
+        """Return what the slices of all launches say of their rates in words; nothing is ``""``."""
+        found = self._estimated
+        refused = Interned(found.refused.astype(np.int32), ("", _NOT_CREDIBLE))
+        return {"bound": found.bound, "unit": found.unit, "estimate": refused}
 
-def _rounded(column: MaskedFloats) -> MaskedFloats:
-    """Round as Python does, to the decimal that is nearest to what the binary number is."""
-    rounded = [0.0 if value is None else round(value, 1) for value in column.tolist()]
-    return np.ma.MaskedArray(np.array(rounded, np.float64), np.ma.getmaskarray(column))
+
+def rounded(column: MaskedFloats) -> MaskedFloats:
+    """Return numbers with one decimal, as Python rounds: the nearest to the binary number."""
+    values = column.filled(0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        tenths = values * 10
+        told = np.rint(tenths) / 10
+        # That product is rounded itself: Python is asked of what is so near to a middle.
+        sure = np.abs(tenths - np.floor(tenths) - 0.5) > np.abs(tenths) * _PRODUCT
+    for row in np.flatnonzero(~sure).tolist():
+        told[row] = round(float(values[row]), 1)
+    return np.ma.MaskedArray(told, np.ma.getmaskarray(column))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
-from profiler_ext.exporters.perfetto.packets import Constant
-from profiler_ext.records import Ints
+from profiler_ext.exporters.perfetto.byte_columns import Few, alike
+from profiler_ext.records import Codes, Ints
 
 
 class _Numbers(dict[Hashable, int]):
@@ -26,13 +26,40 @@ class Shared:
         of_row: which of it each row has.
     """
 
-    def __init__(self, keys: Iterable[Hashable], made: Callable[[int], Constant]) -> None:
+    def __init__(
+        self,
+        keys: Iterable[Hashable],
+        made: Callable[[int], bytes],
+        codes: Sequence[Codes | Ints] = (),
+    ) -> None:
         """Encode it.
 
         Args:
             keys: the key of each row.
             made: encodes what a row shares with others of its key.
+            codes: rows with the same key must be alike in these columns, too.
         """
-        self.of_row: Ints = np.fromiter(map(_Numbers().__getitem__, keys), np.int64)
-        firsts = np.unique(self.of_row, return_index=True)[1]
-        self.constants = [made(row) for row in firsts.tolist()]
+        numbers = np.fromiter(map(_Numbers().__getitem__, keys), np.int64)
+        firsts, self.of_row = _kinds([*codes, numbers])
+        self.constants = Few([made(row) for row in firsts.tolist()])
+
+
+def in_a_row(told: Sequence[Shared]) -> tuple[Few, Ints]:
+    """Return what rows share one after the other; of the whole texts there are few again.
+
+    Args:
+        told: what they share.
+
+    Returns:
+        The whole texts, and which of them each row has.
+    """
+    firsts, of_row = _kinds([each.of_row for each in told])
+    parts = [each.constants.chosen(each.of_row[firsts])[0] for each in told]
+    return Few([b"".join(each) for each in zip(*parts, strict=True)]), of_row
+
+
+def _kinds(columns: Sequence[Codes | Ints]) -> tuple[Ints, Ints]:
+    """Return the first row of each kind of rows that are alike, and of which kind each row is."""
+    numbers = alike(columns, len(columns[-1]))
+    _, firsts, kinds = np.unique(numbers, return_index=True, return_inverse=True)
+    return firsts, kinds

@@ -12,12 +12,13 @@ from profiler_ext.exporters.perfetto.fields import double, key_of, sized, varint
 Argument = str | int | float | Sequence[str] | Sequence[int] | Mapping[str, int]
 
 NAMES, CATEGORIES = "event_names", "event_categories"
+ARGUMENT_NAMES, _ARGUMENT_TEXTS = "debug_annotation_names", "debug_annotation_string_values"
 ANNOTATION = key_of(pb.TrackEvent, "debug_annotations")
 INT = key_of(pb.DebugAnnotation, "int_value")
 DOUBLE = key_of(pb.DebugAnnotation, "double_value")
 ENTRY = key_of(pb.DebugAnnotation, "dict_entries")
 _INTERNED = key_of(pb.TracePacket, "interned_data")
-_KEY = key_of(pb.DebugAnnotation, "name_iid")
+KEY = key_of(pb.DebugAnnotation, "name_iid")
 _TEXT = key_of(pb.DebugAnnotation, "string_value_iid")
 _ITEM = key_of(pb.DebugAnnotation, "array_values")
 
@@ -27,10 +28,10 @@ class Texts:
 
     def __init__(self) -> None:
         self._unsent: pb.InternedData | None = None
-        self._numbers: dict[str, dict[str, bytes]] = defaultdict(dict)
+        self._numbers: dict[str, dict[str, int]] = defaultdict(dict)
 
-    def number(self, table: str, text: str) -> bytes:
-        """Return the number of a text, encoded; a new text must be sent before it is used.
+    def number(self, table: str, text: str) -> int:
+        """Return the number of a text; a new text must be sent before it is used.
 
         Args:
             table: the field of ``InternedData`` that the text is sent in.
@@ -39,8 +40,8 @@ class Texts:
         known = self._numbers[table]
         number = known.get(text)
         if number is None:
-            number = known[text] = varint(len(known) + 1)
-            self._send(table, len(known), text)
+            number = known[text] = len(known) + 1
+            self._send(table, number, text)
         return number
 
     def unsent(self) -> bytes:
@@ -59,7 +60,7 @@ class Texts:
 
     def named(self, key: str) -> bytes:
         """Return the name of an annotation, encoded."""
-        return _KEY + self.number("debug_annotation_names", key)
+        return KEY + varint(self.number(ARGUMENT_NAMES, key))
 
     def _value(self, value: Argument) -> bytes:
         if isinstance(value, int) and -(2**63) <= value < 2**63:
@@ -67,7 +68,7 @@ class Texts:
         if isinstance(value, int):  # as a file may say that another tool wrote
             value = str(value)
         if isinstance(value, str):
-            return _TEXT + self.number("debug_annotation_string_values", value)
+            return _TEXT + varint(self.number(_ARGUMENT_TEXTS, value))
         if isinstance(value, float):
             return DOUBLE + double(value)
         if isinstance(value, Mapping):
@@ -83,7 +84,7 @@ class Texts:
         # A name from a trace may hold half a surrogate pair, which UTF-8 has no bytes for.
         encoded = text.encode("utf-8", "replace")
         entry = getattr(self._unsent, table).add(iid=number)
-        if table == "debug_annotation_string_values":
+        if table == _ARGUMENT_TEXTS:
             entry.str = encoded
         else:
             entry.name = encoded.decode()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
+from profiler_ext.exporters.perfetto.byte_columns import laid
 from profiler_ext.exporters.perfetto.own_arguments import OwnArgument
 from profiler_ext.exporters.perfetto.texts import Texts
 
@@ -20,15 +21,14 @@ def said(own: Sequence[OwnArgument], row: int) -> dict[str, Any]:
 def said_by_rows(own: Sequence[OwnArgument], rows: Sequence[int]) -> list[dict[str, Any]]:
     """Return what the arguments of some rows, encoded together, are read as."""
     texts = Texts()
-    pieces = [each.encoded(texts, np.array(rows)) for each in own]
-    told = [[each.texts[at] for each in pieces if each is not None] for at in range(len(rows))]
-    assert all(
-        [*map(len, each.texts)] == each.lengths.tolist() for each in pieces if each is not None
-    )
+    fields = [each.cells(texts, np.array(rows)) for each in own]
+    behind = np.zeros((len(rows), 1), np.uint8)
+    told, lengths = laid([each for each in fields if each is not None], behind)
+    assert [len(each) - 1 for each in told] == lengths.tolist()
     sent = pb.TracePacket.FromString(texts.unsent()).interned_data
     names = {each.iid: each.name for each in sent.debug_annotation_names}
     words = {each.iid: each.str.decode() for each in sent.debug_annotation_string_values}
-    events = [pb.TrackEvent.FromString(b"".join(each)) for each in told]
+    events = [pb.TrackEvent.FromString(each[:-1]) for each in told]
     return [_arguments(event.debug_annotations, names, words) for event in events]
 
 

@@ -126,7 +126,7 @@ def test_device_events_that_are_no_launches_stay_off_the_streams(
 def test_many_launches_of_one_call_site_each_keep_their_own_numbers(
     export_and_read: Callable[[Analysis], Reader],
 ) -> None:
-    count = 5_000
+    count = 17_000
     marks = [_kernel("k", 10 * row, 7, row) for row in range(count)]
     rows = [Row(row, ((0, 7),), "triton", "forward", "op", "k") for row in range(count)]
     reader = export_and_read(_analysis(marks, rows, (Place(aten_op="aten::add"),)))

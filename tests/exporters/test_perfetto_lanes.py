@@ -13,7 +13,7 @@ from tests.handmade import Mark, Row, launches
 
 def _split(spans: Sequence[tuple[int, int]], nesting: bool = True) -> list[list[int]]:
     starts, ends = np.array(spans, np.int64).T
-    return [lane.rows.tolist() for lane in split(starts, ends, nesting)]
+    return [lane.tolist() for lane in split(starts, ends, nesting)]
 
 
 def test_crossing_slices_go_to_different_lanes() -> None:
@@ -29,26 +29,23 @@ def test_of_two_slices_with_one_start_the_longer_is_the_outer_one() -> None:
     assert _split([(0, 4), (0, 10)]) == [[1, 0]]
 
 
-def _in_file(spans: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
+def _taken(spans: Sequence[tuple[int, int]]) -> list[tuple[int, bool]]:
+    """The begins and ends, each behind its begin in the file, in the order of Perfetto."""
     starts, ends = np.array(spans, np.int64).T
     (lane,) = split(starts, ends, nesting=True)
-    found: list[tuple[int, bool]] = []
-    for number, row in enumerate(lane.rows.tolist()):
-        found.append((spans[row][0], True))
-        some = lane.ends_ns[lane.ended[number] : lane.ended[number + 1]]
-        found += [(end, False) for end in some.tolist()]
-    return found
+    written = [(spans[row][at], at == 0) for row in lane.tolist() for at in (0, 1)]
+    return sorted(written, key=lambda each: each[0])
 
 
-def test_an_end_is_written_before_the_begin_at_the_same_time() -> None:
-    assert _in_file([(0, 10), (10, 20)]) == [(0, True), (10, False), (10, True), (20, False)]
+def test_an_end_is_taken_before_the_begin_at_the_same_time() -> None:
+    assert _taken([(0, 10), (10, 20)]) == [(0, True), (10, False), (10, True), (20, False)]
 
 
 def test_a_slice_without_length_ends_before_the_next_begins() -> None:
     at_five = [(5, True), (5, False)]
-    assert _in_file([(5, 5), (5, 5)]) == at_five * 2
-    assert _in_file([(0, 9), (5, 5), (5, 5)]) == [(0, True), *at_five * 2, (9, False)]
-    assert _in_file([(0, 5), (5, 5), (5, 7)]) == [
+    assert _taken([(5, 5), (5, 5)]) == at_five * 2
+    assert _taken([(0, 9), (5, 5), (5, 5)]) == [(0, True), *at_five * 2, (9, False)]
+    assert _taken([(0, 5), (5, 5), (5, 7)]) == [
         *[(0, True), (5, False), (5, True)],
         *[(5, True), (5, False), (7, False)],
     ]
@@ -96,7 +93,7 @@ def test_each_slice_has_the_first_lane_in_which_it_crosses_no_other(
         assert _split(spans, nesting) == lanes
         for lane in lanes:
             kept = [spans[row] for row in lane]
-            assert _in_file(kept) == _stacked(kept)
+            assert _taken(kept) == _stacked(kept)
 
 
 def test_launches_that_overlap_stand_in_lists_of_their_own() -> None:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.perfetto import export_perfetto, queries
-from profiler_ext.exporters.perfetto.rates import Rates
+from profiler_ext.exporters.perfetto.rates import Rates, rounded
 from tests import analyses
 from tests.exporters.estimated import estimated
 from tests.exporters.said import said
@@ -22,10 +23,15 @@ def _drawn(rates: Rates) -> dict[str, float]:
     return {name: float(column[0]) for name, column in of_addmm.items() if column.count()}
 
 
+def _said(rates: Rates, row: int) -> dict[str, Any]:
+    words = {name: told[row] for name, told in rates.words().items() if told[row]}
+    return said(rates.arguments(), row) | words
+
+
 def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:
     rates = Rates(estimated({(0, 0): ("50000000", "10000000000")}))
     assert _drawn(rates) == {"est_gb_per_s": 1000.0, "est_tflop_per_s": 200.0}
-    assert said(rates.arguments(), ADDMM) == {
+    assert _said(rates, ADDMM) == {
         "est_gb_per_s": 1000.0,
         "est_tflop_per_s": 200.0,
         "est_percent_of_peak_bandwidth": 20.8,
@@ -42,13 +48,13 @@ def test_rates_are_the_estimates_over_the_time_of_the_launch() -> None:
 @pytest.mark.parametrize("estimate", [None, "4*s77"])
 def test_site_without_a_number_has_no_rate(estimate: str | None) -> None:
     rates = Rates(estimated({(0, 0): (estimate, estimate)}))
-    assert said(rates.arguments(), ADDMM) == {"unit": "bf16_tensor"}
+    assert _said(rates, ADDMM) == {"unit": "bf16_tensor"}
 
 
 def test_estimate_far_beyond_the_peak_is_refused_and_said() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", "10")}))
     assert _drawn(rates) == {}
-    assert said(rates.arguments(), ADDMM) == {
+    assert _said(rates, ADDMM) == {
         "unit": "bf16_tensor",
         "estimate": "more than 2 times the peak: not drawn",
     }
@@ -56,11 +62,20 @@ def test_estimate_far_beyond_the_peak_is_refused_and_said() -> None:
 
 def test_device_without_a_known_peak_keeps_its_rates() -> None:
     rates = Rates(estimated({(0, 0): ("500000000000", None)}), peaks={})
-    assert said(rates.arguments(), ADDMM) == {
+    assert _said(rates, ADDMM) == {
         "est_gb_per_s": 10_000_000.0,
         "est_bytes": 500_000_000_000,
         "unit": "bf16_tensor",
     }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_percentages_are_rounded_as_python_rounds(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    middles = random.integers(0, 10_000, 500) / 20
+    columns = [middles, np.nextafter(middles, 0), np.nextafter(middles, 1e9), random.random(500)]
+    numbers = [*np.concatenate(columns).tolist(), 2.0**53, 1e308, float("inf")]
+    assert rounded(np.ma.array(numbers)).tolist() == [round(number, 1) for number in numbers]
 
 
 def test_launch_on_the_cpu_is_not_measured_against_a_gpu() -> None:
@@ -70,7 +85,7 @@ def test_launch_on_the_cpu_is_not_measured_against_a_gpu() -> None:
     on_gpu_host = dataclasses.replace(cpu.recording.trace, devices=devices)
     recording = dataclasses.replace(analysis.recording, trace=on_gpu_host)
     rates = Rates(dataclasses.replace(cpu, recording=recording))
-    assert said(rates.arguments(), 0) == {"est_gb_per_s": 500.0, "est_bytes": 50_000_000}
+    assert _said(rates, 0) == {"est_gb_per_s": 500.0, "est_bytes": 50_000_000}
 
 
 def test_counter_adds_overlapping_launches_and_names_the_peak(tmp_path: Path) -> None:
