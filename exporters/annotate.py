@@ -15,16 +15,11 @@ from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.documents import AnnotatedSource
 from profiler_ext.exporters.answers.parts import FileEntry, SourceLine
 from profiler_ext.exporters.console import text_console
-from profiler_ext.exporters.display_text import (
-    PHASE_STYLES,
-    records,
-    short_path,
-    short_phase,
-    time_text,
-)
+from profiler_ext.exporters.display_text import PHASE_STYLES, short_path, short_phase, time_text
 from profiler_ext.exporters.headings import heading, heading_of_ranks
 from profiler_ext.exporters.printed import PRINTED
 from profiler_ext.exporters.sources import SourceFile, sources_of_ranks
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 

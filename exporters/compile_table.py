@@ -11,8 +11,9 @@ from rich.text import Text
 
 from profiler_ext.exporters.columns import BETWEEN
 from profiler_ext.exporters.compile_texts import detail_texts, name_text
-from profiler_ext.exporters.display_text import records, time_text
+from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.drawing import Drawing
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.top_table import TIME
 from profiler_ext.printable import printable
 from profiler_ext.records import CompilePhase

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from profiler_ext.exporters.compiled import Compiled, profiled_ns, rows
 from profiler_ext.exporters.display_text import short_path, time_text
-from profiler_ext.exporters.tables.compiles import Compiled, profiled_ns, rows
 from profiler_ext.printable import printable
 from profiler_ext.records import (
     Analysis,

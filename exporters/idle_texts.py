@@ -7,20 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import (
-    cause_text,
-    percent_text,
-    records,
-    short_path,
-    time_text,
-)
+from profiler_ext.exporters.activity_names import ActivityNames
+from profiler_ext.exporters.display_text import cause_text, percent_text, short_path, time_text
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.tables.arrays import numbered
-from profiler_ext.kineto.names import graph_key
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, GraphInstance, IdlePieces, Place, Settings
+from profiler_ext.records import Analysis, IdlePieces, Place, Settings
 
-PYTHON = "Python outside of any op"
-_MOST_LETTERS = 48
 _SHOWN_CAUSES = 6
 
 
@@ -99,33 +92,6 @@ def causes_text(analysis: Analysis) -> str:
     total = sum(duration_ns for _, duration_ns in parts)
     said = (f"{words} {percent_text(duration_ns, total)}" for words, duration_ns in parts)
     return printable(f"device idle {time_text(total)}: {', '.join(said)}")
-
-
-class ActivityNames:
-    """Says in few words what the CPU did: a compiled graph by its number, not by its key."""
-
-    def __init__(self, graphs: Iterable[GraphInstance]) -> None:
-        """Take the compiled graphs.
-
-        Args:
-            graphs: the graphs.
-        """
-        self._graphs = {graph.key: graph for graph in graphs if graph.key is not None}
-
-    def short(self, activity: str | None) -> str:
-        """Return an activity of the CPU in few words.
-
-        Args:
-            activity: the name of an event; ``None`` for Python.
-        """
-        if activity is None:
-            return PYTHON
-        graph = self._graphs.get(graph_key(activity) or "")
-        if graph is not None:
-            part = "backward" if graph.runs_backward else "forward"
-            return f"compiled graph {graph.compile_id or '?'} {part}"
-        is_long = len(activity) > _MOST_LETTERS
-        return f"{activity[: _MOST_LETTERS - 1]}…" if is_long else activity
 
 
 def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None], int]]:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from profiler_ext.exporters.columns import Name, Row, number, table_of, time_cell
-from profiler_ext.exporters.display_text import PHASE_STYLES, labels, range_text, records, time_text
+from profiler_ext.exporters.display_text import PHASE_STYLES, labels, range_text, time_text
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.module_tree import (
     ModuleNode,
@@ -19,6 +19,7 @@ from profiler_ext.exporters.module_tree import (
     module_tree,
 )
 from profiler_ext.exporters.short_texts import middle
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.top_table import TIME, bar, measures, phase_number
 from profiler_ext.records import Phase
 

@@ -15,10 +15,8 @@ from profiler_ext.exporters.compile_texts import compile_text, compile_text_of_r
 from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
     labels,
-    led_texts,
     ledger_label,
     percent_text,
-    records,
     time_text,
 )
 from profiler_ext.exporters.findings_texts import (
@@ -34,6 +32,7 @@ from profiler_ext.exporters.module_tree import ModuleNode, module_tree
 from profiler_ext.exporters.roofline_texts import roofline_text, utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
 from profiler_ext.exporters.table_kinds import BY, table_called
+from profiler_ext.exporters.table_texts import led_texts, records
 from profiler_ext.findings import Finding, find, find_of_ranks
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase, Settings

@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import (
-    late_text,
-    percent_text,
-    records,
-    short_path,
-    time_text,
-)
+from profiler_ext.exporters.display_text import late_text, percent_text, short_path, time_text
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
 

@@ -22,17 +22,7 @@ from profiler_ext.exporters.columns import (
 )
 from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.console import print_notes, say, text_console
-from profiler_ext.exporters.display_text import (
-    bypass_text,
-    checked_top,
-    first_rows,
-    led_texts,
-    ledger_label,
-    narrowed_text,
-    records,
-    step_text,
-    table_text,
-)
+from profiler_ext.exporters.display_text import bypass_text, checked_top, ledger_label, step_text
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
@@ -41,6 +31,13 @@ from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import table_by, table_called
+from profiler_ext.exporters.table_texts import (
+    first_rows,
+    led_texts,
+    narrowed_text,
+    records,
+    table_text,
+)
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal_findings import print_first
 from profiler_ext.exporters.top_table import OF_STEP, SCOPE_STYLES, measures

@@ -10,11 +10,12 @@ from rich.text import Text
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.compile_texts import compile_text_of_ranks
 from profiler_ext.exporters.console import print_notes, say
-from profiler_ext.exporters.display_text import bypass_text, led_texts, records
+from profiler_ext.exporters.display_text import bypass_text
 from profiler_ext.exporters.headings import heading_of_ranks
 from profiler_ext.exporters.idle_texts import cause_parts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
+from profiler_ext.exporters.table_texts import led_texts, records
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.terminal import print_coverage, print_top, report_of
 from profiler_ext.exporters.terminal_findings import print_first

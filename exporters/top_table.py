@@ -24,7 +24,6 @@ from profiler_ext.exporters.display_text import (
     PHASE_STYLES,
     labels,
     range_text,
-    records,
     short_path,
     short_phase,
 )
@@ -36,6 +35,7 @@ from profiler_ext.exporters.roofline_texts import (
 )
 from profiler_ext.exporters.short_texts import kernel_text, middle, path_end, start
 from profiler_ext.exporters.table_kind import TableKind
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.records import Phase, Scope, Settings
 
 SCOPE_STYLES = {scope: color.middle for scope, color in SCOPE_COLORS.items()}

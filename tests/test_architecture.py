@@ -191,6 +191,16 @@ sys.stdout.write(session.report())
     assert python(code) == load(saved).report()
 
 
+def test_a_perfetto_trace_is_written_without_loading_pandas(tmp_path):
+    code = f"""
+import sys, profiler_ext
+session = profiler_ext.load({str(Session(gpu_step().recording).save(tmp_path))!r})
+session.export({str(tmp_path / "trace.pftrace")!r})
+print("pandas" in sys.modules)
+"""
+    assert python(code) == "False\n"
+
+
 def sources() -> Iterator[tuple[str, Path]]:
     for package in ("profiler_ext", "profiler_ext/exporters"):  # rglob follows no link
         folder = ROOT / package

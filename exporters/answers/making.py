@@ -23,10 +23,11 @@ from profiler_ext.exporters.answers.parts import (
     Rows,
 )
 from profiler_ext.exporters.answers.whole import MOST_STEPS, Asked, session_facts, whole
-from profiler_ext.exporters.display_text import checked_top, first_rows, records
+from profiler_ext.exporters.display_text import checked_top
 from profiler_ext.exporters.findings_texts import SHOWN
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.exporters.table_texts import first_rows, records
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.exporters.tables.trust import Trust, trust_of_rows
 from profiler_ext.findings import Finding, Findings

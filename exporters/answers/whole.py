@@ -14,7 +14,7 @@ from profiler_ext.exporters.answers.parts import (
     StepFacts,
     Whole,
 )
-from profiler_ext.exporters.display_text import records
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.findings import Findings
 from profiler_ext.records import Analysis, GapReason, Level, Scope
 from profiler_ext.rooflines.utilisation import utilisation_by_step, walls_ns

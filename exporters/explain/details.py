@@ -14,13 +14,13 @@ from profiler_ext.exporters.answers.explained import Generated, IdleRow, Rooflin
 from profiler_ext.exporters.answers.making import finding_entry
 from profiler_ext.exporters.answers.parts import FindingEntry, GapRow
 from profiler_ext.exporters.answers.whole import Asked, gap_row
-from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.explain import sums
 from profiler_ext.exporters.explain.chosen import Chosen
 from profiler_ext.exporters.explain.module_paths import is_below
 from profiler_ext.exporters.explain.nodes import module_of_kernel, nodes_of_kernel
 from profiler_ext.exporters.explain.subjects import Kind, Subject
 from profiler_ext.exporters.generated_code import kept_modules, kernel_sources
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.records import GapReason
 from profiler_ext.rooflines.peaks import PEAKS
 from profiler_ext.rooflines.rooflines import rooflines

@@ -14,7 +14,8 @@ from profiler_ext.exporters.compile_texts import (
     detail_texts,
     name_text,
 )
-from profiler_ext.exporters.display_text import records, time_text
+from profiler_ext.exporters.display_text import time_text
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, CompilePhase, Settings
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.generated_code import kernel_sources
 from profiler_ext.exporters.html.pools import Pool
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable, printable_lines
 from profiler_ext.records import Analysis, GraphInstance, Ints
 

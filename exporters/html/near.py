@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.roofline_texts import roofline_text, work_text
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.tables.keys import kernel_keys
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.exporters.tables.sums import with_rooflines

@@ -9,13 +9,7 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import (
-    led_texts,
-    ledger_label,
-    percent_text,
-    records,
-    time_text,
-)
+from profiler_ext.exporters.display_text import ledger_label, percent_text, time_text
 from profiler_ext.exporters.html.chart import chart, parts_of
 from profiler_ext.exporters.html.choices import MOST_RANKS, rank_of
 from profiler_ext.exporters.html.slices import Choices, Slice
@@ -24,6 +18,7 @@ from profiler_ext.exporters.html.words import linked, term_of
 from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
+from profiler_ext.exporters.table_texts import led_texts, records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Phase
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from profiler_ext.exporters.compile_texts import name_text
+from profiler_ext.exporters.compiled import lookups_text
 from profiler_ext.exporters.perfetto.packets import PacketWriter, listed
 from profiler_ext.exporters.perfetto.texts import Argument
 from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
-from profiler_ext.exporters.tables.compiles import lookups_text
 from profiler_ext.records import Analysis, Compilation, CompileSpan, Events
 
 COMPILE = "compile"

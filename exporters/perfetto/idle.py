@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from profiler_ext.exporters.activity_names import PYTHON, ActivityNames
 from profiler_ext.exporters.display_text import cause_text
-from profiler_ext.exporters.idle_texts import PYTHON, ActivityNames
 from profiler_ext.exporters.launch_places import line_text, position_text
 from profiler_ext.exporters.perfetto.arguments import path_text
 from profiler_ext.exporters.perfetto.own_arguments import Whole

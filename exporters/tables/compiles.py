@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from profiler_ext.exporters.compiled import Compiled, lookups_text, profiled_ns, rows
 from profiler_ext.exporters.tables.arrays import frame, gather, ratio, real, whole
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.records import (
     Analysis,
-    CacheLookup,
-    Compilation,
     CompileKind,
     CompilePhase,
     Ints,
 )
 from profiler_ext.rooflines.rooflines import MaskedFloats
-
-BESIDE = (CompileKind.RUN_TIME, CompileKind.WORKER)
-"""What comes in many small pieces: those of one compile id are one row."""
 
 
 def compiles(
@@ -56,64 +50,12 @@ def compiles(
     return _table(analysis, chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A row of the table.
-
-    Attributes:
-        first: the compilation, or the first of those that are one row.
-        every: all of them.
-    """
-
-    first: Compilation
-    every: tuple[Compilation, ...]
-
-    @property
-    def duration_ns(self) -> int:
-        """How long they took."""
-        return sum(each.duration_ns for each in self.every)
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether the program waited for it, and for nothing else meanwhile."""
-        return self.first.kind is not CompileKind.WORKER
-
-    def phase_ns(self, phase: CompilePhase) -> int:
-        """Return how long they were in a phase."""
-        return sum(each.phase_ns(phase) for each in self.every)
-
-
-def rows(analysis: Analysis) -> list[Compiled]:
-    """Return the rows of the table, in the order of time."""
-    found: dict[object, list[Compilation]] = {}
-    for each in sorted(analysis.recording.compiles, key=lambda each: each.started_ns):
-        key = (each.kind, each.compile_id) if each.kind in BESIDE else each.index
-        found.setdefault(key, []).append(each)
-    return [Compiled(every[0], tuple(every)) for every in found.values()]
-
-
 def longest_first(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with the longest compilation first; what ran beside one comes last."""
     is_beside = (table["compile_kind"] == CompileKind.WORKER).to_numpy(bool)
     order = np.lexsort((-table["compile_ns"].to_numpy(np.int64), is_beside))
     ordered: pd.DataFrame = table.iloc[order].reset_index(drop=True)
     return ordered
-
-
-def profiled_ns(analysis: Analysis, compiled: Compiled, step: int | None = None) -> int:
-    """Return how much of its time lies in profiled steps, or in one.
-
-    Args:
-        analysis: has the steps.
-        compiled: a row of the table.
-        step: the step's number; ``None`` for all.
-    """
-    spans = [(s.start_ns, s.end_ns) for s in analysis.steps if step in (None, s.number)]
-    return sum(
-        max(min(end, each.started_ns + each.duration_ns) - max(start, each.started_ns), 0)
-        for each in compiled.every
-        for start, end in spans
-    )
 
 
 def _table(analysis: Analysis, chosen: Sequence[Compiled]) -> pd.DataFrame:
@@ -180,22 +122,6 @@ def _told(compiled: Compiled, rank: int, profiled: int) -> dict[str, object]:
         "cache_detail": lookups_text(first.lookups),
         "graphs": len(first.graphs),
     }
-
-
-def lookups_text(lookups: Sequence[CacheLookup]) -> str | None:
-    """Return what caches answered, in words; equal answers once, with their number.
-
-    Args:
-        lookups: what they answered, in order; ``None`` comes of none.
-    """
-    answers = Counter((each.cache, each.answer, each.reason) for each in lookups)
-    found = (
-        f"{cache.words}: {answer.words}"
-        + (f" ({reason})" if reason else "")
-        + (f", {number} times" if number > 1 else "")
-        for (cache, answer, reason), number in answers.items()
-    )
-    return "; ".join(found) or None
 
 
 def _of_graphs(analysis: Analysis, chosen: Sequence[Compiled]) -> tuple[Ints, Ints]:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import labels, led_texts, ledger_label, records, short_path
+from profiler_ext.exporters.display_text import labels, ledger_label, short_path
 from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import causes_text, idle_texts
 from profiler_ext.exporters.sources import SourceFile, source_files, sources_here
 from profiler_ext.exporters.table_kinds import BY
+from profiler_ext.exporters.table_texts import led_texts, records
 from profiler_ext.exporters.tables.keys import (
     Keys,
     kernel_keys,

@@ -115,7 +115,7 @@ def _print(job: Job, options: argparse.Namespace) -> None:
     from profiler_ext.cluster.answer import job_answer
     from profiler_ext.cluster.screen import print_job
     from profiler_ext.cluster.views import view_by
-    from profiler_ext.exporters.display_text import table_text
+    from profiler_ext.exporters.table_texts import table_text
 
     if options.format == "json":
         print_answer(job_answer(job, options.place, options.by, options.top), options)

@@ -126,8 +126,8 @@ def _filters(options: argparse.Namespace) -> Filters:
 
 
 def _print_table(session: Session | MergedSession, options: argparse.Namespace) -> None:
-    from profiler_ext.exporters.display_text import table_text
     from profiler_ext.exporters.table_kinds import table_by
+    from profiler_ext.exporters.table_texts import table_text
     from profiler_ext.exporters.terminal import print_report, report
     from profiler_ext.exporters.terminal_ranks import print_ranks_report
     from profiler_ext.sessions.merging import MergedSession
@@ -148,7 +148,7 @@ def _print_table(session: Session | MergedSession, options: argparse.Namespace) 
 
 
 def _print_findings(session: Session | MergedSession, options: argparse.Namespace) -> None:
-    from profiler_ext.exporters.display_text import table_text
+    from profiler_ext.exporters.table_texts import table_text
     from profiler_ext.exporters.terminal_findings import print_all
     from profiler_ext.sessions.session import Session
 

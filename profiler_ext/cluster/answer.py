@@ -6,7 +6,7 @@ from profiler_ext.cluster.job import TABLES, Job
 from profiler_ext.cluster.views import sentences, view_by
 from profiler_ext.exporters.answers.documents import JobAnswer
 from profiler_ext.exporters.answers.parts import Cut
-from profiler_ext.exporters.display_text import first_rows, records
+from profiler_ext.exporters.table_texts import first_rows, records
 
 
 def job_answer(job: Job, place: str, by: str | None = None, top: int | None = None) -> JobAnswer:

@@ -16,8 +16,9 @@ import numpy as np
 from profiler_ext.cluster.job import Job
 from profiler_ext.cluster.stragglers import by_host
 from profiler_ext.cluster.views import VIEWS, View, heading, sentences, settings_of
-from profiler_ext.exporters.display_text import records, time_text
+from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.html.page import filled, resource
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.files.writing import replacing
 from profiler_ext.printable import printable
 from profiler_ext.records import Settings

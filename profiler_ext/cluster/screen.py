@@ -21,8 +21,9 @@ from profiler_ext.cluster.views import (
 )
 from profiler_ext.exporters.columns import Name, Number, number, table_of
 from profiler_ext.exporters.console import print_notes
-from profiler_ext.exporters.display_text import checked_top, records
+from profiler_ext.exporters.display_text import checked_top
 from profiler_ext.exporters.short_texts import path_end, start
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Settings
 

@@ -126,7 +126,7 @@ class ComparedSessions:
         from profiler_ext.exporters.comparison_json import comparison_answer
         from profiler_ext.exporters.comparison_markdown import comparison_markdown
         from profiler_ext.exporters.comparison_terminal import comparison_text
-        from profiler_ext.exporters.display_text import table_text
+        from profiler_ext.exporters.table_texts import table_text
 
         if format == "text":
             return comparison_text(self.comparison, by, top, width)

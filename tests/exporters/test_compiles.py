@@ -14,9 +14,9 @@ from profiler_ext.exporters.compile_texts import (
     name_text,
 )
 from profiler_ext.exporters.console import text_console
-from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.terminal import report
 from profiler_ext.records import (
     Analysis,

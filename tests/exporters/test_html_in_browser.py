@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import records
 from profiler_ext.exporters.html import html_text
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.records import Analysis, Recording
 from tests.analyses import gpu_step
 from tests.exporters.opened import browser, many, page, report, texts, written

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler_ext.exporters.display_text import records
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.records import CompilePhase
 from profiler_ext.sessions.session import Session, load
 

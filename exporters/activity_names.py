@@ -1,0 +1,38 @@
+"""Owns what an activity of the CPU is called, where it is why a device was idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profiler_ext.kineto.names import graph_key
+from profiler_ext.records import GraphInstance
+
+PYTHON = "Python outside of any op"
+_MOST_LETTERS = 48
+
+
+class ActivityNames:
+    """Says in few words what the CPU did: a compiled graph by its number, not by its key."""
+
+    def __init__(self, graphs: Iterable[GraphInstance]) -> None:
+        """Take the compiled graphs.
+
+        Args:
+            graphs: the graphs.
+        """
+        self._graphs = {graph.key: graph for graph in graphs if graph.key is not None}
+
+    def short(self, activity: str | None) -> str:
+        """Return an activity of the CPU in few words.
+
+        Args:
+            activity: the name of an event; ``None`` for Python.
+        """
+        if activity is None:
+            return PYTHON
+        graph = self._graphs.get(graph_key(activity) or "")
+        if graph is not None:
+            part = "backward" if graph.runs_backward else "forward"
+            return f"compiled graph {graph.compile_id or '?'} {part}"
+        is_long = len(activity) > _MOST_LETTERS
+        return f"{activity[: _MOST_LETTERS - 1]}…" if is_long else activity

@@ -1,0 +1,107 @@
+"""Owns what tables say as text: their rows, and the lines that sum up what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.display_text import checked_top, percent_text, time_text
+from profiler_ext.exporters.printed import printed
+from profiler_ext.exporters.tables.selection import Filters
+from profiler_ext.records import Analysis, LedgerLine, Level, Scope
+
+
+def table_text(table: tables.DataFrame, top: int | None, format: str) -> str:
+    """Return the first rows of a table as text for a program: ``csv`` or ``md``.
+
+    Args:
+        table: the table.
+        top: so many rows at most; ``None`` for all.
+        format: ``csv`` or ``md``.
+
+    Raises:
+        UsageError: There is no such format, or ``top`` is less than 1.
+    """
+    return printed(first_rows(table, top), format)
+
+
+def first_rows(table: tables.DataFrame, top: int | None) -> tables.DataFrame:
+    """Return the first ``top`` rows.
+
+    Args:
+        table: the table.
+        top: so many rows at most; ``None`` for all.
+
+    Raises:
+        UsageError: ``top`` is less than 1.
+    """
+    return table if top is None else table.head(checked_top(top))
+
+
+def records(table: tables.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries, absent values as ``None``."""
+    plain = table.astype(object).where(table.notna(), None)
+    return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
+
+
+def led_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """Return how much of the device time is led to lines, and of compiled backward to forward.
+
+    Of eager work nothing is said where nobody watched the lines.
+
+    Args:
+        analyses: one for each rank.
+    """
+    ledger = [line for analysis in analyses for line in analysis.ledger]
+    is_watched = any(analysis.recording.python is not None for analysis in analyses)
+    wanted = (Scope.COMPILED, Scope.EAGER) if is_watched else (Scope.COMPILED,)
+    spent = {line.scope for line in ledger if line.duration_ns}
+    texts = [
+        f"{100 * tables.fraction_of(ledger, Level.LINE, scope):.1f}% of {scope} device time is led "
+        "to source lines."
+        for scope in wanted
+        if scope in spent
+    ]
+    if (linked := tables.fraction_linked(analyses)) is not None:
+        texts.append(f"{100 * linked:.1f}% of compiled backward time is led to its forward op.")
+    return (*texts, *_gaps_texts(ledger), *_communication_texts(analyses))
+
+
+def _gaps_texts(ledger: Sequence[LedgerLine]) -> Iterator[str]:
+    """Yield a line with the gaps by the names under which the documentation explains them."""
+    busy = sum(line.duration_ns for line in ledger if line.scope != Scope.IDLE)
+    gaps = tables.gap_times_ns((line.category, line.duration_ns) for line in ledger)
+    if gaps:
+        parts = (f"{gap} {percent_text(time, busy)}" for gap, time in gaps.items())
+        yield f"Gaps, of the busy time: {', '.join(parts)}."
+
+
+def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
+    """Yield a line that says how much of the steps' communication is exposed, if there is any."""
+    sums = dict.fromkeys(("duration_ns", "exposed_ns", "waiting_ns"), 0)
+    for row in (row for analysis in analyses for row in records(tables.communication(analysis))):
+        for name in sums:
+            sums[name] += row[name] or 0
+    total, exposed, waiting = sums.values()
+    if total:
+        waits = f"; {time_text(waiting)} waiting for the last rank" if waiting else ""
+        parts = f"{time_text(exposed)} exposed, {time_text(total - exposed)} overlapped{waits}"
+        yield f"Communication {time_text(total)}: {parts}."
+
+
+def narrowed_text(filters: Filters, shown_ns: int, all_ns: int) -> str:
+    """Say what a table is narrowed to, and how much it leaves out; nothing where it is not.
+
+    Args:
+        filters: what it is narrowed to.
+        shown_ns: the time that it has.
+        all_ns: the time that it has without them.
+    """
+    if not (given := [f"{name} {value}" for name, value in filters.items() if value is not None]):
+        return ""
+    left_ns, said = all_ns - shown_ns, f"only {', '.join(given)}; left out"
+    part = percent_text(left_ns, all_ns) or "nothing"
+    return (
+        f"{said}: {time_text(left_ns)} of {time_text(all_ns)} ({part}); all above is of everything"
+    )
