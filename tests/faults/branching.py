@@ -34,8 +34,10 @@ from tests.faults.runs import Fault
 
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 """The system call: ``os.fork`` calls what was registered for forks, ours and torch's."""
-_WAITING = 3
-"""This thread, and those of torch that wait for work (autograd's, Kineto's)."""
+_AUTOGRAD = "pt_autograd_"
+"""How torch calls its threads that wait for a backward on a device."""
+_WAITING = 2
+"""This thread, and Kineto's, which waits for work."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ class Trunk:
 
     def _branch(self, function: str, call: int) -> None:
         """Branch for each fault of a call; in the branch, its error is raised."""
-        if not (numbers := self._at.get((function, call), [])) or not _is_alone(self.folder):
+        if not (numbers := self._at.get((function, call), [])) or not _is_alone():
             return
         try:
             errors = [self.faults[number].error for number in numbers]
@@ -144,16 +146,13 @@ class Twig:
         raise self.faults[0].error("planted")
 
 
-def _is_alone(folder: Path) -> bool:
-    """Tell whether no other thread is at work, of Python's or of anyone's.
-
-    When a script has trained, nothing is asked of those that its process group has left waiting.
-    """
+def _is_alone() -> bool:
+    """Tell whether no other thread is at work, of Python's or of anyone's."""
     is_main = threading.current_thread() is threading.main_thread()
     if threading.active_count() > 1 or not is_main:
         return False
-    has_trained = (folder / "digest").exists()
-    return has_trained or len(list(Path("/proc/self/task").iterdir())) <= _WAITING
+    names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+    return sum(not name.startswith(_AUTOGRAD) for name in names) <= _WAITING
 
 
 def _copy_of_process() -> int:

@@ -101,6 +101,9 @@ ASKED_FOR = frozenset(
 )
 """What the script asks for when it has trained; that it is not there may be an error."""
 
+_MOST_CALLERS = 200
+"""Of so many calls of a function it is looked who calls: some are called a million times."""
+
 
 @dataclass
 class Planted:
@@ -134,8 +137,9 @@ class Planted:
         """Stand at the head of each function."""
         if not self.is_armed or self.is_spared or self.fired:
             return
-        self._see_caller(function)
         self.calls[function] += 1
+        if self.calls[function] <= _MOST_CALLERS:
+            self._see_caller(function)
         if function == self.function and self.calls[function] == self.call:
             self.fired = True
             raise self.error("planted")
