@@ -21,14 +21,20 @@ class AutogradNode(NamedTuple):
     number: int
 
 
+COPY_SLICES = "torch::autograd::CopySlices"
+"""What differentiates an op that mutates a view; it is made with the op, and reaches the base."""
+
 _OF_LEAVES = 2**64 - 1
 """The number of all nodes that accumulate gradients of parameters and inputs."""
+
+_OF_INPUTS = "torch::autograd::Error"
+"""What torch puts in front of each input of a graph that it traces; it would raise if it ran."""
 
 
 class Edge(NamedTuple):
     """Where an autograd node hands a gradient: another node, and which of its inputs.
 
-    Those of parameters and inputs share one name and number: of them also the node itself.
+    Of those of parameters and inputs also the node itself: they may share a name and a number.
     """
 
     to: AutogradNode
@@ -60,16 +66,16 @@ def note_edges(known: dict[AutogradNode, tuple[Edge, ...]]) -> None:
     while todo:
         node = todo.pop()
         key = _named(node)
-        if key in known or key.number == _OF_LEAVES:
+        if key in known or _is_leaf(key):
             continue
-        edges = [(to, at) for to, at in node.next_functions if to is not None and _is_run(to)]
+        edges = [(to, at) for to, at in node.next_functions if to is not None]
         known[key] = tuple(_edge(to, at) for to, at in edges)
         todo += [to for to, _ in edges]
 
 
-def _is_run(node: torch.autograd.graph.Node) -> bool:
-    """Tell whether gradients can be handed to a node: torch puts one there that would raise."""
-    return node.name() != "torch::autograd::Error"
+def _is_leaf(node: AutogradNode) -> bool:
+    """Tell whether a node is handed the gradient of a value that no op made."""
+    return node.number == _OF_LEAVES or node.name == _OF_INPUTS
 
 
 def _named(node: torch.autograd.graph.Node) -> AutogradNode:
@@ -78,7 +84,7 @@ def _named(node: torch.autograd.graph.Node) -> AutogradNode:
 
 def _edge(to: torch.autograd.graph.Node, at: int) -> Edge:
     named = _named(to)
-    return Edge(named, at, to if named.number == _OF_LEAVES else None)
+    return Edge(named, at, to if _is_leaf(named) else None)
 
 
 def last_number() -> int:

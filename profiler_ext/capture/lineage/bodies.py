@@ -14,7 +14,7 @@ from itertools import takewhile
 
 import torch.fx
 
-from profiler_ext.capture.lineage.gradients import made_by
+from profiler_ext.capture.lineage.autograd_nodes import made_by
 from profiler_ext.capture.lineage.links import HAND_ON
 from profiler_ext.capture.lineage.own import user_modules
 from profiler_ext.capture.lineage.stage import Lineages, Link, Stage

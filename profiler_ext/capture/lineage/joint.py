@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch.fx
@@ -52,7 +52,7 @@ def describe_joint(
     gradients = find_gradients(creations or {}, lineages)
     links = {} if is_traced_again(creations or {}) else find_links(nodes, snapshots)
     findings = JointFindings(
-        links={**links, **_of_calls(nodes, links, gradients.made), **gradients.links},
+        links={**links, **_by_autograd(links, gradients.made), **gradients.links},
         replaced=replaced,
         mutated=mutated or {},
         overwritten=lineages,
@@ -83,16 +83,10 @@ def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot]) -> NodeSnaps
     )
 
 
-def _of_calls(
-    nodes: Iterable[torch.fx.Node], links: Mapping[str, Link], made: Callable[[str], str | None]
-) -> dict[str, Link]:
-    """Lead the backward calls of higher-order ops that a line alone tells: it may be a loop's.
-
-    FlexAttention's call may have no number of its forward's.
-    """
-    by_line = {name for name, link in links.items() if link.evidence is ForwardEvidence.STACK}
-    calls = (node for node in nodes if node.name in by_line and any(fx.nested(node)))
-    forward = {node.name: made(node.name) for node in calls}
+def _by_autograd(links: Mapping[str, Link], made: Callable[[str], str | None]) -> dict[str, Link]:
+    """Lead what a line alone tells by the autograd node that ran: the line may be a loop's."""
+    by_line = (name for name, link in links.items() if link.evidence is ForwardEvidence.STACK)
+    forward = {name: made(name) for name in by_line}
     rule = ForwardEvidence.AUTOGRAD_NODE
     return {name: Link(node, rule) for name, node in forward.items() if node is not None}
 

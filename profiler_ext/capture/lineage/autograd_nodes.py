@@ -1,0 +1,147 @@
+"""Owns with which node of a traced graph an autograd node was made: by its number and its name.
+
+The number was given just before the op's nodes were made. Other numbers may have been given there
+too, and an op may leave no node: the node must bear the autograd node's name as well.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from dataclasses import dataclass
+
+from profiler_ext.capture.lineage.links import HAND_ON
+from profiler_ext.capture.traces.creations import Creation, Creations
+from profiler_ext.recall.views import is_view_op
+from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.autograd import COPY_SLICES, AutogradNode
+
+_BUILTIN = re.compile(r"(?P<op>\w+)Backward\d+")
+_LEAST_PREFIX = 4
+
+
+class MadeWith:
+    """The nodes of a graph, by the autograd nodes that were made with them."""
+
+    def __init__(self, creations: Creations) -> None:
+        self.creations = creations
+        self._ops: dict[str, str] = {}
+        self._runs: dict[int, list[_Run]] = defaultdict(list)
+        for name, creation in creations.items():
+            runs = self._runs[creation.thread]
+            before = runs[-1].names[-1] if runs else None
+            is_same = (
+                before is not None and creations[before].autograd_node == creation.autograd_node
+            )
+            if creation.until > creation.since or not is_same:
+                runs.append(_Run(creation.since, creation.until, before, []))
+            runs[-1].names.append(name)
+
+    def of(self, name: str) -> str | None:
+        """Return the node with which the autograd node was made that ran when a node was made."""
+        creation = self.creations.get(name)
+        return None if creation is None or creation.autograd_node is None else self.by(creation)
+
+    def every(self) -> dict[str, str]:
+        """Return it of each node that was made while an autograd node ran."""
+        node_of = {name: self.of(name) for name in self.creations}
+        return {name: node for name, node in node_of.items() if node is not None}
+
+    def by(self, creation: Creation) -> str | None:
+        """Return the node of the op that made the autograd node which made a node."""
+        autograd_node = creation.autograd_node
+        assert autograd_node is not None
+        runs = (_run_with(autograd_node.number, runs) for runs in self._runs.values())
+        nodes = {self._of_run(run, autograd_node, creation) for run in runs if run is not None} - {
+            None
+        }
+        return nodes.pop() if len(nodes) == 1 else None
+
+    def _of_run(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> str | None:
+        if autograd_node.name == COPY_SLICES:  # it is made after the op that mutates a view
+            return self._mutated(run.before)
+        named = self._named(run, autograd_node) or self._of_function(run, autograd_node, creation)
+        if not named:
+            return None
+        # One op decomposes into several nodes; the last one yields its value.
+        return next((n for n in reversed(named) if self.creations[n].target not in HAND_ON), None)
+
+    def _mutated(self, name: str | None) -> str | None:
+        """The op that mutated, of which autograd makes all views anew before its node."""
+        while name is not None and is_view_op(self.creations[name].target):
+            name = next((n for n in self.creations[name].inputs if n in self.creations), None)
+        return name
+
+    def _named(self, run: _Run, autograd_node: AutogradNode) -> list[str]:
+        """The nodes of the first op that bears the autograd node's name."""
+        op = _plain(
+            builtin["op"]
+            if (builtin := _BUILTIN.fullmatch(autograd_node.name))
+            else autograd_node.name
+        )
+        for same in (str.__eq__, _is_prefix):
+            first = next((n for n in run.names if same(self._op(n), op)), None)
+            if first is not None:
+                return [n for n in run.names if self._is_one_call(first, n)]
+        return []
+
+    def _of_function(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> list[str]:
+        """The forward of an ``autograd.Function``, in whose call its backward stands too."""
+        named = creation.lineage.source_fns
+        call, asks = named[:1], fx.asks_for_gradient(named)
+        if _BUILTIN.fullmatch(autograd_node.name) or not call or asks:
+            return []
+        is_called = self._source(run.names[0])[:1] == call
+        return [n for n in run.names if is_called and self._source(n)[:1] == call]
+
+    def _op(self, name: str) -> str:
+        if name not in self._ops:  # asked for each node that was made while its autograd node ran
+            creation = self.creations[name]
+            op = creation.lineage.original_aten or creation.target
+            self._ops[name] = _plain(op.split(".")[1] if "." in op else op)
+        return self._ops[name]
+
+    def _source(self, name: str) -> tuple[str, ...]:
+        return self.creations[name].lineage.source_fns
+
+    def _is_one_call(self, one: str, other: str) -> bool:
+        return (self._op(one), self._source(one)) == (self._op(other), self._source(other))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Nodes that were made one after the other, and no autograd node between them.
+
+    Attributes:
+        since: the last number given before those of the first node.
+        until: the last number given before the first node was made.
+        before: the node that was made before them.
+        names: the nodes.
+    """
+
+    since: int
+    until: int
+    before: str | None
+    names: list[str]
+
+
+def _run_with(number: int, runs: list[_Run]) -> _Run | None:
+    """Return the run before which a number was given, of the runs of one thread."""
+    at = bisect_left(runs, number, key=lambda run: run.until)
+    return runs[at] if at < len(runs) and runs[at].since < number else None
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _is_prefix(one: str, other: str) -> bool:
+    """Tell whether one name begins with the other: ``nll_loss_forward`` and ``NllLoss``."""
+    short = min(one, other, key=len)
+    return len(short) >= _LEAST_PREFIX and one.startswith(short) and other.startswith(short)
+
+
+def made_by(creations: Creations) -> dict[str, str]:
+    """Return, of each node made while an autograd node ran, the node with which that was made."""
+    return MadeWith(creations).every()
