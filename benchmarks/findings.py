@@ -31,6 +31,7 @@ import profiler_ext
 from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes
 from benchmarks.findings_outcomes import Outcome, outcome_of, table
 from benchmarks.flaws import CASES
+from benchmarks.flaws_eager import EAGER
 from benchmarks.flaws_once import ONCE, OnceCase
 from benchmarks.flaws_tuned import TUNED
 from benchmarks.steps import Step, recorded, synchronize
@@ -66,10 +67,19 @@ def tried(case: Case | OnceCase, sizes: Sizes, rounds: int, out: Path | None) ->
 def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
     pair = case.make(sizes)
     steps = {"flawed": pair.flawed, "remedied": pair.remedied}
-    kept = {name: None if out is None else out / case.rule / name for name in steps}
+    kept = {name: None if out is None else _folder(out, case) / name for name in steps}
     flawed, remedied = (_found(steps[name], kept[name]) for name in steps)
     times = [_timed(pair, at) for at in range(rounds)]
     return outcome_of(case.rule, case.words, (flawed, remedied), times)
+
+
+def _folder(out: Path, case: Case) -> Path:
+    """Return where the sessions of a case go; of several cases of a rule each has its own."""
+    folder, count = out / case.rule, 1
+    while folder.exists():
+        count += 1
+        folder = out / f"{case.rule}_{count}"
+    return folder
 
 
 def _tried_once(case: OnceCase, sizes: Sizes) -> Outcome:
@@ -167,7 +177,7 @@ def main() -> int:
     if options.once is not None:
         _tell_once(options.once, sizes)
         return 0
-    cases = (*CASES, TUNED, *ONCE)
+    cases = (*CASES, *EAGER, TUNED, *ONCE)
     chosen = [case for case in cases if not options.only or case.rule in options.only]
     print(table(()), end="", flush=True)
     outcomes = []

@@ -1,9 +1,9 @@
 """Tries the rules of findings on public programs, to which none of them was fitted.
 
-What is trained is nanoGPT's ``model.py`` and pytorch-cifar's ``models/resnet.py``, taken from where
-you have them; the steps are those of their ``train.py`` and ``main.py``.
+What is trained is nanoGPT's ``model.py`` and models of pytorch-cifar, taken from where you have
+them; the steps are those of their ``train.py`` and ``main.py``.
 
-    python -m benchmarks.findings_public --nanogpt FILE --cifar FILE [--only RULE ...]
+    python -m benchmarks.findings_public --nanogpt DIR --cifar DIR [--only RULE ...]
         [--tiny] [--rounds 5] [--out DIR]
 
 Prints a table in Markdown, and writes the sessions and what it measured into DIR.
@@ -33,6 +33,7 @@ from benchmarks.findings_outcomes import table
 from benchmarks.models import channels_last
 from benchmarks.steps import Step
 
+Made = Callable[[], nn.Module]
 Images = Callable[[], tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -65,7 +66,7 @@ def synchronisation(nanogpt: ModuleType, sizes: Sizes) -> Pair:
     )
 
 
-def launch_bound(cifar: ModuleType, sizes: Sizes) -> Pair:
+def launch_bound(cifar: Made, sizes: Sizes) -> Pair:
     """ResNet-18 on 32 images, eager; with CUDA graphs."""
     images = _on_device(sizes, 32)
     return Pair(
@@ -74,8 +75,8 @@ def launch_bound(cifar: ModuleType, sizes: Sizes) -> Pair:
     )
 
 
-def layout_conversion(cifar: ModuleType, sizes: Sizes) -> Pair:
-    """ResNet-18 on 1024 images, the channels first; last."""
+def layout_conversion(cifar: Made, sizes: Sizes) -> Pair:
+    """A CNN on 1024 images, the channels first; last."""
     images = _on_device(sizes, 1024)
     return Pair(
         _cifar_step(cifar, sizes, images),
@@ -83,7 +84,7 @@ def layout_conversion(cifar: ModuleType, sizes: Sizes) -> Pair:
     )
 
 
-def pageable_copy(cifar: ModuleType, sizes: Sizes) -> Pair:
+def pageable_copy(cifar: Made, sizes: Sizes) -> Pair:
     """ResNet-18 on 2048 images from pageable memory; from pinned memory."""
     count = 8 if sizes.is_tiny else 2048
     inputs, targets = torch.randn(count, 3, 32, 32), torch.randint(10, (count,))
@@ -96,7 +97,7 @@ def pageable_copy(cifar: ModuleType, sizes: Sizes) -> Pair:
             both[1].to(sizes.device, non_blocking=pinned),
         )
 
-    model = _resnet(cifar, sizes)
+    model = _model(cifar, sizes)
     return Pair(
         _cifar_step(cifar, sizes, moved(is_pinned=False), model=model, is_last=True),
         _cifar_step(cifar, sizes, moved(is_pinned=True), model=model, is_last=True),
@@ -156,8 +157,8 @@ def _autocast(sizes: Sizes, is_on: bool) -> contextlib.AbstractContextManager[An
     return torch.autocast(sizes.device, torch.bfloat16, enabled=is_on)
 
 
-def _resnet(cifar: ModuleType, sizes: Sizes, *, is_last: bool = True) -> nn.Module:
-    model: nn.Module = cifar.ResNet18().to(sizes.device)
+def _model(cifar: Made, sizes: Sizes, *, is_last: bool = True) -> nn.Module:
+    model = cifar().to(sizes.device)
     return channels_last(model) if is_last else model
 
 
@@ -169,7 +170,7 @@ def _on_device(sizes: Sizes, count: int) -> Images:
 
 
 def _cifar_step(
-    cifar: ModuleType,
+    cifar: Made,
     sizes: Sizes,
     images: Images,
     *,
@@ -179,7 +180,7 @@ def _cifar_step(
 ) -> Step:
     """Return a step as that of ``main.py``, under autocast and without its progress bar."""
     torch.backends.cudnn.benchmark = True
-    net = _resnet(cifar, sizes, is_last=is_last) if model is None else model
+    net = _model(cifar, sizes, is_last=is_last) if model is None else model
     run = net if mode is None else torch.compile(net, mode=mode)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
 
@@ -207,11 +208,45 @@ def _module(path: Path) -> ModuleType:
     return module
 
 
+def _cases(nanogpt: Path, cifar: Path) -> tuple[Case, ...]:
+    gpt, names = _module(nanogpt / "model.py"), ("resnet", "vgg", "mobilenetv2")
+    resnet, vgg, mobile = (_module(cifar / f"{name}.py") for name in names)
+    small, plain = resnet.ResNet18, partial(vgg.VGG, "VGG16")
+    rows: tuple[tuple[str, str, Callable[[Sizes], Pair]], ...] = (
+        ("fp32_matmul", "nanoGPT in float32; TF32", partial(fp32_matmul, gpt)),
+        ("layout_conversion", "ResNet-18, 1024 images; last", partial(layout_conversion, small)),
+        ("layout_conversion", "VGG-16, 1024 images; last", partial(layout_conversion, plain)),
+        (
+            "layout_conversion",
+            "MobileNetV2, 1024 images; last",
+            partial(layout_conversion, mobile.MobileNetV2),
+        ),
+        (
+            "pageable_copy",
+            "ResNet-18, 2048 images, pageable; pinned",
+            partial(pageable_copy, small),
+        ),
+        ("pageable_copy", "VGG-16, 2048 images, pageable; pinned", partial(pageable_copy, plain)),
+        (
+            "launch_bound",
+            "ResNet-18, 32 images, eager; `reduce-overhead`",
+            partial(launch_bound, small),
+        ),
+        ("dtype_conversion", "nanoGPT, autocast; bfloat16", partial(dtype_conversion, gpt)),
+        (
+            "synchronisation",
+            "nanoGPT of characters, `loss.item()`; none",
+            partial(synchronisation, gpt),
+        ),
+    )
+    return tuple(Case(*row) for row in rows)
+
+
 def main() -> int:
     """Try all cases."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nanogpt", type=Path, required=True, help="its model.py")
-    parser.add_argument("--cifar", type=Path, required=True, help="its models/resnet.py")
+    parser.add_argument("--nanogpt", type=Path, required=True, help="the folder of its model.py")
+    parser.add_argument("--cifar", type=Path, required=True, help="its folder models")
     parser.add_argument("--only", nargs="*", metavar="RULE")
     parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
     parser.add_argument("--rounds", type=int, default=5)
@@ -219,30 +254,8 @@ def main() -> int:
     options = parser.parse_args()
     sizes = TINY if options.tiny else LARGE
     profiler_ext.enable()
-    gpt, resnet = _module(options.nanogpt), _module(options.cifar)
-    cases = (
-        Case("fp32_matmul", "nanoGPT in float32; TF32", partial(fp32_matmul, gpt)),
-        Case(
-            "layout_conversion", "ResNet-18, 1024 images; last", partial(layout_conversion, resnet)
-        ),
-        Case(
-            "pageable_copy",
-            "ResNet-18, 2048 images, pageable; pinned",
-            partial(pageable_copy, resnet),
-        ),
-        Case(
-            "launch_bound",
-            "ResNet-18, 32 images, eager; `reduce-overhead`",
-            partial(launch_bound, resnet),
-        ),
-        Case("dtype_conversion", "nanoGPT, autocast; bfloat16", partial(dtype_conversion, gpt)),
-        Case(
-            "synchronisation",
-            "nanoGPT of characters, `loss.item()`; none",
-            partial(synchronisation, gpt),
-        ),
-    )
     outcomes = []
+    cases = _cases(options.nanogpt, options.cifar)
     for case in (each for each in cases if not options.only or each.rule in options.only):
         outcomes.append(tried(case, sizes, options.rounds, options.out))
         print(table(outcomes[-1:]).splitlines()[-1], flush=True)

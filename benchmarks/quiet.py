@@ -42,6 +42,8 @@ def accumulating(sizes: Sizes, mode: str | None) -> Step:
         wrapped if mode is None else torch.compile(wrapped, mode=mode)
     )
     batch = 2 if sizes.is_tiny else 32
+    for each in model.parameters():  # of a CUDA graph's first gradient the memory is used again
+        each.grad = torch.zeros_like(each)
     parts = [inputs(sizes, batch, torch.bfloat16) for _ in range(_MICRO_BATCHES)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=sizes.device == "cuda")
 

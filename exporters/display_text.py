@@ -8,6 +8,7 @@ from typing import Any
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.colors import PHASE_COLORS
 from profiler_ext.exporters.table_kind import TableKind
+from profiler_ext.kineto.names import graph_key
 from profiler_ext.printable import printable
 from profiler_ext.records import (
     Analysis,
@@ -118,17 +119,24 @@ def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple
     Returns:
         The texts; a row without a name says why.
     """
-    (first, _), *others = kind.shown
-    if row[first] is None:
-        why = gap_text(row["gap"]) if row.get("gap") else kind.unnamed
-        return (f"({why})", *("" for _ in others))
-    rest = (_name(name, row, settings) if row[name] is not None else "" for name, _ in others)
-    return (_name(first, row, settings), *rest)
+    first, *others = (_name(name, row, settings) for name, _ in kind.shown)
+    if row[kind.shown[0][0]] is None:
+        first = f"({gap_text(row['gap']) if row.get('gap') else kind.unnamed})"
+    return (first, *others)
+
+
+def _activity(event: str | None) -> str | None:
+    """Return what the CPU ran; of a graph's call, that it is one, and not its key."""
+    return "a compiled graph" if graph_key(event or "") else event
 
 
 def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:
-    if column == "file":
+    if column == "file" and row["file"] is not None:
         return f"{short_path(row['file'], settings)}:{row['line']}"
+    if column == "cpu_activity":
+        return ": ".join(filter(None, (cause_text(row["cause"]), _activity(row[column]))))
+    if row[column] is None:
+        return ""
     if column == "cause":
         return cause_text(row["cause"])
     if column == "rank":

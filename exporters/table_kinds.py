@@ -132,7 +132,7 @@ TABLES = (
         is_written=True,
         by="idle",
         title="Idle, by line",
-        shown=(("file", "waiting at"), ("cpu_activity", "while the CPU ran")),
+        shown=(("file", "waiting at"), ("cpu_activity", "why: while the CPU ran")),
         unnamed="no source line",
         has_phases=False,
     ),

@@ -105,7 +105,7 @@ _EVERY = (
     Column("roofline_ns", WHOLE, "what it takes at least, by the peaks of its device and unit"),
     Column("could_save_ns", WHOLE, "how much sooner it could be over, by the roofline model"),
     Column("wall_ns", WHOLE, "wall time of the step, once for each device"),
-    Column("mfu", REAL, "the part of it that the model's operations take at their peaks"),
+    Column("mfu", REAL, "the part of the step that the model's operations take at their peaks"),
     Column("known_fraction", REAL, "the part of these operations whose unit and peak are known"),
     Column("counted_fraction", REAL, "the part of the products' time whose operations are known"),
     Column("node", TEXT, "the FX node in the compiled graph"),

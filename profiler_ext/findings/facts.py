@@ -10,6 +10,7 @@ from statistics import median_low
 import numpy as np
 import numpy.typing as npt
 
+from profiler_ext.findings.enclosing import enclosing
 from profiler_ext.findings.finding import Where
 from profiler_ext.findings.pace import RECORDING_SLOWS, Pace, find_pace, is_wait
 from profiler_ext.findings.steps import sums_of_steps, within
@@ -142,7 +143,9 @@ class Facts:
         duration: Ints = np.where(self.pace.sets[launches], self.launches.duration_ns[launches], 0)
         return duration
 
-    def removed_ns(self, launches: Ints, *, with_python: bool = False) -> Ints:
+    def removed_ns(
+        self, launches: Ints, *, with_python: bool = False, of_op: str | None = None
+    ) -> Ints:
         """Return by how much each launch would shorten its step if it were not there.
 
         Where the step waits for the device that is its time, elsewhere what it costs the CPU;
@@ -151,10 +154,11 @@ class Facts:
         Args:
             launches: rows of launches.
             with_python: what led to the op that launched it would go too, not the op alone.
+            of_op: the name of the op that would go, where one of it called the innermost one.
         """
         cost_ns = np.where(self.pace.replayed, 0, self.pace.cost_ns)
         if not with_python:
-            cost_ns = np.minimum(cost_ns, self._op_ns)
+            cost_ns = np.minimum(cost_ns, self._op_ns(of_op))
         duration_ns = self.launches.duration_ns
         cost_ns = (cost_ns / RECORDING_SLOWS).astype(np.int64)
         removed: Ints = np.where(self.pace.sets, duration_ns, cost_ns)[launches]
@@ -178,12 +182,16 @@ class Facts:
         np.maximum.at(ends, idle.span, idle.start_ns + idle.duration_ns)
         return ends
 
-    @property
-    def _op_ns(self) -> Ints:
-        """How long the innermost op that launched each launch took; 0 where none is known."""
-        op = self.launches.op_event
-        duration = self.analysis.recording.trace.events.duration_ns[op.filled(0)]
-        return np.where(np.ma.getmaskarray(op), 0, duration)
+    def _op_ns(self, name: str | None) -> Ints:
+        """How long the innermost op that launched each launch took, or that of a name around it.
+
+        It is 0 where none is known.
+        """
+        events, op = self.analysis.recording.trace.events, self.launches.op_event
+        row = op.filled(0)
+        if name is not None:
+            row = enclosing(events, row, name)
+        return np.where(np.ma.getmaskarray(op), 0, events.duration_ns[row])
 
     def longest(self, launches: Ints) -> int:
         """Return the row of the launch at whose place such launches took longest in all.

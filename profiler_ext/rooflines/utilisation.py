@@ -4,7 +4,8 @@ The operations of the model are those of its matrix products, convolutions and a
 and backward: what a checkpoint computes once more is left out, as are the optimizer's and
 whatever is computed element by element. Utilisation is the time that these take at the peak of the
 unit that did them, over the wall time of the steps. With one unit, that is the operations a second
-over its peak.
+over its peak. Where the CPU runs ahead, so that a device runs a step's work for longer than the CPU
+was at it, the device's time counts.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Utilisation:
 
     Attributes:
         wall_ns: wall time of the profiled steps, once for each device.
+        lasted_ns: the same, or how long the busiest device ran their work, where that is longer.
         flops: operations of the model in them.
         by_unit: pairs of unit and the operations that it did, most first.
         known_fraction: the part of the operations whose unit, and its peak, is known.
@@ -39,6 +41,7 @@ class Utilisation:
     """
 
     wall_ns: int
+    lasted_ns: int
     flops: int
     by_unit: tuple[tuple[str, int], ...]
     known_fraction: float
@@ -47,8 +50,8 @@ class Utilisation:
 
     @property
     def mfu(self) -> float:
-        """The part of the wall time that the model's operations take at the peak."""
-        return self.peak_ns / self.wall_ns
+        """The part of the steps that the model's operations take at the peak."""
+        return self.peak_ns / self.lasted_ns
 
 
 def utilisation(
@@ -65,11 +68,11 @@ def utilisation(
         ``None`` where there is no step, no product whose operations and unit are known, or no
         peak of a device for it.
     """
-    wall_ns = walls_ns(analysis)
-    numbers = [number for number in wall_ns if step in (None, number)]
+    spans = _spans(analysis)
+    numbers = [number for number in spans if step in (None, number)]
     products = _products(analysis, peaks)
     chosen = products[np.isin(products.step, numbers)]
-    return _utilisation(chosen, sum(wall_ns[number] for number in numbers))
+    return _utilisation(chosen, [spans[number] for number in numbers])
 
 
 def utilisation_by_step(
@@ -85,12 +88,12 @@ def utilisation_by_step(
     Returns:
         One for each of them, as of :func:`utilisation`.
     """
-    wall_ns, products = walls_ns(analysis), _products(analysis, peaks)
+    spans, products = _spans(analysis), _products(analysis, peaks)
     products = products[np.argsort(products.step, kind="stable")]
     first = np.searchsorted(products.step, steps, side="left")
     last = np.searchsorted(products.step, steps, side="right")
     return [
-        _utilisation(products[begin:end], wall_ns[step]) if begin < end else None
+        _utilisation(products[begin:end], [spans[step]]) if begin < end else None
         for step, begin, end in zip(steps, first.tolist(), last.tolist(), strict=True)
     ]
 
@@ -101,6 +104,29 @@ def walls_ns(analysis: Analysis) -> dict[int, int]:
     for each in analysis.steps:
         walls[each.number] = walls.get(each.number, 0) + each.wall_ns
     return walls
+
+
+def _spans(analysis: Analysis) -> dict[int, tuple[int, int]]:
+    """Return of each step, by its number, the wall time, and how long the busiest device ran it."""
+    walls, launches = walls_ns(analysis), analysis.launches
+    busy = dict.fromkeys(walls, 0)
+    rows = np.flatnonzero(~np.ma.getmaskarray(launches.step))
+    for device in np.unique(launches.device[rows]).tolist():
+        own = rows[launches.device[rows] == device]
+        own = own[np.argsort(launches.start_ns[own], kind="stable")]
+        numbers, at = np.unique(launches.step.data[own], return_inverse=True)
+        busy_ns = np.zeros(len(numbers), np.int64)
+        np.add.at(busy_ns, at, _uncovered(launches.start_ns[own], launches.duration_ns[own]))
+        for number, ran_ns in zip(numbers.tolist(), busy_ns.tolist(), strict=True):
+            busy[number] = max(busy.get(number, 0), ran_ns)
+    return {number: (wall_ns, busy[number]) for number, wall_ns in walls.items()}
+
+
+def _uncovered(start_ns: Ints, duration_ns: Ints) -> Ints:
+    """Return how long each launch ran when none that began before it did any more."""
+    ends = np.maximum.accumulate(start_ns + duration_ns)
+    since = np.maximum(start_ns[1:], ends[:-1])
+    return np.maximum(start_ns + duration_ns - np.append(start_ns[:1], since), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +171,17 @@ def _products(analysis: Analysis, peaks: Mapping[str, Peak]) -> _Products:
     )
 
 
-def _utilisation(products: _Products, wall_ns: int) -> Utilisation | None:
+def _utilisation(products: _Products, spans: Sequence[tuple[int, int]]) -> Utilisation | None:
     flops, took_ns = products.flops, products.duration_ns
     counted = ~np.ma.getmaskarray(flops)
     known = counted & (products.peak > 0)
-    wall_ns *= len(np.unique(products.device))
+    devices = len(np.unique(products.device))
+    wall_ns, busy_ns = (devices * sum(each[at] for each in spans) for at in (0, 1))
     if not known.any() or not wall_ns or not flops.data[known].sum():
         return None
     return Utilisation(
         wall_ns=wall_ns,
+        lasted_ns=max(wall_ns, busy_ns),
         flops=int(flops.data[counted].sum()),
         by_unit=_by_unit(products[known]),
         known_fraction=float(flops.data[known].sum() / flops.data[counted].sum()),

@@ -51,7 +51,7 @@ def test_what_was_chosen_for_few_rows_and_runs_on_many_is_told_without_a_claim(
 ) -> None:
     found = only(autotuning.RULE, made)
     assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
-    assert [each.value for each in found.why] == [3, 2_477_297, 16, 16_384, "16 by 32"]
+    assert [each.value for each in found.why] == [3, 2_477_297, 16, 16_384, "16 by 32", 3_816_381]
 
 
 @pytest.mark.parametrize(("times", "silent"), [(1024, True), (300, True), (200, False)])

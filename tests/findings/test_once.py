@@ -34,10 +34,10 @@ def test_two_steps_tell_nothing_of_a_first() -> None:
     assert unjudged.why == "fewer than 3 steps were recorded"
 
 
-def compiled(state: CacheState) -> Analysis:
+def compiled(state: CacheState, why: str = "no uuid") -> Analysis:
     made = gpu_step()
     graphs = tuple(
-        replace(graph, cache_state=state, cache_detail="no uuid", compile_ns=2_000 * MS)
+        replace(graph, cache_state=state, cache_detail=why, compile_ns=2_000 * MS)
         for graph in made.recording.graphs
     )
     return replace(made, recording=replace(made.recording, graphs=graphs))
@@ -49,3 +49,8 @@ def test_graphs_that_no_cache_keeps_cost_each_process_their_compile() -> None:
     assert (found.stake, found.at_stake_ns) == (Stake.PROCESS, count * 2_000 * MS)
     assert [each.value for each in found.why] == [count, count * 2_000 * MS, "no uuid"]
     assert is_silent(uncached.RULE, compiled(CacheState.MISS))
+
+
+def test_a_cache_that_is_off_can_be_left_on() -> None:
+    off = only(uncached.RULE, compiled(CacheState.BYPASS, "FX graph cache: off"))
+    assert off.remedy.startswith("leave torch's cache on")

@@ -127,3 +127,11 @@ def test_a_rank_that_is_never_last_is_none() -> None:
 def test_of_one_rank_alone_nobody_knows_who_was_late() -> None:
     (unjudged,) = judged(late_rank.RULE, step(800, None, None)).unjudged
     assert unjudged.why == "the sessions of all ranks together tell it: merge them"
+
+
+def test_of_one_rank_alone_collectives_that_take_longer_than_equal_ones_say_that_it_waits() -> None:
+    found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8]))
+    assert (found.stake, found.at_stake_ns) == (Stake.UNKNOWN, 0)
+    assert [each.value for each in found.why] == [9, 17 * MS, 8 * MS]
+    assert found.remedy.startswith("merge the sessions of all ranks")
+    assert judged(late_rank.RULE, alone([2 * MS, *[MS] * 8])).found == ()

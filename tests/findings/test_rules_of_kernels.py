@@ -10,6 +10,7 @@ import pytest
 from profiler_ext.findings import RULES, Rule, Stake
 from profiler_ext.findings.rules import (
     dtype_conversion,
+    eager_beside_compiled,
     fp32_matmul,
     layout_conversion,
     pageable_copy,
@@ -19,8 +20,8 @@ from profiler_ext.findings.rules import (
 )
 from profiler_ext.records import Analysis, Communication, Phase
 from tests.analyses import cpu_step
-from tests.findings.stepping import MS, US, Script, is_silent, judged, only, placed
-from tests.handmade import interned, ints, masked
+from tests.findings.stepping import CPU, MS, US, Script, is_silent, judged, only, placed
+from tests.handmade import Mark, interned, ints, masked
 
 SGEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_tn_align1>"
 TF32 = "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_stage3_tensor16x8x8_kernel"
@@ -70,9 +71,61 @@ def test_a_launch_that_goes_saves_the_cpu_its_cost_where_the_cpu_is_behind() -> 
     assert only(dtype_conversion.RULE, made).at_stake_ns == 9 * int(10 * US / 1.45)
 
 
+def test_of_a_conversion_the_op_around_the_copy_goes_too() -> None:
+    script = Script()
+    for _ in range(10):
+        around = Mark("aten::_to_copy", "cpu_op", CPU, script.now_ns, 14 * US)
+        script.marks.append(around)
+        script.launch("bfloat16_copy_kernel_cuda", 2 * US, op="aten::copy_")
+        script.now_ns += 20 * US
+    script.end_step()
+    made = placed(script.analysis(), _to_copy={"code": "y = self.up(x)"})
+    # The ops take 10 and 14 us of the 30 us between two launches.
+    assert only(dtype_conversion.RULE, made).at_stake_ns == 9 * int(14 * US / 1.45)
+
+
 def test_changes_of_layout_are_told_by_their_kernels() -> None:
     assert only(layout_conversion.RULE, step(NCHW)).at_stake_ns == 800 * US
     assert is_silent(layout_conversion.RULE, step(SGEMM))
+
+
+def test_batch_norms_beside_changes_of_layout_lose_two_thirds_of_their_time() -> None:
+    script = Script()
+    script.launch(NCHW, 400 * US)
+    script.launch("void at::native::batch_norm_backward_kernel<float, float, float, int>", 3 * MS)
+    script.launch("void at::native::batch_norm_backward_reduce_channels_last_kernel<4>", 3 * MS)
+    script.wait()
+    script.end_step()
+    found = only(layout_conversion.RULE, script.analysis())
+    assert (found.at_stake_ns, found.why[2].value) == (400 * US + 2 * MS, 3 * MS)
+
+
+def half_eager(*eager_us: int, compiled_us: int = 2000, paced: bool = True) -> Analysis:
+    """A step of one compiled kernel, and of eager ones at one line."""
+    script = Script()
+    script.launch("triton_red_fused_mul_0", compiled_us * US, op="aten::mm")
+    for duration in eager_us:
+        script.launch("void at::native::reduce_kernel<512, 1>", duration * US, op="aten::sum")
+        script.now_ns += 0 if paced else 10 * MS
+    script.wait()
+    script.end_step()
+    made = script.analysis()
+    scope = interned(["compiled", *["eager"] * len(eager_us)])
+    at_line = {"file": "/m.py", "line": 3, "phase": Phase.FORWARD}
+    return placed(replace(made, launches=replace(made.launches, scope=scope)), sum=at_line)
+
+
+def test_eager_ops_beside_compiled_code_lose_two_thirds_of_their_time() -> None:
+    found = only(eager_beside_compiled.RULE, half_eager(300, 300, 300))
+    assert (found.at_stake_ns, found.where.line) == (600 * US, 3)
+    assert [each.value for each in found.why] == [3, 900 * US, 1]
+
+
+def test_few_eager_ops_short_ones_and_those_of_an_eager_step_are_left_alone() -> None:
+    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300))
+    assert is_silent(eager_beside_compiled.RULE, half_eager(20, 20, 20))
+    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300, 300, compiled_us=200))
+    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300, 300, paced=False))
 
 
 def test_a_conversion_counts_where_the_line_asks_for_none() -> None:
@@ -125,7 +178,7 @@ def test_copies_that_no_replay_asked_for_are_none_of_a_replay() -> None:
 
 def copying(kernel: str) -> Analysis:
     script = Script()
-    for _ in range(2):
+    for _ in range(3):
         script.launch(
             kernel,
             2 * MS,
@@ -147,6 +200,25 @@ def test_pageable_copies_cost_the_time_of_their_calls() -> None:
         [1, 16_000_000, 2 * MS],
     )
     assert is_silent(pageable_copy.RULE, copying("Memcpy HtoD (Pinned -> Device)"))
+
+
+def test_a_call_that_waits_for_what_the_device_was_given_before_holds_nothing_up() -> None:
+    script = Script()
+    for _ in range(2):
+        script.launch("vectorized_elementwise_kernel", 5 * MS)
+        # In the call from 4.01 to 6.01 ms; the device has run what it was given at 5.01 ms.
+        script.launch(
+            "Memcpy HtoD (Pageable -> Device)",
+            2 * MS,
+            op="aten::to",
+            cost_ns=8 * MS,
+            category="gpu_memcpy",
+            call="cudaMemcpyAsync",
+        )
+        script.wait()
+        script.end_step()
+    found = only(pageable_copy.RULE, script.analysis())
+    assert (found.at_stake_ns, found.why[2].value) == (MS, 2 * MS)
 
 
 def layers(*durations_us: int, children: tuple[str, ...] = ()) -> Analysis:

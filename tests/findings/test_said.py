@@ -14,13 +14,19 @@ def test_the_rules_say_what_was_judged(name: str) -> None:
     assert EVERY[name]() == sections()[name]
 
 
+EAGER_LOSS = ("autotuning", "far_from_roofline.remedied", "tuned_gpt", "tuned_llama")
+"""Their model is compiled, and their loss is not: 4 to 23% of a step."""
+
+
 @pytest.mark.parametrize("name", [each for each in EVERY if each.startswith("findings ")])
 def test_a_flaw_is_found_on_an_h200_and_neither_its_remedy_nor_a_tuned_model_has_any(
     name: str,
 ) -> None:
-    rule, _, remedied = name.removeprefix("findings ").partition(".")
+    session = name.removeprefix("findings ")
+    rule, _, remedied = session.partition(".")
     *found, _ = sections()[name].splitlines()
-    expected = [] if remedied or rule.startswith("tuned_") else [rule]
+    expected = ["eager_beside_compiled"] if session in EAGER_LOSS else []
+    expected += [] if remedied or rule.startswith("tuned_") else [rule]
     assert [line.split()[0] for line in found] == expected
 
 

@@ -161,7 +161,21 @@ def _claimed(nodes: list[Any]) -> frozenset[str] | None:
         return None
     inside = {leaf.name for leaf in leaves}
     every = (access for leaf in leaves for access in leaf.accesses)
-    return frozenset(a.buffer for a in every if a.users is not None and not a.users <= inside)
+    own = {a.buffer for a in every if a.users is not None and not a.users <= inside}
+    return frozenset(own | _mutated(nodes))
+
+
+def _mutated(nodes: list[Any]) -> set[str]:
+    """Return the buffers that a schedule puts out in the place of others.
+
+    A template's leaf writes its result; the others that it is given to write into stand here alone.
+    """
+    from torch._inductor.virtualized import V
+
+    outputs = (
+        each for node in nodes if hasattr(node, "get_outputs") for each in node.get_outputs()
+    )
+    return {each.get_name() for each in outputs} & set(V.graph.scheduler.mutation_real_name)
 
 
 def checked(case: str, device: str) -> Found:

@@ -21,6 +21,28 @@ def call(args):
 """
 
 
+TEMPLATE = """
+triton_tem_attention_backward_0 = async_compile.triton('triton_tem_attention_backward_0', '''
+@triton.jit
+def triton_tem_attention_backward_0(arg_Q, arg_DQ, arg_DV, out_ptr0):
+    Q = arg_Q
+    DQ = arg_DQ
+    DV = arg_DV
+    DV += offset
+    q_ptrs = Q + rows * 64
+    DQ2 = DQ + offset
+    dq_ptrs = DQ2 + rows[:, None] * 64
+    tl.store(dq_ptrs, dq)
+    dv_ptrs = DV + rows[:, None] * 64
+    tl.store(dv_ptrs, tl.load(q_ptrs))
+    tl.store(out_ptr0 + (x0), dk, xmask)
+''', device_str='cuda')
+
+def call(args):
+        triton_tem_attention_backward_0.run(arg0_1, buf3, buf4, buf5, 32, stream=stream0)
+"""
+
+
 def _outcomes(*stored: str) -> dict[str, int]:
     claim = Claimed("triton_poi_fused_sin_0", "triton", frozenset(stored), is_known=True)
     return dict(compare(CODE, [claim], {"buf4": "buf3"}).counts)
@@ -34,6 +56,14 @@ def test_stores_are_those_of_the_code_by_the_names_of_the_call() -> None:
 def test_a_store_that_the_code_does_not_make_and_one_that_is_missed_are_found() -> None:
     assert _outcomes("buf1", "buf2", "buf3") == {"triton: differs": 1}
     assert _outcomes("buf1") == {"triton: differs": 1}
+
+
+def test_a_template_stores_through_pointers_that_it_makes_of_its_arguments() -> None:
+    kernel, mutated = "triton_tem_attention_backward_0", {"buf6": "buf3", "buf7": "buf4"}
+    stores = [frozenset({"buf5", "buf6", "buf7"}), frozenset({"buf5", "buf6"})]
+    claims = [Claimed(kernel, "triton_template", each, is_known=True) for each in stores]
+    counts = compare(TEMPLATE, claims, mutated).counts
+    assert counts == {"triton_template: as its code": 1, "triton_template: differs": 1}
 
 
 def test_a_schedule_that_tells_nothing_is_counted_as_such() -> None:

@@ -59,9 +59,22 @@ def _candidate(facts: Facts, launches: Ints, of_longest: Tiled) -> Candidate:
             Figure("the longest was chosen for a size of", of_longest.tuned_for),
             Figure("and runs with", ran_with),
             Figure("in tiles of", f"{own} by {other}", FigureUnit.TEXT),
+            Figure(
+                "all that was compiled for it takes", _compiled_ns(facts, launches), FigureUnit.NS
+            ),
         ),
         launches=launches,
     )
+
+
+def _compiled_ns(facts: Facts, launches: Ints) -> int:
+    """Return what the code takes that these launches are of, forward and backward."""
+    ids = [graph.compile_id for graph in facts.analysis.recording.graphs]
+    own = {ids[at] for at in facts.launches.graph[launches].data.tolist()}
+    graphs = [at for at, each in enumerate(ids) if each in own]
+    of_them = np.isin(facts.launches.graph.filled(-1), graphs)
+    rows = np.flatnonzero(facts.in_steps(of_them))
+    return facts.of_usual_step(rows, facts.launches.duration_ns[rows])
 
 
 RULE = Rule(
@@ -75,7 +88,8 @@ RULE = Rule(
     remedy="Let the first call have the size that counts; compile for a few sizes instead of any. "
     "Caches keep the choice: leave them out once.",
     stake="Not known: what another choice takes with that size only a run of it tells. What these "
-    "launches take is a figure, from 3% of the usual step on that they set the pace of. The size "
+    "launches take is a figure, from 3% of the usual step on that they set the pace of, and so is "
+    "what all takes that was compiled with them: reductions are split for that size too. The size "
     "that was tuned for is what capture estimated of the call site; the size that it runs with is "
     "the grid times the tile in the generated code, rounded up to whole tiles.",
     judge=_judge,

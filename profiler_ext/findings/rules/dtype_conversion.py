@@ -16,6 +16,7 @@ from profiler_ext.records import Ints, Place
 _CONVERTS = re.compile(
     r"aten::(_to_copy|to|_autocast_to_\w+)|(aten|prims)\.(_to_copy|convert_element_type)\..*"
 )
+_CONVERTING = "aten::_to_copy"
 # Of torch's copying kernels those that load one dtype and store another.
 _CONVERSION = re.compile(
     r"b?float16_copy_kernel|unrolled_elementwise_kernel<at::native::direct_copy_kernel"
@@ -50,7 +51,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
     duration = facts.launches.duration_ns[launches]
     return Candidate(
         what="launches only convert a dtype, at lines that ask for no conversion",
-        at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches)),
+        at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches, of_op=_CONVERTING)),
         sureness=Sureness.UPPER_BOUND,
         remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
         "instead of autocast in every forward (the numbers change: see that it still learns), "

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from profiler_ext.findings.collectives import transfers_ns, where_most
 from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
 
 _LEAST = 0.03
+_LEAST_ALONE = 0.1
 _OWN = (
     IdleCause.PYTHON,
     IdleCause.DATA_LOADER,
@@ -30,7 +32,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not len(communication):
         return Lacking("no rank communicates in this session")
     if np.ma.getmaskarray(communication.late_ns).all():
-        return Lacking("the sessions of all ranks together tell it: merge them")
+        return _alone(facts)
     late = facts.analysis.lateness
     rows = np.flatnonzero(late.cause.where(*_OWN))
     launches = late.launch[rows]
@@ -52,6 +54,34 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
                 Figure("collectives that it was the last in", len(np.unique(launches))),
                 Figure("it spent more time in", doing, FigureUnit.TEXT),
             ),
+        ),
+    )
+
+
+def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
+    """Say of one rank alone that it waits, where collectives differ much that move as much."""
+    communication = facts.analysis.communication
+    rows = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0)[communication.launch])
+    launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
+    transfer_ns, _ = transfers_ns(facts, rows)
+    lost_ns = facts.of_usual_step(launches, exposed_ns - transfer_ns)
+    if not len(rows) or lost_ns < _LEAST_ALONE * facts.step_ns:
+        return Lacking("the sessions of all ranks together tell it: merge them")
+    return (
+        Candidate(
+            what="this rank waits for others: its collectives take longer than equal ones",
+            at_stake_ns=0,
+            stake=Stake.UNKNOWN,
+            sureness=Sureness.ESTIMATED,
+            remedy="merge the sessions of all ranks (profiler-ext merge), which tells who came "
+            "last, and what kept it",
+            where=where_most(facts, rows),
+            why=(
+                Figure("collectives a step", facts.count_in_usual_step(launches)),
+                Figure("exposed", facts.of_usual_step(launches, exposed_ns), FigureUnit.NS),
+                Figure("beyond the quickest that move as much", lost_ns, FigureUnit.NS),
+            ),
+            launches=launches,
         ),
     )
 
@@ -81,7 +111,8 @@ RULE = Rule(
     title="A rank that the others wait for",
     means="In collectives that no rank can leave before all have come, this rank came last, and "
     "the others waited for it, because it spent more time in Python, the data loader, waiting "
-    "for its device, allocating or compiling than the rank that waited.",
+    "for its device, allocating or compiling than the rank that waited. Of one rank alone: in a "
+    "tenth of a step its collectives are exposed beyond what the quickest take that move as much.",
     because="Ranks that have different work (longer sequences, more experts, logging on rank 0, a "
     "slower loader or a slower device) come to a collective at different times.",
     remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "

@@ -34,23 +34,34 @@ def _of_way(facts: Facts, way: str) -> Candidate | None:
 
 def _candidate(facts: Facts, way: str, launches: Ints) -> Candidate:
     events = facts.analysis.recording.trace.events
-    blocked_ns = events.duration_ns[facts.pace.call[launches]]
+    in_calls_ns = events.duration_ns[facts.pace.call[launches]]
     moved = events.bytes_moved[facts.launches.event[launches]].filled(0)
     longest = facts.longest(launches)
-    at_stake_ns = facts.of_usual_step(launches, blocked_ns)
     return Candidate(
         what=f"copies {'to' if way == 'HtoD' else 'from'} the device use pageable memory",
-        at_stake_ns=at_stake_ns,
+        at_stake_ns=facts.of_usual_step(launches, _held_up_ns(facts, launches)),
         sureness=Sureness.UPPER_BOUND,
         remedy=_REMEDY[way],
         where=where_of(facts.place(longest), facts.launches.name[longest]),
         why=(
             Figure("copies a step", facts.count_in_usual_step(launches)),
             Figure("bytes a step", facts.of_usual_step(launches, moved), FigureUnit.BYTES),
-            Figure("the CPU is in their calls for", at_stake_ns, FigureUnit.NS),
+            Figure(
+                "the CPU is in their calls for",
+                facts.of_usual_step(launches, in_calls_ns),
+                FigureUnit.NS,
+            ),
         ),
         launches=launches,
     )
+
+
+def _held_up_ns(facts: Facts, launches: Ints) -> Ints:
+    """Return how long each copy's call lasts once the device has run what it was given before."""
+    events, call = facts.analysis.recording.trace.events, facts.pace.call[launches]
+    drained_ns = facts.launches.start_ns[launches] - facts.pace.waited_ns[launches]
+    since_ns = np.maximum(events.start_ns[call], drained_ns)
+    return np.maximum(events.end_ns[call] - since_ns, 0)
 
 
 RULE = Rule(
@@ -63,7 +74,8 @@ RULE = Rule(
     "meanwhile.",
     remedy="`DataLoader(pin_memory=True)` and `tensor.to(device, non_blocking=True)`: the copy "
     "then runs beside the kernels of the step before.",
-    stake="The time of the usual step that the CPU is in the calls of these copies. It is an "
-    "upper bound: where the device has enough to do meanwhile, less is won.",
+    stake="The time of the usual step that the CPU is in the calls of these copies, as far as the "
+    "device has run all that it was given before: until then a call holds nothing up. It is an "
+    "upper bound, as a pinned copy takes time too.",
     judge=_judge,
 )

@@ -9,6 +9,13 @@ from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Su
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import CacheState, GraphInstance
 
+_IS_OFF = "FX graph cache: off"
+_TURNED_OFF = (
+    "leave torch's cache on: something sets TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, "
+    "TORCHINDUCTOR_FX_GRAPH_CACHE=0 or the config of that name"
+)
+_BYPASSED = "change what torch's reason names, so that the cache keeps the graph"
+
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     graphs = facts.analysis.recording.graphs
@@ -32,7 +39,7 @@ def _candidate(why: str, graphs: list[GraphInstance], total_ns: int) -> Candidat
         of_ns=total_ns,
         stake=Stake.PROCESS,
         sureness=Sureness.UPPER_BOUND,
-        remedy="change what torch's reason names, so that the cache keeps the graph",
+        remedy=_TURNED_OFF if _IS_OFF in why else _BYPASSED,
         where=where,
         why=(
             Figure("graphs", len(graphs)),
@@ -45,8 +52,8 @@ def _candidate(why: str, graphs: list[GraphInstance], total_ns: int) -> Candidat
 RULE = Rule(
     name="uncached",
     title="Compiled graphs that no cache keeps",
-    means="Inductor's cache was bypassed for a graph, so that each process, each rank and each "
-    "restart compiles it.",
+    means="Inductor's cache was off or bypassed for a graph, so that each process, each rank and "
+    "each restart compiles it.",
     because="torch caches a graph only where it can tell that another process would compile the "
     "same. The finding has its reason: a custom pass without `uuid`, an op without a cache key, "
     "a tensor that is constant in the graph.",

@@ -1,0 +1,67 @@
+"""Owns the steps of the trial of findings whose loss is eager beside a model that is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from benchmarks.cases import Case, Pair, Sizes, training
+from benchmarks.models import GPT
+from benchmarks.steps import Step
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def cross_entropy(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return the loss of a language model, in float32."""
+    return functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
+
+
+def distillation(logits: torch.Tensor, teachers: torch.Tensor) -> torch.Tensor:
+    """Return how far a student's capped logits are from its teacher's, at a temperature."""
+    own = 30 * torch.tanh(logits.float() / 30)
+    told = functional.log_softmax(own / 2, dim=-1)
+    return functional.kl_div(told, (teachers.float() / 2).softmax(-1), reduction="batchmean")
+
+
+class Trained(nn.Module):
+    """A model and its loss as one."""
+
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+        return self.loss(self.model(ids), wanted)
+
+
+def eager_loss(sizes: Sizes, loss: Loss) -> Pair:
+    """The model is compiled and the loss is not; both as one."""
+    batch, words, width = (2 if sizes.is_tiny else 16), 50304, max(sizes.width, 64)
+    ids = torch.randint(words, (batch, sizes.tokens), device=sizes.device)
+    wanted = ids
+    if loss is distillation:
+        like = {"device": sizes.device, "dtype": torch.bfloat16}
+        wanted = torch.randn(batch, sizes.tokens, words, **like)
+
+    def made(is_whole: bool) -> Step:
+        model = GPT(width, sizes.layers).to(sizes.device, torch.bfloat16)
+        whole = Trained(model if is_whole else torch.compile(model), loss)
+        run = torch.compile(whole) if is_whole else whole
+        return training(model, forward=lambda: run(ids, wanted))
+
+    return Pair(made(is_whole=False), made(is_whole=True))
+
+
+RULE = "eager_beside_compiled"
+EAGER = (
+    Case(RULE, "GPT, its cross entropy eager; compiled", partial(eager_loss, loss=cross_entropy)),
+    Case(
+        RULE, "GPT, a distillation's loss eager; compiled", partial(eager_loss, loss=distillation)
+    ),
+)

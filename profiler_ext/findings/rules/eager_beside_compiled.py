@@ -1,0 +1,99 @@
+"""Owns the rule of eager ops, one kernel each, beside code that is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Lacking, Rows, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import Ints, Phase, Place, Scope
+
+_FUSED_SAVES = 2 / 3
+"""The part of their time that ops of a line do without when they are fused.
+
+Counted in bytes, a cross entropy of bfloat16 logits in float32 moves 36 for each of them eagerly,
+forward and backward, and 8 to 12 as Inductor fuses it.
+"""
+_LEAST_LAUNCHES = 3
+_LEAST_OF_STEP = 0.03
+_LEAST_COMPILED = 0.25
+_NATIVE = "at::native::"
+_PHASES = (Phase.FORWARD, Phase.BACKWARD)
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU")
+    compiled = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.COMPILED)))
+    compiled_ns = facts.of_usual_step(compiled, facts.launches.duration_ns[compiled])
+    if not compiled_ns or compiled_ns < _LEAST_COMPILED * facts.step_ns:
+        return ()
+    lines = [own for own in _by_line(facts, _eager(facts)) if _is_much(facts, own)]
+    return (_candidate(facts, lines),) if lines else ()
+
+
+def _eager(facts: Facts) -> Rows:
+    """Return the launches of torch's own kernels, each of an eager op, that stand at a line."""
+    eager = facts.launches.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
+    return facts.in_steps(eager & facts.wholly(_is_of_the_model))
+
+
+def _is_of_the_model(place: Place) -> bool:
+    return place.phase in _PHASES and place.line is not None
+
+
+def _by_line(facts: Facts, rows: Rows) -> Iterable[Ints]:
+    lines: dict[tuple[str | None, int | None], list[int]] = {}
+    for launch in np.flatnonzero(rows).tolist():
+        place = facts.place(launch)
+        lines.setdefault((place.file, place.line), []).append(launch)
+    return (np.array(own, np.int64) for own in lines.values())
+
+
+def _is_much(facts: Facts, launches: Ints) -> bool:
+    paced_ns = facts.of_usual_step(launches, facts.paced_ns(launches))
+    is_many = facts.count_in_usual_step(launches) >= _LEAST_LAUNCHES
+    return is_many and paced_ns >= _LEAST_OF_STEP * facts.step_ns
+
+
+def _candidate(facts: Facts, lines: list[Ints]) -> Candidate:
+    launches = np.sort(np.concatenate(lines))
+    paced_ns = facts.of_usual_step(launches, facts.paced_ns(launches))
+    longest = facts.longest(launches)
+    return Candidate(
+        what="eager ops run kernel by kernel beside what is compiled",
+        at_stake_ns=int(_FUSED_SAVES * paced_ns),
+        sureness=Sureness.ESTIMATED,
+        remedy="compile these lines too, so that they are fused: one torch.compile of a function "
+        "that calls the model and computes the loss",
+        where=where_of(facts.place(longest)),
+        why=(
+            Figure("launches a step", facts.count_in_usual_step(launches)),
+            Figure(
+                "they take",
+                facts.of_usual_step(launches, facts.launches.duration_ns[launches]),
+                FigureUnit.NS,
+            ),
+            Figure("lines", len(lines)),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="eager_beside_compiled",
+    title="Eager ops beside compiled code",
+    means="At least a quarter of a step runs in compiled graphs, and outside of them three or more "
+    "of torch's own kernels of one line, forward and backward, set the pace for 3% of the step.",
+    because="An eager op reads its operands from memory and writes its result there, to be read by "
+    "the next. Compiled, a chain of them is one kernel that reads and writes once. Most often it "
+    "is the loss: the numbers that it works on, one for each token and word, are more than others.",
+    remedy="One `torch.compile` of a function that calls the model and computes the loss, or of "
+    "the loss by itself.",
+    stake="Two thirds of what these launches take, as far as they set the pace. Products, "
+    "attention and what the optimizer runs are not among them.",
+    judge=_judge,
+)
