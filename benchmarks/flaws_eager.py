@@ -31,7 +31,7 @@ def distillation(logits: torch.Tensor, teachers: torch.Tensor) -> torch.Tensor:
 class Trained(nn.Module):
     """A model and its loss as one."""
 
-    def __init__(self, model: nn.Module, loss: Loss) -> None:
+    def __init__(self, model: Callable[..., torch.Tensor], loss: Loss) -> None:
         super().__init__()
         self.model, self.loss = model, loss
 
@@ -46,8 +46,7 @@ def eager_loss(sizes: Sizes, loss: Loss) -> Pair:
     ids = torch.randint(words, (batch, sizes.tokens), device=sizes.device)
     wanted = ids
     if loss is distillation:
-        like = {"device": sizes.device, "dtype": torch.bfloat16}
-        wanted = torch.randn(batch, sizes.tokens, words, **like)
+        wanted = torch.randn(batch, sizes.tokens, words, device=sizes.device).bfloat16()
 
     def made(is_whole: bool) -> Step:
         model = GPT(width, sizes.layers).to(sizes.device, torch.bfloat16)

@@ -126,7 +126,8 @@ def _uncovered(start_ns: Ints, duration_ns: Ints) -> Ints:
     """Return how long each launch ran when none that began before it did any more."""
     ends = np.maximum.accumulate(start_ns + duration_ns)
     since = np.maximum(start_ns[1:], ends[:-1])
-    return np.maximum(start_ns + duration_ns - np.append(start_ns[:1], since), 0)
+    own: Ints = np.maximum(start_ns + duration_ns - np.append(start_ns[:1], since), 0)
+    return own
 
 
 @dataclass(frozen=True, slots=True)
