@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Why a rule cannot be judged: what the session does not tell."""
+    """Why a rule cannot be judged: what the session does not tell, or what failed."""
 
     why: str
 

@@ -48,13 +48,22 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
     unjudged: list[Unjudged] = []
     judged = 0
     for rule in rules if analysis.steps else ():
-        verdict = rule.judge(facts)
+        verdict = _verdict(rule, facts)
         if isinstance(verdict, Lacking):
             unjudged.append(Unjudged(rule.name, verdict.why, rank))
         else:
             judged += 1
             said += [(rule, each) for each in verdict if _is_worth_saying(each, facts)]
     return Findings(_ranked(said, facts, rank), tuple(unjudged), judged, facts.step_ns)
+
+
+def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | Lacking:
+    """Return what a rule says; a failure of it costs what it would have said, and nothing else."""
+    try:
+        verdict = rule.judge(facts)
+        return verdict if isinstance(verdict, Lacking) else list(verdict)
+    except Exception as error:
+        return Lacking(f"it failed ({type(error).__name__}: {error}); please report it")
 
 
 def of_ranks(judged: Sequence[Findings]) -> Findings:

@@ -30,6 +30,9 @@ def candidate(at_stake_ns: int, **words: object) -> Candidate:
     return Candidate("it is so", at_stake_ns, Sureness.MEASURED, "do so", **words)
 
 
+LARGE = candidate(300_000)
+
+
 def test_what_has_most_at_stake_stands_first_and_what_is_of_no_step_last():
     rules = (
         rule("once", candidate(9_000_000_000, stake=Stake.PROCESS, of_ns=9_000_000_000)),
@@ -49,6 +52,17 @@ def test_a_rule_that_lacks_something_says_what():
     told = judge(gpu_step(), (rule("lacking", Lacking("there is no moon")),))
     assert [(each.rule, each.why) for each in told.unjudged] == [("lacking", "there is no moon")]
     assert told.judged == 0
+
+
+def test_a_rule_that_fails_costs_what_it_would_have_said_alone():
+    def failing(facts: Facts) -> Iterable[Candidate]:
+        yield candidate(300_000)
+        raise RuntimeError("there is no moon")
+
+    told = judge(gpu_step(), (Rule("failing", "", "", "", "", "", failing), rule("sound", LARGE)))
+    why = "it failed (RuntimeError: there is no moon); please report it"
+    assert [(each.rule, each.why) for each in told.unjudged] == [("failing", why)]
+    assert [each.rule for each in told.found] == ["sound"]
 
 
 def test_the_smaller_of_two_that_count_the_same_time_says_so():
