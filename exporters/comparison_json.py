@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from types import MappingProxyType
 from typing import Annotated
 
 from profiler_ext.comparison.comparison import Comparison
+from profiler_ext.comparison.matching.kernels import Kernel
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.records import (
     Change,
@@ -15,6 +19,7 @@ from profiler_ext.comparison.records import (
     Run,
     Subject,
 )
+from profiler_ext.comparison.shapes import Shape
 from profiler_ext.comparison.sides import Side
 from profiler_ext.comparison.uncertainty import FALSE_DISCOVERIES, FEWEST_STEPS
 from profiler_ext.comparison.words import Verdict
@@ -83,6 +88,10 @@ class Named(Part, frozen=True, kw_only=True, omit_defaults=True):
     phase: str | None = None
     kernel: str | None = None
     kind: str | None = None
+    grid: Annotated[
+        str | None, about("how many blocks the kernel has, 64x4; of one whose launches are alike")
+    ] = None
+    block: Annotated[str | None, about("how many threads one of its blocks has")] = None
     scope: str | None = None
     level: str | None = None
     category: str | None = None
@@ -155,6 +164,7 @@ def comparison_answer(
         raise UsageError(f"cannot show the top {top} rows; ask for 1 or more")
     table = comparison.table(by)
     verdicts = [row.change.verdict for row in table.rows]
+    shapes = [side.shapes for side in comparison.matched.sides]
     return ComparisonAnswer(
         cuts=[
             Cut(where=where, kept=top, of=of, unit="items", because="top")
@@ -169,7 +179,7 @@ def comparison_answer(
         by=by,
         row_count=len(table.rows),
         verdict_counts={str(v): verdicts.count(v) for v in Verdict if v in verdicts},
-        rows=[row_facts(row) for row in table.rows[:top]],
+        rows=[row_facts(row, shapes) for row in table.rows[:top]],
         fusions=[fusion_facts(each) for each in comparison.fusions[:top]],
         false_discovery_rate=FALSE_DISCOVERIES,
         fewest_steps=FEWEST_STEPS,
@@ -216,12 +226,17 @@ def _interval(found: Interval) -> IntervalFacts:
     )
 
 
-def row_facts(row: Row) -> ComparedRow:
-    """Return a row of a table, as answers have it."""
+def row_facts(row: Row, shapes: Sequence[Mapping[Kernel, Shape]] = ({}, {})) -> ComparedRow:
+    """Return a row of a table, as answers have it.
+
+    Args:
+        row: the row.
+        shapes: how kernels were launched, of the base and of the head.
+    """
     steps = row.change.base_steps, row.change.head_steps
     return ComparedRow(
-        base=_named(row.base),
-        head=_named(row.head),
+        base=_named(row.base, shapes[0]),
+        head=_named(row.head, shapes[1]),
         match=row.match,
         change=change_facts(row.change),
         phases_delta_ns={
@@ -231,10 +246,14 @@ def row_facts(row: Row) -> ComparedRow:
     )
 
 
-def _named(subject: Subject | None) -> Named | None:
+def _named(
+    subject: Subject | None, shapes: Mapping[Kernel, Shape] = MappingProxyType({})
+) -> Named | None:
     if subject is None:
         return None
-    return Named(**{name: getattr(subject, name) for name in Named.__struct_fields__})
+    said = {each.name: getattr(subject, each.name) for each in fields(subject)}
+    grid, block = shapes.get((subject.kernel, subject.kind), (None, None))
+    return Named(**said, grid=grid, block=block)
 
 
 def fusion_facts(fusion: FusionChange) -> FusionFacts:

@@ -5,10 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pandas import DataFrame
 
 from profiler_ext import cli, load, merge
 from profiler_ext.attribution.clocks import Clock
 from profiler_ext.errors import CoverageError, UsageError
+from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.exporters.tables.ranks import rows_summed, with_means
 from profiler_ext.kineto.collectives import Collective, collective, only_group
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import Recording, Settings
@@ -156,6 +159,24 @@ def test_of_ranks_the_extremes_of_launches_and_the_shapes_that_are_alike_are_tol
     names = ["kernel", "min_ns", "max_ns", "grid", "registers_per_thread", "est_occupancy"]
     assert merged[names].equals(alone[names])
     assert 0 < alone["grid"].isna().sum() < len(alone)
+
+
+def _said(table: DataFrame, time_ns: int, bound: str | None, unit: str | None) -> DataFrame:
+    """A table whose rows all took a time and say the same."""
+    told = {"duration_ns": time_ns, "bound": bound, "unit": unit}
+    return table.assign(**told).astype({name: table[name].dtype for name in told})
+
+
+def test_what_bounds_a_row_of_ranks_is_what_bounds_it_where_it_took_longest() -> None:
+    kind, alone = table_called("by_line"), Session(gpu_step().recording).by_line()
+    told = [(157, "latency", "fp32"), (40_000_000, None, None), (900, "memory", "bf16_tensor")]
+    ranks = [_said(alone, *each) for each in told]
+    short = with_means(kind, rows_summed(kind, [ranks[0], ranks[2]]), [(0,)] * 2)
+    assert {*short["bound"]} == {"memory"} and {*short["unit"]} == {"bf16_tensor"}
+    whole = with_means(kind, rows_summed(kind, ranks), [(0,)] * 3)
+    assert whole["bound"].isna().all() and whole["unit"].isna().all()
+    grouped = rows_summed(kind, [rows_summed(kind, [ranks[0], ranks[2]]), ranks[1]])
+    assert with_means(kind, grouped, [(0,)] * 3).equals(whole)
 
 
 def test_coverage_is_over_all_ranks_in_the_same_order() -> None:

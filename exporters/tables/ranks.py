@@ -19,6 +19,8 @@ from profiler_ext.records import SCHEMA_VERSION, Analysis, Ints, Level, Scope
 
 _DERIVED = ("fraction", "steps", "per_step_ns")
 _EXTREMES = {"min_ns": "min", "max_ns": "max"}
+_OF_LONGEST = ("bound", "unit")
+_LONGEST = "longest_ns"  # how long that rank had it whose words a sum has; only while it is summed
 _NOT_OF_SUMS = (
     "median_ns",
     "est_gb_per_s",
@@ -99,6 +101,7 @@ def with_means(
         "per_step_ns": ratio(time, of_ranks),
     }
     whole = sums.assign(**{name: derived[name] for name in sums.columns if name in derived})
+    whole = whole.drop(columns=_LONGEST, errors="ignore")
     whole["ranks"] = repeated(len(profiled), len(whole), WHOLE)
     whole = _versioned(whole)
     return _busy_first(whole) if kind.name == "coverage" else _longest_first(whole, kind.keys)
@@ -143,20 +146,37 @@ def _busy_first(sums: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summed(whole: pd.DataFrame, identity: list[str]) -> pd.DataFrame:
+    whole = whole.assign(**{_LONGEST: _longest_ns(whole)})
     groups = whole.groupby(identity, dropna=False, sort=False)
     kept = [n for n in whole.columns if n not in (*identity, *_DERIVED, *_NOT_OF_SUMS)]
     alike = [n for n in kept if n in SHAPE_COLUMNS]
-    texts = [n for n in kept if whole[n].dtype == TEXT and n not in alike]
+    longest = [n for n in kept if n in (*_OF_LONGEST, _LONGEST)]
+    texts = [n for n in kept if whole[n].dtype == TEXT and n not in (*alike, *longest)]
     extremes = [n for n in kept if n in _EXTREMES]
-    numbers = [n for n in kept if n not in (*alike, *texts, *extremes)]
+    numbers = [n for n in kept if n not in (*alike, *longest, *texts, *extremes)]
     # What is not known of any row is not known of the sum.
     parts: list[Any] = [groups[texts].first()] if texts else []
     parts += [groups[name].agg(_EXTREMES[name]) for name in extremes]
     parts += [_common(groups, alike)] if alike else []
-    sums = pd.concat([*parts, groups[numbers].sum(min_count=1)], axis=1).reset_index()
+    total = groups[numbers].sum(min_count=1)
+    parts += [_of_longest(whole[longest], np.asarray(groups.ngroup(), np.int64), total.index)]
+    sums = pd.concat([*parts, total], axis=1).reset_index()
     sums = sums.assign(**{name: repeated(None, len(sums), REAL) for name in _DERIVED})
     ordered: pd.DataFrame = sums[[n for n in whole.columns if n not in _NOT_OF_SUMS]]
     return ordered
+
+
+def _longest_ns(whole: pd.DataFrame) -> pd.Series[Any]:
+    """Return how long the rank had each row whose words it has: what is no sum yet is of one."""
+    time = whole["duration_ns"]
+    return whole[_LONGEST].fillna(time) if _LONGEST in whole else time
+
+
+def _of_longest(told: pd.DataFrame, group: Ints, index: pd.Index[Any]) -> pd.DataFrame:
+    """Return what the rank says that had the longest time, of each group; of equals the first."""
+    order = np.lexsort((-told[_LONGEST].to_numpy(np.int64), group))
+    firsts = order[np.searchsorted(group[order], np.arange(len(index)))]
+    return told.iloc[firsts].set_axis(index)
 
 
 def _steps(analysis: Analysis, selection: Selection) -> list[int]:

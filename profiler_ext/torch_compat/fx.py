@@ -18,6 +18,7 @@ import torch
 import torch.fx
 
 from profiler_ext.torch_compat import behaviour
+from profiler_ext.torch_compat.class_names import user_name
 from profiler_ext.torch_compat.names import fx_names
 from profiler_ext.torch_compat.private import Key
 
@@ -165,7 +166,7 @@ def module_stack(meta: Meta) -> tuple[tuple[str, str], ...]:
 
 
 def _class_name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2].strip("'>")
+    return user_name(kind) if isinstance(kind, type) else str(kind).rpartition(".")[2].strip("'>")
 
 
 def annotation(meta: Meta) -> tuple[tuple[str, str], ...]:

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from profiler_ext.capture.called_modules import CalledModules, frames_of
+from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules, user_class
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import ModuleFrame
@@ -157,3 +158,21 @@ def test_a_class_that_fsdp_made_of_the_users_is_called_as_the_users() -> None:
     sharded = nn.Linear(1, 1)
     sharded.__class__ = type("FSDPLinear", (nn.Linear,), {})
     assert [user_class(each) for each in (sharded, FSDPNet())] == ["Linear", "FSDPNet"]
+
+
+def test_a_class_that_fsdp_made_of_the_users_is_the_users_in_what_dynamo_says() -> None:
+    class Doubling(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    model = nn.Sequential(Doubling())
+    model[0].__class__ = type("FSDPDoubling", (Doubling,), {})
+    said: list[str] = []
+
+    def noted(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        frames = [frame for node in graph.graph.nodes for frame in lineage_of(node.meta).modules]
+        said.extend(frame.class_name for frame in frames)
+        return graph
+
+    torch.compile(model, backend=noted)(torch.ones(2))
+    assert {*said} == {"Sequential", "Doubling"}

@@ -13,6 +13,7 @@ from profiler_ext.comparison.notes import devices_differ
 from profiler_ext.comparison.records import Row
 from profiler_ext.comparison.sides import RunOfRanks
 from profiler_ext.comparison.words import Account, Verdict
+from profiler_ext.exporters.comparison_json import comparison_answer
 from profiler_ext.exporters.comparison_texts import row_texts
 from profiler_ext.sessions.session import load
 
@@ -63,6 +64,20 @@ def test_a_kernel_that_was_tuned_otherwise_says_so_and_no_other_does() -> None:
     }
     copies = [f"triton_poi_fused__to_copy_{number}" for number in ("3", "4", "6", "7", "t_16")]
     assert otherwise == {COPY, *copies}
+
+
+def test_a_program_is_told_the_sizes_of_a_kernel_whose_launches_are_alike() -> None:
+    rows = {
+        row.base.kernel: (row.base, row.head)
+        for row in comparison_answer(compared(), "kernel").rows
+        if row.base is not None and row.head is not None
+    }
+    sizes = [
+        [(each.grid, each.block) for each in rows[name]] for name in (COPY, "extern_kernels.addmm")
+    ]
+    assert sizes == [[("3456", "256"), ("1728", "128")], [(None, None)] * 2]
+    of_lines = comparison_answer(compared(), "line").rows
+    assert {each.grid for row in of_lines for each in (row.base, row.head) if each} == {None}
 
 
 def test_a_kernel_that_is_launched_in_several_ways_has_no_shape() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.class_names import user_name, without_prefix
 from profiler_ext.torch_compat.names import running_names
 
 _VARIABLE = re.compile(r"^(?P<scope>[LG])\['(?P<name>[^']+)'\]")
@@ -23,8 +24,6 @@ _WRAPPED_UNDER = {
     running_names.OPTIMIZED_MODULE.name: running_names.ORIGINAL_MODULE.name,
 }
 """Modules that torch puts around the user's, each with the attribute that holds it."""
-_MADE_OF = re.compile("^(?:FSDP|Replicate|DDP)")
-"""What ``fully_shard`` and ``replicate`` put before the name of the class that they extend."""
 
 
 def wrapped_under(class_name: str) -> str | None:
@@ -36,7 +35,7 @@ def wrapped_under(class_name: str) -> str | None:
     Args:
         class_name: the class of any module; of one that is no wrapper the answer is ``None``.
     """
-    return _WRAPPED_UNDER.get(class_name) or _WRAPPED_UNDER.get(_MADE_OF.sub("", class_name))
+    return _WRAPPED_UNDER.get(class_name) or _WRAPPED_UNDER.get(without_prefix(class_name))
 
 
 def held_under(module: Any) -> str | None:
@@ -56,9 +55,7 @@ def user_class(module: Any) -> str:
         if not process.is_module(inner):
             break
         module = inner
-    own = _MADE_OF.sub("", type(module).__name__)
-    bases = {base.__name__ for base in type(module).__bases__}
-    return own if own in bases else type(module).__name__
+    return user_name(type(module))
 
 
 def root_modules(
