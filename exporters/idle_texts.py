@@ -10,9 +10,8 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.activity_names import ActivityNames
 from profiler_ext.exporters.display_text import cause_text, percent_text, short_path, time_text
 from profiler_ext.exporters.table_texts import records
-from profiler_ext.exporters.tables.arrays import numbered
 from profiler_ext.printable import printable
-from profiler_ext.records import Analysis, IdlePieces, Place, Settings
+from profiler_ext.records import Analysis, IdlePieces, Place, Settings, first_rows, numbered
 
 _SHOWN_CAUSES = 6
 
@@ -98,7 +97,7 @@ def _distinct(idle: IdlePieces) -> Iterator[tuple[tuple[str, Place, str | None],
     """Yield each cause with its place and what the CPU did, and how long that was."""
     columns = (idle.cause.codes, idle.cause_place, idle.cpu_activity.codes)
     group = numbered(columns)
-    firsts = np.unique(group, return_index=True)[1]
+    firsts = first_rows(group)
     sums = np.zeros(len(firsts), dtype=np.int64)
     np.add.at(sums, group, idle.duration_ns)
     found = zip(*(column[firsts].tolist() for column in columns), sums.tolist(), strict=True)

@@ -12,8 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.exporters.html.pools import Pool
-from profiler_ext.exporters.tables.arrays import numbered
-from profiler_ext.records import Analysis, Codes, Interned, Ints, MaskedInts, Scope
+from profiler_ext.records import (
+    Analysis,
+    Codes,
+    Interned,
+    Ints,
+    MaskedInts,
+    Scope,
+    first_rows,
+    numbered,
+)
 
 MOST_KERNELS = 2_000
 _Name = tuple[str, str, str]
@@ -95,7 +103,7 @@ def _kernels_of(analysis: Analysis) -> _Kernels:
     launches = analysis.launches
     columns = (launches.kernel.codes, launches.name.codes, launches.kind.codes)
     codes = numbered(columns)
-    firsts = np.unique(codes, return_index=True)[1]
+    firsts = first_rows(codes)
     kernels, names, kinds = (
         [column.strings[code] for code in column.codes[firsts].tolist()]
         for column in (launches.kernel, launches.name, launches.kind)

@@ -82,19 +82,6 @@ def ratio(part: Ints, total: Ints | int) -> ExtensionArray:
     return pd.arrays.FloatingArray(part / np.where(nothing, 1, totals), nothing)
 
 
-def numbered(columns: Sequence[Ints | Codes]) -> Ints:
-    """Return a number for each row, the same for rows that are alike in all columns.
-
-    Args:
-        columns: integers, one a row.
-    """
-    numbers: Ints = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        distinct, codes = np.unique(column, return_inverse=True)
-        numbers = np.unique(numbers * len(distinct) + codes, return_inverse=True)[1]
-    return numbers
-
-
 def frame(columns: dict[str, ExtensionArray]) -> pd.DataFrame:
     """Return a table of these columns, in this order, that carries the schema version."""
     table = pd.DataFrame(columns)

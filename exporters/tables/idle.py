@@ -12,14 +12,21 @@ from profiler_ext.exporters.tables.arrays import (
     WHOLE,
     frame,
     gather,
-    numbered,
     ratio,
     repeated,
     whole,
 )
 from profiler_ext.exporters.tables.schema import COLUMNS
 from profiler_ext.exporters.tables.selection import Selection
-from profiler_ext.records import Analysis, Codes, Interned, Ints
+from profiler_ext.records import (
+    Analysis,
+    Codes,
+    Interned,
+    Ints,
+    first_rows,
+    numbered,
+    sorted_distinct,
+)
 
 _OF_LINE = ("file", "line", "function", "code", "user_file", "user_line", "module", "module_class")
 _BY_LINE = ("file", "line", "user_file", "user_line", "module", "gap")
@@ -116,8 +123,8 @@ class _Sums:
         places = [known.setdefault(key(place), len(known)) for place in self._idle.places]
         columns = [np.array(places, dtype=np.int64)[self._place[self._rows]]]
         columns += [self._codes(name)[self._rows] for name in own]
-        _, firsts, group = np.unique(numbered(columns), return_index=True, return_inverse=True)
-        return self._rows[firsts], group
+        group = numbered(columns)
+        return self._rows[first_rows(group)], group
 
     def _codes(self, name: str) -> Ints:
         if name == "device":
@@ -126,9 +133,10 @@ class _Sums:
         return column.codes.astype(np.int64)
 
     def _spans(self, group: Ints, count: int) -> Ints:
-        pairs = numbered([group, self._idle.span[self._rows]])
-        firsts = np.unique(pairs, return_index=True)[1]
-        return np.bincount(group[firsts], minlength=count).astype(np.int64)
+        span = self._idle.span[self._rows]
+        every = int(span.max(initial=0)) + 1
+        pairs = sorted_distinct(group * every + span)
+        return np.bincount(pairs // every, minlength=count).astype(np.int64)
 
     def _column(self, name: str, rows: Ints) -> pd.api.extensions.ExtensionArray:
         idle, dtype = self._idle, COLUMNS[name].dtype

@@ -10,9 +10,9 @@ import pandas as pd
 from pandas.api.extensions import ExtensionArray
 
 from profiler_ext.errors import UsageError
-from profiler_ext.exporters.tables.arrays import TEXT, frame, gather, numbered
+from profiler_ext.exporters.tables.arrays import TEXT, frame, gather
 from profiler_ext.exporters.tables.schema import COLUMNS
-from profiler_ext.records import Analysis, Codes, Frame, Interned, Ints, Place
+from profiler_ext.records import Analysis, Codes, Frame, Interned, Ints, Place, first_rows, numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,8 @@ def launch_keys(
         columns_at: returns what some launches are called.
         identity: of these the columns that tell keys apart.
     """
-    numbers = numbered(codes)
-    _, firsts, of_launch = np.unique(numbers, return_index=True, return_inverse=True)
-    merged, of_row = _merged(frame(columns_at(firsts)), identity)
+    of_launch = numbered(codes)
+    merged, of_row = _merged(frame(columns_at(first_rows(of_launch))), identity)
     return Keys(merged, of_row[of_launch][analysis.shares.launch])
 
 

@@ -218,7 +218,10 @@ def launches_of_keys(analysis: Analysis, key: Ints, launch: Ints) -> tuple[Ints,
         launch: its launch.
     """
     every = max(len(analysis.launches), 1)
-    pairs = np.sort(key * every + launch)
+    # The parts are in order of their launches, so a stable sort by key sorts the pairs; keys are
+    # few, and of 16 bits numpy sorts them in linear time.
+    small = key.astype(np.uint16) if key.max(initial=0) < 1 << 16 else key
+    pairs = (key * every + launch)[np.argsort(small, kind="stable")]
     is_new = np.append(True, np.diff(pairs) > 0)[: len(pairs)]
     once_key, once_launch = np.divmod(pairs[is_new], every)
     return once_key, once_launch

@@ -11,9 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from profiler_ext.exporters.tables.arrays import numbered
 from profiler_ext.exporters.tensorboard_plugin.document import Fusion, Part
-from profiler_ext.records import Ints
+from profiler_ext.records import Ints, first_rows, numbered
 
 _CONTENT = ("line", "op", "phase")
 _COLUMNS = ("line", "module", "op", "phase")
@@ -62,7 +61,7 @@ def _summed(
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
     """Return the distinct rows, in order, and for each the number of launches and the time."""
     of_share = numbered(columns)
-    firsts = np.unique(of_share, return_index=True)[1]
+    firsts = first_rows(of_share)
     rows = np.column_stack([column[firsts] for column in columns])
     duration = np.zeros(len(rows), np.int64)
     np.add.at(duration, of_share, duration_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from profiler_ext.attribution.alignment.aligner import Aligner
 from profiler_ext.attribution.alignment.invocations import Invocation, identify
@@ -20,15 +21,26 @@ from profiler_ext.attribution.places.modules import modules_of_joints
 from profiler_ext.attribution.places.nested_calls import with_callers
 from profiler_ext.attribution.places.places import PlaceTable
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches, find_launches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, masked, take
-from profiler_ext.attribution.trace.nesting import nest
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, masked, take
+from profiler_ext.attribution.trace.nesting import Nesting, nest
 from profiler_ext.attribution.trace.steps import find_steps, steps_of
 from profiler_ext.attribution.verdicts.compiled import CompiledJudge
 from profiler_ext.attribution.verdicts.eager import EagerJudge
 from profiler_ext.attribution.verdicts.forward_launches import forward_launches
 from profiler_ext.attribution.verdicts.verdicts import VerdictTable, main_places
 from profiler_ext.kineto import classify
-from profiler_ext.records import Analysis, Interned, Ints, Launches, Place, Recording, Scope
+from profiler_ext.records import (
+    Analysis,
+    Interned,
+    Ints,
+    Launches,
+    LibraryKernels,
+    Place,
+    Recording,
+    Scope,
+    Shares,
+    Step,
+)
 
 _SCOPES = (Scope.EAGER, Scope.COMPILED)
 
@@ -45,8 +57,40 @@ def attribute(recording: Recording) -> Analysis:
     """
     events = recording.trace.events
     nesting = nest(events)
-    enclosing = EnclosingRanges(events, nesting, dict(recording.settings.called_modules))
     enqueued = find_launches(events, nesting)
+    steps = find_steps(events, nesting, enqueued)
+    led = _led_back(recording, nesting, enqueued, steps)
+    launches = led.launches
+    busy = busy_spans(launches)
+    cpu_places = CpuPlaces(recording, nesting, enqueued)
+    return Analysis(
+        recording=recording,
+        steps=steps,
+        launches=launches,
+        places=led.places,
+        shares=led.shares,
+        communication=find_communication(recording.trace, launches, busy),
+        idle=find_idle(events, nesting, enqueued, cpu_places, busy, steps),
+        ledger=keep_ledger(launches, led.corrected, busy, steps),
+        notes=(*notes_on(recording, launches), *ahead_of(busy, launches, steps)),
+        library_kernels=led.library_kernels,
+    )
+
+
+class _LedBack(NamedTuple):
+    launches: Launches
+    places: tuple[Place, ...]
+    shares: Shares
+    corrected: Flags
+    library_kernels: tuple[tuple[int, LibraryKernels], ...]
+
+
+def _led_back(
+    recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
+) -> _LedBack:
+    """Lead the launches back; what encloses each event is let go before idle time is looked at."""
+    events = recording.trace.events
+    enclosing = EnclosingRanges(events, nesting, dict(recording.settings.called_modules))
     calls = find_calls(enclosing, enqueued)
     aligner = Aligner(recording.graphs, calls, compiles=enclosing.compiles)
     order = StreamOrder(events, enqueued)
@@ -59,25 +103,16 @@ def attribute(recording: Recording) -> Analysis:
     places = PlaceTable(recording.graphs, recording.settings, modules_of_joints(called))
     invocations = with_callers(invocations, recording.graphs, places)
     table, forward = _judge(recording, enclosing, enqueued, order, places, invocations)
-    steps = find_steps(events, nesting, enqueued)
     launches = _launches(
         enclosing, enqueued, table, places.places, forward, steps_of(enqueued, steps)
     )
     main = main_places(table.verdicts, places.places)
-    corrected = table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1
-    busy = busy_spans(launches)
-    cpu_places = CpuPlaces(recording, nesting, enqueued)
-    return Analysis(
-        recording=recording,
-        steps=steps,
-        launches=launches,
-        places=places.places,
-        shares=table.shares(launches.duration_ns),
-        communication=find_communication(recording.trace, launches, busy),
-        idle=find_idle(events, nesting, enqueued, cpu_places, busy, steps),
-        ledger=keep_ledger(launches, corrected, busy, steps),
-        notes=(*notes_on(recording, launches), *ahead_of(busy, launches, steps)),
-        library_kernels=settled_kernels(invocations, recording.graphs),
+    return _LedBack(
+        launches,
+        places.places,
+        table.shares(launches.duration_ns),
+        table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1,
+        settled_kernels(invocations, recording.graphs),
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.gaps_between import gaps_between
-from profiler_ext.attribution.trace.lookups import Flags, numbered
+from profiler_ext.attribution.trace.lookups import Flags
 from profiler_ext.records import (
     Ints,
     Launches,
@@ -24,6 +24,8 @@ from profiler_ext.records import (
     Level,
     Scope,
     Step,
+    first_rows,
+    numbered,
 )
 
 _Category = tuple[str, str, str | None]
@@ -151,9 +153,8 @@ def _categories(launches: Launches, corrected: Flags) -> tuple[Ints, tuple[_Cate
     """Return the number of each launch's category, and the categories."""
     told = (launches.level, launches.gap, launches.kind, launches.scope)
     of_launch = numbered([*(column.codes for column in told), corrected])
-    firsts = np.unique(of_launch, return_index=True)[1]
     known: dict[_Category, int] = {}
-    every = (_category(launches, corrected, row) for row in firsts.tolist())
+    every = (_category(launches, corrected, row) for row in first_rows(of_launch).tolist())
     numbers = [known.setdefault(each, len(known)) for each in every]
     return np.array(numbers, dtype=np.int64)[of_launch], tuple(known)
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.kineto import strictness
-from profiler_ext.kineto.checking import check_counts, check_events, decoded
+from profiler_ext.kineto.checking import are_opening, check_counts, check_events, decoded
 from profiler_ext.kineto.decoding import GrowingColumns, InexactError
 from profiler_ext.kineto.document import (
     EVENTS_KEY,
@@ -26,6 +26,7 @@ from profiler_ext.kineto.document import (
 )
 from profiler_ext.kineto.event_json import Events, decoded_list, decoded_quickly
 from profiler_ext.kineto.events import offset_of
+from profiler_ext.kineto.growing import GrowingColumn
 from profiler_ext.kineto.source import Text
 from profiler_ext.records import Ints
 
@@ -47,13 +48,36 @@ class UnprovenError(ValueError):
 
 
 class _Block(NamedTuple):
-    """Some events: where they stand in the file, their text, where each may stand in it."""
+    """Some events: where they stand in the file, their text, where each may stand in it.
+
+    Of each it has how many brackets open in it at most, and of all how many of these are braces.
+    """
 
     begin: int
     text: bytes
     starts: Ints
     ends: Ints
+    opened: Ints
     braces: int
+
+
+class _Brackets(NamedTuple):
+    r"""What opens in a text, and where ``}, {`` stands in it.
+
+    Between two events that stands always, elsewhere only in texts and in lists of objects. Most of
+    such texts are JSON themselves, with ``}, {\"``.
+
+    Attributes:
+        opens: where lists and objects open.
+        braces: which of these are objects.
+        firsts: which of them are the first brace, and each behind such a comma.
+        ends: where what stands before such a comma ends.
+    """
+
+    opens: Ints
+    braces: Ints
+    firsts: Ints
+    ends: Ints
 
 
 def read_in_blocks(text: Text) -> Document:
@@ -71,7 +95,7 @@ def read_in_blocks(text: Text) -> Document:
         ValueError: It is odd, or goes past a limit, or is no trace: the careful way tells.
     """
     header, begin = _beginning(text)
-    reading = _Reading(header)
+    reading = _Reading(header, len(text) // _BLOCK_BYTES + 1)
     while (found := _block(text, begin)) is not None:
         block, begin = found
         reading.add(block)
@@ -83,11 +107,10 @@ def read_in_blocks(text: Text) -> Document:
 class _Reading:
     """What was read so far."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, blocks: int) -> None:
         self.header = header
-        self.columns = GrowingColumns()
-        self._starts: list[Ints] = [np.empty(0, np.int64)]
-        self._ends: list[Ints] = [np.empty(0, np.int64)]
+        self.columns = GrowingColumns(blocks)
+        self._starts, self._ends = GrowingColumn(blocks), GrowingColumn(blocks)
         self._events = 0
         self._has_starts = True
         """Doubles tell when events began: in a file later ones have the larger numbers."""
@@ -95,13 +118,15 @@ class _Reading:
 
     def add(self, block: _Block) -> None:
         """Add the events of a block."""
-        begin, text, starts, ends, braces = block
+        begin, text, starts, ends, opened, braces = block
         events, strict = _events(self._events, b"[%b]" % text, self._has_starts)
         self._braces += braces
         # There are as many places as events, or some are not what they seem.
         if len(starts) != len(events):
             starts, ends = located(strict[1:-1], 0, decoded(strict, list[msgspec.Raw]))
-        check_events(text, starts, ends)
+            check_events(text, starts, ends)
+        else:
+            check_events(text, starts, ends, opened)
         check_counts(self._braces, self._events + len(events))
         try:
             self.columns.add(self._events, events)
@@ -109,8 +134,8 @@ class _Reading:
             self._has_starts = False
             self.columns.add(self._events, decoded_list(self._events, strict))
         self._events += len(events)
-        self._starts.append(starts + begin)
-        self._ends.append(ends + begin)
+        self._starts.add(starts + begin)
+        self._ends.add(ends + begin)
 
     def add_rest(self, begin: int, text: bytes) -> None:
         """Add the last events, and the top-level keys that stand behind them."""
@@ -132,7 +157,7 @@ class _Reading:
             self.add(_last_block(begin, events))
 
     def located(self, text: Text) -> FileEvents:
-        return FileEvents(text, np.concatenate(self._starts), np.concatenate(self._ends))
+        return FileEvents(text, self._starts.finished(), self._ends.finished())
 
 
 def _beginning(text: Text) -> tuple[Header, int]:
@@ -156,12 +181,12 @@ def _block(text: Text, begin: int) -> tuple[_Block, int] | None:
     size = _BLOCK_BYTES
     while begin + size < len(text):
         part = text[begin : begin + size]
-        opens, starts, ends = _between(part)
-        if len(starts):
-            last = int(starts[-1])
-            starts = np.append(opens[0], starts[:-1])
-            braces = int(np.searchsorted(opens, last))
-            return _Block(begin, part[: ends[-1]], starts, ends, braces), begin + last
+        opens, braces, firsts, ends = _between(part)
+        if len(ends):
+            starts, opened = opens[firsts], np.diff(firsts)
+            known = int(np.searchsorted(braces, firsts[-1]))
+            block = _Block(begin, part[: ends[-1]], starts[:-1], ends, opened, known)
+            return block, begin + int(starts[-1])
         size *= _MORE_TIMES
     return None
 
@@ -185,26 +210,25 @@ def _utf8(text: bytes) -> bytes:
 
 
 def _last_block(begin: int, text: bytes) -> _Block:
-    opens, starts, ends = _between(text)
-    last = text.rfind(_CLOSES) + 1
-    return _Block(begin, text, np.append(opens[:1], starts), np.append(ends, last), len(opens))
+    opens, braces, firsts, ends = _between(text)
+    ends = np.append(ends, text.rfind(_CLOSES) + 1)
+    opened = np.diff(np.append(firsts, len(opens)))
+    return _Block(begin, text, opens[firsts], ends, opened, len(braces))
 
 
-def _between(text: bytes) -> tuple[Ints, Ints, Ints]:
-    r"""Return where all braces open; and where ``}, {`` stands: the second, and behind the first.
-
-    Between two events it stands always, elsewhere only in texts and in lists of objects. Most of
-    such texts are JSON themselves, with ``}, {\"``.
-    """
+def _between(text: bytes) -> _Brackets:
     characters = np.frombuffer(text, np.uint8)
-    opens = np.flatnonzero(characters == _OPENS)
-    commas = _before_blanks(characters, opens[1:] - 1)
+    opens = np.flatnonzero(are_opening(characters))
+    braces = np.flatnonzero(characters[opens] == _OPENS)
+    firsts = braces[1:]
+    commas = _before_blanks(characters, opens[firsts] - 1)
     is_between = characters[commas] == _COMMA
-    starts, commas = opens[1:][is_between], commas[is_between]
+    firsts, commas = firsts[is_between], commas[is_between]
     closes = _before_blanks(characters, commas - 1)
-    is_between = characters[closes] == _CLOSES
-    is_between &= characters[np.minimum(starts + 1, len(characters) - 1)] != _BACKSLASH
-    return opens, starts[is_between], closes[is_between] + 1
+    behind = np.minimum(opens[firsts] + 1, len(characters) - 1)
+    is_between = (characters[closes] == _CLOSES) & (characters[behind] != _BACKSLASH)
+    firsts = np.append(braces[:1], firsts[is_between])
+    return _Brackets(opens, braces, firsts, closes[is_between] + 1)
 
 
 def _before_blanks(characters: _Characters, places: Ints) -> Ints:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.kineto.limits import Limit
 from profiler_ext.kineto.names import step_number
@@ -49,13 +50,14 @@ def check_counts(braces: int, events: int = 0) -> None:
         raise OverLimitError(Limit.EVENTS.told("holds too many events"))
 
 
-def check_events(text: bytes, starts: Ints, ends: Ints) -> None:
+def check_events(text: bytes, starts: Ints, ends: Ints, opened: Ints | None = None) -> None:
     """Raise unless every event keeps within the limits of depth and digits.
 
     Args:
         text: the file, or a part of it.
         starts: where each event begins in it.
         ends: where each one ends.
+        opened: how many brackets open in each at most, if that is known.
 
     Raises:
         OverLimitError: One does not.
@@ -63,7 +65,8 @@ def check_events(text: bytes, starts: Ints, ends: Ints) -> None:
     odd = _long_numbers(text, Limit.DIGITS.count)
     suspects = set((np.searchsorted(starts, odd, side="right") - 1).tolist())
     deepest = Limit.DEPTH.count
-    for at in np.flatnonzero(_most_brackets(text, starts, ends) > deepest).tolist():
+    most = _most_brackets(text, starts, ends) if opened is None else opened
+    for at in np.flatnonzero(most > deepest).tolist():
         event = text[starts[at] : ends[at]]
         if event.count(b"[") + event.count(b"{") > deepest:
             suspects.add(at)
@@ -146,6 +149,12 @@ def check_names(names: Sequence[str]) -> None:
         raise OverLimitError(Limit.NAME_BYTES.told("has a name that is too long"))
 
 
+def are_opening(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Flag the characters with which a list or an object opens, or a text has them."""
+    flags: npt.NDArray[np.bool_] = (characters | _BRACKET_OR_BRACE) == ord("{")
+    return flags
+
+
 def _most_brackets(text: bytes, starts: Ints, ends: Ints) -> Ints:
     """Return for each part of a text a number of brackets that it does not exceed.
 
@@ -153,7 +162,7 @@ def _most_brackets(text: bytes, starts: Ints, ends: Ints) -> Ints:
     longer than to decode these.
     """
     characters = np.frombuffer(text, np.uint8)
-    bits = np.packbits((characters | _BRACKET_OR_BRACE) == ord("{"))
+    bits = np.packbits(are_opening(characters))
     words = np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
     until = np.cumsum(np.append(0, np.bitwise_count(words)), dtype=np.int64)
     return until[-(-ends // 64)] - until[starts // 64]

@@ -6,15 +6,17 @@ Events are decoded some at a time: a million decoded events at once would take h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.kineto import event_json
 from profiler_ext.kineto.checking import check_names
 from profiler_ext.kineto.event_json import ABSENT, NO_ARGS, NO_SHAPE, Id, shapes_of
+from profiler_ext.kineto.growing import GrowingColumn
 from profiler_ext.kineto.names import DEVICE_CATEGORIES
 from profiler_ext.kineto.times import TIMES, nanoseconds, of_doubles
 from profiler_ext.records import Codes, Events, Interned, Ints, MaskedInts, Thread
@@ -75,12 +77,17 @@ class _Part(NamedTuple):
 class GrowingColumns:
     """The columns of the events that were added, in the order of the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, parts: int = 1) -> None:
+        """Begin with no event.
+
+        Args:
+            parts: about how often some will be added.
+        """
         self._names: _Table[str] = _Table()
         self._categories: _Table[str] = _Table()
         self._threads: _Table[tuple[int | str, int | str]] = _Table()
         self._shapes = _Shapes()
-        self._columns: list[list[Any]] = [[] for _ in _Part._fields]
+        self._columns = [GrowingColumn(parts) for _ in _Part._fields]
         self.add(0, [])
 
     def add(self, first: int, events: event_json.Events) -> None:
@@ -94,8 +101,9 @@ class GrowingColumns:
             InexactError: A double does not tell a time of one; nothing was added.
             ValueError: A time is missing or no number; the message names the event.
         """
-        for column, part in zip(self._columns, self._part(first, events), strict=True):
-            column.append(part)
+        part: Sequence[npt.NDArray[Any]] = self._part(first, events)
+        for column, more in zip(self._columns, part, strict=True):
+            column.add(more)
 
     def finished(self) -> tuple[Events, int]:
         """Return the columns; nothing can be added any more.
@@ -108,9 +116,7 @@ class GrowingColumns:
             ValueError: The times span too much.
             OverLimitError: A name is too long.
         """
-        # Each column's parts go as it is joined, so that the columns are never there twice.
-        joined = (np.concatenate(self._columns.pop(0)) for _ in _Part._fields)
-        whole = _Part(*joined)
+        whole = _Part(*(column.finished() for column in self._columns))
         clamped = int((whole.duration_ns < 0).sum())
         np.maximum(whole.duration_ns, 0, out=whole.duration_ns)
         self._check(whole)

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from profiler_ext.kineto.names import Arg
-from profiler_ext.records import Interned, Ints, MaskedInts, Trace
+from profiler_ext.records import Interned, Ints, MaskedInts, Trace, numbered
 
 LAUNCH_SHAPE = (Arg.GRID, Arg.BLOCK, Arg.REGISTERS, Arg.SHARED_MEMORY, Arg.OCCUPANCY)
 """The arguments of a kernel that tell it, as ``Events.launch_shape`` lists them."""
@@ -44,12 +44,8 @@ class LaunchShapes:
     def codes(self) -> Ints:
         """A number for each row, the same for rows that are alike in all of it."""
         numbers = (self.registers_per_thread, self.shared_memory_bytes, self.occupancy_percent)
-        codes: Ints = np.zeros(len(self.grid), np.int64)
-        columns: list[Ints] = [size.codes.astype(np.int64) for size in (self.grid, self.block)]
-        for column in (*columns, *(each.filled(-1) for each in numbers)):
-            distinct, own = np.unique(column, return_inverse=True)
-            codes = np.unique(codes * len(distinct) + own.ravel(), return_inverse=True)[1].ravel()
-        return codes.astype(np.int64)
+        sizes = (self.grid, self.block)
+        return numbered([*(size.codes for size in sizes), *(each.filled(-1) for each in numbers)])
 
     def at(self, rows: Ints) -> LaunchShapes:
         """Return some of the rows."""

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     )
     from profiler_ext.records.lines_consistency import inconsistency_of_lines
     from profiler_ext.records.mechanism import Mechanism
+    from profiler_ext.records.numbering import first_rows, numbered, ranks, sorted_distinct
     from profiler_ext.records.places import Place
     from profiler_ext.records.provenance import (
         CallSite,
@@ -200,6 +201,7 @@ __all__ = [
     "ThreadPositions",
     "Trace",
     "cell_named",
+    "first_rows",
     "flat",
     "generated_module",
     "inconsistency_of_code",
@@ -209,6 +211,9 @@ __all__ = [
     "is_cell",
     "is_of_optimizer",
     "nested",
+    "numbered",
+    "ranks",
+    "sorted_distinct",
     "thread_positions",
     "told_by_another",
     "without_source",
@@ -231,6 +236,7 @@ _HOMES = {
     "lineage": "OPTIMIZER Frame Lineage ModuleFrame is_of_optimizer",
     "lines_consistency": "inconsistency_of_lines",
     "mechanism": "Mechanism",
+    "numbering": "first_rows numbered ranks sorted_distinct",
     "places": "Place",
     "provenance": "CallSite FxNode Gap GraphInstance LibraryKernels NestedIn Provenance TensorSpec",
     "python_lines": "DEEPEST_POSITION ClockMark Function Position PythonLines ThreadPositions "

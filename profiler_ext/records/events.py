@@ -14,6 +14,8 @@ from typing import Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
+from profiler_ext.records.numbering import ranks
+
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 MaskedInts = np.ma.MaskedArray[Any, np.dtype[np.int64]]
@@ -36,7 +38,7 @@ class Interned:
         """Return the string of one row, or a column of those that are flagged."""
         if not isinstance(row, np.ndarray):
             return self.strings[int(self.codes[row])]
-        known, codes = np.unique(self.codes[row], return_inverse=True)
+        known, codes = ranks(self.codes[row])
         strings = tuple(self.strings[code] if code >= 0 else "" for code in known.tolist())
         return Interned(codes.astype(np.int32), strings)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from profiler_ext.kineto import classify
 from profiler_ext.kineto.op_inputs import inputs_of
-from profiler_ext.records import Analysis, Ints, LaunchKind, MaskedInts, SiteKind
+from profiler_ext.records import Analysis, Ints, LaunchKind, MaskedInts, SiteKind, ranks
 from profiler_ext.rooflines.calls import Calls, Rows, calls_of
 from profiler_ext.rooflines.op_work import work_of_op
 from profiler_ext.rooflines.units import Units, units_of
@@ -85,7 +85,7 @@ def _works(analysis: Analysis) -> tuple[list[Work], Ints, Rows]:
     ordinals = launches.call_site.data[known]
     every = int(ordinals.max(initial=0)) + 1
     keys = launches.graph.data[known] * every + ordinals
-    distinct, inverse = np.unique(keys, return_inverse=True)
+    distinct, inverse = ranks(keys)
     pairs = [divmod(each, every) for each in distinct.tolist()]
     works, is_library = [NOTHING_KNOWN], [False]
     nodes = {graph: nodes_of(graphs[graph]) for graph in {graph for graph, _ in pairs}}
@@ -98,7 +98,7 @@ def _works(analysis: Analysis) -> tuple[list[Work], Ints, Rows]:
         )
         is_library.append(site is not None and site.kind is SiteKind.EXTERN)
     of_launch = np.zeros(len(known), np.int64)
-    of_launch[known] = inverse.ravel() + 1
+    of_launch[known] = inverse + 1
     return works, of_launch, np.array(is_library)[of_launch]
 
 
@@ -106,12 +106,10 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
     """Add the works of eager ops, and say which launches have them."""
     trace, op_event = analysis.recording.trace, analysis.launches.op_event
     rows = np.flatnonzero(is_eager & ~np.ma.getmaskarray(op_event))
-    ops, inverse = np.unique(op_event.data[rows], return_inverse=True)
+    ops, inverse = ranks(op_event.data[rows])
     told = inputs_of(trace.raw, trace.events.position[ops])
     names, many = trace.events.name, len(told.distinct)
-    pairs, of_op = np.unique(
-        names.codes[ops].astype(np.int64) * many + told.codes, return_inverse=True
-    )
+    pairs, of_op = ranks(names.codes[ops].astype(np.int64) * many + told.codes)
     numbers: dict[Work, int] = {NOTHING_KNOWN: 0}
     number_of_pair = np.zeros(len(pairs), np.int64)
     for at, (name, inputs) in enumerate(divmod(pair, many) for pair in pairs.tolist()):
@@ -120,7 +118,7 @@ def _add_eager_ops(analysis: Analysis, is_eager: Rows, works: list[Work], of_lau
             numbers[work] = len(works)
             works.append(work)
         number_of_pair[at] = numbers[work]
-    of_launch[rows] = number_of_pair[of_op.ravel()[inverse.ravel()]]
+    of_launch[rows] = number_of_pair[of_op[inverse]]
 
 
 def _copied(analysis: Analysis) -> Rows:

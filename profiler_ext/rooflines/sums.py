@@ -7,6 +7,7 @@ that add up to the launch; so what is said of the rows of a table adds up to wha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,12 +64,29 @@ def of_shares(analysis: Analysis, amount: MaskedInts) -> MaskedInts:
     launch = shares.launch
     part = shares.duration_ns / np.maximum(duration_ns[launch], 1)
     parts = np.floor(amount.data[launch] * part).astype(np.int64)
-    given = np.zeros(len(duration_ns), np.int64)
-    np.add.at(given, launch, parts)
-    is_last = np.ones(len(launch), np.bool_)
-    is_last[:-1] = launch[1:] != launch[:-1]
-    parts[is_last] += (amount.data - given)[launch[is_last]]
+    firsts = np.flatnonzero(np.append(True, launch[1:] != launch[:-1])[: len(launch)])
+    given = np.add.reduceat(parts, firsts) if len(firsts) else parts
+    lasts = np.append(firsts[1:], len(launch))[: len(firsts)] - 1
+    parts[lasts] += amount.data[launch[lasts]] - given
     return np.ma.MaskedArray(parts, np.ma.getmaskarray(amount)[launch])
+
+
+class _Parts(NamedTuple):
+    """What rooflines say of launches, split over the parts of these."""
+
+    bytes: MaskedInts
+    flops: MaskedInts
+    roofline_ns: MaskedInts
+    could_save_ns: MaskedInts
+
+
+def _parts_of(analysis: Analysis, found: Rooflines) -> _Parts:
+    def split() -> tuple[Rooflines, _Parts]:
+        amounts = (found.bytes, found.flops, found.roofline_ns, found.could_save_ns)
+        return found, _Parts(*(of_shares(analysis, amount) for amount in amounts))
+
+    # What is kept with its rooflines has them to itself: no others get their number.
+    return analysis.derived.once(("parts of rooflines", id(found)), split)[1]
 
 
 def summed(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: int) -> RooflineSums:
@@ -84,14 +102,14 @@ def summed(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: i
     Returns:
         The sums, one row for each key.
     """
-    sums = _Sums(analysis, share, key, rows)
-    moved, moving_ns = sums.of(found.bytes)
-    computed, computing_ns = sums.of(found.flops)
-    roofline, bounded_ns = sums.of(found.roofline_ns)
-    known = np.ma.MaskedArray(found.flops.data, found.flops.mask | found.roofline_ns.mask)
-    bounded_flops, _ = sums.of(known)
-    at_roofline, _ = sums.of(np.ma.MaskedArray(found.roofline_ns.data, known.mask))
-    saved, _ = sums.of(found.could_save_ns)
+    sums, parts = _Sums(analysis, share, key, rows), _parts_of(analysis, found)
+    moved, moving_ns = sums.of(parts.bytes)
+    computed, computing_ns = sums.of(parts.flops)
+    roofline, bounded_ns = sums.of(parts.roofline_ns)
+    is_unknown = parts.flops.mask | parts.roofline_ns.mask
+    bounded_flops, _ = sums.of(np.ma.MaskedArray(parts.flops.data, is_unknown))
+    at_roofline, _ = sums.of(np.ma.MaskedArray(parts.roofline_ns.data, is_unknown))
+    saved, _ = sums.of(parts.could_save_ns)
     # What is known of a sliver says nothing of the row.
     is_told = _PARTS * bounded_ns.filled(0) >= sums.took_ns
     return RooflineSums(
@@ -131,14 +149,14 @@ class _Sums:
         np.add.at(total, self._key, self._took_ns)
         return total
 
-    def of(self, amount: MaskedInts) -> tuple[MaskedInts, MaskedInts]:
-        """Return the sums of the known amounts, and the time of their parts."""
-        known = ~np.ma.getmaskarray(amount)[self._launch]
-        parts = of_shares(self._analysis, amount).data[self._share]
-        total, took_ns = np.zeros(self._rows, np.int64), np.zeros(self._rows, np.int64)
-        np.add.at(total, self._key[known], parts[known])
-        np.add.at(took_ns, self._key[known], self._took_ns[known])
-        nothing = np.bincount(self._key[known], minlength=self._rows) == 0
+    def of(self, parts: MaskedInts) -> tuple[MaskedInts, MaskedInts]:
+        """Return the sums of the known amounts of all parts, and the time of those parts."""
+        known = np.flatnonzero(~np.ma.getmaskarray(parts)[self._share])
+        key = self._key[known]
+        total, took_ns = np.zeros((2, self._rows), np.int64)
+        np.add.at(total, key, parts.data[self._share[known]])
+        np.add.at(took_ns, key, self._took_ns[known])
+        nothing = np.bincount(key, minlength=self._rows) == 0
         return np.ma.MaskedArray(total, nothing), np.ma.MaskedArray(took_ns, nothing)
 
     def most(self, column: Interned, weight: Ints) -> Interned:

@@ -7,7 +7,7 @@ import numpy as np
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, Interned, Ints
+from profiler_ext.records import Events, Interned, Ints, ranks
 
 
 class Activities:
@@ -45,9 +45,9 @@ class Activities:
         silent = [code for code, name in enumerate(strings) if classify.is_step(name)]
         codes = take(self._events.name.codes.astype(np.int64), rows, len(strings))
         codes = np.where(np.isin(codes, silent), len(strings), codes)
-        used, own = np.unique(codes, return_inverse=True)
+        used, own = ranks(codes)
         texts = tuple((*strings, "")[at] for at in used.tolist())
-        return Interned(own.reshape(-1).astype(np.int32), texts)
+        return Interned(own.astype(np.int32), texts)
 
     def _wide_enough(self, rows: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
         """Climb from each row to the first event around it that covers more than half."""

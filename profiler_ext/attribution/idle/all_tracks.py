@@ -13,8 +13,8 @@ import numpy as np
 from profiler_ext.attribution.idle.cpu_causes import NOTHING
 from profiler_ext.attribution.idle.tracks import Spans, Track, track
 from profiler_ext.attribution.trace.cutting import Cuts, cut_between
-from profiler_ext.attribution.trace.lookups import NO_ROW, distinct
-from profiler_ext.records import Ints
+from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.records import Ints, sorted_distinct
 
 _EVER = np.iinfo(np.int64).max // 4
 
@@ -68,9 +68,12 @@ class Tracks:
             control: the controls.
             segment: a segment of each.
         """
-        times, controls = np.append(self.times_ns, 0), np.append(self._controls(), NO_ROW)
-        begins = np.where(controls[segment - 1] == control, times[segment - 1], -_EVER)
-        ends = np.where(controls[segment] == control, times[segment], _EVER)
+        begins, ends = np.full((2, len(segment)), _EVER)
+        begins[:] = -_EVER
+        for times, changes in ((begins, segment - 1), (ends, segment)):
+            at = np.flatnonzero((changes >= 0) & (changes < len(self.keys)))
+            at = at[self.keys[changes[at]] // (len(self.moments_ns) + 1) == control[at]]
+            times[at] = self.times_ns[changes[at]]
         return begins, ends
 
     def _changes(
@@ -79,9 +82,6 @@ class Tracks:
         """Return how many changes came before, those of the controls before included."""
         keys = control * (len(self.moments_ns) + 1) + moments
         return np.searchsorted(self.keys, keys, side="right").astype(np.int64, copy=False)
-
-    def _controls(self) -> Ints:
-        return self.keys // (len(self.moments_ns) + 1)
 
 
 def side_by_side(tracks: Sequence[Track], spans: Spans, control: Ints) -> Tracks:
@@ -96,7 +96,7 @@ def side_by_side(tracks: Sequence[Track], spans: Spans, control: Ints) -> Tracks
         All of them.
     """
     times = [*(each.times_ns for each in tracks), spans.start_ns, spans.end_ns]
-    moments = distinct(np.concatenate(times))
+    moments = sorted_distinct(np.concatenate(times))
     of_all = len(moments) + 1
     shift = control * of_all + 1
     starts = np.searchsorted(moments, spans.start_ns) + shift

@@ -46,12 +46,11 @@ class Overhead:
         """
         finer = cut_at(self._times_ns, cuts.start_ns, cuts.start_ns + cuts.duration_ns)
         segment, owner = cuts.segment[finer.span], self._owner[finer.segment]
-        begins, ends = tracks.extents(control[finer.span], segment)
-        starts, stops = np.append(self._start_ns, 0)[owner], np.append(self._end_ns, 0)[owner]
-        common = np.minimum(ends, stops) - np.maximum(begins, starts)
         cause = tracks.cause[segment]
-        held_up = (owner != NO_ROW) & (2 * common > stops - starts)
-        held_up &= cause != code(IdleCause.SYNCHRONISATION)
-        named = np.where(held_up, code(IdleCause.PROFILER), cause)
+        at = np.flatnonzero((owner != NO_ROW) & (cause != code(IdleCause.SYNCHRONISATION)))
+        begins, ends = tracks.extents(control[finer.span[at]], segment[at])
+        starts, stops = self._start_ns[owner[at]], self._end_ns[owner[at]]
+        common = np.minimum(ends, stops) - np.maximum(begins, starts)
+        cause[at[2 * common > stops - starts]] = code(IdleCause.PROFILER)
         span = cuts.span[finer.span]
-        return Cuts(span, segment, finer.start_ns, finer.duration_ns), named
+        return Cuts(span, segment, finer.start_ns, finer.duration_ns), cause

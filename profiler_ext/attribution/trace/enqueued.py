@@ -11,12 +11,11 @@ from profiler_ext.attribution.trace.lookups import (
     Flags,
     find_unique,
     flag_rows,
-    numbered,
     take,
 )
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
-from profiler_ext.records import Events, Ints
+from profiler_ext.records import Events, Ints, numbered
 
 
 @dataclass(frozen=True, slots=True)

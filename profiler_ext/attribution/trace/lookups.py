@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.records import Codes, Interned, Ints, MaskedInts
+from profiler_ext.records import Interned, Ints, MaskedInts, first_rows, ranks
 
 NO_ROW = -1
 """What stands in a column of rows where there is none; never leaves this room."""
@@ -31,34 +31,6 @@ def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
     """
     passes = np.array([predicate(text) for text in column.strings], dtype=np.bool_)
     return passes[column.codes] if passes.any() else np.zeros(len(column), dtype=np.bool_)
-
-
-def distinct(values: Ints) -> Ints:
-    """Return the distinct values, in order.
-
-    What is asked for them is in order already but for a few runs, which a stable sort merges; of
-    so many that differ ``numpy.unique`` makes a hash table, which takes ten times as long.
-    """
-    values = np.sort(values, kind="stable")
-    found: Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
-    return found
-
-
-def numbered(columns: Sequence[Ints | Codes | Flags]) -> Ints:
-    """Return a number for each row, the same for rows that are alike in all columns.
-
-    Args:
-        columns: whole numbers or flags, one a row.
-
-    Returns:
-        Numbers from 0 on, in the order of the first column, then of the next.
-    """
-    numbers: Ints = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        known, codes = np.unique(column, return_inverse=True)
-        keys = numbers * len(known) + codes.reshape(-1)
-        numbers = np.unique(keys, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return numbers
 
 
 def intern(texts: Sequence[str]) -> Interned:
@@ -109,9 +81,9 @@ def find_unique(keys: MaskedInts, rows: Ints, wanted: MaskedInts) -> Ints:
         The row, or ``NO_ROW`` where no row or several rows have the key.
     """
     rows = rows[~np.ma.getmaskarray(keys)[rows]]
-    distinct, first, counts = np.unique(keys.data[rows], return_index=True, return_counts=True)
-    if not len(distinct):
+    known, own = ranks(keys.data[rows])
+    if not len(known):
         return np.full(len(wanted), NO_ROW, dtype=np.int64)
-    at = np.minimum(np.searchsorted(distinct, wanted.data), len(distinct) - 1)
-    hit = (distinct[at] == wanted.data) & (counts[at] == 1) & ~np.ma.getmaskarray(wanted)
-    return np.where(hit, rows[first[at]], NO_ROW)
+    of_known = np.where(np.bincount(own) == 1, rows[first_rows(own)], NO_ROW)
+    at = np.minimum(np.searchsorted(known, wanted.data), len(known) - 1)
+    return np.where((known[at] == wanted.data) & ~np.ma.getmaskarray(wanted), of_known[at], NO_ROW)

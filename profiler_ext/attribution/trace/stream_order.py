@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, numbered
-from profiler_ext.records import Events, Ints
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
+from profiler_ext.records import Events, Ints, numbered
 
 
 def out_of_order(events: Events, enqueued: EnqueuedLaunches) -> Flags:

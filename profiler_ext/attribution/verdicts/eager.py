@@ -13,7 +13,7 @@ from profiler_ext.attribution.places.forward_evidence import eager_forward_evide
 from profiler_ext.attribution.places.lines import SourceRoots
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, numbered, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.attribution.verdicts.compiled import kind_by_name
 from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.attribution.verdicts.eager_lines import EagerLines
@@ -29,6 +29,9 @@ from profiler_ext.records import (
     Place,
     Recording,
     SiteEvidence,
+    first_rows,
+    numbered,
+    ranks,
 )
 
 
@@ -92,12 +95,12 @@ class EagerJudge:
         Args:
             launches: indices of launches, in order.
         """
-        alike = self._alike(launches)
-        _, firsts, group = np.unique(alike, return_index=True, return_inverse=True)
+        group = ranks(self._alike(launches))[1]
+        firsts = first_rows(group)
         numbers = np.zeros(len(firsts), dtype=np.int64)
         for at in np.argsort(firsts).tolist():
             numbers[at] = self._table.number(self._verdict(int(launches[firsts[at]])))
-        self._table.give(launches, numbers[group.reshape(-1)])
+        self._table.give(launches, numbers[group])
 
     def _alike(self, launches: Ints) -> Ints:
         """Return a number for each launch, the same for those of which the trace says the same.
@@ -125,11 +128,11 @@ class EagerJudge:
         )
 
     def _codes_of_forward(self, engine: Ints) -> Ints:
-        rows, of_row = np.unique(engine, return_inverse=True)
+        rows, of_row = ranks(engine)
         known: dict[str | None, int] = {}
         told = (None if at == NO_ROW else self._forward_ops.of_engine(at) for at in rows.tolist())
         codes = [known.setdefault(each, len(known)) for each in told]
-        return np.array(codes, dtype=np.int64)[of_row.reshape(-1)]
+        return np.array(codes, dtype=np.int64)[of_row]
 
     def _codes_of_trials(self, launches: Ints) -> Ints:
         codes = np.zeros(len(launches), dtype=np.int64)
