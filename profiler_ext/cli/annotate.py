@@ -40,7 +40,7 @@ def _annotate(options: argparse.Namespace) -> int:
     from profiler_ext.sessions.merging import load
     from profiler_ext.sessions.narrowing import narrowed
 
-    session = load(options.session, options.roots)
+    session = load(options.session, options.roots, jobs=options.jobs)
     analyses = narrowed(session, options.rank, options.step)
     texts = sources_here(analyses, options.roots)
     if options.format == "text":

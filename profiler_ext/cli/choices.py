@@ -38,6 +38,34 @@ def add_session(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder of a session, of its ranks, or a trace file",
     )
+    add_jobs(parser)
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Let the user say how many processes read a long file."""
+    parser.add_argument(
+        "--jobs",
+        type=above_zero,
+        metavar="N",
+        help="read a long file with so many processes at most (default: one a core)",
+    )
+
+
+def above_zero(text: str) -> int:
+    """Read a number above zero.
+
+    Args:
+        text: the number.
+
+    Returns:
+        It.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above zero")
+    return int(text)
 
 
 def add_rank(parser: argparse._ActionsContainer) -> None:

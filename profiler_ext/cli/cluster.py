@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import add_format, print_answer
+from profiler_ext.cli.choices import above_zero, add_format, print_answer
 from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, tell, write
 
@@ -59,11 +59,11 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
         "listen on its loopback address alone)",
     )
     group.add_argument(
-        "--workers", type=_whole, metavar="N", help="so many processes (default: one a core)"
+        "--workers", type=above_zero, metavar="N", help="so many processes (default: one a core)"
     )
     group.add_argument(
         "--memory",
-        type=_whole,
+        type=above_zero,
         metavar="MIB",
         help="each of them may take (default: its part of this machine's)",
     )
@@ -157,10 +157,3 @@ def _ranks(text: str) -> list[int]:
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of ranks; give one as 0,7")
     return [int(part) for part in parts]
-
-
-def _whole(text: str) -> int:
-    """Read a number above zero."""
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above zero")
-    return int(text)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from profiler_ext.cli.choices import DEFAULT, FAILED, add_format, print_answer
+from profiler_ext.cli.choices import DEFAULT, FAILED, add_format, add_jobs, print_answer
 from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, tell, write
 from profiler_ext.errors import UnclearNameError, UsageError
@@ -46,6 +46,7 @@ def add_options(parser: Parser) -> None:
         metavar="DIR",
         help="a session from before: tells what changed since",
     )
+    add_jobs(parser)
     add_format(parser, ["text", "json", "md"])
     parser.show_examples(
         ("a line", "profiler-ext explain profile_out model.py:36"),
@@ -59,7 +60,7 @@ def _explain(options: argparse.Namespace) -> int:
     from profiler_ext.sessions.merging import load
 
     _check_order(options)
-    session = load(options.session)
+    session = load(options.session, jobs=options.jobs)
     try:
         _print(session, options)
     except UnclearNameError as error:

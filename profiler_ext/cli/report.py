@@ -93,7 +93,7 @@ def _add_findings(group: argparse._ArgumentGroup) -> None:
 def _report(options: argparse.Namespace) -> int:
     from profiler_ext.sessions.merging import load
 
-    session = load(options.session)
+    session = load(options.session, jobs=options.jobs)
     if options.format == "json":
         print_answer(_answer(session, options), options)
     else:

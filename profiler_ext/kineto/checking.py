@@ -150,7 +150,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def are_opening(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Flag the characters with which a list or an object opens, or a text has them."""
+    """Return which characters open a list or an object, in texts too."""
     flags: npt.NDArray[np.bool_] = (characters | _BRACKET_OR_BRACE) == ord("{")
     return flags
 

@@ -74,6 +74,15 @@ class _Part(NamedTuple):
     launch_shape: Codes
 
 
+class Texts(NamedTuple):
+    """What the codes of columns stand for, each in the order in which it was first seen."""
+
+    names: list[str]
+    categories: list[str]
+    threads: list[tuple[int | str, int | str]]
+    shapes: list[bytes]
+
+
 class GrowingColumns:
     """The columns of the events that were added, in the order of the file."""
 
@@ -104,6 +113,29 @@ class GrowingColumns:
         part: Sequence[npt.NDArray[Any]] = self._part(first, events)
         for column, more in zip(self._columns, part, strict=True):
             column.add(more)
+
+    def add_columns(self, first: int, texts: Texts, columns: Iterable[npt.NDArray[Any]]) -> None:
+        """Add the columns of other events.
+
+        Args:
+            first: the position of the first of these events.
+            texts: what their codes stand for.
+            columns: their columns, as :meth:`columns` returns them.
+        """
+        codes = {
+            "name": self._names.codes(texts.names, len(texts.names)),
+            "category": self._categories.codes(texts.categories, len(texts.categories)),
+            "thread": self._threads.codes(texts.threads, len(texts.threads)),
+            "launch_shape": self._shapes.codes(texts.shapes, len(texts.shapes)),
+        }
+        for name, column, more in zip(_Part._fields, self._columns, columns, strict=True):
+            added = first if name == "position" else 0
+            column.add(codes[name][more] if name in codes else more + added)
+
+    def columns(self) -> tuple[Texts, list[npt.NDArray[Any]]]:
+        """Return what the codes stand for, and the columns, for others to add."""
+        texts = Texts([*self._names], [*self._categories], [*self._threads], [*self._shapes])
+        return texts, [column.finished() for column in self._columns]
 
     def finished(self) -> tuple[Events, int]:
         """Return the columns; nothing can be added any more.

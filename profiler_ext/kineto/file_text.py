@@ -33,6 +33,11 @@ class FileText:
         # Events are mostly asked for one after the other, and two or three places in turn.
         self._window = functools.lru_cache(maxsize=_WINDOWS)(functools.partial(_window, file))
 
+    @property
+    def descriptor(self) -> int:
+        """The open file, for a process that reads it too."""
+        return self._file.descriptor
+
     def __len__(self) -> int:
         """Return how many bytes it has."""
         return self._file.bytes
@@ -55,16 +60,16 @@ class _File:
     """An open file that is as it was when it was opened, or every use of it raises."""
 
     def __init__(self, descriptor: int, name: str) -> None:
-        self._descriptor, self._name = descriptor, name
+        self.descriptor, self._name = descriptor, name
         self._written = self._state()
         self.bytes = self._written[0]
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
     def read(self, begin: int, count: int) -> bytes:
         parts, end = [], begin + count
-        while begin < end and (part := os.pread(self._descriptor, end - begin, begin)):
+        while begin < end and (part := os.pread(self.descriptor, end - begin, begin)):
             parts.append(part)
             begin += len(part)
         if begin < end or self._state() != self._written:
@@ -76,7 +81,7 @@ class _File:
 
     def _state(self) -> tuple[int, int]:
         """Return what a write changes; another name, or none any more, does not."""
-        state = os.fstat(self._descriptor)
+        state = os.fstat(self.descriptor)
         return state.st_size, state.st_mtime_ns
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,8 @@ from profiler_ext.kineto.blocks import read_in_blocks
 from profiler_ext.kineto.careful import read_carefully
 from profiler_ext.kineto.checking import OverLimitError, check_steps
 from profiler_ext.kineto.document import Document, NotKinetoError
+from profiler_ext.kineto.file_text import FileText
+from profiler_ext.kineto.together import processes_for, read_together
 from profiler_ext.kineto.writers import writer_of_text
 from profiler_ext.records import Device, Trace
 
@@ -44,11 +47,12 @@ def read_trace(path: Path) -> Trace:
     return trace_of(path, read_document(path))
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path, jobs: int | None = 1) -> Document:
     """Take a trace file apart without looking into its events.
 
     Args:
         path: a ``.json`` or ``.json.gz`` file.
+        jobs: so many processes read it at most, if it is long; ``None`` for one a core.
 
     Returns:
         Its header and its events.
@@ -57,6 +61,10 @@ def read_document(path: Path) -> Document:
         TraceError: The file cannot be read, is no Kineto trace, or goes past a limit.
     """
     text = source.read_text(path)
+    if isinstance(text, FileText) and (processes := processes_for(text, jobs)) > 1:
+        # What several cannot read one process reads, or says why not.
+        with suppress(ValueError, RecursionError, OSError):
+            return read_together(text, processes)
     try:
         return read_in_blocks(text)
     except OverLimitError as error:  # the rest of the file, which may be long, changes nothing

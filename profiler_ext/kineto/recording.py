@@ -137,11 +137,12 @@ def write_trace(path: Path, header: Header, events: Iterable[bytes]) -> None:
             out.write(part)
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: Path, jobs: int | None = 1) -> Recording:
     """Read a recording, or any Kineto trace as a recording without graphs.
 
     Args:
         path: a ``.json`` or ``.json.gz`` file.
+        jobs: so many processes read it at most, if it is long; ``None`` for one a core.
 
     Returns:
         The recording; its events as the profiler wrote them.
@@ -150,7 +151,7 @@ def read_recording(path: Path) -> Recording:
         TraceError: The file cannot be read, is no Kineto trace, or was written by a newer
             version of this package.
     """
-    document = read_document(path)
+    document = read_document(path, jobs)
     extension = document.header.pop(EXTENSION_KEY, None)
     if extension is None and SCHEMA_KEY not in document.header:
         told = other_writer(document.header) or f"another tool wrote it; {RECORD}"

@@ -250,13 +250,14 @@ def merge(sessions: Sequence[Session]) -> MergedSession:
     return MergedSession(sessions)
 
 
-def load(path: str | Path, roots: Roots = ()) -> Session | MergedSession:
+def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session | MergedSession:
     """Read a session, or those of all ranks, without importing torch.
 
     Args:
         path: a folder that ``profiler-ext run`` wrote, or a trace file.
         roots: folders from which source may be shown, besides the working folder and the
             interpreter's library; those that the recording names are only names.
+        jobs: so many processes read a long file at most; ``None`` for one a core.
 
     Returns:
         The session; for a folder of ranks the merged one.
@@ -268,8 +269,8 @@ def load(path: str | Path, roots: Roots = ()) -> Session | MergedSession:
     own = tuple(roots)
     folders = rank_folders(Path(path))
     if folders and not (Path(path) / FILE_NAME).is_file():
-        return merge([load_one(folder, own) for folder in folders])
-    return load_one(path, own)
+        return merge([load_one(folder, own, jobs) for folder in folders])
+    return load_one(path, own, jobs)
 
 
 def rank_folders(folder: Path) -> list[Path]:

@@ -242,13 +242,14 @@ def _remedy(place: Path) -> str:
     return f"give the folder of one of its sessions, {shown(place / found[-1])}"
 
 
-def load(path: str | Path, roots: Roots = ()) -> Session:
+def load(path: str | Path, roots: Roots = (), jobs: int | None = 1) -> Session:
     """Read a session without importing torch.
 
     Args:
         path: a folder that ``profiler-ext run`` wrote, or a trace file.
         roots: folders from which source may be shown, besides the working folder and the
             interpreter's library.
+        jobs: so many processes read a long file at most; ``None`` for one a core.
 
     Returns:
         The session.
@@ -263,4 +264,4 @@ def load(path: str | Path, roots: Roots = ()) -> Session:
                 f"{shown(place)} holds no {FILE_NAME}; {_remedy(place)}, or a trace file"
             )
         place = place / FILE_NAME
-    return Session(read_recording(place), roots=roots)
+    return Session(read_recording(place, jobs), roots=roots)

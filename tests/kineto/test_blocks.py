@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiler_ext.errors import TraceError
-from profiler_ext.kineto import blocks
+from profiler_ext.kineto import blocks, event_blocks
 from profiler_ext.kineto.blocks import UnprovenError, read_in_blocks
 from profiler_ext.kineto.careful import read_carefully
 from profiler_ext.kineto.reader import read_trace
@@ -37,7 +37,8 @@ ODD = {
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(blocks, "_BLOCK_BYTES", 600)
+    for module in (blocks, event_blocks):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 600)
 
 
 def told(document):
