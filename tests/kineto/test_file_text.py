@@ -97,7 +97,7 @@ def test_long_gzip_that_is_damaged_is_one_clear_error(packed, damage, found):
 
 def test_a_file_is_closed_when_its_trace_goes(path):
     text = source.read_text(path)
-    descriptor = text._file._descriptor
+    descriptor = text.descriptor
     os.fstat(descriptor)
     del text
     with pytest.raises(OSError, match="Bad file descriptor"):
