@@ -47,6 +47,7 @@ def in_child(
     env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
     env |= {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(sys.path)}
     env |= {"TORCHINDUCTOR_AUTOGRAD_CACHE": "0"} if kind == "fx" else {}
+    env |= {"PYTHONDONTWRITEBYTECODE": ""}  # what is installed has its bytecode
     # More threads than cores wait for one another, and waiting counts as processor time.
     env |= {"OMP_NUM_THREADS": "1"} if options.cores else {}
     command = [sys.executable, "-m", "benchmarks.first_step", "--side", side]

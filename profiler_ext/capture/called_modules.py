@@ -14,14 +14,13 @@ Which ones is known when it runs, by autograd's numbers, and the trace has those
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from profiler_ext.capture.traces.module_paths import held_under, user_class
+from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import ModuleFrame
@@ -68,10 +67,14 @@ class CalledModules:
         """Leave torch as it was found."""
         self._patch.remove()
 
-    def paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
-        """Return the path of each marked module from the outermost module that holds it."""
+    def paths(self, held: HeldModules) -> tuple[tuple[int, ModuleFrame], ...]:
+        """Return the path of each marked module from the outermost module that holds it.
+
+        Args:
+            held: knows the paths.
+        """
         marked = self._numbers.modules()
-        frames = frames_of([module for _, module in marked])
+        frames = held.frames_of([module for _, module in marked])
         return tuple((n, f) for (n, _), f in zip(marked, frames, strict=True) if f is not None)
 
     def _marked(self, call: Observed) -> Observation:
@@ -117,56 +120,3 @@ class Numbers:
             elif self._numbered.get(at) is known:
                 del self._numbered[at]
         return sorted(alive, key=lambda each: each[0])
-
-
-def frames_of(
-    modules: Sequence[torch.nn.Module | None],
-) -> tuple[ModuleFrame | None, ...]:
-    """Return the path of each module from the outermost module that holds it; none of ``None``."""
-    holders = _holders() if modules else {}
-    return tuple(
-        None if module is None else ModuleFrame(_path(module, holders), user_class(module))
-        for module in modules
-    )
-
-
-_Holders = dict[int, tuple[torch.nn.Module, str]]
-
-
-def _holders() -> _Holders:
-    """Find the module that holds each module, by the attribute it holds it under.
-
-    A wrapper that torch made (``torch.compile``, DDP) stands for the module within it and adds
-    no name; it counts only where no module of the user's holds what it wraps.
-    """
-    holders: _Holders = {}
-    alive = [thing for thing in gc.get_objects() if process.is_module(thing)]
-    for holder in sorted(alive, key=lambda each: held_under(each) is not None):
-        attribute = held_under(holder)
-        for name, module in _children(holder):
-            holders.setdefault(id(module), (holder, "" if name == attribute else name))
-    return holders
-
-
-def _children(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The modules that a module holds, without a call of what is the user's own.
-
-    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_modules``, which is not
-    there before it has run, and may be anything in a module that is no ordinary one.
-    """
-    held: Any = process.own_attributes(holder).get("_modules")
-    if not issubclass(type(held), dict):
-        return
-    for name, module in list(dict.items(held)):
-        if type(name) is str and process.is_module(module):
-            yield name, module
-
-
-def _path(module: torch.nn.Module, holders: _Holders) -> str:
-    names: list[str] = []
-    seen: set[int] = set()
-    while id(module) in holders and id(module) not in seen:
-        seen.add(id(module))
-        module, name = holders[id(module)]
-        names.append(name)
-    return ".".join(filter(None, reversed(names)))

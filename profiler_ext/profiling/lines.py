@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from profiler_ext.capture.called_modules import frames_of
+from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.files.paths import absolute, torch_folders
 from profiler_ext.isolation.guard import Guard
@@ -107,8 +107,11 @@ class RecordedLines:
         self.guard.caught(HOOK, error, ())
         self._gap = Gap(GapReason.LINES_FAILED, type(error).__name__)
 
-    def taken(self) -> tuple[PythonLines | None, tuple[Gap, ...]]:
+    def taken(self, held: HeldModules) -> tuple[PythonLines | None, tuple[Gap, ...]]:
         """Return the lines of the recording that ended, or why there are none; once.
+
+        Args:
+            held: knows the paths of modules.
 
         Raises:
             PrivateNameError: This torch has no call of modules that could be told.
@@ -118,10 +121,10 @@ class RecordedLines:
         if gap is not None or watch is None or watch.has_failed:
             return None, (gap or NOTHING_KEPT,)
         call = process.module_call()
-        lines = laid_out(watch.log, watch.clock, watch.until_ns, call, _paths)
+        lines = laid_out(watch.log, watch.clock, watch.until_ns, call, _paths(held))
         full = Gap(GapReason.LINES_FULL, f"{MOST_ENTRIES:,} lines, calls and returns")
         return lines, (full,) if watch.is_full else ()
 
 
-def _paths(references: Sequence[Any]) -> Sequence[Any]:
-    return frames_of([reference() for reference in references])
+def _paths(held: HeldModules) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    return lambda references: held.frames_of([reference() for reference in references])

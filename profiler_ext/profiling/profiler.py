@@ -5,11 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch.profiler
 
 from profiler_ext.capture.called_modules import CalledModules
+from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.errors import (
     CaptureWarning,
     LateCaptureWarning,
@@ -217,10 +219,13 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
 
     def _made_session(self) -> Session:
         guard = self._guard
-        lines = guard.run(HOOK, self.lines.taken) or NO_LINES
+        held = HeldModules()
+        lines = guard.run(HOOK, self.lines.taken, held) or NO_LINES
         raw = self._raw.fresh()
         super().export_chrome_trace(str(raw))
-        made = put_together(read_trace(raw), self._settings, lines, self._outset, guard)
+        made = put_together(
+            read_trace(raw), partial(self._settings, held), lines, self._outset, guard
+        )
         if self.was_ended:
             made = replace(made, gaps=(*made.gaps, _TAKEN))
         whole = with_texts(made, self._keeps_source, guard)
@@ -240,8 +245,8 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         """
         warnings.warn(str(error), CaptureWarning, stacklevel=2)
 
-    def _settings(self) -> Settings:
-        called = self._guard.run("called modules", self._paths) or ()
+    def _settings(self, held: HeldModules) -> Settings:
+        called = self._guard.run("called modules", self._paths, held) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
         return settings_of_process(own, self.step_source, called, self._asked())
 
@@ -250,8 +255,8 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         asked = {"recompile": switch.recompiles(), "shapes": self.record_shapes}
         return tuple(name for name in asked if asked[name])
 
-    def _paths(self) -> tuple[tuple[int, ModuleFrame], ...]:
-        return () if self._called_modules is None else self._called_modules.paths()
+    def _paths(self, held: HeldModules) -> tuple[tuple[int, ModuleFrame], ...]:
+        return () if self._called_modules is None else self._called_modules.paths(held)
 
 
 def _is_late() -> bool:

@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from profiler_ext.capture.called_modules import CalledModules, frames_of
+from profiler_ext.capture.called_modules import CalledModules
+from profiler_ext.capture.held_modules import HeldModules
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules, user_class
 from profiler_ext.isolation.guard import Guard
@@ -126,7 +127,10 @@ def test_a_called_module_is_named_from_the_users_model_through_torchs_wrappers()
     around = nn.DataParallel(model)
     called = CalledModules(lambda artifact: None, Guard(strict=True))
     assert [called._numbers.of(layer) for layer in layers] == [0, 1]
-    assert called.paths() == ((0, ModuleFrame("0.0", "Linear")), (1, ModuleFrame("0.1", "Linear")))
+    assert called.paths(HeldModules()) == (
+        (0, ModuleFrame("0.0", "Linear")),
+        (1, ModuleFrame("0.1", "Linear")),
+    )
     assert around.module is model
 
 
@@ -135,7 +139,7 @@ def test_a_block_that_was_compiled_and_then_sharded_is_named_as_the_user_holds_i
     block = model[1]
     model[1] = torch.compile(block, backend="eager")
     model[1].__class__ = type("FSDPOptimizedModule", (type(model[1]),), {})
-    assert frames_of([block, model[1], None]) == (
+    assert HeldModules().frames_of([block, model[1], None]) == (
         ModuleFrame("1", "Linear"),
         ModuleFrame("1", "Linear"),
         None,
@@ -145,7 +149,7 @@ def test_a_block_that_was_compiled_and_then_sharded_is_named_as_the_user_holds_i
 def test_a_block_that_the_user_holds_beside_its_wrapper_keeps_its_own_name() -> None:
     model = nn.ModuleDict({"block": nn.Linear(1, 1)})
     model["compiled"] = torch.compile(model["block"], backend="eager")
-    assert frames_of([model["block"], model["compiled"]]) == (
+    assert HeldModules().frames_of([model["block"], model["compiled"]]) == (
         ModuleFrame("block", "Linear"),
         ModuleFrame("compiled", "Linear"),
     )

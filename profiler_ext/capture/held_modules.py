@@ -1,0 +1,74 @@
+"""Owns the path of a module from the outermost one that holds it, as modules hold one another."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from profiler_ext.capture.traces.module_paths import held_under, user_class
+from profiler_ext.records import ModuleFrame
+from profiler_ext.torch_compat import process
+
+
+class HeldModules:
+    """The modules of the process, each with the one that holds it.
+
+    They are looked for once, when the first path is asked for: a process that trains has a million
+    objects, and that takes a tenth of a second.
+    """
+
+    def frames_of(
+        self, modules: Sequence[torch.nn.Module | None]
+    ) -> tuple[ModuleFrame | None, ...]:
+        """Return the path of each module from the outermost that holds it; none of ``None``.
+
+        Args:
+            modules: whose paths are asked for.
+        """
+        return tuple(
+            None if module is None else ModuleFrame(self._path(module), user_class(module))
+            for module in modules
+        )
+
+    @cached_property
+    def _holders(self) -> dict[int, tuple[torch.nn.Module, str]]:
+        """The module that holds each module, and the attribute that it holds it under.
+
+        A wrapper that torch made (``torch.compile``, DDP) stands for the module within it and adds
+        no name; it counts only where no module of the user's holds what it wraps.
+        """
+        holders: dict[int, tuple[torch.nn.Module, str]] = {}
+        # What `process.is_module` asks, without a call for each of a million.
+        alive = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+        for holder in sorted(alive, key=lambda each: held_under(each) is not None):
+            attribute = held_under(holder)
+            for name, module in _children(holder):
+                holders.setdefault(id(module), (holder, "" if name == attribute else name))
+        return holders
+
+    def _path(self, module: torch.nn.Module) -> str:
+        names: list[str] = []
+        seen: set[int] = set()
+        while id(module) in self._holders and id(module) not in seen:
+            seen.add(id(module))
+            module, name = self._holders[id(module)]
+            names.append(name)
+        return ".".join(filter(None, reversed(names)))
+
+
+def _children(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """The modules that a module holds, without a call of what is the user's own.
+
+    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_modules``, which is not
+    there before it has run, and may be anything in a module that is no ordinary one.
+    """
+    held: Any = process.own_attributes(holder).get("_modules")
+    if not issubclass(type(held), dict):
+        return
+    for name, module in list(dict.items(held)):
+        if type(name) is str and process.is_module(module):
+            yield name, module
