@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from statistics import median
 
 from benchmarks.figures import Figure
@@ -29,26 +30,22 @@ def sides_of_turn(number: int) -> tuple[str, ...]:
     return first, then, then, first
 
 
-def turns(
-    count: int, take: Callable[[str], dict[str, float]], seconds: float = math.inf
-) -> Iterator[dict[str, float]]:
+def turns(take: Callable[[str], dict[str, float]], ends: float) -> Iterator[dict[str, float]]:
     """Yield of each turn the ratio of with to without, for each thing that was measured.
 
     Args:
-        count: so many turns.
         take: measures a side once.
-        seconds: no turn begins after so many.
+        ends: no turn begins after it but the first, on the clock of ``time.monotonic``.
     """
-    ends = time.monotonic() + seconds
-    for number in range(count):
-        if time.monotonic() > ends:
-            return
+    for number in count():
         taken: dict[str, list[dict[str, float]]] = {WITH: [], WITHOUT: []}
         for side in sides_of_turn(number):
             taken[side].append(take(side))
         yield {
             what: _sum(taken[WITH], what) / _sum(taken[WITHOUT], what) for what in taken[WITH][0]
         }
+        if time.monotonic() > ends:
+            return
 
 
 def _sum(taken: Sequence[dict[str, float]], what: str) -> float:
@@ -75,9 +72,9 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     Args:
         values: any number of them; of fewer than six the interval is all of them.
     """
-    ordered, count = sorted(values), len(values)
+    ordered, tosses = sorted(values), len(values)
     beyond = 0
-    while sum(math.comb(count, heads) for heads in range(beyond + 1)) <= _SELDOM * 2**count:
+    while sum(math.comb(tosses, heads) for heads in range(beyond + 1)) <= _SELDOM * 2**tosses:
         beyond += 1
     cut = max(0, beyond - 1)
     return ordered[cut], median(ordered), ordered[-1 - cut]

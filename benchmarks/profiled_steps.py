@@ -1,12 +1,17 @@
 """What a compiled training step takes with us: while nothing is recorded, and while something is.
 
-All of it is in one process, by turns whose order is swapped each time (``benchmarks/pairs.py``).
-First recordings by us and by torch.profiler alone: what a recorded step takes, by the wall clock
-with the device's work included and by the processor's, and what the end of a recording takes
-(torch's export to a file on one side, a session that is saved on the other). Then short blocks of
-steps that nothing records, with capture on and off.
+All of it is in one process, by turns whose order is swapped each time (``benchmarks/pairs.py``):
 
-    python -m benchmarks.profiled_steps [--device cuda] [--model gpt|llama] [--batch 8] [--turns 10]
+- ``recordings``: by us and by torch.profiler alone; what a step takes, and what the end of a
+  recording takes (torch's export to a file on one side, a session that is saved on the other);
+- ``within``: one recording of torch's, in which all that is ours in a step is on and off by turns
+  (marks of compiled graphs, watched lines), so that nothing but that differs;
+- ``blocks``: short blocks of steps that nothing records, with capture on and off.
+
+A step is told by the wall clock with the device's work included, its middle and the least of a
+block, and by the processor's. Each option of these names is the seconds that it may take.
+
+    python -m benchmarks.profiled_steps [--device cuda] [--model gpt|llama] [--within 60]
 
 A small batch leaves the GPU waiting for Python, a large one Python for the GPU.
 """
@@ -19,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -30,10 +36,17 @@ from benchmarks.eager_lines import model_of
 from benchmarks.figures import Figure, add_json, figure_of, tell, write
 from benchmarks.pairs import WITH, compared, turns
 from benchmarks.steps import Step, synchronize
+from profiler_ext.capture.called_modules import CalledModules
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.profiling import switch
+from profiler_ext.profiling.lines import RecordedLines
+from profiler_ext.torch_compat import process
 
 NOT_COUNTED = 3
 """The first steps of a recording or block: buffers are made, caches are filled."""
+
+_TURNS_OF_A_RECORDING = 4
+"""More would take memory for what nobody reads."""
 
 Taken = dict[str, float]
 
@@ -78,8 +91,8 @@ def timed(step: Step, steps: int) -> Taken:
         processors.append(time.process_time() - processor)
         synchronize()
         walls.append(time.perf_counter() - began)
-    counted = slice(NOT_COUNTED, None)
-    return {"wall": median(walls[counted]), "processor": median(processors[counted])}
+    walls, processors = walls[NOT_COUNTED:], processors[NOT_COUNTED:]
+    return {"wall": median(walls), "least": min(walls), "processor": median(processors)}
 
 
 @contextmanager
@@ -138,13 +151,47 @@ def recordings(step: Step, options: argparse.Namespace, lines: str) -> list[Figu
 
     for side in sides.values():
         recorded(side(), step, 2)
-    ratios = list(turns(options.turns, take, options.seconds))
-    name = f"a recorded step, ours with lines {lines} / torch.profiler alone"
+    ratios = list(turns(take, time.monotonic() + options.recordings))
     return [
-        *(compared(f"{name}: {what}", [each[what] for each in ratios]) for what in ratios[0]),
+        *_ratios(f"a recorded step, ours with lines {lines} / torch.profiler alone", ratios),
         figure_of("the end of a recording, ours: processor", ends[True], "s"),
         figure_of("the end of a recording, torch's: processor", ends[False], "s"),
     ]
+
+
+def within(step: Step, options: argparse.Namespace, lines: str) -> list[Figure]:
+    """Compare steps of one recording, with all that is ours and without.
+
+    Args:
+        step: what runs.
+        options: the command line's.
+        lines: whether lines are watched, ``on`` or ``off``.
+    """
+    guard = Guard(strict=True)
+    watched = RecordedLines(guard, is_wanted=lines == "on")
+    called = CalledModules(switch.graph_of, guard, lambda: True)
+
+    def marked() -> None:
+        step()
+        watched.mark()  # what `prof.step` does
+
+    def take(side: str) -> Taken:
+        if side != WITH:
+            return timed(step, options.block)
+        watched.begin()
+        called.watch()
+        taken = timed(marked, options.block)
+        called.leave()
+        watched.forget()
+        return taken
+
+    ends = time.monotonic() + options.within
+    ratios: list[Taken] = []
+    while not ratios or time.monotonic() < ends:
+        gc.collect()
+        with torch.profiler.profile(experimental_config=process.all_threads_config()):
+            ratios += islice(turns(take, ends), _TURNS_OF_A_RECORDING)
+    return _ratios(f"within a recording, ours with lines {lines} / without", ratios)
 
 
 def blocks(step: Step, options: argparse.Namespace) -> list[Figure]:
@@ -166,12 +213,19 @@ def blocks(step: Step, options: argparse.Namespace) -> list[Figure]:
         taken.append(timed(step, options.block))
         return taken[-1]
 
-    ratios = list(turns(options.blocks, take, options.seconds))
-    name = "a step that nothing records, capture on / off"
+    ratios = list(turns(take, time.monotonic() + options.blocks))
+    middles = ([each[what] * 1e3 for each in taken] for what in taken[0])
     return [
-        *(figure_of(f"a step: {what}", [t[what] * 1e3 for t in taken], "ms") for what in taken[0]),
-        *(compared(f"{name}: {what}", [each[what] for each in ratios]) for what in ratios[0]),
+        *(
+            figure_of(f"a step: {what}", each, "ms")
+            for what, each in zip(taken[0], middles, strict=True)
+        ),
+        *_ratios("a step that nothing records, capture on / off", ratios),
     ]
+
+
+def _ratios(name: str, ratios: list[Taken]) -> list[Figure]:
+    return [compared(f"{name}: {what}", [each[what] for each in ratios]) for what in ratios[0]]
 
 
 def main() -> None:
@@ -192,6 +246,7 @@ def main() -> None:
 
 def _parts(step: Step, options: argparse.Namespace) -> Iterator[list[Figure]]:
     for lines in options.lines or ["on"]:
+        yield within(step, options, lines)
         yield recordings(step, options, lines)
     yield blocks(step, options)
 
@@ -206,12 +261,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--turns", type=int, default=10, help="of four recordings each")
+    parser.add_argument("--recordings", type=float, default=60.0, help="seconds")
+    parser.add_argument("--within", type=float, default=60.0, help="seconds")
+    parser.add_argument("--blocks", type=float, default=30.0, help="seconds")
     parser.add_argument("--steps", type=int, default=15, help="in a recording")
-    parser.add_argument("--blocks", type=int, default=30, help="turns of four blocks each")
-    parser.add_argument("--block", type=int, default=6, help="steps in a block")
+    parser.add_argument("--block", type=int, default=10, help="steps in a block")
     parser.add_argument("--lines", choices=("on", "off"), action="append", help="on, if not given")
-    parser.add_argument("--seconds", type=float, default=3600, help="no turn of any begins after")
     add_json(parser)
     return parser.parse_args()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -131,12 +133,12 @@ def test_a_turn_has_each_side_twice_and_what_grows_steadily_meets_both() -> None
         taken.append(side)
         return {"wall": 100.0 + len(taken), "twice": 2.0 if side == WITH else 1.0}
 
-    assert list(turns(2, take)) == [{"wall": 1.0, "twice": 2.0}] * 2
+    assert list(islice(turns(take, ends=math.inf), 2)) == [{"wall": 1.0, "twice": 2.0}] * 2
     assert taken == [WITHOUT, WITH, WITH, WITHOUT, WITH, WITHOUT, WITHOUT, WITH]
 
 
-def test_no_turn_begins_after_its_time() -> None:
-    assert list(turns(2, lambda side: {"wall": 1.0}, seconds=-1.0)) == []
+def test_no_turn_but_the_first_begins_after_its_time() -> None:
+    assert list(turns(lambda side: {"wall": 1.0}, ends=-math.inf)) == [{"wall": 1.0}]
 
 
 def test_an_interval_is_that_of_the_sign_test_and_no_outlier_moves_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -86,6 +87,8 @@ def _methods(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
     for each in (name, "forward"):
         for method in (own_attributes(module).get(each), _of_class(type(module), each)):
             for _ in range(_WRAPPERS):
+                if method is None:
+                    break
                 if issubclass(type(code := _asked(method, "__code__")), CodeType):
                     yield code
                 method = _asked(method, "__wrapped__")
@@ -169,6 +172,7 @@ def _module_of_method(code: CodeType, scope: Mapping[str, object]) -> torch.nn.M
     return named if is_module(named) else None
 
 
+@functools.lru_cache(4096)  # each call of a graph that is recorded asks of some ten frames
 def is_machinery(file: str) -> bool:
     """Tell whether a frame of a file can lie between a user's frame and the graph that it calls."""
     return file.startswith((*_MACHINERY, _OWN, "<eval_with_key>")) or file.endswith("contextlib.py")

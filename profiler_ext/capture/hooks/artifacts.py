@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from profiler_ext.capture.graphs.compiles import Compiles, InnerCompile
@@ -110,15 +110,16 @@ class ArtifactHooks:
 
     def _artifact_call(self, call: Observed) -> Observation:
         artifact = call["self"]
-        with self._warmed_up(artifact), self._copying(artifact):
-            yield
+        if (instance := self._to_warm_up(artifact)) is None:
+            yield from self._copying(artifact)
+        else:
+            yield from self._warmed_up(artifact, instance)
         if self.on_optimizer_graph is not None:
             instance = self._registry.optimizer_run_by(artifact)
             if instance is not None:
                 self.on_optimizer_graph(instance)
 
-    @contextmanager
-    def _copying(self, artifact: Any) -> Iterator[None]:
+    def _copying(self, artifact: Any) -> Observation:
         """Keep which inputs the CUDA graphs copy that a call records."""
         copied: list[tuple[str, ...]] = []
         self._calls.copied.append(copied)
@@ -134,14 +135,16 @@ class ArtifactHooks:
         if self._calls.copied:
             self._calls.copied[-1].append(inputs.copied_inputs(call["self"]))
 
-    @contextmanager
-    def _warmed_up(self, artifact: Any) -> Iterator[None]:
-        """Profile a call that teaches what library calls launch, where one is wanted."""
+    def _to_warm_up(self, artifact: Any) -> GraphInstance | None:
+        """Return the instance of a call that teaches what library calls launch, if it is wanted."""
         instance = self._registry.take_unlearnt(artifact)
-        if instance is None or self._warmup is None or not self._warmup.is_wanted():
-            yield
-            return
+        is_wanted = instance is not None and self._warmup is not None and self._warmup.is_wanted()
+        return instance if is_wanted else None
+
+    def _warmed_up(self, artifact: Any, instance: GraphInstance) -> Observation:
+        """Profile a call, and keep what it teaches."""
+        assert self._warmup is not None
         warmup = self._warmup()
         with warmup.recording:
-            yield
+            yield from self._copying(artifact)
         self._registry.learn(instance.index, warmup.learn(instance))
