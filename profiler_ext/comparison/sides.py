@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -88,16 +89,7 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
     analyses = [analysis for run in runs for analysis in run.analyses]
     ends = np.cumsum([each.steps for each in every]).tolist()
     started = [(each, end - each.steps) for each, end in zip(every, ends, strict=True)]
-    known: dict[tuple[str, int], Frame] = {}
-    paths: dict[str, str] = {}
-    versions: dict[str, None] = {}
-    for each in every:
-        own = each.lines
-        versions |= dict.fromkeys(
-            key[0] for key in own.keys() & known.keys() if _contradict(own[key], known[key])
-        )
-        known = own | known
-        paths = each.paths | paths
+    lines, versions = _told_lines(every)
     parts = join([part for each, start in started for part in each.parts(start)])
     timed = {subject.file for subject in parts.subjects}
     cells = (cell for each in reversed(every) for cell in each.cells)
@@ -108,13 +100,26 @@ def side(runs: Sequence[RunOfRanks]) -> Side:
         parts=parts,
         ledger=join([part for each, start in started for part in each.ledger(start)]),
         compiles=join([part for row, each in enumerate(every) for part in each.compiles(row)]),
-        lines=known,
-        paths=paths,
-        versions=tuple(sorted(versions)),
+        lines=lines,
+        paths=dict(ChainMap(*(each.paths for each in every))),
+        versions=versions,
         cells={cell.name: cell.lines for cell in cells if cell.name in timed},
         on_cpu=all(map(_is_on_cpu, analyses)),
         shapes=shapes_of(analyses),
     )
+
+
+def _told_lines(
+    every: Iterable[_Ranked],
+) -> tuple[dict[tuple[str, int], Frame], tuple[str, ...]]:
+    """Return the lines that runs tell, and files of which they tell different texts of one."""
+    known: dict[tuple[str, int], Frame] = {}
+    versions: set[str] = set()
+    for own in (each.lines for each in every):
+        both = own.keys() & known.keys()
+        versions |= {key[0] for key in both if _contradict(own[key], known[key])}
+        known = own | known
+    return known, tuple(sorted(versions))
 
 
 def _is_on_cpu(analysis: Analysis) -> bool:

@@ -74,12 +74,7 @@ class Recorder:
         self._part: Session | None = None
         self._process = os.getpid()
         self._profiler = _ProfilerOfRun(
-            self,
-            schedule=self.window,
-            user_roots=user_roots,
-            lines=request.lines,
-            record_shapes=request.shapes,
-            source=request.source,
+            self, schedule=self.window, user_roots=user_roots, **_what_of_steps(request)
         )
         regions = self._regions.hooks() if request.repeats is not None else ()
         self.ends = StepEnds(capture, self._step, self._profiler, request.step_on, regions)
@@ -179,6 +174,15 @@ class Recorder:
             if is_answer(error):
                 raise
             self.refuse(error)
+
+
+def _what_of_steps(request: Request) -> dict[str, Any]:
+    """Return the options of a profile that say what it records of each step."""
+    return {
+        "lines": request.lines,
+        "record_shapes": request.shapes,
+        "source": request.source,
+    }
 
 
 class _ProfilerOfRun(profile):

@@ -45,46 +45,40 @@ class Page(HTMLParser):
             self.tables[-1][-1][-1] += data.strip()
 
 
-def evil():
-    places = tuple(
-        replace(
-            place,
-            module=EVIL,
-            module_class=EVIL,
-            file=f"/{EVIL}.py",
-            line=7,
-            code=EVIL,
-            aten_op=EVIL,
-            node=EVIL,
-            gap=EVIL,
-            stack=(),
-        )
-        for place in GPU_PLACES
+def _evil_place(place):
+    return replace(
+        place,
+        module=EVIL,
+        module_class=EVIL,
+        file=f"/{EVIL}.py",
+        line=7,
+        code=EVIL,
+        aten_op=EVIL,
+        node=EVIL,
+        gap=EVIL,
+        stack=(),
     )
+
+
+def _evil_recording(recording):
+    graphs = tuple(
+        replace(graph, key=EVIL, cache_detail=EVIL, output_module=f"/{EVIL}.py")
+        for graph in recording.graphs
+    )
+    settings = replace(recording.settings, command=(EVIL,))
+    return replace(recording, settings=settings, graphs=graphs)
+
+
+def evil():
     step = gpu_step()
+    at = Place(file=EVIL, line=1, code=EVIL)
     kernels = launches(GPU_MARKS, tuple(replace(row, kernel=EVIL, kind=EVIL) for row in GPU_ROWS))
     return replace(
         step,
-        recording=replace(
-            step.recording,
-            settings=replace(step.recording.settings, command=(EVIL,)),
-            graphs=tuple(
-                replace(graph, key=EVIL, cache_detail=EVIL, output_module=f"/{EVIL}.py")
-                for graph in step.recording.graphs
-            ),
-        ),
-        places=places,
+        recording=_evil_recording(step.recording),
+        places=tuple(map(_evil_place, GPU_PLACES)),
         launches=kernels,
-        idle=idle(
-            [
-                replace(
-                    p,
-                    cpu_activity=EVIL,
-                    cause_place=Place(file=EVIL, line=1, code=EVIL),
-                )
-                for p in GPU_IDLE
-            ]
-        ),
+        idle=idle([replace(p, cpu_activity=EVIL, cause_place=at) for p in GPU_IDLE]),
         ledger=(
             LedgerLine(3, 0, "compiled", "none", EVIL, 10),
             LedgerLine(3, 0, "idle", None, "idle", 5),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.sessions.session import FILE_NAME, load
-from tests.programs.table import ANY, NONE, PART, SERIES, WHOLE, Program
+from tests.programs.program import ANY, NONE, PART, SERIES, WHOLE, Program
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"

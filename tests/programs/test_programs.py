@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.programs.program import Program
 from tests.programs.runner import Runner
-from tests.programs.table import CALLS, FAST, MONITORS, PROGRAMS, Program
+from tests.programs.table import CALLS, FAST, MONITORS, PROGRAMS
 
 CHOSEN = [program for program in PROGRAMS if program.name in FAST]
 

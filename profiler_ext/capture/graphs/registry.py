@@ -212,14 +212,27 @@ class Registry:
         Returns:
             Its index, the next one.
         """
-        inner = self._compiles.inner
+        region = self._compiles.region
+        about = self._about(
+            artifact, is_backward or bool(region and region.outer_graph.is_backward), started_ns
+        )
+        ready = ready_artifact(
+            self._compiles,
+            artifact,
+            is_backward=about.is_backward,
+            is_kept=not self._guard.has_failed(about.compile_id),
+            may_have_record=_may_have_record(artifact, about.key),
+        )
+        kept = KeptGraph(about, ready, _store(), self._guard, is_replayed=is_replayed)
+        return self._add(artifact, kept, is_replayed=is_replayed)
+
+    def _about(self, artifact: Any, is_backward: bool, started_ns: int) -> GraphInstance:
+        """Return what the compile says of an artifact; it has no index yet, and no provenance."""
+        inner, region = self._compiles.inner, self._compiles.region
         key = inductor.cache_key(artifact)
         around = self._compiles.autograd_bypass if inner else None
         state, detail = cache_state(inner, key, around)
-        region = self._compiles.region
-        is_backward = is_backward or bool(region and region.outer_graph.is_backward)
-        is_kept = not self._guard.has_failed(process.current_compile_id())
-        about = GraphInstance(
+        return GraphInstance(
             index=-1,
             key=key,
             compile_id=process.current_compile_id(),
@@ -233,15 +246,6 @@ class Registry:
             provenance=None,
             cut_from=region.outer_graph.number if region else None,
         )
-        ready = ready_artifact(
-            self._compiles,
-            artifact,
-            is_backward=is_backward,
-            is_kept=is_kept,
-            may_have_record=_may_have_record(artifact, key),
-        )
-        kept = KeptGraph(about, ready, _store(), self._guard, is_replayed=is_replayed)
-        return self._add(artifact, kept, is_replayed=is_replayed)
 
     def _add(self, artifact: Any, kept: KeptGraph, *, is_replayed: bool) -> int:
         with self._lock.held():

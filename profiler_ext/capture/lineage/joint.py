@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch.fx
@@ -16,6 +16,7 @@ from profiler_ext.capture.lineage.stage import (
     JointGraph,
     Lineages,
     Link,
+    OpCall,
     fingerprint_of,
     op_call,
 )
@@ -57,21 +58,27 @@ def describe_joint(
         mutated=mutated or {},
         overwritten=lineages,
         gradients=gradients.places,
-        random={
-            op_call(n.target, n.args): snapshot(n.name, n.meta)
-            for n in nodes
-            if random_calls.is_random(n)
-        },
-        outputs={
-            at: snapshots[node.name]
-            for at, node in inputs.outputs(gm.graph).items()
-            if node.name in snapshots
-        },
+        random=_random(nodes),
+        outputs=_outputs(gm.graph, snapshots),
     )
     names = frozenset(node.name for node in nodes)
     return JointGraph(
         id=_digest(nodes), names=names, fingerprint=fingerprint_of(gm.graph), findings=findings
     )
+
+
+def _random(nodes: Sequence[torch.fx.Node]) -> dict[OpCall, NodeSnapshot]:
+    """Return what the nodes that draw random numbers say, by their calls."""
+    drawing = filter(random_calls.is_random, nodes)
+    return {op_call(node.target, node.args): snapshot(node.name, node.meta) for node in drawing}
+
+
+def _outputs(
+    graph: torch.fx.Graph, snapshots: Mapping[str, NodeSnapshot]
+) -> dict[int, NodeSnapshot]:
+    """Return what the nodes say that the graph yields, by their places among its outputs."""
+    yielded = inputs.outputs(graph).items()
+    return {at: snapshots[node.name] for at, node in yielded if node.name in snapshots}
 
 
 def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot]) -> NodeSnapshot:
