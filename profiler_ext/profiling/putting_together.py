@@ -22,6 +22,7 @@ from profiler_ext.records import (
     Recording,
     Settings,
     Trace,
+    without_source,
 )
 
 Lines = tuple[PythonLines | None, tuple[Gap, ...]]
@@ -74,6 +75,11 @@ def with_texts(recording: Recording, keeps_source: bool, guard: Guard) -> Record
         keeps_source: text of source may be kept.
         guard: keeps failures from the program.
     """
+    whole = guard.run("texts", _with_texts, recording, keeps_source, guard)
+    return whole or (recording if keeps_source else without_source(recording))
+
+
+def _with_texts(recording: Recording, keeps_source: bool, guard: Guard) -> Recording:
     whole = with_source(with_cells(recording, guard), keeps_source, guard)
     return guard.run("texts", in_utf8, whole) or whole
 

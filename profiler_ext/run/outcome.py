@@ -47,7 +47,7 @@ class Kept:
             return remarks.not_slow(recorder.passed)
         if not recorder.has_recorded:
             return remarks.NOTHING
-        if said_of(recorder.failure, recorder.lost):
+        if said_by(recorder):
             return remarks.FAILED
         return remarks.only_saved(self.folder) if self.is_saved else remarks.CUT_SHORT
 
@@ -87,7 +87,7 @@ def outcome_of(
     """
     if recorder is None:
         return _unrecorded(ending, kept, refused)
-    failed, steps = said_of(recorder.failure, recorder.lost), recorder.ends.count
+    failed, steps = said_by(recorder), recorder.ends.count
     if ending.code == 0 and failed:
         code = 0 if _is_own_fault(recorder.failure) else NOT_KEPT
         return Outcome(Ending(code), None, kept, failed)
@@ -110,15 +110,15 @@ def _unrecorded(ending: Ending, kept: Kept, refused: Exception | None) -> Outcom
     return Outcome(Ending(NEVER_STEPPED), None, kept, (remarks.NO_TORCH,))
 
 
-def said_of(error: Exception | None, lost: str | None = None) -> tuple[str, ...]:
-    """Say what went wrong in recording or keeping, if anything did.
+def said_by(recorder: Recorder) -> tuple[str, ...]:
+    """Say what went wrong in recording or keeping, if anything did."""
+    if recorder.failure is None and recorder.lost is not None:
+        return (remarks.own_fault(recorder.lost, recorder.trace),)
+    return () if recorder.failure is None else said_of(recorder.failure)
 
-    Args:
-        error: what was raised.
-        lost: what of ours failed, so that there is no session.
-    """
-    if error is None:
-        return () if lost is None else (remarks.own_fault(lost),)
+
+def said_of(error: Exception) -> tuple[str, ...]:
+    """Say what was raised."""
     is_told = isinstance(error, ProfilerExtError)
     return (str(error) if is_told else remarks.own_fault(failure_detail(error)),)
 

@@ -24,7 +24,7 @@ from profiler_ext.isolation.own_modules import own_modules
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.run import remarks
 from profiler_ext.run.ending_signals import EndingSignals
-from profiler_ext.run.outcome import Kept, Outcome, outcome_of, said_of
+from profiler_ext.run.outcome import Kept, Outcome, outcome_of, said_by, said_of
 from profiler_ext.run.program import INTERRUPTED, Ending, Program, prepared, run_program
 from profiler_ext.run.progress import Progress
 from profiler_ext.run.request import Request
@@ -153,6 +153,7 @@ class _Run:
         try:
             if recorder is not None:
                 recorder.stop()
+                recorder.keep_trace(self._kept.folder)
         except KeyboardInterrupt:  # the script was over; only the writing may have ended by it
             if recorder is not None and recorder.session is None:
                 ending = Ending(INTERRUPTED, was_interrupted=True)
@@ -183,10 +184,11 @@ class _Run:
             return
         with own_modules():
             recorder.stop()
+            recorder.keep_trace(self._kept.folder)
             self._progress.done()
             kept = self._kept.words(recorder)
             remark = remarks.ended_by(signal, kept, recorder.ends.count)
-            failed = said_of(recorder.failure, recorder.lost)
+            failed = said_by(recorder)
             self._tell(Outcome(Ending(0), None, self._kept, (remark, *failed)))
 
     def _write(self, session: Session, step: int) -> None:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from torch.profiler import ProfilerAction
@@ -26,6 +27,9 @@ from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.default_store import agreed_to_end
 from profiler_ext.torch_compat.open_regions import OpenRegions
 
+TRACE_NAME = "torch.pt.trace.json.gz"
+"""What holds torch's own trace where there is no session."""
+
 
 class Recorder:
     """Records steps of the program and hands over what there is to keep.
@@ -33,6 +37,7 @@ class Recorder:
     Attributes:
         session: what was kept last.
         failure: what went wrong in recording or keeping.
+        trace: torch's own trace of what no session was made of, where it is kept.
         ends: what ends the program's steps.
         window: the steps to record.
         passed: recordings that were not kept, as no step of them was slow.
@@ -60,6 +65,7 @@ class Recorder:
         """
         self.session: Session | None = None
         self.failure: Exception | None = None
+        self.trace: Path | None = None
         self._regions = OpenRegions(lambda: self._profiler.is_recording)
         self.window = Window(
             request.skip, request.steps, request.repeats, lambda: self._regions.are_any
@@ -115,6 +121,15 @@ class Recorder:
         if self.session is None and (part := self._part) is not None:
             with undisturbed():
                 self.take(part)
+
+    def keep_trace(self, folder: Path) -> None:
+        """Keep torch's own trace where something of ours failed, and no session is made of it.
+
+        Args:
+            folder: where the session would be.
+        """
+        if self.lost is not None:
+            self.trace = self._profiler.kept_trace(folder)
 
     def refuse(self, error: Exception) -> None:
         """Have it that what was recorded cannot be kept."""
@@ -227,6 +242,16 @@ class _ProfilerOfRun(profile):
 
     def deliver(self) -> None:
         self._guard.run(RECORDING, self._recorder.take, self.sessions.pop())
+
+    def kept_trace(self, folder: Path) -> Path | None:
+        """Write torch's own trace of the last cycle; return where, if there is one."""
+        return self._guard.run(RECORDING, self._keep_trace, folder)
+
+    def _keep_trace(self, folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / TRACE_NAME
+        self.export_chrome_trace(str(path))
+        return path
 
     def refuse(self, error: ProfilerExtError) -> None:
         self._recorder.refuse(error)

@@ -75,10 +75,17 @@ def slow_ones_missed(missed: Missed) -> tuple[str, ...]:
     return (f"{told} in no recording, last step {missed.last}: {why}",)
 
 
-def own_fault(detail: str) -> str:
-    """Say that something of ours failed."""
+def own_fault(detail: str, trace: Path | None = None) -> str:
+    """Say that something of ours failed.
+
+    Args:
+        detail: what failed.
+        trace: torch's own trace of what was recorded, where it is kept.
+    """
+    kept = "" if trace is None else f"; torch's own trace of what was recorded is {trace}"
     return (
-        f"the session could not be made ({detail}); the script was not affected; please report it"
+        f"the session could not be made ({detail}){kept}; the script was not affected; please "
+        "report it"
     )
 
 

@@ -12,6 +12,7 @@ import torch
 
 import profiler_ext
 from profiler_ext.errors import CaptureWarning, CoverageError, OwnFaultError, TorchCapabilityError
+from profiler_ext.kineto.reader import read_trace
 from profiler_ext.records import GapReason
 from profiler_ext.run.recorder import _ProfilerOfRun
 from tests.compiling import fresh_torch
@@ -106,22 +107,39 @@ def test_where_attribution_fails_the_recording_is_saved_and_attributed_by_who_re
     assert any("attribution_failed: RuntimeError" in note for note in plain.notes)
 
 
+def of_run(kept: list[Any]) -> Any:
+    """Profile two steps of a loop as ``run`` does."""
+    recorder = SimpleNamespace(is_wanted=lambda: True, take=kept.append, refuse=fails)
+    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
+    prof = _ProfilerOfRun(recorder, schedule=schedule)
+    prof.start()
+    for _ in range(2):
+        torch.ones(2).sum()
+        prof.step()
+    prof.stop()
+    return prof
+
+
 @pytest.mark.usefixtures("shown")
 def test_a_step_of_run_counts_where_its_mark_fails(monkeypatch) -> None:
     monkeypatch.setattr("profiler_ext.run.recorder.profilers.mark_steps", fails)
     kept: list[Any] = []
-    recorder = SimpleNamespace(is_wanted=lambda: True, take=kept.append, refuse=fails)
-    schedule = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=1)
     with pytest.warns(CaptureWarning, match="of ours"):
-        prof = _ProfilerOfRun(recorder, schedule=schedule)
-        prof.start()
-        for _ in range(2):
-            torch.ones(2).sum()
-            prof.step()
-        prof.stop()
+        prof = of_run(kept)
     [session] = kept
     assert prof.step_num == 2
     assert {gap.reason for gap in other_gaps(session)} == {GapReason.CAPTURE_FAILED}
+
+
+@pytest.mark.usefixtures("shown")
+def test_where_run_makes_no_session_of_a_trace_it_keeps_torchs(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("profiler_ext.profiling.profiler.read_trace", fails)
+    kept: list[Any] = []
+    with pytest.warns(CaptureWarning, match="of ours"):
+        prof = of_run(kept)
+    path = prof.kept_trace(tmp_path / "out")
+    assert (kept, path) == ([], tmp_path / "out" / "torch.pt.trace.json.gz")
+    assert "aten::sum" in read_trace(path).events.name.strings
 
 
 @pytest.mark.usefixtures("shown")
