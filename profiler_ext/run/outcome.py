@@ -112,15 +112,20 @@ def _unrecorded(ending: Ending, kept: Kept, refused: Exception | None) -> Outcom
 
 def said_by(recorder: Recorder) -> tuple[str, ...]:
     """Say what went wrong in recording or keeping, if anything did."""
-    if recorder.failure is None and recorder.lost is not None:
-        return (remarks.own_fault(recorder.lost, recorder.trace),)
-    return () if recorder.failure is None else said_of(recorder.failure)
+    if recorder.failure is not None:
+        return said_of(recorder.failure, recorder.trace)
+    return () if recorder.lost is None else (remarks.own_fault(recorder.lost, recorder.trace),)
 
 
-def said_of(error: Exception) -> tuple[str, ...]:
-    """Say what was raised."""
+def said_of(error: Exception, trace: Path | None = None) -> tuple[str, ...]:
+    """Say what was raised.
+
+    Args:
+        error: what was raised.
+        trace: torch's own trace of what was recorded, where that is kept instead.
+    """
     is_told = isinstance(error, ProfilerExtError)
-    return (str(error) if is_told else remarks.own_fault(failure_detail(error)),)
+    return (str(error) if is_told else remarks.own_fault(failure_detail(error), trace),)
 
 
 def _is_own_fault(error: Exception | None) -> bool:

@@ -153,7 +153,7 @@ class _Run:
         try:
             if recorder is not None:
                 recorder.stop()
-                recorder.keep_trace(self._kept.folder)
+                self._keep_trace(recorder)
         except KeyboardInterrupt:  # the script was over; only the writing may have ended by it
             if recorder is not None and recorder.session is None:
                 ending = Ending(INTERRUPTED, was_interrupted=True)
@@ -163,6 +163,10 @@ class _Run:
         outcome = outcome_of(ending, self._request, recorder, self._kept, self._refused)
         self._tell(outcome)
         return outcome.ending
+
+    def _keep_trace(self, recorder: Recorder) -> None:
+        if not self._kept.is_saved:
+            recorder.keep_trace(self._kept.folder)
 
     def _step_ended(self) -> None:
         self._watch_signals()
@@ -184,7 +188,7 @@ class _Run:
             return
         with own_modules():
             recorder.stop()
-            recorder.keep_trace(self._kept.folder)
+            self._keep_trace(recorder)
             self._progress.done()
             kept = self._kept.words(recorder)
             remark = remarks.ended_by(signal, kept, recorder.ends.count)

@@ -123,12 +123,13 @@ class Recorder:
                 self.take(part)
 
     def keep_trace(self, folder: Path) -> None:
-        """Keep torch's own trace where something of ours failed, and no session is made of it.
+        """Keep torch's own trace where something of ours failed, and there is no session of it.
 
         Args:
             folder: where the session would be.
         """
-        if self.lost is not None:
+        is_told = isinstance(self.failure, ProfilerExtError)
+        if not is_told and (self.failure is not None or self.lost is not None):
             self.trace = self._profiler.kept_trace(folder)
 
     def refuse(self, error: Exception) -> None:
