@@ -48,6 +48,12 @@ def used_twice(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return torch.tanh(whole) + one
 
 
+def strided(x: torch.Tensor) -> torch.Tensor:
+    y = torch.sin(x)
+    y.fill_diagonal_(0.5)
+    return torch.cos(y) + y.clamp(min=-1)
+
+
 def graphs(model: object, *inputs: torch.Tensor) -> tuple[GraphInstance, GraphInstance]:
     """Return the forward and the backward graph of a training step; no C++ is compiled."""
     with stubbed("cpu"):
@@ -121,3 +127,12 @@ def test_sums_of_gradients_stand_where_the_value_was_made_though_others_are_summ
         ("a = y * scale", "own_stack"),  # of the parameter, which no op made: its first use
         ("y[:, 1:3].cos_()", "sum_of_gradients"),  # past a look at all of it, which is no op
     }
+
+
+def test_what_is_written_through_strides_into_memory_that_was_there_is_of_the_op_that_mutates(
+    fresh_torch: Path,
+) -> None:
+    both = graphs(strided, torch.rand(4, 6, requires_grad=True))
+    copies = [[n for n in graph.nodes if n.target.startswith("aten.copy_.")] for graph in both]
+    assert [list(map(_code, each)) for each in copies] == [["y.fill_diagonal_(0.5)"]] * 2
+    assert [node.name for graph in both for node in graph.nodes if not node.lineage.stack] == []

@@ -114,11 +114,21 @@ class Watch:
         """
         replaced: dict[str, tuple[NodeSnapshot, ...]] = {}
         for node in filter(_writes, made):
-            *way, memory = _to_memory(node, rows)
+            *way, memory = self._to_memory(node, rows)
             row = rows.get(memory.name, ()) or self._scattered(node, memory)
             own = (each for each in way if each is node or is_view_op(fx.target_name(each.target)))
             replaced |= {each.name: row for each in own if row}
         return replaced
+
+    def _to_memory(self, node: torch.fx.Node, rows: Replaced) -> list[torch.fx.Node]:
+        """Return a call that writes, and on to the memory or to what is known of it.
+
+        A scatter that is the last to use its input is written into that, which was there before.
+        """
+        way, known = [node, *node.all_input_nodes[:1]], rows.keys() | self._before.keys()
+        while way[-1].name not in known and way[-1].all_input_nodes:
+            way.append(way[-1].all_input_nodes[0])
+        return way
 
     def _scattered(self, node: torch.fx.Node, memory: torch.fx.Node) -> tuple[NodeSnapshot, ...]:
         """Return the one call whose place memory took, of those that were given what is written."""
@@ -214,14 +224,6 @@ def _is_overwritten(before: fx.Meta, node: torch.fx.Node) -> bool:
 def _writes(node: torch.fx.Node) -> bool:
     """Tell whether a node only writes to another's memory: nothing reads it."""
     return not node.users and writing_call(node) is not None
-
-
-def _to_memory(node: torch.fx.Node, rows: Replaced) -> list[torch.fx.Node]:
-    """Return a call that writes, and on to the memory or to what is known of it."""
-    way = [node, *node.all_input_nodes[:1]]
-    while way[-1].name not in rows and way[-1].all_input_nodes:
-        way.append(way[-1].all_input_nodes[0])
-    return way
 
 
 def _nearest(
