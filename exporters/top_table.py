@@ -56,6 +56,7 @@ def top_table(drawing: Drawing) -> Table:
     rows, every = records(shown), records(whole)
     numbers = [
         *measures(sum(row["duration_ns"] for row in every)),
+        *_collective_numbers(rows),
         *(_kernel_numbers(rows) if "min_ns" in whole else ()),
         *_phase_numbers(kind, every),
         _bar(drawing),
@@ -181,6 +182,24 @@ def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:
         number("shared mem.", lambda row: _whole(row.get("shared_memory_bytes")), 5),
     ]
     return [column for column in columns if _says(column, rows)]
+
+
+def _collective_numbers(rows: Sequence[Row]) -> list[Number]:
+    """Return beside how much of collectives nothing ran, and how long they waited for a rank."""
+    words = ("exposed", "overlapped", "waiting")
+    return [
+        number(word, _a_step(f"{word}_ns"), 1, TIME)
+        for word in words
+        if any(row.get(f"{word}_ns") is not None for row in rows)
+    ]
+
+
+def _a_step(name: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        took = row.get(name)
+        return "" if took is None else time_cell(took / row["steps"] / row.get("ranks", 1))
+
+    return cell
 
 
 def _rate(value: float | None) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
+from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.perfetto import queries
 from profiler_ext.exporters.skew_texts import skew_texts
+from profiler_ext.exporters.terminal_ranks import print_ranks_report
 from profiler_ext.records import Communication
 from profiler_ext.sessions.merging import MergedSession, merge
 from profiler_ext.sessions.session import load
@@ -37,6 +41,17 @@ def test_exposed_and_overlapped_waiting_and_transfer_add_up(case: str) -> None:
     for one, other in (("exposed_ns", "overlapped_ns"), ("waiting_ns", "transfer_ns")):
         assert (table[one] + table[other]).tolist() == table["duration_ns"].tolist()
         assert (table[[one, other]] >= 0).all(axis=None)
+
+
+def test_a_terminal_shows_beside_what_collectives_ran_and_how_long_they_waited() -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=120, force_terminal=False)
+    print_ranks_report(ranks("fsdp2"), console, by="communication")
+    heading, first = text.getvalue().partition("collective ")[2].splitlines()[:2]
+    assert heading.split()[:6] == ["a", "step", "part", "exposed", "overlapped", "waiting"]
+    row = ranks("fsdp2").communication().iloc[0]
+    shown = [time_text(row[name] / row["steps"] / 2) for name in ("exposed_ns", "waiting_ns")]
+    assert all(each in first for each in shown)
 
 
 @every_case
