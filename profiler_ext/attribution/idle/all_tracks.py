@@ -88,29 +88,27 @@ def side_by_side(tracks: Sequence[Track], spans: Spans, control: Ints) -> Tracks
     """Put tracks, and those of other controls, beside each other.
 
     Args:
-        tracks: the tracks of the first controls.
+        tracks: the tracks of the first controls, which change at the same times.
         spans: what the threads of all other controls did, the outer ones first.
         control: whose each of these spans is.
 
     Returns:
         All of them.
     """
-    times = [*(each.times_ns for each in tracks), spans.start_ns, spans.end_ns]
-    moments = sorted_distinct(np.concatenate(times))
+    times_ns = tracks[0].times_ns
+    moments = sorted_distinct(np.concatenate([times_ns, spans.start_ns, spans.end_ns]))
     of_all = len(moments) + 1
     shift = control * of_all + 1
     starts = np.searchsorted(moments, spans.start_ns) + shift
     ends = np.searchsorted(moments, spans.end_ns) + shift
     order = np.argsort(starts, kind="stable")
     rest = track(Spans(starts, ends, spans.row, spans.cause).of(order))
-    own = [
-        np.searchsorted(moments, each.times_ns) + at * of_all + 1 for at, each in enumerate(tracks)
-    ]
+    own = np.searchsorted(moments, times_ns) + 1
     of_rest = moments[rest.times_ns % of_all - 1]
     every = (*tracks, rest)
     return Tracks(
         moments,
-        np.concatenate([*own, rest.times_ns]).astype(np.int64, copy=False),
+        np.concatenate([*(own + at * of_all for at in range(len(tracks))), rest.times_ns]),
         np.concatenate([*(each.times_ns for each in tracks), of_rest]),
         np.concatenate([[NOTHING], *(each.cause[1:] for each in every)]),
         np.concatenate([[NO_ROW], *(each.row[1:] for each in every)]),

@@ -16,7 +16,7 @@ from profiler_ext.attribution.idle.host_collectives import with_host_collectives
 from profiler_ext.attribution.idle.tracks import (
     Spans,
     Track,
-    overlay,
+    overlays,
     track,
     with_engine,
 )
@@ -77,14 +77,15 @@ class Controls:
         main = with_host_collectives(main, self._events, self._nesting)
         others = self._of_spans > ENGINE
         found = side_by_side(
-            (overlay(main, engine), overlay(engine, main)),
+            overlays(main, engine),
             self._spans.of(others),
             self._of_spans[others],
         )
         is_call = flag_rows(self._events.category, classify.is_runtime_call)
         is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
         rest = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
-        return replace(found, cause=np.where(found.cause == NOTHING, rest, found.cause))
+        found.cause[found.cause == NOTHING] = rest
+        return found
 
     def _numbers(self, launching: Ints, stepper: int) -> Ints:
         """Return the control of each thread; of one that leads to no launch it is none."""

@@ -82,22 +82,27 @@ def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
     return replace(own, cause=np.where(between, code(IdleCause.AUTOGRAD), own.cause))
 
 
-def overlay(first: Track, second: Track) -> Track:
-    """Lay one track over another, which counts where the first is in Python or does nothing.
+def overlays(first: Track, second: Track) -> tuple[Track, Track]:
+    """Lay each of two tracks over the other, which counts where that is in Python or does nothing.
 
     Args:
-        first: what counts more.
-        second: what counts else.
+        first: one of them.
+        second: the other.
 
     Returns:
-        One track of both.
+        What counts if the first does more, and if the second does; both change at the same times.
     """
-    times, at = _merged(first.times_ns, second.times_ns)
-    causes = first.cause[at[0]], second.cause[at[1]]
-    gives_way = (causes[0] == NOTHING) | (causes[0] == code(IdleCause.PYTHON))
-    of_second = gives_way & (causes[1] != NOTHING)
-    rows = np.where(of_second, second.row[at[1]], first.row[at[0]])
-    return Track(times, np.where(of_second, causes[1], causes[0]), rows)
+    times, (of_first, of_second) = _merged(first.times_ns, second.times_ns)
+    first = Track(times, first.cause[of_first], first.row[of_first])
+    second = Track(times, second.cause[of_second], second.row[of_second])
+    return _overlay(first, second), _overlay(second, first)
+
+
+def _overlay(first: Track, second: Track) -> Track:
+    gives_way = (first.cause == NOTHING) | (first.cause == code(IdleCause.PYTHON))
+    gives_way &= second.cause != NOTHING
+    cause = np.where(gives_way, second.cause, first.cause)
+    return Track(first.times_ns, cause, np.where(gives_way, second.row, first.row))
 
 
 def _merged(first: Ints, second: Ints) -> tuple[Ints, tuple[Ints, Ints]]:

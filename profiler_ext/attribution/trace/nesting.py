@@ -114,14 +114,15 @@ def _above(parent: Ints, levels: tuple[Ints, ...]) -> tuple[Ints, ...]:
 
 def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
     """Sort by thread and start; of those that start together the outer one comes first."""
-    keys = (
-        events.external_id.filled(0)[rows],
-        -events.duration_ns[rows],
-        leaf[rows],
-        events.start_ns[rows],
-        events.thread[rows],
-    )
-    return rows[np.lexsort(keys)]
+    thread, start = events.thread[rows], events.start_ns[rows]
+    order = np.lexsort((start, thread))
+    rows, thread, start = rows[order], thread[order], start[order]
+    is_same = (np.diff(start) == 0) & (np.diff(thread) == 0)
+    together = np.flatnonzero(np.append(is_same, False) | np.append(False, is_same))
+    some = rows[together]
+    keys = (events.external_id[some].filled(0), -events.duration_ns[some], leaf[some])
+    rows[together] = some[np.lexsort((*keys, start[together], thread[together]))]
+    return rows
 
 
 def _innermost(events: Events, rows: Ints, leaf: Flags) -> Ints:
