@@ -187,7 +187,10 @@ class GrowingColumns:
 
     def _on_device(self, category: Codes) -> Ints:
         codes = [self._categories[c] for c in DEVICE_CATEGORIES if c in self._categories]
-        return np.flatnonzero(np.isin(category, codes))
+        is_device = np.zeros(len(category), np.bool_)
+        for code in codes:
+            is_device |= category == code
+        return np.flatnonzero(is_device)
 
     def _check(self, whole: _Part) -> None:
         """Raise unless names are of a bearable length, and sums of times fit a column."""

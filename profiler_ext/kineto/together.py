@@ -100,4 +100,8 @@ def _environment(folders: Sequence[str]) -> dict[str, str]:
     """Return that of a process which finds the same modules, and keeps its memory."""
     own = {name: value for name, value in os.environ.items() if name != _AUTOSTART}
     paths = [str(_PACKAGES), *(folder for folder in folders if folder)]
-    return own | {"PYTHONPATH": os.pathsep.join(paths), "GLIBC_TUNABLES": _KEEPS_MEMORY}
+    return own | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "GLIBC_TUNABLES": _KEEPS_MEMORY,
+        "OPENBLAS_NUM_THREADS": "1",  # numpy starts threads for products, which wait busily
+    }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_ext.attribution.idle.cpu_causes import NOTHING
+from profiler_ext.attribution.idle.cpu_causes import NOTHING, Causes
 from profiler_ext.attribution.idle.tracks import Spans, Track, track
 from profiler_ext.attribution.trace.cutting import Cuts, cut_between
 from profiler_ext.attribution.trace.lookups import NO_ROW
@@ -34,7 +34,7 @@ class Tracks:
     moments_ns: Ints
     keys: Ints
     times_ns: Ints
-    cause: Ints
+    cause: Causes
     row: Ints
 
     def segments_at(self, control: Ints, times_ns: Ints) -> Ints:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names, waits
-from profiler_ext.records import Events, IdleCause, Ints
+from profiler_ext.records import Events, IdleCause
 
 CAUSES = tuple(IdleCause)
-NOTHING = -1
+Causes = npt.NDArray[np.int8]
+"""Numbers of causes, of which there are few: a byte for each piece of each thread's time."""
+NOTHING = np.int8(-1)
 """What stands for the cause of time in which no event says anything."""
 
 
-def code(cause: IdleCause) -> int:
+def code(cause: IdleCause) -> np.int8:
     """Return the number of a cause."""
-    return CAUSES.index(cause)
+    return np.int8(CAUSES.index(cause))
 
 
-def is_of(causes: Ints, wanted: Iterable[IdleCause]) -> Flags:
+def is_of(causes: Causes, wanted: Iterable[IdleCause]) -> Flags:
     """Flag the causes that are among some.
 
     Args:
@@ -35,7 +38,7 @@ def is_of(causes: Ints, wanted: Iterable[IdleCause]) -> Flags:
     return flags
 
 
-def causes_of(events: Events, nesting: Nesting) -> Ints:
+def causes_of(events: Events, nesting: Nesting) -> Causes:
     """Return for each event why a device waits while it is the CPU's innermost.
 
     Args:
@@ -59,7 +62,8 @@ def causes_of(events: Events, nesting: Nesting) -> Ints:
     )
     conditions = [(nesting.depth == NO_ROW), *(condition for condition, _ in rules)]
     codes = [NOTHING, *(NOTHING if each is None else code(each) for _, each in rules)]
-    return np.select(conditions, codes, default=code(IdleCause.PYTHON)).astype(np.int64)
+    causes: Causes = np.select(conditions, codes, default=code(IdleCause.PYTHON))
+    return causes
 
 
 def engine_events(events: Events, nesting: Nesting) -> Flags:

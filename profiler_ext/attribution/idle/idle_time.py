@@ -10,7 +10,7 @@ from profiler_ext.attribution.cpu_places import CpuPlaces
 from profiler_ext.attribution.idle.activities import Activities
 from profiler_ext.attribution.idle.after_waits import consequences, split
 from profiler_ext.attribution.idle.controls import Controls, turn_of
-from profiler_ext.attribution.idle.cpu_causes import CAUSES, code, is_of
+from profiler_ext.attribution.idle.cpu_causes import CAUSES, Causes, code, is_of
 from profiler_ext.attribution.idle.pieces import Cutter, Pieces
 from profiler_ext.attribution.idle.spans import IdleSpans, idle_spans
 from profiler_ext.attribution.ledger import BusySpans
@@ -122,7 +122,7 @@ class _Finder:
         opened = tracks.row[tracks.segments_at(control, middle)]
         return self._activities.named(self._activities.rows(opened, cuts.start_ns, ends))
 
-    def _is_recorders(self, cause: Ints, place: Ints) -> Flags:
+    def _is_recorders(self, cause: Causes, place: Ints) -> Flags:
         """Flag what came after the watch of lines had ended: the recording itself ends then.
 
         It may end within a call, of a compiled optimizer say, that launches no more.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_ext.attribution.idle.all_tracks import Tracks
-from profiler_ext.attribution.idle.cpu_causes import code
+from profiler_ext.attribution.idle.cpu_causes import Causes, code
 from profiler_ext.attribution.trace.cutting import Cuts, cut_at
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
 from profiler_ext.attribution.trace.timelines import timeline
@@ -33,7 +33,7 @@ class Overhead:
         self._times_ns = laid_out.times_ns[lasts]
         self._owner = np.append(np.array([NO_ROW], dtype=np.int64), laid_out.opened[lasts])
 
-    def name(self, tracks: Tracks, control: Ints, cuts: Cuts) -> tuple[Cuts, Ints]:
+    def name(self, tracks: Tracks, control: Ints, cuts: Cuts) -> tuple[Cuts, Causes]:
         """Cut parts of spans where the profiler began or ended, and name their causes.
 
         Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.idle.controls import MAIN, Controls
-from profiler_ext.attribution.idle.cpu_causes import code, is_of
+from profiler_ext.attribution.idle.cpu_causes import Causes, code, is_of
 from profiler_ext.attribution.idle.overhead import Overhead
 from profiler_ext.attribution.idle.spans import IdleSpans
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
@@ -29,12 +29,12 @@ class Pieces:
     span: Ints
     start_ns: Ints
     duration_ns: Ints
-    cause: Ints
+    cause: Causes
 
     def at(self, rows: Ints | Flags | slice) -> Pieces:
         """Return some of them."""
-        columns = (self.span, self.start_ns, self.duration_ns, self.cause)
-        return Pieces(*(column[rows] for column in columns))
+        start_ns, duration_ns = self.start_ns[rows], self.duration_ns[rows]
+        return Pieces(self.span[rows], start_ns, duration_ns, self.cause[rows])
 
 
 def joined(parts: list[Pieces]) -> Pieces:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
+from profiler_ext.attribution.idle.cpu_causes import NOTHING, Causes, code
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.records import IdleCause, Ints
@@ -23,7 +23,7 @@ class Track:
     """
 
     times_ns: Ints
-    cause: Ints
+    cause: Causes
     row: Ints
 
     def segments_at(self, times_ns: Ints) -> Ints:
@@ -38,12 +38,12 @@ class Spans:
     start_ns: Ints
     end_ns: Ints
     row: Ints
-    cause: Ints
+    cause: Causes
 
     def of(self, wanted: Flags | Ints) -> Spans:
         """Return the wanted ones, in the order of these."""
-        columns = (self.start_ns, self.end_ns, self.row, self.cause)
-        return Spans(*(column[wanted] for column in columns))
+        start_ns, end_ns = self.start_ns[wanted], self.end_ns[wanted]
+        return Spans(start_ns, end_ns, self.row[wanted], self.cause[wanted])
 
 
 def track(spans: Spans) -> Track:

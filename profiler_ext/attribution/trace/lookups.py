@@ -7,6 +7,7 @@ where there is none; flags are ``bool`` arrays, one for each row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ NO_ROW = -1
 """What stands in a column of rows where there is none; never leaves this room."""
 
 Flags = npt.NDArray[np.bool_]
+Whole = TypeVar("Whole", bound=np.signedinteger[Any])
 
 
 def flag_rows(column: Interned, predicate: Callable[[str], bool]) -> Flags:
@@ -53,7 +55,7 @@ def masked(rows: Ints) -> MaskedInts:
     return np.ma.MaskedArray(rows, mask=rows == NO_ROW)
 
 
-def take(values: Ints, rows: Ints, default: int) -> Ints:
+def take(values: npt.NDArray[Whole], rows: Ints, default: int | Whole) -> npt.NDArray[Whole]:
     """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``.
 
     Args:
@@ -65,7 +67,7 @@ def take(values: Ints, rows: Ints, default: int) -> Ints:
         As many as ``rows``.
     """
     if not len(values):
-        return np.full(len(rows), default, dtype=np.int64)
+        return np.full(len(rows), default, dtype=values.dtype)
     return np.where(rows == NO_ROW, default, values[rows])
 
 
