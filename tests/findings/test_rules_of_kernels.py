@@ -115,9 +115,9 @@ def half_eager(*eager_us: int, compiled_us: int = 2000, paced: bool = True) -> A
     return placed(replace(made, launches=replace(made.launches, scope=scope)), sum=at_line)
 
 
-def test_eager_ops_beside_compiled_code_lose_two_thirds_of_their_time() -> None:
+def test_eager_ops_beside_compiled_code_are_told_without_a_claim() -> None:
     found = only(eager_beside_compiled.RULE, half_eager(300, 300, 300))
-    assert (found.at_stake_ns, found.where.line) == (600 * US, 3)
+    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.UNKNOWN, 0, 3)
     assert [each.value for each in found.why] == [3, 900 * US, 1]
 
 
@@ -237,6 +237,12 @@ def test_one_layer_that_takes_twice_as_long_stands_out() -> None:
     found = only(unlike_siblings.RULE, layers(100, 101, 99, 250, 100))
     assert (found.where.module, found.at_stake_ns) == ("blocks.3", 150 * US)
     assert [each.value for each in found.why] == [250 * US, 100 * US, 5]
+
+
+def test_layers_of_which_some_convolve_are_of_other_sizes_by_design() -> None:
+    made = layers(100, 101, 99, 250, 100)
+    convolves = replace(made.places[0], aten_op="aten::cudnn_convolution")
+    assert is_silent(unlike_siblings.RULE, replace(made, places=(convolves, *made.places[1:])))
 
 
 def test_what_a_layer_runs_beside_a_collective_counts_half() -> None:

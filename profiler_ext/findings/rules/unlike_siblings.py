@@ -18,6 +18,8 @@ from profiler_ext.records import Ints
 _BEYOND = 0.5
 _SLOWED = 2
 """Beside a collective a product on an H200 took up to so many times as long as without it."""
+_CONVOLVES = re.compile(r"\bconvolution|_convolution\b|conv\dd")
+"""Layers of a CNN get images of other sizes by design, and more channels."""
 _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
 _Siblings = Mapping[str, list[int]]
 """Path of a layer to the indices of the places in it."""
@@ -44,12 +46,16 @@ def _families(facts: Facts) -> dict[tuple[str, frozenset[str]], dict[str, list[i
     """Return the layers that are alike: one list, and the same modules in each."""
     layers: dict[str, dict[str, list[int]]] = {}
     inside: dict[str, set[str]] = {}
+    convolving = set[str]()
     for at, place in enumerate(facts.analysis.places):
         for family, layer, rest in _layers_of(place.module or ""):
             layers.setdefault(family, {}).setdefault(layer, []).append(at)
             inside.setdefault(layer, set()).add(f"{rest} {place.module_class}")
+            convolving |= {family} if _CONVOLVES.search(place.aten_op or "") else set()
     families: dict[tuple[str, frozenset[str]], dict[str, list[int]]] = {}
     for family, of_family in layers.items():
+        if family in convolving:
+            continue
         for layer, places in of_family.items():
             families.setdefault((family, frozenset(inside[layer])), {})[layer] = places
     return families
@@ -123,7 +129,8 @@ RULE = Rule(
     title="A layer unlike its siblings",
     means="Of four or more numbered layers with the same modules in them (`layers.0`, `layers.1`, "
     "...) one takes half as long again as their median, or more, and stands out from what they "
-    "differ by.",
+    "differ by. Lists in which convolutions run are not judged: their sizes change from layer to "
+    "layer by design.",
     because="Equal layers take equal times. One that does not has another dtype, another layout, a "
     "hook, a kernel that was chosen badly, or more work than the others.",
     remedy="Compare its kernels with those of a sibling, line by line.",
