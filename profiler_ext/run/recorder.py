@@ -129,7 +129,8 @@ class Recorder:
             folder: where the session would be.
         """
         is_told = isinstance(self.failure, ProfilerExtError)
-        if not is_told and (self.failure is not None or self.lost is not None):
+        has_failed = self.failure is not None or self.lost is not None
+        if has_failed and not is_told and self.has_recorded:
             self.trace = self._profiler.kept_trace(folder)
 
     def refuse(self, error: Exception) -> None:
@@ -159,10 +160,17 @@ class Recorder:
         if self._slow is not None:
             self._look_at_pace(self._slow)
         self._profiler.step_source = self.ends.source
-        self._try(self._profiler.step)
+        self._count()
         self._on_step()
         self._since_s = time.perf_counter()
         return self._ends_program()
+
+    def _count(self) -> None:
+        """End a step of the profiler; once it has missed one, it would record others than asked."""
+        counted = self._profiler.step_num
+        self._try(self._profiler.step)
+        if self.failure is not None and self._profiler.step_num == counted:
+            self.stop()
 
     def _look_at_pace(self, slow: float) -> None:
         self._pace.step(time.perf_counter() - self._since_s)

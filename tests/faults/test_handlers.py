@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
+from tests.faults.__main__ import ERRORS
 from tests.faults.handlers import are_told_apart
+
+ROOT = Path(__file__).parents[2]
 
 BOTH = (RuntimeError, MemoryError)
 
@@ -74,3 +80,23 @@ def test_a_handler_of_neither_does_not_tell_them_apart() -> None:
             return False
 
     assert not caught()
+
+
+def test_no_context_manager_of_ours_tells_planted_errors_apart():
+    """What stands around a ``yield`` is on no stack: a handler there would not be seen."""
+    paths = (path for room in ("profiler_ext", "exporters") for path in (ROOT / room).rglob("*.py"))
+    found = {name for path in paths for name in _around_yields(ast.parse(path.read_text()))}
+    planted = {error.__name__ for error in ERRORS if issubclass(error, Exception)}
+    assert {"OSError", "BaseException"} <= found, "those that there are, are found"
+    assert found & planted == set()
+
+
+def _around_yields(tree: ast.Module) -> Iterator[str]:
+    """Yield what is caught of what a ``yield`` raises, by the names in the handlers."""
+    for block in (each for each in ast.walk(tree) if isinstance(each, ast.Try)):
+        within = (node for part in block.body for node in ast.walk(part))
+        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in within):
+            kinds = [each.type for each in block.handlers if each.type is not None]
+            yield from (
+                node.id for kind in kinds for node in ast.walk(kind) if isinstance(node, ast.Name)
+            )

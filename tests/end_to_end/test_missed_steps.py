@@ -1,0 +1,72 @@
+"""A step that torch's profiler did not count ends a run's recording: others were asked for."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from profiler_ext.profiling import switch
+from profiler_ext.run.outcome import said_by
+from profiler_ext.run.program import Program
+from profiler_ext.run.recorder import Recorder, _ProfilerOfRun
+from profiler_ext.run.request import Amount, Request
+from tests.compiling import fresh_torch
+
+__all__ = ["fresh_torch"]
+pytestmark = pytest.mark.usefixtures("fresh_torch")
+
+
+def recorded(batches: int) -> tuple[list[Any], Recorder]:
+    """Train, and record the second and third of its steps."""
+    sessions: list[Any] = []
+    switch.enable()
+    capture = switch.current()
+    assert capture is not None
+    request = Request(Program(__file__), Path("out"), Amount(1), Amount(2), lines=False)
+    recorder = Recorder(capture, request, lambda each, _: sessions.append(each), lambda: None, ())
+    recorder.start()
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight])
+    for _ in range(batches):
+        weight.square().sum().backward()
+        optimizer.step()
+    recorder.stop()
+    return sessions, recorder
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Have the end of a step fail once, before torch's profiler counts it."""
+    step, ended = _ProfilerOfRun.step, itertools.count(1)
+
+    def failing(profiler: _ProfilerOfRun) -> None:
+        if next(ended) == at:
+            raise RuntimeError("of ours")
+        step(profiler)
+
+    monkeypatch.setattr(_ProfilerOfRun, "step", failing)
+
+
+def test_the_steps_that_were_asked_for_are_recorded() -> None:
+    [session], _ = recorded(batches=5)
+    assert [step.number for step in session.analysis.steps] == [1, 2]
+
+
+def test_where_one_is_missed_before_them_none_is_recorded_and_why_is_said(monkeypatch) -> None:
+    fail_at(monkeypatch, 1)
+    sessions, recorder = recorded(batches=5)
+    assert sessions == []
+    [said] = said_by(recorder)
+    assert "the session could not be made (RuntimeError" in said
+    assert "of ours" in said
+    assert "trace" not in said
+
+
+def test_where_one_is_missed_among_them_those_before_it_are_kept(monkeypatch) -> None:
+    fail_at(monkeypatch, 2)
+    [session], recorder = recorded(batches=5)
+    assert [step.number for step in session.analysis.steps] == [1]
+    assert said_by(recorder) != ()
