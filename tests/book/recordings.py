@@ -43,10 +43,10 @@ def read_once() -> Iterator[None]:
     """Let each recording be read once, wherever it lies; what else is read is read as it is."""
     by_size = {path.stat().st_size: path for path in RECORDED.rglob(f"*{SUFFIX}")}
 
-    def read(path: Path) -> Recording:
+    def read(path: Path, jobs: int | None = 1) -> Recording:
         original = by_size.get(path.stat().st_size) if path.exists() else None
         if original is None or original.read_bytes() != path.read_bytes():
-            return _read(path)
+            return _read(path, jobs)
         return _recording(original)
 
     with pytest.MonkeyPatch.context() as patch:
