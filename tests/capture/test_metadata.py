@@ -3,6 +3,7 @@
 import torch
 
 from profiler_ext.capture.traces.metadata import forget_lineages, lineage_of, says_the_same
+from profiler_ext.torch_compat import behaviour
 
 FRAME = '  File "model.py", line {}, in forward\n    return x.sin()\n'
 
@@ -32,7 +33,7 @@ def test_each_part_of_what_is_said_tells_lineages_apart():
         meta(source_fn_stack=[("sin_1", torch.sin)]),
         meta(partitioner_tag="is_backward"),
         meta(is_gradient_acc=True),
-        meta(autograd_backward=True),
+        *([meta(autograd_backward=True)] if behaviour.TAGS_BACKWARD_NODES else []),
         meta(recompute="MUST_SAVE"),
         meta(custom={"part": "head"}),
         meta(profiler_ext_copied_from="aot0_sin"),
