@@ -17,6 +17,9 @@
 # make eager-oracle [EAGER_ORACLE="--launches 20000 --seed 0 --device cuda"]    run random eager
 #              programs, and compare the line of each launch with the shapes that its op worked on;
 #              every one must be right; on .venv-3.12, which test-lines makes
+# make truth [TRUTH="cells Mixtral --seed 1"]    run models eagerly, and compare where each ATen op ran,
+#              forward and backward, with the line and module that capture claims for each node of their
+#              graphs; no claim may be contradicted. Models made by hand, and those of transformers
 # make mutants [ROOM=lineage] [MUTANTS="--count 320 --seed 0"]    change our rules in so many places,
 #              one at a time, and list what no test notices (docs/mutants.md); ROOM is `lineage` or
 #              `attribution`, MUTANTS=--again tries the survivors once more. Half an hour
@@ -74,7 +77,7 @@ endif
 # uv installs into several environments what it fetched and unpacked once.
 INSTALL := -m pip install --quiet uv && $(RUN) -m uv pip install --quiet
 
-.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
+.PHONY: demo test test-lines lines-ready test-torch faults names fuzz oracle eager-oracle truth mutants programs bench peers bench-compare reference docs examples pictures wheel lint gpu-check gpu-record gold clean
 
 demo: $(DEMO_READY)
 	$(RUN) -m profiler_ext run --force -o $(OUT) examples/gpt.py
@@ -142,6 +145,9 @@ oracle: $(TEST_READY)
 
 eager-oracle:
 	.venv-3.12/bin/python -W ignore -m tests.eager_oracle $(EAGER_ORACLE)
+
+truth: $(TEST_READY)
+	$(RUN) -W ignore -m tests.truth $(TRUTH)
 
 mutants: $(TEST_READY)
 	$(RUN) -m tests.mutants $(ROOM) $(MUTANTS)

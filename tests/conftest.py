@@ -22,6 +22,7 @@ LONGEST = (
     "tests/end_to_end",
     "tests/oracle",
     "tests/eager_oracle",
+    "tests/truth",
     "tests/attribution/test_damaged_recordings.py",
     "tests/capture",
     "tests/gate/test_workflow.py",

@@ -1,0 +1,13 @@
+"""Owns the oracle of graph nodes: what runs eagerly tells where each node of a graph comes from.
+
+A model runs twice: eagerly, where each ATen op is seen as it runs (after Inductor's decompositions)
+with the line and the module that the program stands in, in backward those where autograd's node
+was made; and compiled, where capture claims a line and a module for each node of the forward and
+the backward graph. Of each op on tensors of given sizes and types the claimed places must be among
+those where it ran, each as often as it ran there. Nothing that attribution rests on is used: no
+FX meta data, no number of autograd's, no pattern.
+
+Not judged, and counted apart: an op that a graph has more often than the eager run (a view that
+functionalization makes again, what torch decomposes before autograd, what a pattern makes), what
+sums the gradients of parameters and inputs (no op made them), and constants.
+"""

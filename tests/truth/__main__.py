@@ -1,0 +1,60 @@
+"""Owns the command line: ``python -m tests.truth cells Mixtral``; without names all models."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+
+import torch
+
+from tests.truth.judging import Score, judge
+from tests.truth.models import BY_HAND, PUBLISHED
+from tests.truth.models.making import Make
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Judge models, and print the figures and what is wrong.
+
+    Returns:
+        0 when no node is wrong and every model ran, else 1.
+    """
+    options = _options(arguments)
+    models = {**BY_HAND, **({} if options.by_hand else PUBLISHED)}
+    score, started = Score(), time.monotonic()
+    for name in options.models or models:
+        before = len(score.wrong), len(score.failed)
+        _judge(score, name, models[name], options.seed)
+        print(f"{name}: {score.summary()}", file=sys.stderr, flush=True)
+        for exception in (*score.wrong[before[0] :], *score.failed[before[1] :]):
+            print(exception, flush=True)
+    taken = f"torch {torch.__version__}, {time.monotonic() - started:.0f} s"
+    print(f"truth: {score.summary()}; {taken}")
+    return int(bool(score.wrong or score.failed))
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    names = [*BY_HAND, *PUBLISHED]
+    parser = argparse.ArgumentParser(prog="python -m tests.truth", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(names))
+    parser.add_argument("--by-hand", action="store_true", help="none of transformers")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.models) - set(names):
+        parser.error(f"no such model: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return options
+
+
+def _judge(score: Score, name: str, make: Make, seed: int) -> None:
+    torch.manual_seed(seed)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what models that are published warn of
+            judge(score, name, *make())
+    except Exception as error:  # one bad model must not cost the others' figures
+        score.failed.append(f"{name}: {error!r}"[:500])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

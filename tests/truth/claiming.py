@@ -1,0 +1,133 @@
+"""Owns what capture claims of a compiled training step: the place of each node of its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._dynamo
+
+import profiler_ext
+from profiler_ext.attribution.places.lines import SourceRoots
+from profiler_ext.attribution.places.modules import with_modules_of_sums
+from profiler_ext.files.paths import library_roots
+from profiler_ext.profiling import switch
+from profiler_ext.records import FxNode, Gap, GraphInstance, Mechanism, Settings
+from tests.oracle.stubs import stubbed
+from tests.truth.ops import Op, Place, plain_name
+from tests.truth.running import differentiable, differentiate
+
+_ROOTS = SourceRoots(Settings(library_roots=library_roots()))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is claimed of a node.
+
+    Attributes:
+        node: the node.
+        op: what it does, and where it comes from.
+        is_of_a_pass: a pass of Inductor's made it, so that no op of it need have run.
+        is_unique: it stands for one op that ran; one that is computed again does not.
+        linked: the place of the forward node that it differentiates.
+    """
+
+    node: FxNode
+    op: Op
+    is_of_a_pass: bool
+    is_unique: bool
+    linked: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What is claimed of all graphs of a step.
+
+    Attributes:
+        each: the claims, of each graph in order.
+        gaps: what capture said that it does not know.
+        is_whole: one forward graph is the whole model; else a graph knows no modules by itself.
+    """
+
+    each: tuple[Claim, ...]
+    gaps: tuple[Gap, ...]
+    is_whole: bool
+
+
+def claim(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Claims:
+    """Compile a model and run it forward and backward, with capture on; no C++ is compiled.
+
+    Args:
+        model: the model.
+        inputs: what it is called on.
+    """
+    torch._dynamo.reset()
+    profiler_ext.disable()
+    try:
+        with stubbed("cpu"), torch._dynamo.config.patch(allow_rnn=True):
+            profiler_ext.enable(cpu_events=False)
+            differentiate(differentiable(torch.compile(model)(*inputs)))
+        capture = switch.current()
+        assert capture is not None
+        return _claims(capture.graphs, capture.gaps)
+    finally:
+        profiler_ext.disable()
+
+
+def _claims(graphs: tuple[GraphInstance, ...], gaps: tuple[Gap, ...]) -> Claims:
+    places = {
+        (graph.joint, node.lineage.joint_name): _place(node)
+        for graph in sorted(graphs, key=lambda graph: not graph.is_backward)
+        for node in graph.nodes
+        if node.lineage.joint_name is not None
+    }
+    each = tuple(claim for graph in graphs for claim in _of_graph(graph, places))
+    own = (gap for graph in graphs for gap in graph.gaps)
+    return Claims(each, (*gaps, *own), sum(not graph.is_backward for graph in graphs) == 1)
+
+
+def _of_graph(graph: GraphInstance, places: dict[Any, Place | None]) -> Iterator[Claim]:
+    for node in with_modules_of_sums(graph.nodes):
+        if not _is_constant(node):
+            linked = places.get((graph.joint, node.lineage.forward_node))
+            is_unique = not _is_again(node) and (_differentiates(node) or not graph.is_backward)
+            yield Claim(node, _op(node), _is_of_a_pass(node), is_unique, linked)
+
+
+def _is_constant(node: FxNode) -> bool:
+    """Tell what no op ran for: a value that torch made a constant, an output of a node."""
+    return node.target == "getitem" or not (node.inputs or node.is_random)
+
+
+def _op(node: FxNode) -> Op:
+    return Op(
+        name=plain_name(node.target),
+        is_backward=_differentiates(node) and not _is_again(node),
+        outputs=tuple((tuple(each.size), _plain(each.dtype)) for each in node.outputs),
+        place=_place(node),
+    )
+
+
+def _differentiates(node: FxNode) -> bool:
+    return node.lineage.is_gradient_acc or node.lineage.forward_node is not None
+
+
+def _is_again(node: FxNode) -> bool:
+    return node.lineage.forward_evidence == "recomputed"
+
+
+def _is_of_a_pass(node: FxNode) -> bool:
+    return node.entry_name is None or node.lineage.mechanism is Mechanism.REPLACED
+
+
+def _plain(dtype: str) -> str:
+    return dtype.removeprefix("torch.")
+
+
+def _place(node: FxNode) -> Place | None:
+    frame = _ROOTS.model_frame(node.lineage.stack)
+    if frame is None:
+        return None
+    return Place(frame.file, frame.line, "".join(each.path for each in node.lineage.modules[-1:]))

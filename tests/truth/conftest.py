@@ -1,0 +1,5 @@
+"""Owns nothing: tests that compile begin afresh."""
+
+from tests.compiling import fresh_torch
+
+__all__ = ["fresh_torch"]

@@ -1,0 +1,90 @@
+"""Owns where each node of autograd was made, and which of them the engine runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.autograd.graph import Node
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+from tests.truth.ops import Place
+from tests.truth.standing import Standing
+
+Handed = Callable[[list[torch.Tensor], Place], None]
+"""What is told of the gradients that the engine hands to a node, and of where it was made."""
+
+_LEAF = "AccumulateGrad"
+
+
+class Making(TorchFunctionMode):
+    """Looks after each call of torch which nodes it made; they are kept, to be known again."""
+
+    def __init__(self, standing: Standing) -> None:
+        super().__init__()
+        self.running: Node | None = None
+        self.handed: Handed = lambda gradients, place: None
+        self._standing = standing
+        self._places: dict[Node, Place | None] = {}
+
+    def place_of(self, node: Node) -> Place | None:
+        """Return where a node was made."""
+        return self._places.get(node)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self._add((out, args))
+        return out
+
+    @contextlib.contextmanager
+    def of_functions_too(self) -> Iterator[None]:
+        """Look after calls of the user's own ``autograd.Function``, which no mode sees."""
+        apply = torch.autograd.Function.apply.__func__
+
+        def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            out = apply(cls, *args, **kwargs)
+            self._add(out)
+            return out
+
+        with mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)):
+            yield
+
+    def _add(self, values: Any) -> None:
+        tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+        todo = [each.grad_fn for each in tensors]
+        if not any(node is not None and node not in self._places for node in todo):
+            return
+        place = self._standing.place()
+        while todo:
+            node = todo.pop()
+            if node is not None and node not in self._places:
+                self._places[node] = place
+                self._watch(node)
+                todo += [before for before, _ in node.next_functions]
+
+    def _watch(self, node: Node) -> None:
+        """Note when a node runs, and say what gradients it is handed: a sum, if there were two."""
+
+        def begins(gradients: Any) -> None:
+            self.running, place = node, self._places[_past_aliases(node)]
+            if place is not None and _LEAF not in node.name():
+                self.handed([each for each in gradients if each is not None], place)
+
+        def ends(*_: Any) -> None:
+            self.running = None
+
+        node.register_prehook(begins)
+        node.register_hook(ends)
+
+
+def _past_aliases(node: Node) -> Node:
+    """Return what made the value itself: of a slice that yields all of it a graph has nothing."""
+    while node.name() == "AliasBackward0":
+        node = node.next_functions[0][0]
+    return node

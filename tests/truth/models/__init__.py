@@ -1,0 +1,16 @@
+"""Owns the list of models: those made by hand, and those as they are published."""
+
+from __future__ import annotations
+
+from tests.truth.models import applying, mutating, published, recurring, sharing
+from tests.truth.models.making import Make
+
+BY_HAND: dict[str, Make] = {
+    make.__name__: make
+    for module in (applying, mutating, recurring, sharing)
+    for make in module.MODELS
+}
+"""By name, what makes the model and what it is called on."""
+
+PUBLISHED: dict[str, Make] = published.MODELS
+"""Those that need transformers; empty where it is not installed."""

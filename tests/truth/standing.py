@@ -1,0 +1,74 @@
+"""Owns where a program stands while it runs: the line of its innermost frame, and the module."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.modules import module as hooks
+
+from tests.truth.ops import Place
+
+_ENGINE = "_engine_run_backward"
+_HERE = Path(__file__).parent
+_OWN = frozenset(str(_HERE / f"{name}.py") for name in ("standing", "making", "running"))
+_LIBRARY = (
+    str(Path(torch.__file__).parent),
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib")),
+)
+_PACKAGES = sysconfig.get_path("purelib")
+
+
+class Standing:
+    """The modules of a model whose calls have not returned."""
+
+    def __init__(self, model: object) -> None:
+        named = model.named_modules() if isinstance(model, torch.nn.Module) else ()
+        self._names = {module: name for name, module in named}
+        self._called = [""]
+
+    def place(self) -> Place | None:
+        """Return where the program stands; ``None`` within autograd's engine."""
+        line = _line()
+        return None if line is None else Place(*line, self._called[-1])
+
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Follow the calls of modules."""
+        before = hooks.register_module_forward_pre_hook(self._enter)
+        after = hooks.register_module_forward_hook(self._leave)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def _enter(self, module: torch.nn.Module, _: Any) -> None:
+        if module in self._names:
+            self._called.append(self._names[module])
+
+    def _leave(self, module: torch.nn.Module, *_: Any) -> None:
+        if module in self._names:
+            self._called.pop()
+
+
+def _line() -> tuple[str, int] | None:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == _ENGINE:
+            return None
+        if _is_model(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+def _is_model(file: str) -> bool:
+    if file in _OWN or file.startswith((_LIBRARY[0], "<")):
+        return False
+    return file.startswith(_PACKAGES) or not file.startswith(_LIBRARY[1:])

@@ -1,0 +1,35 @@
+"""A sample of the oracle of graph nodes: in these models no claim is contradicted by what ran.
+
+``python -m tests.truth`` has more models made by hand, and those of transformers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.truth.judging import Score, judge
+from tests.truth.models import BY_HAND
+
+JUDGED = {
+    "mutating_layers": (155, 77),
+    "mutated_views": (61, 33),
+    "cells": (218, 180),
+    "tied_head": (60, 39),
+    "summed_gradients": (63, 31),
+    "own_backward": (23, 10),
+}
+"""How many nodes are right, and how many links agree: those that the eager run tells."""
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_node_has_the_line_and_the_module_at_which_its_op_ran_eagerly(
+    name: str, fresh_torch: Path
+) -> None:
+    score = Score()
+    torch.manual_seed(0)
+    judge(score, name, *BY_HAND[name]())
+    assert (score.wrong, score.failed) == ([], [])
+    assert (score.right, score.linked) == JUDGED[name]
