@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,20 @@ def in_shell(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+_INTERRUPTED = """
+import os, signal
+from profiler_ext import cli
+from profiler_ext.kineto import source
+signal.signal(signal.SIGINT, signal.default_int_handler)
+source.read_text = lambda path: os.kill(os.getpid(), signal.SIGINT)
+cli.main(["report", "S"])
+"""
+
+
+def test_ctrl_c_ends_a_command_as_it_ends_others_and_without_a_traceback(place):
+    command = [sys.executable, "-c", _INTERRUPTED]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    finished = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False)
+    assert (finished.returncode, finished.stderr) == (-signal.SIGINT, b"")

@@ -43,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.command(options)
     except ReaderGoneError:
         return READER_GONE
+    except KeyboardInterrupt:  # it ends as Python ends, but no traceback is of use
+        sys.excepthook = lambda *_: None
+        raise
     except ProfilerExtError as error:
         tell(f"[{error.slug}] {error}")
         return FAILED

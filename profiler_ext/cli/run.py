@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from profiler_ext import renaming
 from profiler_ext.cli.choices import DEFAULT, add_folder
@@ -183,24 +182,15 @@ def command(options: argparse.Namespace) -> int:
     """Run the program; returns its exit code."""
     from profiler_ext.run.profiled_program import run
 
-    try:
-        ending = run(_request(options), _tell)
-    except KeyboardInterrupt:  # before the script began, or while its report is printed
-        _end_as_interrupted()
-    if ending.was_interrupted:
-        _end_as_interrupted()
+    ending = run(_request(options), _tell)
+    if ending.was_interrupted:  # its own traceback is printed already
+        raise KeyboardInterrupt
     return ending.code
 
 
 def _tell(outcome: Outcome) -> None:
     for remark in (*_printed(outcome.session, outcome.kept), *outcome.remarks):
         tell(remark)
-
-
-def _end_as_interrupted() -> NoReturn:
-    """End as Python ends a script that Ctrl-C ended, whose traceback is printed already."""
-    sys.excepthook = lambda *_: None
-    raise KeyboardInterrupt from None
 
 
 def _printed(session: Session | None, kept: Kept) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ EXTENSION_KEY = "profilerExt"
 
 # What stands far apart is read one by one.
 _EVENTS_AT_ONCE, _FAR_BYTES = 1_000, 8 << 10
+_OPENS = ord("{")
 
 Header = dict[str, msgspec.Raw]
 
@@ -96,12 +97,11 @@ def located(text: bytes, first: int, events: Sequence[msgspec.Raw]) -> tuple[Int
         NotKinetoError: One is no object.
     """
     starts, end = [], first
-    # Between two events stand only blanks and a comma, so the next brace begins an event.
-    for length in map(len, events):
-        start = text.find(b"{", end)
-        if start < 0:
-            raise NotKinetoError(f'"{EVENTS_KEY}" holds what is no object')
-        starts.append(start)
-        end = start + length
+    # Between two objects stand only blanks and a comma, so the next brace begins an event.
+    for at, event in enumerate(events):
+        if memoryview(event)[0] != _OPENS:
+            raise NotKinetoError(f'event {at} in "{EVENTS_KEY}" is no object')
+        starts.append(start := text.index(_OPENS, end))
+        end = start + len(event)
     begins = np.array(starts, dtype=np.int64)
     return begins, begins + np.fromiter(map(len, events), np.int64, len(events))

@@ -17,7 +17,7 @@ BLOCK_BYTES = 1 << 19
 MORE_TIMES = 4
 """So much more is read where a block holds no whole event."""
 _Characters = npt.NDArray[np.uint8]
-_MOST_BLANKS = 32
+_FEW_BLANKS = 32
 _IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r"))
 _COMMA, _BACKSLASH, _OPENS, _CLOSES = b",\\{}"
 
@@ -138,9 +138,10 @@ def _between(text: bytes) -> _Brackets:
 
 def _before_blanks(characters: _Characters, places: Ints) -> Ints:
     """Return the last places up to these where no blank is."""
-    for _ in range(_MOST_BLANKS):
+    for _ in range(_FEW_BLANKS):
         is_blank = _IS_BLANK[characters[places]]
         if not is_blank.any():
-            break
+            return places
         places = places - is_blank
-    return places
+    others = np.flatnonzero(~_IS_BLANK[characters])
+    return others[np.searchsorted(others, places, side="right") - 1]

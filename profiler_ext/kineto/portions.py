@@ -50,12 +50,15 @@ def portions(text: Text, begin: int, count: int) -> tuple[list[Portion], int]:
         The portions, of about the same length; and where the last few events begin.
     """
     bytes_each = (len(text) - 2 * BLOCK_BYTES - begin) // count
-    places = (begin + number * bytes_each for number in range(1, count + 1))
-    cuts = [cut for cut in (next_cut(text, place) for place in places) if cut is not None]
-    begins = [begin, *(after for _, after in cuts)]
-    return [Portion(*both) for both in zip(begins, (end for end, _ in cuts), strict=False)], begins[
-        -1
-    ]
+    found: list[Portion] = []
+    rest = begin
+    for place in (begin + number * bytes_each for number in range(1, count + 1)):
+        # Within a portion that was cut off nothing is cut again, nor before the first event.
+        if place >= rest and (cut := next_cut(text, place)) is not None:
+            end, behind = cut
+            found.append(Portion(rest, end))
+            rest = behind
+    return found, rest
 
 
 def add_portion(reading: Reading, text: Text, portion: Portion) -> None:

@@ -77,23 +77,29 @@ def read_together(text: FileText, processes: int) -> Document:
 @contextmanager
 def _handed(text: FileText, portion: Portion) -> Iterator[BinaryIO]:
     """Start a process that reads a portion; give what it hands over. It ends with this."""
-    descriptor = text.descriptor
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", _MODULE, *map(str, (descriptor, *portion))],
+    reads, writes = os.pipe()
+    with os.fdopen(reads, "rb", buffering=0) as handed:
+        try:
+            process = _started(text.descriptor, writes, *portion)
+        finally:
+            os.close(writes)
+        try:
+            yield handed
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _started(descriptor: int, writes: int, begin: int, end: int) -> subprocess.Popen[bytes]:
+    """Start the process; it writes into a pipe of its own, as others print when Python starts."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", _MODULE, *map(str, (descriptor, writes, begin, end))],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        bufsize=0,
-        pass_fds=(descriptor,),
+        pass_fds=(descriptor, writes),
         env=_environment(sys.path),
     )
-    assert process.stdout is not None
-    try:
-        yield process.stdout  # type: ignore[misc]
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
 
 
 def _environment(folders: Sequence[str]) -> dict[str, str]:

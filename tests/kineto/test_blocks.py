@@ -26,6 +26,7 @@ ODD = {
     "an id of a list": b'{"ph":"X","name":"a","ts":1.0,"dur":2.0,"args":{"External id":[7]}}',
     "an id of text": b'{"ph":"X","name":"a","ts":1.0,"dur":2.0,"args":{"External id":"7"}}',
     "an empty event": b"{}",
+    "a false comma for a true one": NAMED % b"}, {" + b" " * 40,
     "many blanks": b" " * 100 + NAMED % b"a" + b"\n" * 100,
     "an old time": b'{"ph":"X","name":"a","ts":1700000000000000.123,"dur":2.0625}',
     "a time between nanoseconds": b'{"ph":"X","name":"a","ts":1.000,"dur":0.0005}',
@@ -104,6 +105,12 @@ def test_an_error_names_the_event_by_its_place_in_the_file(tmp_path):
     events = [*EVENTS * 6, b'{"ph":"X","name":"a","dur":1.0}']
     with pytest.raises(TraceError, match="event 30 has no ts"):
         read_trace(written(tmp_path, text_of(events)))
+
+
+def test_a_number_among_the_events_is_refused_by_its_place(tmp_path):
+    path = written(tmp_path, text_of([*EVENTS, b"7", *EVENTS]))
+    with pytest.raises(TraceError, match='event 5 in "traceEvents" is no object'):
+        read_trace(path)
 
 
 def test_a_comma_too_many_between_blocks_is_no_json(tmp_path):

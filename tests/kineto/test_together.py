@@ -119,6 +119,22 @@ def test_a_portion_that_begins_within_a_text_is_read_by_one(tmp_path):
     assert _read(path, 2) == _read(path, 1)
 
 
+def test_of_few_events_behind_long_keys_there_is_no_portion():
+    text = text_of(EVENTS, b'"more": [' + b", ".join(EVENTS * 30) + b"],")
+    begin = text.rindex(b'"traceEvents": [') + len(b'"traceEvents": [')
+    assert portions.portions(text, begin, 3) == ([], begin)
+
+
+def test_what_others_print_when_python_starts_is_not_taken_for_events(tmp_path, monkeypatch):
+    path, alone = written(tmp_path, text_of(MANY)), tmp_path / "site"
+    alone.mkdir()
+    (alone / "sitecustomize.py").write_text("print('how do you do')\n")
+    monkeypatch.syspath_prepend(alone)
+    monkeypatch.setattr(together, "document_of", _once(together.document_of))
+    assert _read(path, 2) == _read(path, 1)
+    assert together.document_of.calls == 1
+
+
 def test_a_process_that_ends_before_its_time_costs_nothing_but_time(tmp_path, monkeypatch):
     path = written(tmp_path, text_of(MANY))
     monkeypatch.setattr(together, "_MODULE", "profiler_ext.there_is_none")
