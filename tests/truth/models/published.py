@@ -56,7 +56,6 @@ _DECODERS: dict[str, dict[str, Any]] = {
     "Falcon": {"alibi": True},
     "GPTNeoX": {},
     "GPTJ": {"n_embd": 16, "n_layer": 2, "n_head": 2, "rotary_dim": 4, "n_positions": 32},
-    "GPT2": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32},
     "GPTBigCode": {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32},
     "Bloom": {"n_layer": 2, "n_head": 2},
     "OPT": {"ffn_dim": 24, "word_embed_proj_dim": 16, "dropout": 0.0},
@@ -76,7 +75,14 @@ _VISION: dict[str, dict[str, Any]] = {
     "ConvNext": {"hidden_sizes": [8, 16], "depths": [1, 2], "num_stages": 2},
     "ResNet": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 2]},
     "RegNet": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "groups_width": 8},
-    "Swin": {"image_size": 16, "patch_size": 4, "embed_dim": 8, "depths": [2], "num_heads": [2]},
+    "Swin": {
+        "image_size": 16,
+        "patch_size": 4,
+        "embed_dim": 8,
+        "depths": [2],
+        "num_heads": [2],
+        "window_size": 4,
+    },
     "PoolFormer": {"hidden_sizes": [8, 16, 16, 16], "depths": [1, 1, 1, 1]},
 }
 _SEQUENCES: dict[str, dict[str, Any]] = {
