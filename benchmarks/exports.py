@@ -1,7 +1,8 @@
 """What each export takes beyond reading and attributing: processor time, memory, size.
 
 A recording of an H200 is repeated, and written as ``profiler-ext export --to FORMAT`` writes it; a
-process that only reads and attributes the same file is taken off. All are whole processes, in turn.
+process that only reads and attributes the same file, as many together as there are cores as in an
+export, is taken off. What reading alone takes is told, too. All are whole processes, in turn.
 With a million events three minutes of one core. Run: ``python -m benchmarks.exports [--events N]``.
 """
 
@@ -20,8 +21,12 @@ from benchmarks.quick_figures import EXPORTS, Quick
 from benchmarks.recordings import LAYERS, environment, folder
 from benchmarks.tiling import tile
 
-_READ = "import sys, profiler_ext; profiler_ext.load(sys.argv[1]).analyses"
-READ = Quick("reading and attributing", lambda file, out: [sys.executable, "-c", _READ, str(file)])
+_READING = "import sys, profiler_ext; read = profiler_ext.load(sys.argv[1], jobs=None)"
+_ATTRIBUTING = f"{_READING}; read.analyses"
+READING = Quick("reading", lambda file, out: [sys.executable, "-c", _READING, str(file)])
+READ = Quick(
+    "reading and attributing", lambda file, out: [sys.executable, "-c", _ATTRIBUTING, str(file)]
+)
 Written = tuple[Spent, int]
 """What a process took, and how many bytes it wrote."""
 
@@ -39,7 +44,7 @@ def main() -> None:
         events = tile(options.recording, file, options.events)
         print(f"{events:,} events", flush=True)
         rounds = [
-            {each.name: _written(each, file) for each in (READ, *EXPORTS)}
+            {each.name: _written(each, file) for each in (READING, READ, *EXPORTS)}
             for _ in range(options.rounds)
         ]
     tell(list(_figures(rounds)), options.json)
@@ -53,8 +58,9 @@ def _written(figure: Quick, file: Path) -> Written:
 
 
 def _figures(rounds: list[dict[str, Written]]) -> Iterator[Figure]:
-    read = [each[READ.name][0].cpu_s for each in rounds]
-    yield figure_of(f"{READ.name}: time", read, "s")
+    for figure in (READING, READ):
+        read = [each[figure.name][0].cpu_s for each in rounds]
+        yield figure_of(f"{figure.name}: time", read, "s")
     for format in EXPORTS:
         found = [each[format.name] for each in rounds]
         more = [one.cpu_s - less for (one, _), less in zip(found, read, strict=True)]
