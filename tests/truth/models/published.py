@@ -70,7 +70,7 @@ _MASKED = ("Bert", "Roberta", "Electra", "Albert", "ConvBert", "MPNet", "RoForme
 _VISION: dict[str, dict[str, Any]] = {
     "ViT": _IMAGE,
     "DeiT": _IMAGE,
-    "BeiT": _IMAGE,
+    "Beit": _IMAGE,
     "Dinov2": {**_IMAGE, "mlp_ratio": 2},
     "ConvNext": {"hidden_sizes": [8, 16], "depths": [1, 2], "num_stages": 2},
     "ResNet": {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 2]},
