@@ -37,7 +37,7 @@ def test_a_pipe_gets_whole_lines(
     step = Session(gpu_step().recording)
     step.analysis = gpu_step()
     monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr("profiler_ext.sessions.merging.load", lambda *_: step)
+    monkeypatch.setattr("profiler_ext.sessions.merging.load", lambda *_, **__: step)
     assert cli.main(["annotate", "anywhere"]) == 0
     assert "return self.down(h.to(x.dtype))" in capsys.readouterr().out
 
