@@ -11,13 +11,13 @@ a backward whose number no forward node has is https://github.com/pytorch/torcht
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch.fx
 
 from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
-from profiler_ext.capture.traces.metadata import NodeSnapshot
+from profiler_ext.capture.traces.metadata import NodeSnapshot, main_of
 from profiler_ext.records import ForwardEvidence, Lineage
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
@@ -29,7 +29,7 @@ def joint_graph(stage: Stage) -> Lineages:
     """Say each node's name in the joint graph, and which forward node it differentiates there."""
     joint, lineages = stage.joint, dict[str, Lineage]()
     for node in stage.nodes if joint else ():
-        replaced = [row.name for row in stage.compilation.stands_for(node)]
+        replaced = _names(stage.compilation.stands_for(node))
         link = link_of(node, stage.compilation, replaced)
         lineages[node.name] = replace(
             stage.lineages[node.name],
@@ -38,6 +38,12 @@ def joint_graph(stage: Stage) -> Lineages:
             forward_evidence=link.evidence if link else None,
         )
     return lineages
+
+
+def _names(rows: Sequence[NodeSnapshot]) -> list[str]:
+    """Return the names of what a node replaced, but first of what it mainly stands for."""
+    main = main_of(rows)
+    return [*([main.name] if main else ()), *(row.name for row in rows)]
 
 
 def link_of(
