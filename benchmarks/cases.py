@@ -46,6 +46,19 @@ class Case:
     make: Callable[[Sizes], Pair]
 
 
+def fp32_and_tf32(step: Step) -> Pair:
+    """Return a step in float32 as it is, and the same with TF32."""
+
+    def at(precision: str) -> Step:
+        def run() -> None:
+            torch.set_float32_matmul_precision(precision)
+            step()
+
+        return run
+
+    return Pair(at("highest"), at("high"))
+
+
 def heads(sizes: Sizes) -> int:
     """Return how many heads a block has."""
     return max(sizes.width // 64, 1)

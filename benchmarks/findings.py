@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -171,25 +172,30 @@ def main() -> int:
     parser.add_argument("--once", help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = TINY if options.tiny else LARGE
-    if options.out is not None:
-        options.out.mkdir(parents=True, exist_ok=True)
     profiler_ext.enable()
     if options.once is not None:
         _tell_once(options.once, sizes)
         return 0
     cases = (*CASES, *EAGER, TUNED, *ONCE)
     chosen = [case for case in cases if not options.only or case.rule in options.only]
+    return tell(chosen, sizes, options.rounds, options.out)
+
+
+def tell(cases: Sequence[Case | OnceCase], sizes: Sizes, rounds: int, out: Path | None) -> int:
+    """Try some cases, and print the row of each as it comes; the status is 1 where one fails."""
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
     print(table(()), end="", flush=True)
     outcomes = []
-    for case in chosen:
-        outcomes.append(tried(case, sizes, options.rounds, options.out))
+    for case in cases:
+        outcomes.append(tried(case, sizes, rounds, out))
         print(table(outcomes[-1:]).splitlines()[-1], flush=True)
+        if out is not None:
+            told = [asdict(outcome) for outcome in outcomes]
+            (out / "outcomes.json").write_text(json.dumps(told, indent=1))
     print("")
     for outcome in outcomes:
         print(f"{outcome.rule}: also said: {outcome.others or 'nothing'}")
-    if options.out is not None:
-        told = [asdict(outcome) for outcome in outcomes]
-        (options.out / "outcomes.json").write_text(json.dumps(told, indent=1))
     return 0 if all(outcome.holds for outcome in outcomes) else 1
 
 

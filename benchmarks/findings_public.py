@@ -14,10 +14,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -27,28 +25,19 @@ import torch
 from torch import nn
 
 import profiler_ext
-from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes
-from benchmarks.findings import tried
-from benchmarks.findings_outcomes import table
+from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes, fp32_and_tf32
+from benchmarks.findings import tell
 from benchmarks.models import channels_last
 from benchmarks.steps import Step
 
 Made = Callable[[], nn.Module]
-Images = Callable[[], tuple[torch.Tensor, torch.Tensor]]
+Batch = tuple[torch.Tensor, torch.Tensor]
+Images = Callable[[], Batch]
 
 
 def fp32_matmul(nanogpt: ModuleType, sizes: Sizes) -> Pair:
     """GPT-2 in float32 as it is; the same with TF32."""
-    step = _gpt_step(nanogpt, sizes, blocks=12, width=768, batch=8, length=1024)
-
-    def at(precision: str) -> Step:
-        def run() -> None:
-            torch.set_float32_matmul_precision(precision)
-            step()
-
-        return run
-
-    return Pair(at("highest"), at("high"))
+    return fp32_and_tf32(_gpt_step(nanogpt, sizes, blocks=12, width=768, batch=8, length=1024))
 
 
 def dtype_conversion(nanogpt: ModuleType, sizes: Sizes) -> Pair:
@@ -126,16 +115,7 @@ def _gpt_step(
     model = nanogpt.GPT(config).to(sizes.device, dtype)
     optimizer = model.configure_optimizers(0.1, 6e-4, (0.9, 0.95), sizes.device)
     run = torch.compile(model) if compiles else model
-    tokens = torch.randint(vocabulary, (1 << 20,))
-
-    def batched() -> tuple[torch.Tensor, torch.Tensor]:
-        starts = torch.randint(len(tokens) - length - 1, (batch,)).tolist()
-        x = torch.stack([tokens[at : at + length] for at in starts])
-        y = torch.stack([tokens[at + 1 : at + 1 + length] for at in starts])
-        if sizes.device == "cuda":
-            x, y = x.pin_memory(), y.pin_memory()
-        return x.to(sizes.device, non_blocking=True), y.to(sizes.device, non_blocking=True)
-
+    batched = partial(_batch, torch.randint(vocabulary, (1 << 20,)), sizes, batch, length)
     given = [batched()]
     losses: list[float] = []
 
@@ -151,6 +131,16 @@ def _gpt_step(
             losses.append(loss.item())
 
     return step
+
+
+def _batch(tokens: torch.Tensor, sizes: Sizes, batch: int, length: int) -> Batch:
+    """Return tokens from random places and those that follow, by way of pinned memory."""
+    starts = torch.randint(len(tokens) - length - 1, (batch,)).tolist()
+    x = torch.stack([tokens[at : at + length] for at in starts])
+    y = torch.stack([tokens[at + 1 : at + 1 + length] for at in starts])
+    if sizes.device == "cuda":
+        x, y = x.pin_memory(), y.pin_memory()
+    return x.to(sizes.device, non_blocking=True), y.to(sizes.device, non_blocking=True)
 
 
 def _autocast(sizes: Sizes, is_on: bool) -> contextlib.AbstractContextManager[Any]:
@@ -254,16 +244,9 @@ def main() -> int:
     options = parser.parse_args()
     sizes = TINY if options.tiny else LARGE
     profiler_ext.enable()
-    outcomes = []
     cases = _cases(options.nanogpt, options.cifar)
-    for case in (each for each in cases if not options.only or each.rule in options.only):
-        outcomes.append(tried(case, sizes, options.rounds, options.out))
-        print(table(outcomes[-1:]).splitlines()[-1], flush=True)
-        print(f"  also said: {outcomes[-1].others or 'nothing'}", flush=True)
-        if options.out is not None:
-            told = [asdict(outcome) for outcome in outcomes]
-            (options.out / "outcomes.json").write_text(json.dumps(told, indent=1))
-    return 0 if all(outcome.holds for outcome in outcomes) else 1
+    chosen = [each for each in cases if not options.only or each.rule in options.only]
+    return tell(chosen, sizes, options.rounds, options.out)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from benchmarks.cases import Case, Pair, Sizes, gpt, heads, training
+from benchmarks.cases import Case, Pair, Sizes, fp32_and_tf32, gpt, heads, training
 from benchmarks.flaws_of_input import data_loader, pageable_copy
 from benchmarks.models import Block, channels_last
 from benchmarks.steps import Step
@@ -27,16 +27,7 @@ def launch_bound(sizes: Sizes) -> Pair:
 def fp32_matmul(sizes: Sizes) -> Pair:
     """float32 as it is; the same with TF32."""
     model, x = gpt(sizes, 16, torch.float32)
-    step = training(model, x)
-
-    def at(precision: str) -> Step:
-        def run() -> None:
-            torch.set_float32_matmul_precision(precision)
-            step()
-
-        return run
-
-    return Pair(at("highest"), at("high"))
+    return fp32_and_tf32(training(model, x))
 
 
 def recompute(sizes: Sizes) -> Pair:

@@ -21,28 +21,17 @@ _EXPORTERS = {
     "exporters/tables.py": "",
     "uses.py": _USES.replace("profiler_ext", "exporters"),
 }
+
+
+def _user(name: str, files: dict[str, str]) -> Program:
+    """Return a program that imports its own module of one of our names."""
+    return Program(name, ("uses.py",), real=True, files=files, modes=("run", "variable"))
+
+
 NAMES = [
-    Program(
-        "a local module profiler_ext",
-        ("uses.py",),
-        real=True,
-        files={"profiler_ext.py": _LOCAL, "uses.py": _USES},
-        modes=("run", "variable"),
-    ),
-    Program(
-        "a local package profiler_ext",
-        ("uses.py",),
-        real=True,
-        files=_PACKAGE,
-        modes=("run", "variable"),
-    ),
-    Program(
-        "a local package exporters",
-        ("uses.py",),
-        real=True,
-        files=_EXPORTERS,
-        modes=("run", "variable"),
-    ),
+    _user("a local module profiler_ext", {"profiler_ext.py": _LOCAL, "uses.py": _USES}),
+    _user("a local package profiler_ext", _PACKAGE),
+    _user("a local package exporters", _EXPORTERS),
 ]
 MAINS = [
     Program("what a script sees", ("mains.py", "--lr", "3"), real=True, modes=("run", "variable")),
