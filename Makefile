@@ -58,6 +58,8 @@ MINUTES ?= 30
 SEED ?= 0
 # Test files run side by side; each process holds a torch.
 TEST_JOBS ?= 2
+# uv leaves it to Python to compile what it installed: unkept, each process compiles torch anew (7 s).
+unexport PYTHONDONTWRITEBYTECODE
 
 # One version for development; pyproject.toml declares the range that users may have.
 DEV_TORCH := torch==2.13.0
