@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from profiler_ext.comparison.words import Account, Match, Verdict
@@ -47,7 +46,7 @@ from profiler_ext.torch_compat.behaviour import Difference, Version
 from tests import reference_commands as shell
 from tests import reference_texts as texts
 from tests.analyses import gpu_step
-from tests.maps import maps
+from tests.maps import MAPS
 from tests.reference_tables import comparison_columns, table_section
 from tests.test_merging import two_ranks
 
@@ -110,9 +109,8 @@ _OF_VOCABULARY: Mapping[type[Term], tuple[str, str]] = {
 }
 
 
-@lru_cache
-def pages() -> Mapping[str, str]:
-    """Return each page's text by its name."""
+def pages() -> Mapping[str, Callable[[], str]]:
+    """Return what makes each page's text, by its name."""
     evidence = (LineEvidence, EagerEvidence, Mechanism, ForwardEvidence, SiteEvidence)
     words = (
         *(Phase, LaunchKind, SiteKind, Level, Scope, LedgerCategory, CacheState, EntryState),
@@ -121,25 +119,25 @@ def pages() -> Mapping[str, str]:
         *(Account, Match, Verdict, Outcome),
     )
     return {
-        "gaps.md": _page(texts.GAPS, _terms(GapReason, "Launches with it", "##")),
-        "idle.md": _page(texts.IDLE, _terms(IdleCause, "Idle time with it", "##")),
-        "evidence.md": _page(texts.EVIDENCE, *map(_vocabulary, evidence)),
-        "words.md": _page(texts.WORDS, *map(_vocabulary, words)),
-        "formats.md": _page(texts.FORMATS, *map(_format, FORMATS), _texts()),
-        "findings.md": _page(
+        "gaps.md": lambda: _page(texts.GAPS, _terms(GapReason, "Launches with it", "##")),
+        "idle.md": lambda: _page(texts.IDLE, _terms(IdleCause, "Idle time with it", "##")),
+        "evidence.md": lambda: _page(texts.EVIDENCE, *map(_vocabulary, evidence)),
+        "words.md": lambda: _page(texts.WORDS, *map(_vocabulary, words)),
+        "formats.md": lambda: _page(texts.FORMATS, *map(_format, FORMATS), _texts()),
+        "findings.md": lambda: _page(
             texts.FINDINGS.format(least=LEAST_FRACTION),
             MEASURED.read_text().strip(),
             *map(_rule, RULES),
         ),
-        "answers.schema.json": json.dumps(json_schema(made_tables()), indent=1) + "\n",
-        "torch.md": _page(texts.TORCH, _flags(), _told_by_data()),
-        "tables.md": _page(texts.TABLES, *map(_table, TABLES)),
-        "comparison.md": _page(_written("comparison.md"), comparison_columns(COMPARED)),
-        "reference/commands.md": _page(shell.COMMANDS, shell.commands()),
-        "reference/environment.md": _page(shell.VARIABLES, shell.variables()),
-        "reference/statuses.md": _page(shell.STATUSES_PAGE, shell.statuses()),
-        "reference/errors.md": _page(shell.ERRORS, shell.error_slugs()),
-        **maps(),
+        "answers.schema.json": lambda: json.dumps(json_schema(made_tables()), indent=1) + "\n",
+        "torch.md": lambda: _page(texts.TORCH, _flags(), _told_by_data()),
+        "tables.md": lambda: _page(texts.TABLES, *map(_table, TABLES)),
+        "comparison.md": lambda: _page(_written("comparison.md"), comparison_columns(COMPARED)),
+        "reference/commands.md": lambda: _page(shell.COMMANDS, shell.commands()),
+        "reference/environment.md": lambda: _page(shell.VARIABLES, shell.variables()),
+        "reference/statuses.md": lambda: _page(shell.STATUSES_PAGE, shell.statuses()),
+        "reference/errors.md": lambda: _page(shell.ERRORS, shell.error_slugs()),
+        **MAPS,
     }
 
 
@@ -252,5 +250,5 @@ def _sentence(words: str) -> str:
 
 
 if __name__ == "__main__":
-    for name, text in pages().items():
-        (DOCS / name).write_text(text)
+    for name, make in pages().items():
+        (DOCS / name).write_text(make())

@@ -77,9 +77,13 @@ def _session(name: str) -> Session:
     return profiler_ext.load(RECORDED / f"{name}{SUFFIX}")
 
 
+@lru_cache
+def _ranks() -> MergedSession:
+    return MergedSession([_session(name) for name in _RANKS])
+
+
 def _frames(table: str) -> list[pd.DataFrame]:
-    ranks = MergedSession([_session(name) for name in _RANKS])
-    return [*(_session(name).table(table) for name in _SESSIONS), ranks.table(table)]
+    return [*(_session(name).table(table) for name in _SESSIONS), _ranks().table(table)]
 
 
 def _example(name: str, frames: Sequence[pd.DataFrame]) -> str:

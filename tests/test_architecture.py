@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,10 @@ class Module:
     imports: set[str] = field(default_factory=set)
     needs: set[str] = field(default_factory=set)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
     @property
     def room(self) -> str:
         return (self.name.split(".")[1:] or ["__init__"])[0]
@@ -104,9 +109,9 @@ class Module:
 def test_each_room_imports_only_what_lies_below_it():
     wrong = {
         f"{module.name} imports {name}"
-        for module in MODULES.values()
+        for module in modules().values()
         for name in targets(module)
-        if MODULES[name].room not in {module.room, *ALLOWED[module.room].split()}
+        if modules()[name].room not in {module.room, *ALLOWED[module.room].split()}
     }
     assert wrong == set()
 
@@ -114,27 +119,27 @@ def test_each_room_imports_only_what_lies_below_it():
 @pytest.mark.parametrize("outer", INNER)
 def test_rooms_within_a_room_import_only_those_before_them(outer: str):
     order = INNER[outer]
-    rooms = {name: name.split(".")[2] for name in MODULES if name.count(".") == 3}
-    inner = {name: rooms[name] for name in rooms if MODULES[name].room == outer}
+    rooms = {name: name.split(".")[2] for name in modules() if name.count(".") == 3}
+    inner = {name: rooms[name] for name in rooms if modules()[name].room == outer}
     assert set(inner.values()) == set(order)
     wrong = {
         f"{name} imports {target}"
         for name, room in inner.items()
-        for target in targets(MODULES[name])
+        for target in targets(modules()[name])
         if target in inner and order.index(inner[target]) > order.index(room)
     }
     assert wrong == set()
 
 
 def test_no_module_imports_itself_round_a_corner():
-    graph = {name: targets(module) for name, module in MODULES.items()}
-    assert set(graphlib.TopologicalSorter(graph).static_order()) == set(MODULES)
+    graph = {name: targets(module) for name, module in modules().items()}
+    assert set(graphlib.TopologicalSorter(graph).static_order()) == set(modules())
 
 
 def test_torch_pandas_and_perfetto_are_imported_where_they_belong_only():
     wrong = {
         f"{module.name} imports {name}"
-        for module in MODULES.values()
+        for module in modules().values()
         for name in module.needs
         if (owners := OWNERS.get(name.split(".")[0]))
         and not {module.room, ".".join(module.name.split(".")[:3])} & owners
@@ -145,7 +150,7 @@ def test_torch_pandas_and_perfetto_are_imported_where_they_belong_only():
 def test_private_names_of_torch_are_in_torch_compat_only():
     wrong = {
         f"{module.name}: {name}"
-        for module in MODULES.values()
+        for module in modules().values()
         if module.room != "torch_compat"
         for name in private_torch_names(module)
     }
@@ -156,8 +161,8 @@ def test_files_have_300_lines_at_most_and_functions_40():
     files = {name: len(path.read_text().splitlines()) for name, path in sources()}
     functions = {
         f"{module.name}.{node.name}": code_lines(node)
-        for module in MODULES.values()
-        for node in ast.walk(module.tree)
+        for module in modules().values()
+        for node in module.nodes
         if isinstance(node, ast.FunctionDef)
     }
     assert {name: lines for name, lines in files.items() if lines > 300} == {}
@@ -209,15 +214,21 @@ def sources() -> Iterator[tuple[str, Path]]:
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
+@cache
+def modules() -> dict[str, Module]:
+    """Return each module of the package by its name."""
+    return {name: read(name, path) for name, path in sources()}
+
+
 def read(name: str, path: Path) -> Module:
     module = Module(name, ast.parse(path.read_text()))
     typing_only = {
         inner
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         names = imported(node)
         module.imports |= names
         module.needs |= set() if node in typing_only else names
@@ -236,7 +247,7 @@ def imported(node: ast.AST) -> set[str]:
 def targets(module: Module) -> set[str]:
     """Return the project's modules that a module imports."""
     found = {
-        name if name in MODULES else name.rpartition(".")[0]
+        name if name in modules() else name.rpartition(".")[0]
         for name in module.imports
         if name.split(".")[0] == "profiler_ext"
     }
@@ -247,13 +258,13 @@ def private_torch_names(module: Module) -> Iterator[str]:
     """Find private names in imports, in strings, and after a dot on what came from torch."""
     from_torch = {"torch"} | {
         (alias.asname or alias.name).split(".")[0]
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
         and any(name.split(".")[0] == "torch" for name in imported(node))
         for alias in node.names
     }
     yield from (name for name in module.imports if name.startswith("torch.") and is_private(name))
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Constant) and "torch._" in str(node.value):
             yield str(node.value)
         elif isinstance(node, ast.Attribute):
@@ -277,6 +288,3 @@ def python(code: str) -> str:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
     )
     return done.stdout + done.stderr
-
-
-MODULES = {name: read(name, path) for name, path in sources()}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.maps.hooks import hooks
 from tests.maps.mechanisms import mechanisms
 from tests.maps.rooms import rooms
 from tests.maps.stored import stored
 
-
-def maps() -> dict[str, str]:
-    """Return each map's text by its name."""
-    return {
-        "rooms.md": rooms(),
-        "hooks.md": hooks(),
-        "mechanisms.md": mechanisms(),
-        "records.md": stored(),
-    }
+MAPS: dict[str, Callable[[], str]] = {
+    "rooms.md": rooms,
+    "hooks.md": hooks,
+    "mechanisms.md": mechanisms,
+    "records.md": stored,
+}
+"""What makes each map's text, by its name."""

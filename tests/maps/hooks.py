@@ -11,7 +11,7 @@ from profiler_ext.torch_compat.patches import Point
 from profiler_ext.torch_compat.private import Name
 from tests.maps.page import page, place, table
 from tests.symbols.tables import FOLDER, read_table
-from tests.test_architecture import MODULES
+from tests.test_architecture import modules
 
 _HOOKS = """# Hooks
 
@@ -76,8 +76,8 @@ def _row(found: tuple[Point, ...], files: Iterable[str]) -> tuple[str, ...]:
 def observers() -> Mapping[str, set[str]]:
     """Return the files that put an observation at each point."""
     found = defaultdict[str, set[str]](set)
-    for name, module in MODULES.items():
-        for each in (each for node in ast.walk(module.tree) for each in _hooked(node)):
+    for name, module in modules().items():
+        for each in (each for node in module.nodes for each in _hooked(node)):
             if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "points":
                 found[each.attr].add(place(name))
     return found

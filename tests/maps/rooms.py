@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.maps.page import owns, page, place, table
-from tests.test_architecture import ALLOWED, INNER, MODULES, OWNERS
+from tests.test_architecture import ALLOWED, INNER, OWNERS, modules
 
 _ROOMS = """# Rooms
 
@@ -27,7 +27,7 @@ def _path(room: str) -> str:
 
 
 def _owned(room: str) -> str:
-    return owns(MODULES["profiler_ext" if room == "__init__" else f"profiler_ext.{room}"])
+    return owns(modules()["profiler_ext" if room == "__init__" else f"profiler_ext.{room}"])
 
 
 def _imported(room: str) -> str:
@@ -38,11 +38,11 @@ def _inner(outer: str) -> str:
     room, order = f"profiler_ext.{outer}", INNER[outer]
     beside = [
         name
-        for name in MODULES
+        for name in modules()
         if name.startswith(f"{room}.") and name.count(".") == 2 and name.split(".")[2] not in order
     ]
     names = (*(f"{room}.{each}" for each in order), *beside)
-    rows = ((f"`{place(name)}`", owns(MODULES[name])) for name in names)
+    rows = ((f"`{place(name)}`", owns(modules()[name])) for name in names)
     text = "A room here may import those above it, and the files of this room, which stand below."
     return f"## Within `{place(room)}`\n\n{text}\n\n{table(('room', 'owns'), rows)}"
 
