@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import median
 
 FEWEST = 4
 """Fewer layers are not judged: of three nobody can say which is the odd one."""
 _DEVIATIONS = 6
+_EQUAL = 0.1
+_ONE_IN = 6
 
 
 def standing_out(times: Sequence[float], beyond: float) -> list[int]:
@@ -27,3 +29,25 @@ def standing_out(times: Sequence[float], beyond: float) -> list[int]:
     spread = median(abs(time - usual) for time in times)
     bound = max(beyond * usual, _DEVIATIONS * spread)
     return [at for at, time in enumerate(times) if abs(time - usual) > bound]
+
+
+def odd_among_equals(times: Sequence[float], beyond: float, ends: Collection[int]) -> list[int]:
+    """Return which of some times stand out, of layers whose sizes may change along their list.
+
+    They have one size only where those that do not stand out take the same time, and are most.
+
+    Args:
+        times: the times of layers that are alike.
+        beyond: so large a part of the median they must be away from it.
+        ends: which of them begin or end their list, where sizes change first; no one asks of them.
+
+    Returns:
+        Their indices.
+    """
+    inner = [at for at in range(len(times)) if at not in ends]
+    odd = [inner[at] for at in standing_out([times[at] for at in inner], beyond)]
+    if not odd or len(odd) > max(1, len(inner) // _ONE_IN):
+        return []
+    others = [times[at] for at in inner if at not in odd]
+    usual = median(others)
+    return odd if all(abs(time - usual) <= _EQUAL * usual for time in others) else []

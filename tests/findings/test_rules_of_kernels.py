@@ -239,10 +239,22 @@ def test_one_layer_that_takes_twice_as_long_stands_out() -> None:
     assert [each.value for each in found.why] == [250 * US, 100 * US, 5]
 
 
-def test_layers_of_which_some_convolve_are_of_other_sizes_by_design() -> None:
-    made = layers(100, 101, 99, 250, 100)
+def convolving(made: Analysis) -> Analysis:
+    """The same, with a convolution in one of the layers."""
     convolves = replace(made.places[0], aten_op="aten::cudnn_convolution")
-    assert is_silent(unlike_siblings.RULE, replace(made, places=(convolves, *made.places[1:])))
+    return replace(made, places=(convolves, *made.places[1:]))
+
+
+def test_one_of_equal_layers_that_convolve_stands_out() -> None:
+    found = only(unlike_siblings.RULE, convolving(layers(180, 100, 101, 99, 250, 100, 60)))
+    assert (found.where.module, found.at_stake_ns) == ("blocks.4", 150 * US)
+
+
+def test_layers_that_convolve_are_of_other_sizes_by_design() -> None:
+    halved = layers(400, 400, 200, 200, 100, 100, 100, 100, 100)
+    assert not is_silent(unlike_siblings.RULE, halved)
+    assert is_silent(unlike_siblings.RULE, convolving(halved))
+    assert is_silent(unlike_siblings.RULE, convolving(layers(250, 100, 101, 99, 100)))
 
 
 def test_what_a_layer_runs_beside_a_collective_counts_half() -> None:

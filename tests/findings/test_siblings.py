@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_ext.findings.siblings import standing_out
+from profiler_ext.findings.siblings import odd_among_equals, standing_out
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,23 @@ from profiler_ext.findings.siblings import standing_out
 )
 def test_what_is_far_from_the_others_by_their_own_measure_stands_out(times, beyond, found):
     assert standing_out(times, beyond) == found
+
+
+@pytest.mark.parametrize(
+    ("times", "ends", "found"),
+    [
+        ([100, 101, 240, 99, 100], [], [2]),
+        ([180, 101, 240, 99, 100, 145], [0, 5], [2]),
+        ([240, 100, 101, 99, 100], [0], []),
+        ([300, 100, 101, 240, 99], [0, 4], []),
+        ([400, 200, 200, 100, 100, 100, 100], [], []),
+        ([100, 101, 240, 99, 100], [1, 3], []),
+        ([800, 800, 400, 100, 100, 100, 100, 100, 100], [0], []),
+        ([100, 115, 240, 99, 100], [], []),
+        ([100] * 11 + [300, 300], [0], [11, 12]),
+        ([100] * 9 + [300, 300], [0], []),
+        ([], [], []),
+    ],
+)
+def test_where_sizes_change_one_stands_out_only_of_equals_and_not_at_an_end(times, ends, found):
+    assert odd_among_equals(times, 0.5, ends) == found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -12,17 +13,29 @@ from profiler_ext.findings.collectives import beside_collectives
 from profiler_ext.findings.facts import Facts, Lacking, Rows
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.siblings import FEWEST, standing_out
+from profiler_ext.findings.siblings import FEWEST, odd_among_equals, standing_out
 from profiler_ext.records import Ints
 
 _BEYOND = 0.5
 _SLOWED = 2
 """Beside a collective a product on an H200 took up to so many times as long as without it."""
 _CONVOLVES = re.compile(r"\bconvolution|_convolution\b|conv\dd")
-"""Layers of a CNN get images of other sizes by design, and more channels."""
 _NUMBERED = re.compile(r"(?:^|\.)(\d+)(?=\.|$)")
-_Siblings = Mapping[str, list[int]]
-"""Path of a layer to the indices of the places in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Siblings:
+    """Layers of one list with the same modules in each.
+
+    Attributes:
+        places: path of each to the indices of the places in it.
+        convolves: convolutions run in their list, whose sizes may change from layer to layer.
+        ends: the first and the last layer of the list, siblings or not.
+    """
+
+    places: Mapping[str, list[int]]
+    convolves: bool
+    ends: tuple[str, str]
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
@@ -35,30 +48,30 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     least_ns = spent_ns - slowed_ns + slowed_ns // _SLOWED
     found = (
         candidate
-        for siblings in _families(facts).values()
-        if len(siblings) >= FEWEST
+        for siblings in _families(facts)
+        if len(siblings.places) >= FEWEST
         for candidate in _unlike(facts, siblings, (spent_ns, paced_ns, least_ns))
     )
     return tuple(found)
 
 
-def _families(facts: Facts) -> dict[tuple[str, frozenset[str]], dict[str, list[int]]]:
-    """Return the layers that are alike: one list, and the same modules in each."""
-    layers: dict[str, dict[str, list[int]]] = {}
+def _families(facts: Facts) -> Iterator[_Siblings]:
+    """Yield the layers that are alike: one list, and the same modules in each."""
+    lists: dict[str, dict[str, list[int]]] = {}
     inside: dict[str, set[str]] = {}
     convolving = set[str]()
     for at, place in enumerate(facts.analysis.places):
         for family, layer, rest in _layers_of(place.module or ""):
-            layers.setdefault(family, {}).setdefault(layer, []).append(at)
+            lists.setdefault(family, {}).setdefault(layer, []).append(at)
             inside.setdefault(layer, set()).add(f"{rest} {place.module_class}")
             convolving |= {family} if _CONVOLVES.search(place.aten_op or "") else set()
-    families: dict[tuple[str, frozenset[str]], dict[str, list[int]]] = {}
-    for family, of_family in layers.items():
-        if family in convolving:
-            continue
-        for layer, places in of_family.items():
-            families.setdefault((family, frozenset(inside[layer])), {})[layer] = places
-    return families
+    for family, layers in lists.items():
+        alike: dict[frozenset[str], dict[str, list[int]]] = {}
+        for layer, places in layers.items():
+            alike.setdefault(frozenset(inside[layer]), {})[layer] = places
+        numbers = sorted(layers, key=lambda layer: int(layer.removeprefix(family)))
+        for siblings in alike.values():
+            yield _Siblings(siblings, family in convolving, (numbers[0], numbers[-1]))
 
 
 def _layers_of(module: str) -> Iterator[tuple[str, str, str]]:
@@ -71,21 +84,28 @@ def _unlike(
     facts: Facts, siblings: _Siblings, of_places: tuple[Ints, Ints, Ints]
 ) -> Iterator[Candidate]:
     spent_ns, paced_ns, least_ns = of_places
-    layers = list(siblings)
-    times = [_usual(spent_ns[places]) for places in siblings.values()]
+    layers = list(siblings.places)
+    times = [_usual(spent_ns[places]) for places in siblings.places.values()]
     usual = median(times)
-    for at in standing_out(times, _BEYOND):
-        places = siblings[layers[at]]
+    for at in _standing_out(siblings, times):
+        places = siblings.places[layers[at]]
         least = _usual(least_ns[places])
         if least > (1 + _BEYOND) * usual > 0:
             part = _usual(paced_ns[places]) / times[at]
             yield _candidate(
-                facts, layers[at], siblings, (times[at], usual, (least - usual) * part)
+                facts, layers[at], siblings.places, (times[at], usual, (least - usual) * part)
             )
 
 
+def _standing_out(siblings: _Siblings, times: Sequence[int]) -> list[int]:
+    if not siblings.convolves:
+        return standing_out(times, _BEYOND)
+    ends = [at for at, layer in enumerate(siblings.places) if layer in siblings.ends]
+    return odd_among_equals(times, _BEYOND, ends)
+
+
 def _candidate(
-    facts: Facts, layer: str, siblings: _Siblings, times: tuple[int, float, float]
+    facts: Facts, layer: str, siblings: Mapping[str, list[int]], times: tuple[int, float, float]
 ) -> Candidate:
     time, usual, beyond_ns = times
     shares = facts.analysis.shares
@@ -129,8 +149,9 @@ RULE = Rule(
     title="A layer unlike its siblings",
     means="Of four or more numbered layers with the same modules in them (`layers.0`, `layers.1`, "
     "...) one takes half as long again as their median, or more, and stands out from what they "
-    "differ by. Lists in which convolutions run are not judged: their sizes change from layer to "
-    "layer by design.",
+    "differ by. Where convolutions run, the sizes may change from layer to layer by design: such "
+    "layers are judged only where all but one, or one in six, take the same time within a tenth, "
+    "and the first and the last of the list never.",
     because="Equal layers take equal times. One that does not has another dtype, another layout, a "
     "hook, a kernel that was chosen badly, or more work than the others.",
     remedy="Compare its kernels with those of a sibling, line by line.",
