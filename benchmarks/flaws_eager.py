@@ -28,6 +28,13 @@ def distillation(logits: torch.Tensor, teachers: torch.Tensor) -> torch.Tensor:
     return functional.kl_div(told, (teachers.float() / 2).softmax(-1), reduction="batchmean")
 
 
+def smoothed(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return a loss with smoothed labels, and a part that keeps the logits small."""
+    rows = logits.flatten(0, 1).float()
+    own = functional.cross_entropy(rows, ids.flatten(), label_smoothing=0.1)
+    return own + 1e-4 * rows.logsumexp(-1).square().mean()
+
+
 class Trained(nn.Module):
     """A model and its loss as one."""
 
@@ -42,14 +49,14 @@ class Trained(nn.Module):
 
 def eager_loss(sizes: Sizes, loss: Loss) -> Pair:
     """The model is compiled and the loss is not; both as one."""
-    batch, words, width = (2 if sizes.is_tiny else 16), 50304, max(sizes.width, 64)
+    batch, words, width = (2 if sizes.is_tiny else 32), 50304, max(sizes.width, 64)
     ids = torch.randint(words, (batch, sizes.tokens), device=sizes.device)
     wanted = ids
     if loss is distillation:
         wanted = torch.randn(batch, sizes.tokens, words, device=sizes.device).bfloat16()
 
     def made(is_whole: bool) -> Step:
-        model = GPT(width, sizes.layers).to(sizes.device, torch.bfloat16)
+        model = GPT(width, sizes.layers // 2).to(sizes.device, torch.bfloat16)
         whole = Trained(model if is_whole else torch.compile(model), loss)
         run = torch.compile(whole) if is_whole else whole
         return training(model, forward=lambda: run(ids, wanted))
@@ -60,6 +67,7 @@ def eager_loss(sizes: Sizes, loss: Loss) -> Pair:
 RULE = "eager_beside_compiled"
 EAGER = (
     Case(RULE, "GPT, its cross entropy eager; compiled", partial(eager_loss, loss=cross_entropy)),
+    Case(RULE, "GPT, labels smoothed eagerly; compiled", partial(eager_loss, loss=smoothed)),
     Case(
         RULE, "GPT, a distillation's loss eager; compiled", partial(eager_loss, loss=distillation)
     ),
