@@ -19,6 +19,7 @@ from profiler_ext.python_lines.program_code import ProgramCode, has_columns
 from profiler_ext.python_lines.watch import MOST_ENTRIES, LineWatch
 from profiler_ext.records import Gap, GapReason, PythonLines
 from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.names import running_names
 
 HOOK = "lines"
 VARIABLE = "PROFILER_EXT_LINES"
@@ -120,8 +121,8 @@ class RecordedLines:
         watch, gap, self._watch = self._watch, self._gap, None
         if gap is not None or watch is None or watch.has_failed:
             return None, (gap or NOTHING_KEPT,)
-        call = process.module_call()
-        lines = laid_out(watch.log, watch.clock, watch.until_ns, call, _paths(held))
+        call, resumed = process.module_call(), running_names.RESUMED_CODE.is_there()
+        lines = laid_out(watch.log, watch.clock, watch.until_ns, call, resumed, _paths(held))
         full = Gap(GapReason.LINES_FULL, f"{MOST_ENTRIES:,} lines, calls and returns")
         return lines, (full,) if watch.is_full else ()
 

@@ -55,7 +55,9 @@ def put_together(
     told = guard.run("settings", settings)  # before the graphs
     python, without = lines if told is not None else NO_LINES
     graphs = guard.run(GRAPHS, _graphs)  # before the gaps: what is kept is read now
-    compiles = guard.run("compiles", _compiles, trace.base_ns)
+    compiles = guard.run("compiles", _compiles, trace.base_ns) or ()
+    if graphs is None:
+        compiles = tuple(each.without_graphs() for each in compiles)
     gaps = guard.run("gaps", _gaps, outset)
     return Recording(
         trace=trace,
@@ -63,7 +65,7 @@ def put_together(
         settings=told or Settings(),
         gaps=(*((_UNTOLD,) if gaps is None else gaps), *without),
         python=python,
-        compiles=compiles or (),
+        compiles=compiles,
     )
 
 

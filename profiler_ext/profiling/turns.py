@@ -128,6 +128,8 @@ class TakesTurns(torch.profiler.profile):
             self.has_trace = self.is_recording
             self.is_prepared = self.is_recording = USE.by_us = False
             with USE.own():
+                if not self.has_trace:  # a signal came before it began; torch ends what has begun
+                    super().start_trace()
                 super().stop_trace()
 
     def _leave(self) -> None:

@@ -42,6 +42,7 @@ def laid_out(
     clock: Sequence[ClockMark],
     until_ns: int,
     module_call: CodeType,
+    knows_resumed: bool,
     paths_of: PathsOf,
 ) -> PythonLines:
     """Tell from what was written down where each thread stood.
@@ -51,10 +52,10 @@ def laid_out(
         clock: moments on both clocks.
         until_ns: when the watch ended.
         module_call: the code through which every module is called.
+        knows_resumed: this torch gives code that resumes the name by which it is known.
         paths_of: tells the paths of modules, given references to them.
     """
-    codes = (subject for _, _, subject, number in entries(log) if number == ENTERED)
-    table = _Table(any(map(resumes, codes)))
+    table = _Table(knows_resumed)
     walks = _Walks(table, module_call)
     for entry in entries(log):
         walks.take(entry)

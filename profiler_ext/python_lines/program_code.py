@@ -9,8 +9,7 @@ from __future__ import annotations
 import dis
 import os
 import sysconfig
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 
@@ -37,7 +36,7 @@ _PACKAGES = frozenset(
 _CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
 _RECOMPUTING = frozenset({"recompute_fn", "backward"})
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
-_RETURN = "RETURN_VALUE"
+_RETURN, _GLOBAL = "RETURN_VALUE", "LOAD_GLOBAL"
 _RESUMED, _RESUMED_CODE = "__resume_at", "torch_dynamo_resume_in_"
 """Were they called otherwise, more lines would be borrowed, and none the wrong one."""
 
@@ -55,12 +54,13 @@ def borrowed_lines(code: CodeType, knows_resumed: bool) -> frozenset[int]:
 
     Dynamo's code has the lines of the function that it stands for. What it adds, as the call of
     what was compiled, has the line of what comes before it, and unlike source text no columns.
-    The call with which it hands over to the code that resumes after a graph break is left out, if
-    that is known by its name: then it stands for this code.
+    The calls with which it hands over to the code that resumes after a graph break are left out,
+    if that is known by its name: then it stands for this code. Of a closure one makes the function
+    that goes on, and one calls it.
 
     Args:
         code: any code.
-        knows_resumed: code that resumes was seen.
+        knows_resumed: this torch gives code that resumes the name by which it is known.
 
     Returns:
         The lines; none of code that Python compiled from source.
@@ -70,12 +70,21 @@ def borrowed_lines(code: CodeType, knows_resumed: bool) -> frozenset[int]:
     """
     if all(line is None or column is not None for line, _, column, _ in code.co_positions()):
         return frozenset()
-    hands = knows_resumed and any(name.startswith(_RESUMED) for name in code.co_names)
-    own = [*dis.get_instructions(code)]
-    hands_over = {one.offset for one, after in pairwise(own) if hands and after.opname == _RETURN}
-    calls = (each for each in own if each.opname in _CALLS and each.offset not in hands_over)
+    own = _before_handing_over(code) if knows_resumed else dis.get_instructions(code)
+    calls = (each for each in own if each.opname in _CALLS)
     places = (each.positions for each in calls if each.positions is not None)
     return frozenset(p.lineno for p in places if p.lineno and p.col_offset is None)
+
+
+def _before_handing_over(code: CodeType) -> Iterator[dis.Instruction]:
+    """Leave out what stands from the name of code that resumes to the return."""
+    hands_over = False
+    for each in dis.get_instructions(code):
+        named = each.argval if each.opname == _GLOBAL else ""
+        hands_over = hands_over or named.startswith(_RESUMED)
+        if not hands_over:
+            yield each
+        hands_over = hands_over and each.opname != _RETURN
 
 
 def has_columns() -> bool:

@@ -240,6 +240,11 @@ class Compilation:
         spans = (replace(each, started_ns=each.started_ns - base_ns) for each in self.spans)
         return replace(self, started_ns=self.started_ns - base_ns, spans=tuple(spans))
 
+    def without_graphs(self) -> Compilation:
+        """Return it where nothing is known of the graphs that it gave."""
+        times = (replace(each, graph=None) for each in self.times)
+        return replace(self, graphs=(), times=tuple(times))
+
     def phase_ns(self, phase: CompilePhase) -> int:
         """Return how long it was in a phase."""
         return sum(each.duration_ns for each in self.times if each.phase is phase)

@@ -22,7 +22,8 @@ from profiler_ext.python_lines.monitoring import Tool
 from profiler_ext.run.request import EndedBy, StepOn
 from profiler_ext.torch_compat import process
 
-_HOOK = "step ends"
+CALL_ENDS = "step ends"
+"""The hook that sees the calls end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +104,9 @@ class CallEnds:
     def _listen(self, tool: Tool) -> None:
         guard = self._guard
         callbacks: dict[str, Callable[..., Any]] = {
-            "PY_START": guard.callback(_HOOK, self._module_begins),
-            "PY_RETURN": guard.callback(_HOOK, self._returns),
-            "PY_UNWIND": guard.callback(_HOOK, self._unwinds),
+            "PY_START": guard.callback(CALL_ENDS, self._module_begins),
+            "PY_RETURN": guard.callback(CALL_ENDS, self._returns),
+            "PY_UNWIND": guard.callback(CALL_ENDS, self._unwinds),
         }
         if self._modules:
             tool.listen(callbacks, ("PY_UNWIND",))
@@ -122,7 +123,7 @@ class CallEnds:
         """Hear the function begin, and no more of all other code."""
         if code.co_qualname != self._step_on.name:
             return self._tool.disable
-        self._guard.run(_HOOK, self._function_begins, code, sys._getframe(1))
+        self._guard.run(CALL_ENDS, self._function_begins, code, sys._getframe(1))
         return None
 
     def _function_begins(self, code: CodeType, frame: FrameType) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from torch.profiler import ProfilerAction
 
 from profiler_ext.capture.hooks.installing import Capture
-from profiler_ext.errors import ProfilerExtError
+from profiler_ext.errors import OwnFaultError, ProfilerExtError
 from profiler_ext.isolation.signal_answers import is_answer
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling.lines import HOOK
@@ -166,9 +166,12 @@ class Recorder:
         return self._ends_program()
 
     def _count(self) -> None:
-        """End a step of the profiler; once it has missed one, it would record others than asked."""
+        """End a step of the profiler; once one was missed, it would record others than asked."""
         counted = self._profiler.step_num
-        self._try(self._profiler.step)
+        if (missed := self.ends.missed) is None:
+            self._try(self._profiler.step)
+        else:
+            self.refuse(OwnFaultError(f"the end of a step was missed ({missed}); please report it"))
         if self.failure is not None and self._profiler.step_num == counted:
             self.stop()
 

@@ -22,12 +22,13 @@ import torch.compiler
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.isolation.guard import Observation, Observed
 from profiler_ext.records import GraphInstance
-from profiler_ext.run.call_ends import Call, CallEnds, Outermost
+from profiler_ext.run.call_ends import CALL_ENDS, Call, CallEnds, Outermost
 from profiler_ext.run.request import EndedBy, StepOn
 from profiler_ext.torch_compat import points, process, profilers
 from profiler_ext.torch_compat.patches import Hook, installed
 
 COMPILED = "what torch.compile made"
+_OPTIMIZER = "Optimizer.step"
 
 
 class _PerThread(threading.local):
@@ -88,6 +89,7 @@ class StepEnds:
         self._step_on = step_on
         self._more = tuple(more)
         self._ender: object = None
+        self._hook = ""  # that saw it
         self._optimizer: weakref.ref[Any] | None = None
         self._ran: GraphInstance | None = None
         self._thread = _PerThread()
@@ -106,13 +108,19 @@ class StepEnds:
             hooks.append((points.FRAME_EDGE, self._frame_edge))
         with ExitStack() as stack:
             stack.enter_context(installed(hooks, guard, lasting=True))
-            watched = guard.callback("Optimizer.step", self._eager_optimizer)
+            watched = guard.callback(_OPTIMIZER, self._eager_optimizer)
             stack.callback(process.on_optimizer_step(watched).remove)
             self._capture.on_optimizer_graph = self._compiled_optimizer
             if self._step_on.by in (EndedBy.FORWARD, EndedBy.FUNCTION):
                 calls = CallEnds(self._step_on, self._outermost, self._call_over, guard)
                 stack.enter_context(calls.watched())
             self._hooks = stack.pop_all()
+
+    @property
+    def missed(self) -> str | None:
+        """What failed where the end of a step is seen, so that steps may have gone uncounted."""
+        failures = self._capture.guard.failures
+        return next((each.detail for each in failures if each.hook == self._hook), None)
 
     def leave(self) -> None:
         """Leave torch as it was found."""
@@ -132,7 +140,7 @@ class StepEnds:
             profilers.mark_steps(profiler, asked)
         self.seen["prof.step()"] += 1
         if self._step_on.by is EndedBy.FIRST:
-            self._end("prof.step", "prof.step")
+            self._end("prof.step", "prof.step", points.PROFILER_STEP.path)
         self._leave_program()
 
     def _frame_edge(self, _: Observed) -> Observation:
@@ -162,7 +170,7 @@ class StepEnds:
         self.seen[f"{name}.step()"] += 1
         by = self._step_on.by
         if by is EndedBy.FIRST or (by is EndedBy.OPTIMIZER and name == self._step_on.name):
-            self._end(id(optimizer), "Optimizer.step", optimizer)
+            self._end(id(optimizer), _OPTIMIZER, _OPTIMIZER, optimizer)
             self._leave_program()
 
     def _compiled_optimizer(self, graph: GraphInstance) -> None:
@@ -175,7 +183,7 @@ class StepEnds:
         if self._step_on.name is None and self._thread.entered:
             return  # it is within a compiled function
         self.seen[call.words] += 1
-        self._end(call.ender, call.source)
+        self._end(call.ender, call.source, CALL_ENDS)
         self._leave_program()
 
     def _frame_exit(self) -> None:
@@ -183,19 +191,19 @@ class StepEnds:
         if (graph := self._ran) is not None:
             self._ran = None
             frame = (graph.compile_id or "").partition("/")[0]
-            self._end(("graph", frame), "Optimizer.step")
+            self._end(("graph", frame), _OPTIMIZER, points.FRAME_EDGE.path)
         elif self._step_on == StepOn(EndedBy.FORWARD) and not self._outermost.is_any:
             self.seen[f"calls of {COMPILED}"] += 1
-            self._end(COMPILED, "forward")
+            self._end(COMPILED, "forward", points.FRAME_EDGE.path)
 
-    def _end(self, ender: object, source: str, optimizer: Any = None) -> None:
+    def _end(self, ender: object, source: str, hook: str, optimizer: Any = None) -> None:
         """Count a step if what ended the first one ends it; ``prof.step`` goes before all.
 
         Where that was an optimizer that is gone, as of a training that is over, the next one does.
         """
         is_gone = self._optimizer is not None and self._optimizer() is None
         if self._ender is None or is_gone or ender == "prof.step":
-            self._ender, self.source = ender, source
+            self._ender, self.source, self._hook = ender, source, hook
             self._optimizer = None if optimizer is None else weakref.ref(optimizer)
         if ender == self._ender and not _AT_END.is_true:
             self.count += 1

@@ -102,6 +102,35 @@ def test_dynamo_s_code_is_known_by_calls_that_have_no_columns() -> None:
     assert item in borrowed_lines(forward, knows_resumed=False)
 
 
+def test_a_step_that_ends_where_dynamo_could_not_go_on_has_its_own_lines() -> None:
+    """Nothing resumed in the recording, which would show that the code to go on is known."""
+    weight, fails = torch.ones(2, requires_grad=True), False
+
+    def ends(_: Any) -> None:
+        if fails:
+            raise KeyboardInterrupt
+
+    weight.register_hook(ends)
+
+    @torch.compile(backend="eager")
+    def step() -> Any:
+        loss = (weight * 2).sum()
+        loss.backward()  # line: backward
+        return loss
+
+    def stepping() -> None:
+        step()  # line: caller
+
+    for _ in range(2):
+        stepping()
+    fails = True
+    with profiler_ext.profile() as profile, pytest.raises(KeyboardInterrupt):
+        stepping()
+    found = profile.session.attribution()
+    [line] = found[found.aten_op == "aten::ones_like"].line
+    assert "# line: backward" in _source()[line - 1]
+
+
 def _source() -> list[str]:
     return Path(__file__).read_text().splitlines()
 

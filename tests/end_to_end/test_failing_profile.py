@@ -13,9 +13,9 @@ import torch
 import profiler_ext
 from profiler_ext.errors import CaptureWarning, CoverageError, OwnFaultError, TorchCapabilityError
 from profiler_ext.kineto.reader import read_trace
-from profiler_ext.records import GapReason
+from profiler_ext.records import CompileKind, GapReason
 from profiler_ext.run.recorder import _ProfilerOfRun
-from tests.compiling import fresh_torch
+from tests.compiling import fresh_torch, train_once
 from tests.watched import other_gaps
 
 __all__ = ["fresh_torch"]
@@ -89,6 +89,33 @@ def test_a_part_of_a_recording_that_fails_costs_no_session(monkeypatch, where: s
     assert gaps <= {GapReason.CAPTURE_FAILED, GapReason.CODE_NOT_KEPT, GapReason.LINES_FAILED}
     assert told_later or gaps
     assert list(prof.session.launches().name) == list(sound.name)
+
+
+@pytest.mark.usefixtures("shown")
+def test_where_the_graphs_are_lost_what_compiling_took_is_saved_and_read(
+    monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr("profiler_ext.capture.graphs.failed._without", fails)
+    with pytest.warns(CaptureWarning, match="of ours"), profiler_ext.profile() as prof:
+        train_once()
+    session = profiler_ext.load(prof.session.save(tmp_path / "saved"))
+    [compiled] = [each for each in session.recording.compiles if each.kind is CompileKind.FRAME]
+    assert (session.recording.graphs, compiled.graphs) == ((), ())
+    assert sum(each.duration_ns for each in compiled.times) == compiled.duration_ns > 0
+    assert GapReason.CAPTURE_FAILED in {gap.reason for gap in session.recording.gaps}
+
+
+def test_ctrl_c_where_a_recording_begins_is_the_programs(monkeypatch) -> None:
+    """Torch has prepared to record then, and cannot end what has not begun."""
+
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler_ext.profiling.profiler.profile._hold", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        looped()
+    monkeypatch.undo()
+    assert len(looped().session.launches()) > 0
 
 
 def test_where_attribution_fails_the_recording_is_saved_and_attributed_by_who_reads_it(

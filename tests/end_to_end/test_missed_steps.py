@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from profiler_ext.errors import CaptureWarning
 from profiler_ext.profiling import switch
 from profiler_ext.run.outcome import said_by
 from profiler_ext.run.program import Program
 from profiler_ext.run.recorder import Recorder, _ProfilerOfRun
 from profiler_ext.run.request import Amount, Request
+from profiler_ext.run.step_ends import StepEnds
 from tests.compiling import fresh_torch
 
 __all__ = ["fresh_torch"]
@@ -38,16 +40,16 @@ def recorded(batches: int) -> tuple[list[Any], Recorder]:
     return sessions, recorder
 
 
-def fail_at(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """Have the end of a step fail once, before torch's profiler counts it."""
-    step, ended = _ProfilerOfRun.step, itertools.count(1)
+def fail_at(monkeypatch: pytest.MonkeyPatch, at: int, of: Any, name: str) -> None:
+    """Have a method that ends steps fail once."""
+    original, ended = getattr(of, name), itertools.count(1)
 
-    def failing(profiler: _ProfilerOfRun) -> None:
+    def failing(*args: Any) -> Any:
         if next(ended) == at:
             raise RuntimeError("of ours")
-        step(profiler)
+        return original(*args)
 
-    monkeypatch.setattr(_ProfilerOfRun, "step", failing)
+    monkeypatch.setattr(of, name, failing)
 
 
 def test_the_steps_that_were_asked_for_are_recorded() -> None:
@@ -56,7 +58,7 @@ def test_the_steps_that_were_asked_for_are_recorded() -> None:
 
 
 def test_where_one_is_missed_before_them_none_is_recorded_and_why_is_said(monkeypatch) -> None:
-    fail_at(monkeypatch, 1)
+    fail_at(monkeypatch, 1, _ProfilerOfRun, "step")
     sessions, recorder = recorded(batches=5)
     assert sessions == []
     [said] = said_by(recorder)
@@ -66,7 +68,22 @@ def test_where_one_is_missed_before_them_none_is_recorded_and_why_is_said(monkey
 
 
 def test_where_one_is_missed_among_them_those_before_it_are_kept(monkeypatch) -> None:
-    fail_at(monkeypatch, 2)
+    fail_at(monkeypatch, 2, _ProfilerOfRun, "step")
     [session], recorder = recorded(batches=5)
     assert [step.number for step in session.analysis.steps] == [1]
     assert said_by(recorder) != ()
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize(
+    ("of", "name"), [(Recorder, "_step"), (StepEnds, "_end"), (StepEnds, "_eager_optimizer")]
+)
+def test_where_the_end_of_a_step_is_not_even_seen_none_later_is_recorded(
+    monkeypatch, of: Any, name: str, at: int
+) -> None:
+    fail_at(monkeypatch, at, of, name)
+    with pytest.warns(CaptureWarning, match="of ours"):
+        sessions, recorder = recorded(batches=5)
+    assert [step.number for each in sessions for step in each.analysis.steps] == [1][: at - 1]
+    [said] = said_by(recorder)
+    assert said.startswith("the end of a step was missed (RuntimeError")

@@ -38,7 +38,7 @@ def lines(*log: tuple[int, Any, int] | tuple[int, Any, int, int]) -> PythonLines
         for part in (time, *(thread or [PYTHON]), subject, number)
     ]
     return laid_out(
-        flat, (), 999, CALL, lambda modules: [ModuleFrame(str(each), "M") for each in modules]
+        flat, (), 999, CALL, True, lambda modules: [ModuleFrame(str(each), "M") for each in modules]
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_ext.torch_compat.behaviour import HANDS_BACKWARD_AS_SPEC, RESTORES_SCHEDULED_ACTION
-from profiler_ext.torch_compat.private import Attribute, Inner, Member, OptionalAttribute
+from profiler_ext.torch_compat.private import Attribute, Inner, Key, Member, OptionalAttribute
 
 _KEYS = "the link from a launch to its graph"
 _MODULES = "the module of a node"
@@ -36,6 +36,14 @@ RECOMPILE_RULES = Member("torch._dynamo.trace_rules", "_recompile_re", _SKIPPED,
 ADD_RULE = Member(
     "torch._dynamo.trace_rules", "add", _SKIPPED, takes=("import_name",), is_vital=True
 )
+
+RESUMED_CODE = Key(
+    "torch._dynamo.resume_execution",
+    "'torch_dynamo_resume_in'",
+    "the lines of code that Dynamo goes on with after a graph break",
+    is_lazy=True,
+)
+"""What the names of that code begin with."""
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"
 COMPILE_WRAPPER = Inner(_EVAL_FRAME, "compile_wrapper()", _STEPS)
