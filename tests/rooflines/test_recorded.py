@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiler_ext.exporters import tables
-from profiler_ext.records import LaunchKind
+from profiler_ext.records import Analysis, LaunchKind
 from profiler_ext.rooflines.rooflines import rooflines
 from profiler_ext.rooflines.words import Unit
 from profiler_ext.sessions.session import load
@@ -23,14 +23,16 @@ DTYPES = {
     "float32": {Unit.FP32, Unit.TF32_TENSOR},
 }
 
-every_case = pytest.mark.parametrize(
-    "name", sorted(path.name.removesuffix(SUFFIX) for path in CASES.glob(f"*{SUFFIX}"))
-)
+NAMES = sorted(path.name.removesuffix(SUFFIX) for path in CASES.glob(f"*{SUFFIX}"))
 
 
-@every_case
-def test_no_launch_saves_more_than_it_took_and_sums_agree(name: str) -> None:
-    analysis = load(CASES / f"{name}{SUFFIX}").analysis
+@pytest.fixture(scope="module", params=NAMES)
+def analysis(request: pytest.FixtureRequest) -> Analysis:
+    """One recording at a time, for all tests of it."""
+    return load(CASES / f"{request.param}{SUFFIX}").analysis
+
+
+def test_no_launch_saves_more_than_it_took_and_sums_agree(analysis: Analysis) -> None:
     found, duration_ns = rooflines(analysis), analysis.launches.duration_ns
     known = ~np.ma.getmaskarray(found.roofline_ns)
     assert (found.could_save_ns.data[known] <= duration_ns[known]).all()
@@ -44,9 +46,7 @@ def test_no_launch_saves_more_than_it_took_and_sums_agree(name: str) -> None:
     assert sums[0] == sums[1] == sums[2]
 
 
-@every_case
-def test_the_unit_agrees_with_the_dtype_of_the_product(name: str) -> None:
-    analysis = load(CASES / f"{name}{SUFFIX}").analysis
+def test_the_unit_agrees_with_the_dtype_of_the_product(analysis: Analysis) -> None:
     found, launches = rooflines(analysis), analysis.launches
     for row in np.flatnonzero(found.is_product & ~np.ma.getmaskarray(launches.call_site)):
         graph = analysis.recording.graphs[int(launches.graph[row])]
