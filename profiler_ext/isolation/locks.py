@@ -14,7 +14,11 @@ from contextlib import contextmanager
 
 
 class Lock:
-    """A lock that one thread at a time holds, as often as it likes."""
+    """A lock that one thread at a time holds, as often as it likes.
+
+    Attributes:
+        native: Python's own; to hold it runs no code of ours, which could fail.
+    """
 
     def __init__(self) -> None:
         """Nobody holds it."""
@@ -23,12 +27,12 @@ class Lock:
 
     def make_anew(self) -> None:
         """Have nobody hold it; who is within it ends to hold what it began to hold."""
-        self._lock = threading.RLock()
+        self.native = threading.RLock()
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold it."""
-        with self._lock:
+        with self.native:
             yield
 
 

@@ -4,7 +4,8 @@ When the program begins a profiler of its own, ours ends and keeps what it has; 
 on, ours records nothing. A forked child has copies of its parent's profilers; they do nothing.
 
 What the program calls, and what torch calls for it, does what torch's profiler does, whatever of
-ours fails: these methods call torch's own, and all else through the guard.
+ours fails: these methods call torch's own, and all else through the guard. Those of several threads
+wait for each other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch.profiler
 
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.locks import Lock
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import (
@@ -27,6 +29,8 @@ from profiler_ext.torch_compat.profiler_use import (
 
 TURNS = "turns"
 """The hook that tells who records."""
+_LOCK = Lock()
+"""Held by the thread whose profiler begins, ends or counts a step: torch crashes where two do."""
 
 
 class TakesTurns(torch.profiler.profile):
@@ -59,7 +63,7 @@ class TakesTurns(torch.profiler.profile):
 
     def start(self) -> None:
         """Begin, as the schedule says."""
-        with undisturbed():
+        with _LOCK.native, undisturbed():
             _STARTED.add(self)
             self._guard.run(TURNS, USE.listen, self.step_aside, self._guard)
             self._guard.run("called modules", self.begin_to_watch)
@@ -67,8 +71,11 @@ class TakesTurns(torch.profiler.profile):
 
     def stop(self) -> None:
         """End; what ``on_trace_ready`` makes of the trace is there when this returns."""
-        if self not in _STARTED:  # it is over, or a forked child's copy
-            return
+        with _LOCK.native:
+            if self in _STARTED:  # else it is over, or a forked child's copy
+                self._stop()
+
+    def _stop(self) -> None:
         with undisturbed():
             try:
                 super().stop()
@@ -80,13 +87,16 @@ class TakesTurns(torch.profiler.profile):
         """End a step."""
         if self._process != os.getpid():
             return
-        with undisturbed():
+        with _LOCK.native, undisturbed():
             super().step()
 
     def step_aside(self) -> None:
         """End what is under way, because another profiler begins."""
-        if not self.is_prepared:
-            return
+        with _LOCK.native:
+            if self.is_prepared:
+                self._step_aside()
+
+    def _step_aside(self) -> None:
         with undisturbed():
             self.was_ended = True
             try:

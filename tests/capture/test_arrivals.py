@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -90,6 +91,32 @@ def test_what_is_there_is_put_in_place_at_once_and_all_else_on_demand(
     assert done == ["sys"]
     waiting.install_all()
     assert (done, waiting.are_waited_for) == (["sys", holders[1]], False)
+
+
+def test_of_threads_that_ask_at_once_one_imports_and_the_others_wait(
+    holders: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / f"{holders[1]}.py").write_text("import time; time.sleep(0.05); whole = True\n")
+    seen: list[bool] = []
+    waiting = Parts([(holders[1], lambda: seen.append(True))], Guard(strict=True), print)
+
+    def ask() -> None:
+        waiting.install_all()
+        seen.append(hasattr(sys.modules[holders[1]], "whole"))
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [True, True, True]
+
+
+def test_what_ended_the_import_of_a_part_does_not_lose_the_part() -> None:
+    waiting = Parts([("no_such_module", print)], Guard(strict=True), print)
+    with pytest.raises(ModuleNotFoundError):
+        waiting.install_all()
+    assert waiting.are_waited_for
 
 
 def misfit() -> None:

@@ -1,6 +1,7 @@
 """Profilers take turns: the program's own gets what it asked for, and ours keeps what it had."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,26 @@ def test_the_later_of_two_of_ours_records(fresh_torch: Path) -> None:
             train_once(anew=False)
     assert len(outer.sessions) == len(inner.sessions) == 1
     assert [gap.reason for gap in other_gaps(outer.session)] == ["profiler_taken"]
+
+
+def test_profilers_of_two_threads_wait_for_each_other(fresh_torch: Path) -> None:
+    """Torch's own crash where one begins as the other ends."""
+    both, profilers = threading.Barrier(2), []
+
+    def record() -> None:
+        both.wait()
+        with profiler_ext.profile(activities=CPU) as ours:
+            torch.ones(2, 2).mm(torch.ones(2, 2))
+        profilers.append(ours)
+
+    for _ in range(5):
+        threads = [threading.Thread(target=record) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [len(each.sessions) for each in profilers] == [1] * 10
+    assert not USE.is_taken
 
 
 def test_torch_is_left_as_it_was_found(fresh_torch: Path) -> None:

@@ -13,6 +13,7 @@ from importlib import import_module
 
 from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.locks import Lock
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.arrivals import DYNAMO, INDUCTOR, Arrivals, is_arriving
 from profiler_ext.torch_compat.patches import Hook
@@ -47,6 +48,7 @@ class Parts:
         self._guard, self._unfit = guard, unfit
         self._there: set[str] = set()
         self._arrivals: Arrivals | None = None
+        self._lock = Lock()
 
     @property
     def are_waited_for(self) -> bool:
@@ -66,14 +68,19 @@ class Parts:
     def install_all(self) -> None:
         """Import what is waited for, so that all are in place.
 
+        Of several threads that ask for it one imports: torch's compiler is in circles, and two that
+        begin at once find it half there.
+
         Raises:
             TorchCapabilityError: This torch lacks a place that capture stands on.
         """
         self.leave_imports()
-        while self._parts:
-            module, install = self._parts.pop(0)
-            import_module(module)
-            install()
+        with self._lock.held():
+            while self._parts:
+                module, install = self._parts[0]
+                import_module(module)
+                del self._parts[:1]  # not before: Ctrl-C may end the import
+                install()
 
     def install_before_trace(self) -> None:
         """Do the same amid a compile."""
