@@ -221,11 +221,9 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         guard = self._guard
         held = HeldModules()
         lines = guard.run(HOOK, self.lines.taken, held) or NO_LINES
-        raw = self._raw.fresh()
-        super().export_chrome_trace(str(raw))
-        made = put_together(
-            read_trace(raw), partial(self._settings, held), lines, self._outset, guard
-        )
+        with self._raw.written(super().export_chrome_trace) as raw:
+            trace = read_trace(raw)
+        made = put_together(trace, partial(self._settings, held), lines, self._outset, guard)
         if self.was_ended:
             made = replace(made, gaps=(*made.gaps, _TAKEN))
         whole = with_texts(made, self._keeps_source, guard)

@@ -1,61 +1,66 @@
-"""Owns the file into which torch writes its trace of a cycle, before a session is made of it."""
+"""Owns torch's own trace of a cycle: it writes it into a file, which is gone once it is read.
+
+Its text is kept for :meth:`profile.export_chrome_trace`. However the process ends, a file is left
+behind only where it was killed as that one was written or read.
+"""
 
 from __future__ import annotations
 
 import gzip
-import os
-import shutil
 import tempfile
-import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from profiler_ext.errors import OutputError
+from profiler_ext.kineto.source import Text, read_text
+
+_PART_BYTES = 1 << 20
 
 
 class RawTrace:
-    """The trace of the last cycle, in a temporary folder that goes when this goes."""
+    """The trace of the last cycle."""
 
-    _path: Path | None = None
+    _text: Text | None = None
 
-    def fresh(self) -> Path:
-        """Return where torch can write a trace; the last one is gone.
+    @contextmanager
+    def written(self, write: Callable[[str], object]) -> Iterator[Path]:
+        """Give torch's trace, which is to be read in the block; the last one is gone.
+
+        Args:
+            write: has torch write into a path.
+
+        Yields:
+            The file.
 
         Raises:
             OutputError: Torch cannot write into the temporary folder.
+            TraceError: What it wrote cannot be read.
         """
-        if self._path is None:
-            folder = _temporary_folder()
-            weakref.finalize(self, _remove_folder, folder, os.getpid())
-            self._path = folder / "trace.json"
-        self._path.unlink(missing_ok=True)
-        return self._path
+        self._text = None
+        with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
+            _check_name(Path(folder))
+            path = Path(folder, "trace.json")
+            write(str(path))
+            self._text = read_text(path)
+            yield path
 
     def copy_to(self, path: str) -> bool:
         """Copy it, compressed where the name ends with ``.gz``; tell whether there is one."""
-        if self._path is None or not self._path.exists():
+        text = self._text
+        if text is None:
             return False
-        if not path.endswith(".gz"):
-            shutil.copyfile(self._path, path)
-            return True
-        with self._path.open("rb") as source, gzip.open(path, "wb") as target:
-            shutil.copyfileobj(source, target)
+        with gzip.open(path, "wb") if path.endswith(".gz") else open(path, "wb") as target:  # noqa: PTH123
+            for begin in range(0, len(text), _PART_BYTES):
+                target.write(text[begin : begin + _PART_BYTES])
         return True
 
 
-def _temporary_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="profiler_ext-"))
+def _check_name(folder: Path) -> None:
     try:
         str(folder).encode()
     except UnicodeEncodeError:
-        folder.rmdir()
         raise OutputError(
             f"torch cannot write its trace into {folder.parent}, whose name is not UTF-8, so what "
             "was recorded is lost; set TMPDIR to another folder"
         ) from None
-    return folder
-
-
-def _remove_folder(folder: Path, process_id: int) -> None:
-    """Remove a folder in the process that made it; a forked child ends with the same finalizer."""
-    if os.getpid() == process_id:
-        shutil.rmtree(folder, ignore_errors=True)

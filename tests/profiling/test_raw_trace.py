@@ -1,4 +1,4 @@
-"""Torch's own trace of a cycle lies in a temporary folder, which goes with it."""
+"""Torch's own trace of a cycle is there for as long as its owner, and its file is gone at once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import gzip
 import os
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from profiler_ext.errors import OutputError
+from profiler_ext.errors import OutputError, TraceError
+from profiler_ext.kineto.reader import read_trace
 from profiler_ext.profiling.raw_trace import RawTrace
 
 
@@ -19,18 +21,41 @@ def temporary(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_trace_is_copied_as_its_name_says_and_goes_with_its_owner(tmp_path: Path) -> None:
+def written(path: str) -> None:
+    Path(path).write_text("{}")
+
+
+def interrupted(path: str) -> NoReturn:
+    written(path)
+    raise KeyboardInterrupt
+
+
+def test_the_trace_is_copied_as_its_name_says_and_has_no_file_of_its_own(tmp_path: Path) -> None:
     raw, plain, packed = RawTrace(), tmp_path / "a.json", tmp_path / "a.json.gz"
     assert not raw.copy_to(str(plain))
-    path = raw.fresh()
-    path.write_text("{}")
+    with raw.written(written) as path:
+        assert path.read_text() == "{}"
+    assert list(tmp_path.iterdir()) == []
     assert raw.copy_to(str(plain))
     assert raw.copy_to(str(packed))
     assert (plain.read_text(), gzip.decompress(packed.read_bytes())) == ("{}", b"{}")
-    assert raw.fresh() == path
-    assert not path.exists()
-    del raw
-    assert not path.parent.exists()
+
+
+def test_what_ends_the_writing_leaves_nothing_and_the_last_trace_is_no_more(tmp_path: Path) -> None:
+    raw = RawTrace()
+    with raw.written(written):
+        pass
+    with pytest.raises(KeyboardInterrupt), raw.written(interrupted):
+        pass
+    assert not raw.copy_to(str(tmp_path / "a.json"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_made_a_session_can_be_exported(tmp_path: Path) -> None:
+    raw = RawTrace()
+    with pytest.raises(TraceError), raw.written(written) as path:
+        read_trace(path)
+    assert raw.copy_to(str(tmp_path / "a.json"))
 
 
 def test_a_temporary_folder_that_is_not_utf_8_is_one_clear_error(
@@ -39,6 +64,7 @@ def test_a_temporary_folder_that_is_not_utf_8_is_one_clear_error(
     folder = tmp_path / os.fsdecode(b"of\xff")
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    with pytest.raises(OutputError, match=r"is not UTF-8.* set TMPDIR to"):
-        RawTrace().fresh()
+    refused = pytest.raises(OutputError, match=r"is not UTF-8.* set TMPDIR to")
+    with refused, RawTrace().written(written):
+        pass
     assert list(folder.iterdir()) == []
