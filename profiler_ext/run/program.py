@@ -51,6 +51,12 @@ class Program:
         return str(Path(self.target).resolve().parent)
 
     @property
+    def is_readable(self) -> bool:
+        """Whether the target is a file, or a pipe, as a shell makes one of ``<(command)``."""
+        target = Path(self.target)
+        return target.is_file() or target.is_fifo()
+
+    @property
     def holds_main(self) -> bool:
         """Whether the target is a folder or an archive."""
         finder = pkgutil.get_importer(self.target)
@@ -143,13 +149,11 @@ def _of_script(path: str, main: types.ModuleType) -> Callable[[], object]:
 
 
 def _compiled(file: str) -> types.CodeType:
-    code: types.CodeType | None
+    """Return the code of a file, source or compiled; it is read once, as it may be a pipe."""
     with io.open_code(file) as opened:
-        code = pkgutil.read_code(opened)
-    if code is None:
-        with io.open_code(file) as opened:
-            code = compile(opened.read(), file, "exec", dont_inherit=True)
-    return code
+        text = opened.read()
+    code: types.CodeType | None = pkgutil.read_code(io.BytesIO(text))
+    return compile(text, file, "exec", dont_inherit=True) if code is None else code
 
 
 def _raise(error: Exception) -> NoReturn:

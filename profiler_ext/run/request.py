@@ -167,7 +167,7 @@ class Request:
             UsageError: It cannot.
         """
         program = self.program
-        if not (program.is_module or Path(program.target).is_file() or program.holds_main):
+        if not (program.is_module or program.is_readable or program.holds_main):
             raise UsageError(f"there is no script {program.target}; give a path to a Python file")
         if self.steps.is_nothing:
             raise UsageError("--steps takes 1 or more, or a time, 5s")
