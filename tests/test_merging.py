@@ -9,7 +9,7 @@ from pandas import DataFrame
 
 from profiler_ext import cli, load, merge
 from profiler_ext.attribution.clocks import Clock
-from profiler_ext.errors import CoverageError, UsageError
+from profiler_ext.errors import CoverageError, TraceError, UsageError
 from profiler_ext.exporters.table_kinds import table_called
 from profiler_ext.exporters.tables.ranks import rows_summed, with_means
 from profiler_ext.kineto.collectives import Collective, collective, only_group
@@ -242,3 +242,12 @@ def test_the_only_process_group_is_known_by_the_header(tmp_path: Path) -> None:
         only_group(replace(trace, header=(("distributedInfo", info),))) for info in (one, two, b"3")
     ]
     assert [only_group(trace), *found] == [None, "0", None, None]
+
+
+def test_a_folder_that_may_not_be_read_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    def refused(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(TraceError, match=f"^cannot read {tmp_path}: Permission denied"):
+        load(tmp_path)

@@ -179,6 +179,23 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def listed(folder: Path) -> list[Path]:
+    """Return what is in a folder.
+
+    Args:
+        folder: the folder.
+
+    Raises:
+        TraceError: It cannot be read.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise TraceError(
+            f"cannot read {shown(folder)}: {error.strerror}; check the path"
+        ) from error
+
+
 def shown(thing: object, most: int = 400) -> str:
     """Return a path or a text of a file as one printable line, cut where it is long.
 

@@ -15,7 +15,7 @@ from profiler_ext.errors import CoverageError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME, SESSION, Format, Roots, format_of
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.findings import Findings, find_of_ranks
-from profiler_ext.kineto.source import is_folder
+from profiler_ext.kineto.source import is_folder, listed
 from profiler_ext.records import Analysis
 from profiler_ext.sessions.explained import Explained
 from profiler_ext.sessions.session import Session
@@ -277,7 +277,7 @@ def rank_folders(folder: Path) -> list[Path]:
     """Return the folders of ranks in a folder, by rank."""
     if not is_folder(folder):
         return []
-    folders = {int(m[1]): p for p in folder.iterdir() if (m := _RANK_FOLDER.fullmatch(p.name))}
+    folders = {int(m[1]): p for p in listed(folder) if (m := _RANK_FOLDER.fullmatch(p.name))}
     return [folders[rank] for rank in sorted(folders)]
 
 
