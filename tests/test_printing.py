@@ -176,18 +176,24 @@ def in_shell(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-_INTERRUPTED = """
-import os, signal
+_ENDED = """
+import os, signal, sys
 from profiler_ext import cli
-from profiler_ext.kineto import source
 signal.signal(signal.SIGINT, signal.default_int_handler)
-source.read_text = lambda path: os.kill(os.getpid(), signal.SIGINT)
-cli.main(["report", "S"])
+os.fsync = lambda _: os.kill(os.getpid(), int(sys.argv[1]))
+cli.main(["export", "S", "--to", "chrome", "-o", "out.json.gz"])
 """
 
 
-def test_ctrl_c_ends_a_command_as_it_ends_others_and_without_a_traceback(place):
-    command = [sys.executable, "-c", _INTERRUPTED]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    finished = subprocess.run(command, cwd=place, env=environment, capture_output=True, check=False)
-    assert (finished.returncode, finished.stderr) == (-signal.SIGINT, b"")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_amid_writing_ends_a_command_without_a_traceback_and_leaves_no_file(place, number):
+    files = sorted(place.iterdir())
+    finished = subprocess.run(
+        [sys.executable, "-c", _ENDED, str(int(number))],
+        cwd=place,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert (finished.returncode, finished.stderr) == (-number, b"")
+    assert sorted(place.iterdir()) == files

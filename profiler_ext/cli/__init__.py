@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from types import ModuleType
 
 from profiler_ext.cli.choices import FAILED, READER_GONE
+from profiler_ext.cli.ending import ends_tidily
 from profiler_ext.cli.parsing import Parser, listed
 from profiler_ext.cli.printing import tell
 from profiler_ext.errors import ProfilerExtError, ReaderGoneError
@@ -40,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parsed(sys.argv[1:] if arguments is None else arguments)
         if (name := options.other_name(options)) is not None:
             return int(import_module(f"{name}.cli").main(arguments))
-        code: int = options.command(options)
+        with nullcontext() if options.is_of_program else ends_tidily():
+            code: int = options.command(options)
     except ReaderGoneError:
         return READER_GONE
     except KeyboardInterrupt:  # it ends as Python ends, but no traceback is of use
@@ -67,7 +70,7 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
         _no_command().parse_args(words)
     command = _module(words[0])
     parser = Parser(prog=f"profiler-ext {words[0]}", description=_sentence(command.HELP))
-    parser.set_defaults(other_name=lambda _: None)
+    parser.set_defaults(other_name=lambda _: None, is_of_program=False)
     command.add_options(parser)
     options = parser.parse_args(words[1:])
     if getattr(options, "budget", None) is not None and options.format != "json":

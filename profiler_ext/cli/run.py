@@ -54,7 +54,7 @@ def add_options(parser: Parser) -> None:
         ("steps twice as slow as the median", "profiler-ext run --slow 2 --skip 20 train.py"),
         ("each of eight ranks", "torchrun --nproc-per-node 8 --no-python profiler-ext run ddp.py"),
     )  # fmt: skip
-    parser.set_defaults(command=command, other_name=other_name, parser=parser)
+    parser.set_defaults(command=command, other_name=other_name, is_of_program=True, parser=parser)
 
 
 def _add_steps(group: argparse._ArgumentGroup) -> None:

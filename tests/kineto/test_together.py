@@ -3,6 +3,9 @@
 import dataclasses
 import gzip
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -147,3 +150,25 @@ def test_a_short_file_is_read_by_one(tmp_path, monkeypatch):
     assert [together.processes_for(text, jobs) for jobs in (1, 2, 9)] == [1, 2, 2]
     monkeypatch.setattr(together, "LEAST_BYTES", len(text) + 1)
     assert together.processes_for(text, 9) == 0
+
+
+_READS_FOR_LONG = """
+import time
+from profiler_ext.kineto import portion_process
+portion_process.add_portion = lambda *_: time.sleep(600)
+portion_process.main()
+"""
+
+
+def test_the_process_of_a_portion_ends_when_who_asked_for_it_has_gone(tmp_path):
+    reads, writes = os.pipe()
+    with written(tmp_path, text_of(MANY)).open("rb") as file:
+        given = file.fileno(), writes
+        process = subprocess.Popen(
+            [sys.executable, "-c", _READS_FOR_LONG, *map(str, (*given, 0, 9))],
+            pass_fds=given,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+    os.close(writes)
+    os.close(reads)
+    assert process.wait(60) == 1
