@@ -129,6 +129,26 @@ def test_sums_of_gradients_stand_where_the_value_was_made_though_others_are_summ
     }
 
 
+class Normed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(1, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x)
+        return torch.sin(y) - y
+
+
+def test_a_sum_of_gradients_stands_at_an_op_whose_decomposition_ends_with_more_than_its_value(
+    fresh_torch: Path,
+) -> None:
+    forward, backward = graphs(Normed(), torch.rand(2, 4, 6, requires_grad=True))
+    [summed] = [node for node in backward.nodes if node.lineage.is_gradient_acc]
+    assert (_code(summed), modules([summed])) == ("y = self.norm(x)", {(_code(summed), "norm")})
+    [value] = [node for node in forward.nodes if node.name == summed.lineage.forward_node]
+    assert value.outputs[0].size == (2, 4, 6)
+
+
 def test_what_is_written_through_strides_into_memory_that_was_there_is_of_the_op_that_mutates(
     fresh_torch: Path,
 ) -> None:

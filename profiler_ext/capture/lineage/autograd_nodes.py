@@ -50,22 +50,27 @@ class MadeWith:
 
     def by(self, creation: Creation) -> str | None:
         """Return the node of the op that made the autograd node which made a node."""
+        nodes = self.call_of(creation)
+        # One op decomposes into several nodes; the last one yields its value.
+        return nodes[-1] if nodes else None
+
+    def call_of(self, creation: Creation) -> tuple[str, ...]:
+        """Return all nodes of the op that made the autograd node which made a node, in order."""
         autograd_node = creation.autograd_node
         assert autograd_node is not None
         runs = (_run_with(autograd_node.number, runs) for runs in self._runs.values())
-        nodes = {self._of_run(run, autograd_node, creation) for run in runs if run is not None} - {
-            None
-        }
-        return nodes.pop() if len(nodes) == 1 else None
+        calls = {self._of_run(run, autograd_node, creation) for run in runs if run is not None}
+        calls.discard(())
+        return calls.pop() if len(calls) == 1 else ()
 
-    def _of_run(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> str | None:
+    def _of_run(
+        self, run: _Run, autograd_node: AutogradNode, creation: Creation
+    ) -> tuple[str, ...]:
         if autograd_node.name == COPY_SLICES:  # it is made after the op that mutates a view
-            return self._mutated(run.before)
+            mutated = self._mutated(run.before)
+            return () if mutated is None else (mutated,)
         named = self._named(run, autograd_node) or self._of_function(run, autograd_node, creation)
-        if not named:
-            return None
-        # One op decomposes into several nodes; the last one yields its value.
-        return next((n for n in reversed(named) if self.creations[n].target not in HAND_ON), None)
+        return tuple(name for name in named if self.creations[name].target not in HAND_ON)
 
     def _mutated(self, name: str | None) -> str | None:
         """The op that mutated, of which autograd makes all views anew before its node."""

@@ -61,7 +61,7 @@ def find_gradients(traced: Creations, overwritten: Lineages | None = None) -> Gr
     links |= outer | dict(_led_nowhere(creations, made, sums))
     places = _places(creations, links, sums)
     links = {n: link for n, link in links.items() if n not in sums}
-    values = dict(summed_values(creations, sums, made.by))
+    values = dict(summed_values(creations, sums, made.call_of))
     of_sums = {n: Link(value, ForwardEvidence.GRADIENT_SUM) for n, value in values.items()}
     return Gradients(links | of_sums, {**places, **_places(creations, of_sums, sums)}, made.of)
 

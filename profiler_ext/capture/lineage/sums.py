@@ -17,11 +17,11 @@ from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.autograd import COPY_SLICES, Edge
 
 _ALIAS = "AliasBackward"
-MadeWith = Callable[[Creation], str | None]
+CallOf = Callable[[Creation], tuple[str, ...]]
 
 
 def summed_values(
-    creations: Creations, sums: Collection[str], made_with: MadeWith
+    creations: Creations, sums: Collection[str], call_of: CallOf
 ) -> Iterator[tuple[str, str]]:
     """Pair sums of gradients with the forward node whose value's gradients they add up.
 
@@ -31,19 +31,17 @@ def summed_values(
     Args:
         creations: how the nodes of a graph were made, in order.
         sums: the sums of gradients among them.
-        made_with: the node with which the autograd node was made that ran at a creation.
+        call_of: the nodes of the op with which the autograd node was made that ran at a creation.
     """
     for (autograd_node, _), group in groupby(
         creations, key=lambda n: (creations[n].autograd_node, creations[n].thread)
     ):
         own = [name for name in group if autograd_node is not None and name in sums]
         if own:
-            yield from _of_one(creations, own, made_with)
+            yield from _of_one(creations, own, call_of)
 
 
-def _of_one(
-    creations: Creations, sums: list[str], made_with: MadeWith
-) -> Iterator[tuple[str, str]]:
+def _of_one(creations: Creations, sums: list[str], call_of: CallOf) -> Iterator[tuple[str, str]]:
     """Pair the sums that were made when one node had run, in the order of its edges.
 
     They must be as many as the edges that were handed a gradient before, or as all that fit; of an
@@ -53,33 +51,45 @@ def _of_one(
     assert creation.autograd_node is not None
     shapes = {_shape(creations[name], 0) for name in sums}
     edges = creation.edges.get(creation.autograd_node, ())
-    values = [_value(creation, edge, made_with) for edge in edges]
+    values = [_values(creation, edge, call_of) for edge in edges]
     given = [_given(creations, e, v) for e, v in zip(edges, values, strict=True)]
-    fitting = [at for at in range(len(edges)) if given[at] is None or given[at] in shapes]
+    fitting = [at for at in range(len(edges)) if not given[at] or given[at] & shapes]
     again = [at for at in fitting if _was_handed(creation, edges[at]) or edges[at] in edges[:at]]
     asked = [at for at in again if not edges[at].leaf]
     chosen = next((each for each in (again, fitting, asked) if len(each) == len(sums)), [])
     for name, at in zip(sums, chosen, strict=False):
-        value = values[at]
-        if value is not None:
-            yield name, value
+        if values[at]:
+            yield name, _of_shape(creations, values[at], edges[at], _shape(creations[name], 0))
 
 
-def _value(creation: Creation, edge: Edge, made_with: MadeWith) -> str | None:
-    """Return the node of the value whose gradient is handed along an edge."""
+def _values(creation: Creation, edge: Edge, call_of: CallOf) -> tuple[str, ...]:
+    """Return the nodes of the op that made the value whose gradient is handed along an edge."""
     if edge.leaf:
-        return None
-    value = made_with(replace(creation, autograd_node=edge.to))
+        return ()
+    values = call_of(replace(creation, autograd_node=edge.to))
     onwards = creation.edges.get(edge.to, ())
-    if value is None and edge.to.name.startswith(_ALIAS) and len(onwards) == 1:
-        return _value(creation, onwards[0], made_with)
-    return value
+    if not values and edge.to.name.startswith(_ALIAS) and len(onwards) == 1:
+        return _values(creation, onwards[0], call_of)
+    return values
 
 
-def _given(creations: Creations, edge: Edge, value: str | None) -> tuple[str, ...] | None:
-    """Return a value's shape, ``None`` where it is not known: a mutated view's base has its own."""
+def _given(
+    creations: Creations, edge: Edge, values: tuple[str, ...]
+) -> set[tuple[str, ...] | None]:
+    """Return the shapes that a value may have; none is known of the base of a mutated view."""
     is_view = edge.to.name == COPY_SLICES
-    return None if is_view else _shape(creations.get(value or ""), edge.input)
+    return set() if is_view else {_shape(creations[name], edge.input) for name in values}
+
+
+def _of_shape(
+    creations: Creations, values: tuple[str, ...], edge: Edge, shape: tuple[str, ...] | None
+) -> str:
+    """Return the last node that has a sum's shape: an op may yield more after its value.
+
+    ``native_group_norm`` decomposes into nodes of which the last ones are its mean and deviation.
+    """
+    same = (n for n in reversed(values) if _shape(creations[n], edge.input) == shape)
+    return next(same, values[-1])
 
 
 def _was_handed(creation: Creation, edge: Edge) -> bool:
@@ -88,8 +98,8 @@ def _was_handed(creation: Creation, edge: Edge) -> bool:
     return any(edge in edges for node, edges in creation.edges.items() if node.number > now)
 
 
-def _shape(creation: Creation | None, output: int) -> tuple[str, ...] | None:
-    tensors = () if creation is None else fx.tensors(creation.meta)
+def _shape(creation: Creation, output: int) -> tuple[str, ...] | None:
+    tensors = fx.tensors(creation.meta)
     if not tensors:
         return None
     tensor = tensors[output] if output < len(tensors) else tensors[0]
