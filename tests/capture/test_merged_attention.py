@@ -6,7 +6,9 @@ import torch
 from torch import nn
 
 import profiler_ext
-from profiler_ext.profiling.switch import current
+from profiler_ext.records import FxNode
+from tests.compiling import capture
+from tests.oracle.stubs import stubbed
 
 _FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 
@@ -25,17 +27,45 @@ class Attention(nn.Module):
         return (scores @ v).transpose(1, 2).reshape(2, 8, 32)
 
 
+class Turned(nn.Module):
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        v = v.permute(0, 2, 1, 3)
+        k = k.permute(0, 2, 1, 3)
+        q = q.permute(0, 2, 1, 3)
+        scores = torch.softmax(torch.matmul(q, k.transpose(-1, -2)) / 4.0, dim=-1)
+        return torch.matmul(scores, v)
+
+
+def test_each_look_that_a_pattern_made_again_stands_at_the_one_at_the_same_value(
+    fresh_torch: Path,
+) -> None:
+    with stubbed("cpu"):
+        profiler_ext.enable(cpu_events=False)
+        given = (torch.randn(2, 8, 2, 16, requires_grad=True) for _ in "qkv")
+        torch.compile(Turned())(*given).sum().backward()
+        forward, backward = sorted(capture().graphs, key=lambda graph: graph.is_backward)
+    turned = {n.name: _code(n) for n in forward.nodes if "permute_default" in n.name}
+    back = [n for n in backward.nodes if "permute_default" in n.name]
+    lines = [f"{name} = {name}.permute(0, 2, 1, 3)" for name in "kqv"]
+    assert sorted(turned.values()) == lines
+    assert sorted(map(_code, back)) == lines
+    assert [turned[n.lineage.forward_node or ""] for n in back] == list(map(_code, back))
+
+
+def _code(node: FxNode) -> str | None:
+    return node.lineage.stack[-1].code
+
+
 def test_the_backward_of_a_merged_attention_stands_at_its_forward_s_last_product(
     fresh_torch: Path,
 ) -> None:
-    profiler_ext.enable(cpu_events=False)
     model = nn.Sequential(Attention(), Attention())
-    torch.compile(model)(torch.randn(2, 8, 32)).square().mean().backward()
-    capture = current()
-    assert capture is not None
+    with stubbed("cpu"):
+        profiler_ext.enable(cpu_events=False)
+        torch.compile(model)(torch.randn(2, 8, 32)).square().mean().backward()
     merged = [
         (node.target, node.lineage.stack[-1].code.split(".")[0], node.lineage.modules[-1].path)
-        for graph in capture.graphs
+        for graph in capture().graphs
         for node in graph.nodes
         if _FUSED in node.target
     ]

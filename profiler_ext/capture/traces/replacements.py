@@ -93,7 +93,8 @@ class Watch:
 
         In graph order; but one of the op whose name torch gave the new node comes later (the
         product that is padded, not the views that went with it), and one that made the very same
-        call last (the scale of a softmax that a pattern rewrote): the new node stands for the last.
+        call last (the scale of a softmax that a pattern rewrote; of several, as the views around
+        an attention, the one of the same value): the new node stands for the last.
         What only looks at values (the views around an attention) comes first, and of a backward
         the rest goes backwards: an attention's stands where its forward does, at the last product.
         Source: ``torch/_inductor/pattern_matcher.py``, ``_transfer_meta``, copies the op.
@@ -182,16 +183,19 @@ class Watch:
         # A node without a tag, as of a hook's sum, is in no half: it stands for all of them.
         same = [name for name in erased if tag in (None, tags[name])]
         call, op = call_text(call_of(node)), fx.original_aten(node.meta)
+        values = {name for each in node.all_input_nodes for name in self._names(each.name)}
         target = fx.target_name(node.target)
         # A backward goes the other way: its first work is of the forward's last.
         onward = -1 if "_backward" in target else 1
 
-        def nearness(name: str) -> tuple[bool, bool, bool, int]:
+        def nearness(name: str) -> tuple[bool, bool, bool, bool, int]:
             was = self._before[name]
+            is_call = call_text(was.call) == call
+            is_of_same = is_call and values.issuperset(was.inputs)
             is_op = op is not None and fx.original_aten(was.meta) == op
             is_work = not is_view_op(str(fx.original_aten(was.meta)))
             is_as_much = is_work or is_view_op(target)
-            return call_text(was.call) == call, is_op, is_as_much, onward * was.place
+            return is_call, is_of_same, is_op, is_as_much, onward * was.place
 
         return tuple(map(self._snapshot_before, sorted(same or erased, key=nearness)))
 
