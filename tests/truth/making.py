@@ -31,9 +31,9 @@ class Making(TorchFunctionMode):
         self._standing = standing
         self._places: dict[Node, Place | None] = {}
 
-    def place_of(self, node: Node) -> Place | None:
-        """Return where a node was made."""
-        return self._places.get(node)
+    def place_of_running(self) -> Place | None:
+        """Return where the node was made that the engine runs."""
+        return None if self.running is None else self._places.get(self.running)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

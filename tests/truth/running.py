@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
@@ -83,11 +84,12 @@ class Watching(TorchDispatchMode):
         place = self._standing.place()
         if not self.is_backward:
             return place
-        if place is not None:
-            self.own_backward.add(place[:2])
-            return place
-        running = self._making.running
-        return None if running is None else self._making.place_of(running)
+        made = self._making.place_of_running()
+        if place is None:
+            return made
+        self.own_backward.add(place[:2])
+        is_in_module = bool(place.module) or made is None
+        return place if is_in_module else place._replace(module=made.module)
 
     def _begin_sum(self, args: tuple[Any, ...], out: torch.Tensor) -> None:
         """Note that an op of the engine's is of the value whose gradient its result will be."""
@@ -120,11 +122,15 @@ def run_eagerly(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Run:
 
 @contextlib.contextmanager
 def _as_traced() -> Iterator[None]:
-    """Decompose before autograd what tracing does, and convert for each use under autocast."""
+    """Decompose before autograd what tracing does, and convert for each use under autocast.
+
+    A program that asks whether it is compiled goes the way that it then goes.
+    """
     before = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
+    asked = {"is_compiling": lambda: True, "is_dynamo_compiling": lambda: True}
     try:
-        with enable_python_dispatcher():
+        with enable_python_dispatcher(), mock.patch.multiple(torch.compiler, **asked):
             yield
     finally:
         torch.set_autocast_cache_enabled(before)

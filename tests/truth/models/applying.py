@@ -26,16 +26,34 @@ class Product(torch.autograd.Function):
         return inner @ weight.t(), x.t() @ inner
 
 
-class OwnBackward(nn.Module):
+class Multiplied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(6, 9))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = Product.apply(x, self.weight)
+        return y
+
+
+class OwnBackward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = Multiplied()
         self.linear = nn.Linear(9, 6)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = Product.apply(x, self.weight)
-        z = Product.apply(self.linear(y), self.weight)
+        z = self.product(self.linear(self.product(x)))
         return z.exp().mean(0)
+
+
+class Asking(nn.Module):
+    """Goes another way when it is compiled, as attention of transformers does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            return x.sin() * x
+        return x.sin().mul(x)
 
 
 class Complex(nn.Module):
@@ -109,6 +127,10 @@ def own_backward() -> Made:
     return OwnBackward(), (leaf(4, 6),)
 
 
+def asking() -> Made:
+    return Asking(), (leaf(4, 6),)
+
+
 def complex_numbers() -> Made:
     return Complex(), (leaf(4, 8),)
 
@@ -131,6 +153,7 @@ def half_precision() -> Made:
 
 MODELS = (
     own_backward,
+    asking,
     complex_numbers,
     products,
     images,
