@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import torch
 
 from profiler_ext.capture.traces.module_paths import held_under, user_class
 from profiler_ext.records import ModuleFrame
-from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.modules import held_modules
 
 
 class HeldModules:
@@ -46,7 +45,7 @@ class HeldModules:
         alive = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
         for holder in sorted(alive, key=lambda each: held_under(each) is not None):
             attribute = held_under(holder)
-            for name, module in _children(holder):
+            for name, module in held_modules(holder):
                 holders.setdefault(id(module), (holder, "" if name == attribute else name))
         return holders
 
@@ -58,17 +57,3 @@ class HeldModules:
             module, name = self._holders[id(module)]
             names.append(name)
         return ".".join(filter(None, reversed(names)))
-
-
-def _children(holder: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The modules that a module holds, without a call of what is the user's own.
-
-    Source: ``torch/nn/modules/module.py``, ``Module.__init__``: ``_modules``, which is not
-    there before it has run, and may be anything in a module that is no ordinary one.
-    """
-    held: Any = process.own_attributes(holder).get("_modules")
-    if not issubclass(type(held), dict):
-        return
-    for name, module in list(dict.items(held)):
-        if type(name) is str and process.is_module(module):
-            yield name, module

@@ -44,6 +44,7 @@ class DynamoGraph:
             for each the names of its operators, and where they were called.
         copy_sources: what compiled autograd copied its nodes from; of its graphs only.
         takes_gradient: it differentiates in itself, so that backward nodes are among the forward's.
+        held: modules that the program reached by another path than the model holds them under.
     """
 
     digest: str
@@ -56,6 +57,7 @@ class DynamoGraph:
     inlined: Mapping[tuple[str, ...], tuple[Inlined, ...]] = field(default_factory=dict)
     copy_sources: CopySources = field(default_factory=dict)
     takes_gradient: bool = False
+    held: Mapping[str, str | None] = field(default_factory=dict)
 
     def inlined_source(self, call: tuple[str, ...], ops: tuple[str, ...], at: int) -> Source | None:
         """Return where the node of a carried graph was called, by its place in that graph.

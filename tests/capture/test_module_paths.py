@@ -29,7 +29,7 @@ def test_a_model_in_a_global_variable_is_a_root_too() -> None:
     assert module_frames(stack, ("G['model']",)) == (ModuleFrame("layers.3", "Layer"),)
 
 
-def test_a_module_outside_of_the_model_has_its_path_without_the_variable() -> None:
+def test_a_module_of_which_it_is_not_known_who_holds_it_has_its_path_without_the_variable() -> None:
     stack = (("L['self']", "GPT"), ("L['other'].heads[0]", "Head"))
     assert module_frames(stack, ("L['self']",)) == (
         ModuleFrame("", "GPT"),
@@ -49,7 +49,7 @@ def test_an_attribute_that_is_no_identifier_has_the_path_of_any_other() -> None:
         ModuleFrame("0.2", "Linear"),
     )
     outer = {"model": nn.Linear(1, 1)}
-    assert root_modules({"getattr(G['model'], '0')"}, {}, outer) == ("G['model']",)
+    assert root_modules({"getattr(G['model'], '0')"}, {}, outer) == {"G['model']": outer["model"]}
 
 
 def test_an_attribute_that_is_read_from_the_modules_own_has_the_path_of_any_other() -> None:
@@ -117,7 +117,10 @@ def test_a_wrapper_whose_own_forward_was_compiled_has_no_part_either() -> None:
 def test_roots_are_the_variables_that_hold_a_module_themselves() -> None:
     local = {"self": nn.Linear(1, 1), "trainer": object()}
     paths = {"L['self'].up", "L['trainer'].model", "G['net']", "G['gone'].x"}
-    assert root_modules(paths, local, {"net": nn.Linear(1, 1)}) == ("G['net']", "L['self']")
+    assert root_modules(paths, local, {"net": nn.Linear(1, 1)}).keys() == {
+        "G['net']",
+        "L['self']",
+    }
 
 
 def test_a_called_module_is_named_from_the_users_model_through_torchs_wrappers() -> None:

@@ -38,5 +38,7 @@ def user_modules(
         modules: modules as Dynamo spells them, from the root inwards.
         dynamo: the Dynamo graph of the same compile, if it is known.
     """
-    roots, own = (dynamo.roots, dynamo.own) if dynamo else ((), None)
-    return module_frames(tuple((each.path, each.class_name) for each in modules), roots, own)
+    stack = tuple((each.path, each.class_name) for each in modules)
+    if dynamo is None:
+        return module_frames(stack, ())
+    return module_frames(stack, dynamo.roots, dynamo.own, dynamo.held)

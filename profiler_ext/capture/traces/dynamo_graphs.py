@@ -9,11 +9,12 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
 from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined, Source
 from profiler_ext.records import ModuleFrame
-from profiler_ext.torch_compat import fx, inputs, process
+from profiler_ext.torch_compat import fx, inputs, modules, process
 from profiler_ext.torch_compat.names import fx_names
 
 
@@ -25,14 +26,16 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         gm: the graph.
     """
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
-    paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
     scope = process.dynamo_scope(output_graph)
-    roots = root_modules(paths, scope, process.dynamo_globals(output_graph))
     # Compiled autograd's own graph module is no module of the user's.
     itself = None if process.in_compiled_autograd() else process.dynamo_self(output_graph)
-    own = _own_module(itself, scope)
+    paths = {stack[0][0] for node in nodes if (stack := fx.module_stack(node.meta))}
+    outermost = paths | ({itself} if itself else set())
+    models = root_modules(outermost, scope, process.dynamo_globals(output_graph))
+    roots, own = tuple(models), _own_module(itself, scope)
+    held = held_paths({modules.modules_called(node.meta) for node in nodes}, models, itself)
     called_on = _called_on(nodes)
-    source_of = _Sources(roots, own)
+    source_of = _Sources(roots, own, held)
     places = tuple([source_of(node) for node in nodes])
     named = [fx.source_fns(node.meta) for node in nodes]
     defined = Source(parse_stack(inputs.definition(output_graph)), module_frames((), (), own))
@@ -50,6 +53,7 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         called_on,
         inlined,
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
+        held=held,
     )
 
 
@@ -131,14 +135,14 @@ def _sources(
 class _Sources:
     """Reads where the nodes of one graph were called; many are of one module."""
 
-    def __init__(self, roots: tuple[str, ...], own: ModuleFrame | None) -> None:
-        self._roots, self._own = roots, own
+    def __init__(self, roots: tuple[str, ...], own: ModuleFrame | None, held: HeldPaths) -> None:
+        self._roots, self._own, self._held = roots, own, held
         self._frames: dict[tuple[tuple[str, str], ...], tuple[ModuleFrame, ...]] = {}
 
     def __call__(self, node: torch.fx.Node) -> Source:
         stack = fx.module_stack(node.meta)
         if stack not in self._frames:
-            self._frames[stack] = module_frames(stack, self._roots, self._own)
+            self._frames[stack] = module_frames(stack, self._roots, self._own, self._held)
         text = fx.text(node.meta, fx_names.STACK_TRACE)
         return Source(parse_stack(text), self._frames[stack], fx.annotation(node.meta))
 

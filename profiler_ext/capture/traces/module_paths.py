@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.class_names import user_name, without_prefix
@@ -60,8 +62,8 @@ def user_class(module: Any) -> str:
 
 def root_modules(
     stacks: set[str], local: Mapping[str, Any], outer: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """Return the variables among ``stacks`` that hold a module themselves.
+) -> dict[str, torch.nn.Module]:
+    """Return the variables among ``stacks`` that hold a module themselves, in order of their names.
 
     Args:
         stacks: module paths as Dynamo spells them, ``L['self'].layers.0``.
@@ -69,23 +71,19 @@ def root_modules(
         outer: its global variables.
 
     Returns:
-        Prefixes such as ``L['self']`` whose object is an ``nn.Module``.
+        Prefixes such as ``L['self']`` whose object is an ``nn.Module``, with it.
     """
-    variables = {match for path in stacks if (match := _VARIABLE.match(_dotted(path)))}
+    variables = {match[0]: match for path in stacks if (match := _VARIABLE.match(dotted(path)))}
     scopes = {"L": local, "G": outer}
-    return tuple(
-        sorted(
-            {
-                match[0]
-                for match in variables
-                if process.is_module(scopes[match["scope"]].get(match["name"]))
-            }
-        )
-    )
+    held = {each: scopes[m["scope"]].get(m["name"]) for each, m in sorted(variables.items())}
+    return {each: module for each, module in held.items() if process.is_module(module)}
 
 
 def module_frames(
-    stack: tuple[tuple[str, str], ...], roots: tuple[str, ...], own: ModuleFrame | None = None
+    stack: tuple[tuple[str, str], ...],
+    roots: tuple[str, ...],
+    own: ModuleFrame | None = None,
+    held: Mapping[str, str | None] | None = None,
 ) -> tuple[ModuleFrame, ...]:
     """Return a node's modules by their path from the model that the user holds.
 
@@ -93,22 +91,25 @@ def module_frames(
         stack: ``(path, class name)`` from the root inwards, as Dynamo spells them.
         roots: variables that hold a module (:func:`root_modules`).
         own: the module whose own method was compiled; Dynamo leaves it out of every stack.
+        held: paths under which a module is held elsewhere, or nowhere (:mod:`held_paths`).
 
     Returns:
         The same modules without torch's wrappers; the path of the model itself is ``""``.
     """
+    where = ((path if held is None else held.get(path, path), name) for path, name in stack)
+    stack = tuple((path, name) for path, name in where if path is not None)
     if not stack:
         return () if own is None or wrapped_under(own.class_name) else (own,)
-    stack = tuple((_dotted(path), name) for path, name in stack)
-    root = next((r for r in roots if _within(stack[0][0], r)), stack[0][0])
+    stack = tuple((dotted(path), name) for path, name in stack)
+    root = next((r for r in roots if within(stack[0][0], r)), stack[0][0])
     around = () if own is None else ((root, own.class_name),)
     return tuple(
-        ModuleFrame(_relative(path, root), name) for path, name in _unwrapped(stack, around)
+        ModuleFrame(relative(path, root), name) for path, name in _unwrapped(stack, around)
     )
 
 
-def _dotted(path: str) -> str:
-    """Dynamo may write an attribute as a call, ``getattr(L['m'], '0')``, or as the item it is."""
+def dotted(path: str) -> str:
+    """Return a path with dots: Dynamo may write ``getattr(L['m'], '0')``, or an item."""
     path = _HELD.sub(r".\1", path)
     while (shorter := _CALLED.sub(r"\1.\2", path)) != path:
         path = shorter
@@ -123,17 +124,29 @@ def _unwrapped(
     shown = []
     for path, name in stack:
         for wrapper, attribute in reversed(wrappers):
-            if _within(path, f"{wrapper}.{attribute}"):
+            if within(path, f"{wrapper}.{attribute}"):
                 path = wrapper + path[len(f"{wrapper}.{attribute}") :]
         if wrapped_under(name) is None:
             shown.append((path, name))
     return shown
 
 
-def _within(path: str, root: str) -> bool:
+def within(path: str, root: str) -> bool:
+    """Tell whether a path is that of a root, or of something that the root holds.
+
+    Args:
+        path: as :func:`dotted` yields it.
+        root: a variable that holds a module.
+    """
     return path == root or path.startswith((root + ".", root + "["))
 
 
-def _relative(path: str, root: str) -> str:
-    rest = path[len(root) :] if _within(path, root) else _VARIABLE.sub("", path)
+def relative(path: str, root: str) -> str:
+    """Return a path from a root, ``""`` of the root itself; of one elsewhere from its variable.
+
+    Args:
+        path: as :func:`dotted` yields it.
+        root: a variable that holds a module.
+    """
+    rest = path[len(root) :] if within(path, root) else _VARIABLE.sub("", path)
     return _ITEM.sub(r".\1", rest).strip(".")
