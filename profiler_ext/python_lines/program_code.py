@@ -80,11 +80,17 @@ def _before_handing_over(code: CodeType) -> Iterator[dis.Instruction]:
     """Leave out what stands from the name of code that resumes to the return."""
     hands_over = False
     for each in dis.get_instructions(code):
-        named = each.argval if each.opname == _GLOBAL else ""
-        hands_over = hands_over or named.startswith(_RESUMED)
+        hands_over = hands_over or _is_of_resumed(each)
         if not hands_over:
             yield each
         hands_over = hands_over and each.opname != _RETURN
+
+
+def _is_of_resumed(each: dis.Instruction) -> bool:
+    """Tell whether an instruction loads what resumes; before torch 2.13 a closure's is its code."""
+    if isinstance(each.argval, CodeType):
+        return resumes(each.argval)
+    return each.opname == _GLOBAL and each.argval.startswith(_RESUMED)
 
 
 def has_columns() -> bool:
