@@ -45,8 +45,8 @@ def reference_to(subject: Any) -> Callable[[], Any]:
 
 
 def failure_detail(error: BaseException) -> str:
-    """Say what failed and where, in one short line."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    """Say what failed and where, in one short line; no file is read, which may fail as well."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     text = str(error).partition("\n")[0][:200]
-    where = f"{Path(place.filename).name}:{place.lineno} ({place.name})"
+    where = f"{Path(frame.f_code.co_filename).name}:{line} ({frame.f_code.co_name})"
     return f"{type(error).__name__} at {where}: {text}"

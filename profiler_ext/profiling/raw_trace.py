@@ -42,6 +42,7 @@ class RawTrace:
             _check_name(Path(folder))
             path = Path(folder, "trace.json")
             write(str(path))
+            _check_written(path)
             self._text = read_text(path)
             yield path
 
@@ -64,3 +65,12 @@ def _check_name(folder: Path) -> None:
             f"torch cannot write its trace into {folder.parent}, whose name is not UTF-8, so what "
             "was recorded is lost; set TMPDIR to another folder"
         ) from None
+
+
+def _check_written(path: Path) -> None:
+    """Torch says on standard error alone that it could not write."""
+    if not path.exists():
+        raise OutputError(
+            f"torch could not write its trace into {path.parents[1]}, so what was recorded is "
+            "lost; make room there, or set TMPDIR to another folder"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import traceback
 import warnings
 from collections.abc import Callable
@@ -164,6 +165,14 @@ def test_where_warnings_are_errors_a_failure_is_kept_all_the_same():
         warnings.simplefilter("error")
         assert guard.run("part", _fail) is None
     assert [failure.hook for failure in guard.failures] == ["part"]
+
+
+def test_a_failure_is_noted_where_the_program_lets_nobody_read_a_file(monkeypatch):
+    monkeypatch.setattr(linecache, "checkcache", lambda *_: 1 / 0)  # as an audit hook refuses it
+    guard = Guard()
+    guard.run("hook", int, "x")
+    (failure,) = guard.failures
+    assert failure.detail.startswith("ValueError at guard.py:")
 
 
 def test_a_failure_that_cannot_be_noted_may_have_been_of_any_compile():

@@ -58,6 +58,12 @@ def test_what_cannot_be_made_a_session_can_be_exported(tmp_path: Path) -> None:
     assert raw.copy_to(str(tmp_path / "a.json"))
 
 
+def test_where_torch_could_not_write_the_error_says_so(tmp_path: Path) -> None:
+    refused = pytest.raises(OutputError, match=f"could not write its trace into {tmp_path}, so")
+    with refused, RawTrace().written(lambda _: None):
+        pass
+
+
 def test_a_temporary_folder_that_is_not_utf_8_is_one_clear_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
