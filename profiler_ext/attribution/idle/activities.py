@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from profiler_ext.attribution.idle.tracks import Rows
 from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
@@ -24,7 +25,7 @@ class Activities:
         self._own = nesting.nearest(~flag_rows(events.name, _is_own))
         self._enclosing = take(self._own, nesting.parent, NO_ROW)
 
-    def rows(self, opened: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
+    def rows(self, opened: Rows, start_ns: Ints, end_ns: Ints) -> Ints:
         """Return the innermost event that covers more than half of each piece, or ``NO_ROW``.
 
         Args:
@@ -35,7 +36,7 @@ class Activities:
         """
         return self._wide_enough(take(self._own, opened, NO_ROW), start_ns, end_ns)
 
-    def named(self, rows: Ints) -> Interned:
+    def named(self, rows: Rows) -> Interned:
         """Return the names of events; a step's own range says nothing.
 
         Args:
@@ -43,7 +44,7 @@ class Activities:
         """
         strings = self._events.name.strings
         silent = [code for code, name in enumerate(strings) if classify.is_step(name)]
-        codes = take(self._events.name.codes.astype(np.int64), rows, len(strings))
+        codes = take(self._events.name.codes, rows, len(strings))
         codes = np.where(np.isin(codes, silent), len(strings), codes)
         used, own = ranks(codes)
         texts = tuple((*strings, "")[at] for at in used.tolist())
@@ -51,11 +52,12 @@ class Activities:
 
     def _wide_enough(self, rows: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
         """Climb from each row to the first event around it that covers more than half."""
-        starts, ends = self._events.start_ns, self._events.end_ns
+        starts, durations = self._events.start_ns, self._events.duration_ns
         rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
         while len(at):
-            begun = np.maximum(starts[rows[at]], start_ns[at])
-            over = np.minimum(ends[rows[at]], end_ns[at])
+            own = rows[at]
+            begun = np.maximum(starts[own], start_ns[at])
+            over = np.minimum(starts[own] + durations[own], end_ns[at])
             at = at[2 * (over - begun) <= (end_ns - start_ns)[at]]
             rows[at] = self._enclosing[rows[at]]
             at = at[rows[at] != NO_ROW]

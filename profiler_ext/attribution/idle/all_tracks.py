@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, Causes
-from profiler_ext.attribution.idle.tracks import Spans, Track, track
+from profiler_ext.attribution.idle.tracks import Rows, Spans, Track, track
 from profiler_ext.attribution.trace.cutting import Cuts, cut_between
 from profiler_ext.attribution.trace.lookups import NO_ROW
 from profiler_ext.records import Ints, sorted_distinct
@@ -26,16 +26,14 @@ class Tracks:
     Attributes:
         moments_ns: when anything changes, in order, none twice.
         keys: the control and the moment of each change, in order.
-        times_ns: when each is.
         cause: the number of a cause for each segment, one more than there are changes.
         row: the innermost event of each, or ``NO_ROW``.
     """
 
     moments_ns: Ints
     keys: Ints
-    times_ns: Ints
     cause: Causes
-    row: Ints
+    row: Rows
 
     def segments_at(self, control: Ints, times_ns: Ints) -> Ints:
         """Return the segments of controls at times.
@@ -59,7 +57,7 @@ class Tracks:
         """
         before = np.searchsorted(self.moments_ns, end_ns, side="left")
         within = (self.segments_at(control, start_ns), self._changes(control, before))
-        return cut_between(self.times_ns, within, start_ns, end_ns)
+        return cut_between(self._times_ns, within, start_ns, end_ns)
 
     def extents(self, control: Ints, segment: Ints) -> tuple[Ints, Ints]:
         """Return when segments begin and end; what was before or goes on has always been so.
@@ -73,8 +71,11 @@ class Tracks:
         for times, changes in ((begins, segment - 1), (ends, segment)):
             at = np.flatnonzero((changes >= 0) & (changes < len(self.keys)))
             at = at[self.keys[changes[at]] // (len(self.moments_ns) + 1) == control[at]]
-            times[at] = self.times_ns[changes[at]]
+            times[at] = self._times_ns(changes[at])
         return begins, ends
+
+    def _times_ns(self, changes: Ints) -> Ints:
+        return self.moments_ns[self.keys[changes] % (len(self.moments_ns) + 1) - 1]
 
     def _changes(
         self, control: Ints, moments: Ints | np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -95,21 +96,19 @@ def side_by_side(tracks: Sequence[Track], spans: Spans, control: Ints) -> Tracks
     Returns:
         All of them.
     """
-    times_ns = tracks[0].times_ns
-    moments = sorted_distinct(np.concatenate([times_ns, spans.start_ns, spans.end_ns]))
+    times_ns = (tracks[0].times_ns, spans.start_ns, spans.end_ns)
+    moments = sorted_distinct(np.concatenate(times_ns))
     of_all = len(moments) + 1
     shift = control * of_all + 1
     starts = np.searchsorted(moments, spans.start_ns) + shift
     ends = np.searchsorted(moments, spans.end_ns) + shift
     order = np.argsort(starts, kind="stable")
     rest = track(Spans(starts, ends, spans.row, spans.cause).of(order))
-    own = np.searchsorted(moments, times_ns) + 1
-    of_rest = moments[rest.times_ns % of_all - 1]
+    own = np.searchsorted(moments, tracks[0].times_ns) + 1
     every = (*tracks, rest)
     return Tracks(
         moments,
         np.concatenate([*(own + at * of_all for at in range(len(tracks))), rest.times_ns]),
-        np.concatenate([*(each.times_ns for each in tracks), of_rest]),
         np.concatenate([[NOTHING], *(each.cause[1:] for each in every)]),
-        np.concatenate([[NO_ROW], *(each.row[1:] for each in every)]),
+        np.concatenate([[np.int32(NO_ROW)], *(each.row[1:] for each in every)]),
     )

@@ -73,19 +73,18 @@ class Controls:
 
     def tracks(self) -> Tracks:
         """Return what the threads of each control did."""
-        main, engine = self._track(MAIN, _EMPTY), self._track(ENGINE, self._begun_in_main())
-        main = with_host_collectives(main, self._events, self._nesting)
         others = self._of_spans > ENGINE
-        found = side_by_side(
-            overlays(main, engine),
-            self._spans.of(others),
-            self._of_spans[others],
-        )
+        found = side_by_side(self._taking_turns(), self._spans.of(others), self._of_spans[others])
         is_call = flag_rows(self._events.category, classify.is_runtime_call)
         is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
         rest = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
         found.cause[found.cause == NOTHING] = rest
         return found
+
+    def _taking_turns(self) -> tuple[Track, Track]:
+        """Return what counts for the thread that makes the steps, and for autograd's."""
+        main = with_host_collectives(self._track(MAIN, _EMPTY), self._events, self._nesting)
+        return overlays(main, self._track(ENGINE, self._begun_in_main()))
 
     def _numbers(self, launching: Ints, stepper: int) -> Ints:
         """Return the control of each thread; of one that leads to no launch it is none."""
@@ -108,7 +107,7 @@ class Controls:
         spans = Spans(
             np.append(events.start_ns[rows], ends),
             events.end_ns[np.append(rows, calls)],
-            np.append(rows, calls),
+            np.append(rows, calls).astype(np.int32),
             np.append(causes[rows], np.full(len(calls), code(IdleCause.SYNCHRONISATION))),
         )
         innermost = np.append(depth[rows], depth[calls] + 1)

@@ -37,6 +37,9 @@ _OF_THE_CPU = (
 )
 """What the CPU's own way to the next launch is called, if there is one."""
 
+_CUTS_AT_ONCE = 1 << 16
+"""What is made of them on the way to their names is then small beside the trace."""
+
 
 def find_idle(
     events: Events,
@@ -65,10 +68,10 @@ class _Finder:
     def __init__(
         self, events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, places: CpuPlaces
     ) -> None:
-        self._places = places
-        self._activities = Activities(events, nesting)
-        self._controls = Controls(events, nesting, enqueued, places.thread)
-        self._cutter = Cutter(events, enqueued, self._controls)
+        self._events, self._nesting, self._places = events, nesting, places
+        controls = Controls(events, nesting, enqueued, places.thread)
+        self._waits, self._turns = controls.waits()
+        self._cutter = Cutter(events, enqueued, controls)
 
     def pieces(self, busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdlePieces:
         """Return the pieces of all devices in order of time."""
@@ -81,7 +84,7 @@ class _Finder:
     def _after_waits(
         self, pieces: Pieces, idle: IdleSpans, busy: Sequence[BusySpans]
     ) -> tuple[Pieces, Ints]:
-        waits, turns = self._controls.waits()
+        waits, turns = self._waits, self._turns
         taken, blamed_ns = np.zeros((2, len(pieces.span)), dtype=np.int64)
         device, turn = idle.device[pieces.span], turn_of(self._cutter.controls(idle))[pieces.span]
         for own in busy if len(turns) else ():
@@ -117,10 +120,14 @@ class _Finder:
         )
 
     def _activity(self, control: Ints, cuts: Cuts) -> Interned:
-        tracks, ends = self._cutter.tracks, cuts.start_ns + cuts.duration_ns
-        middle = cuts.start_ns + cuts.duration_ns // 2
-        opened = tracks.row[tracks.segments_at(control, middle)]
-        return self._activities.named(self._activities.rows(opened, cuts.start_ns, ends))
+        tracks, activities = self._cutter.tracks, Activities(self._events, self._nesting)
+        rows = np.empty(len(cuts.span), dtype=np.int32)
+        for first in range(0, len(rows), _CUTS_AT_ONCE):
+            some = slice(first, first + _CUTS_AT_ONCE)
+            start_ns, duration_ns = cuts.start_ns[some], cuts.duration_ns[some]
+            opened = tracks.row[tracks.segments_at(control[some], start_ns + duration_ns // 2)]
+            rows[some] = activities.rows(opened, start_ns, start_ns + duration_ns)
+        return activities.named(rows)
 
     def _is_recorders(self, cause: Causes, place: Ints) -> Flags:
         """Flag what came after the watch of lines had ended: the recording itself ends then.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from profiler_ext.attribution.idle.spans import IdleSpans
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.records import Events, IdleCause, Ints
+
+_SPANS_AT_ONCE = 1 << 16
+"""What is made of them on the way to their pieces is then small beside the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,13 @@ class Pieces:
 
 def joined(parts: list[Pieces]) -> Pieces:
     """Return pieces of several lists in order of their spans, and of time."""
-    names = Pieces.__slots__
-    every = Pieces(*(np.concatenate([getattr(each, name) for each in parts]) for name in names))
+    every = _one_after_the_other(parts)
     return every.at(np.lexsort((every.start_ns, every.span)))
+
+
+def _one_after_the_other(parts: list[Pieces]) -> Pieces:
+    names = Pieces.__slots__
+    return Pieces(*(np.concatenate([getattr(each, name) for each in parts]) for name in names))
 
 
 class Cutter:
@@ -55,13 +62,15 @@ class Cutter:
             enqueued: the launches.
             controls: what led to each.
         """
-        self._enqueued, self._of_launch = enqueued, controls.of_launch
+        self._of_launch = controls.of_launch
         self.tracks = controls.tracks()
         self._overhead = Overhead(events)
         starts = events.end_ns if not enqueued.on_cpu else events.start_ns
         by = enqueued.event if enqueued.on_cpu else enqueued.call
-        self._called_ns = take(starts, by, NO_ROW)
-        self._is_known = by != NO_ROW
+        # The last of each is that of spans which no launch ended.
+        self._called_ns = np.append(take(starts, by, NO_ROW), 0)
+        self._is_known = np.append(by != NO_ROW, True)
+        self._enqueued_ns = np.append(enqueued.enqueue_ns, np.iinfo(np.int64).max)
 
     def controls(self, idle: IdleSpans) -> Ints:
         """Return the control of what ended each span; of what nothing ended, that of the steps.
@@ -78,13 +87,18 @@ class Cutter:
             idle: the idle spans.
             step_ends: the end of each step.
         """
-        called = np.where(
-            idle.ended_by == NO_ROW, idle.end_ns, np.append(self._called_ns, 0)[idle.ended_by]
-        )
-        known = np.append(self._is_known, True)[idle.ended_by]
+        firsts = range(0, max(len(idle), 1), _SPANS_AT_ONCE)
+        return _one_after_the_other([self._of_some(idle, at, step_ends) for at in firsts])
+
+    def _of_some(self, every: IdleSpans, first: int, step_ends: Ints) -> Pieces:
+        """Return the pieces of some of the spans."""
+        idle = every.at(slice(first, first + _SPANS_AT_ONCE))
+        called = np.where(idle.ended_by == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by])
+        known = self._is_known[idle.ended_by]
         until = np.where(known, np.clip(called, idle.start_ns, idle.end_ns), idle.start_ns)
         pieces = joined([self._on_way(idle, until), _after(idle, until, called, known)])
-        return self._with_ends(_without_repeats(pieces), idle, step_ends)
+        pieces = self._with_ends(_without_repeats(pieces), idle, step_ends)
+        return replace(pieces, span=pieces.span + first)
 
     def _on_way(self, idle: IdleSpans, until: Ints) -> Pieces:
         """Cut spans by what the CPU did until the launch call was over."""
@@ -96,8 +110,7 @@ class Cutter:
 
     def _with_ends(self, pieces: Pieces, idle: IdleSpans, step_ends: Ints) -> Pieces:
         """Give Python after the last launch of a step its name."""
-        enqueued_ns = np.append(self._enqueued.enqueue_ns, np.iinfo(np.int64).max)
-        is_late = enqueued_ns[idle.ended_by] >= step_ends[idle.step]
+        is_late = self._enqueued_ns[idle.ended_by] >= step_ends[idle.step]
         is_end = is_of(pieces.cause, [IdleCause.PYTHON]) & is_late[pieces.span]
         cause = np.where(is_end, code(IdleCause.END_OF_STEP), pieces.cause)
         return Pieces(pieces.span, pieces.start_ns, pieces.duration_ns, cause)

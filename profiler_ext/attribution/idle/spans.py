@@ -39,6 +39,10 @@ class IdleSpans:
         """Return the number of spans."""
         return len(self.start_ns)
 
+    def at(self, rows: slice) -> IdleSpans:
+        """Return some of them."""
+        return IdleSpans(*(getattr(self, name)[rows] for name in self.__slots__))
+
 
 def idle_spans(busy: Sequence[BusySpans], steps: Sequence[Step]) -> IdleSpans:
     """Return when devices ran nothing.

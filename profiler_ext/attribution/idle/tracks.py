@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, Causes, code
 from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.records import IdleCause, Ints
+
+Rows = npt.NDArray[np.int32]
+"""Rows of events: each thread's time has millions of pieces, and no trace has more rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Track:
 
     times_ns: Ints
     cause: Causes
-    row: Ints
+    row: Rows
 
     def segments_at(self, times_ns: Ints) -> Ints:
         """Return the segment that each time is in."""
@@ -37,7 +41,7 @@ class Spans:
 
     start_ns: Ints
     end_ns: Ints
-    row: Ints
+    row: Rows
     cause: Causes
 
     def of(self, wanted: Flags | Ints) -> Spans:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,14 +40,16 @@ def cut_at(times_ns: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
     """
     first = np.searchsorted(times_ns, start_ns, side="right").astype(np.int64, copy=False)
     last = np.searchsorted(times_ns, end_ns, side="left").astype(np.int64, copy=False)
-    return cut_between(times_ns, (first, last), start_ns, end_ns)
+    return cut_between(times_ns.take, (first, last), start_ns, end_ns)
 
 
-def cut_between(times_ns: Ints, within: tuple[Ints, Ints], start_ns: Ints, end_ns: Ints) -> Cuts:
+def cut_between(
+    times_ns: Callable[[Ints], Ints], within: tuple[Ints, Ints], start_ns: Ints, end_ns: Ints
+) -> Cuts:
     """Cut spans where it is known which times lie within them.
 
     Args:
-        times_ns: the times; those within a span are in order.
+        times_ns: returns times by their indices; those within a span are in order.
         within: index of the first time within each span, and of the first after them.
         start_ns: when each span begins.
         end_ns: when each ends.
@@ -59,7 +62,8 @@ def cut_between(times_ns: Ints, within: tuple[Ints, Ints], start_ns: Ints, end_n
     span = np.repeat(np.arange(len(start_ns)), counts)
     segment = np.arange(len(span)) - (np.cumsum(counts) - counts)[span] + first[span]
     is_first = segment == first[span]
-    starts = np.where(is_first, start_ns[span], np.append(times_ns, 0)[segment - 1])
+    starts, later = start_ns[span], np.flatnonzero(~is_first)
+    starts[later] = times_ns(segment[later] - 1)
     is_last = np.append(is_first[1:], True)[: len(span)]
     ends = np.where(is_last, end_ns[span], np.append(starts[1:], 0)[: len(span)])
     return Cuts(span, segment, starts, ends - starts)

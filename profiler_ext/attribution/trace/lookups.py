@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from profiler_ext.records import Interned, Ints, MaskedInts, first_rows, ranks
+from profiler_ext.records import Codes, Interned, Ints, MaskedInts, first_rows, ranks
 
 NO_ROW = -1
 """What stands in a column of rows where there is none; never leaves this room."""
@@ -55,7 +55,9 @@ def masked(rows: Ints) -> MaskedInts:
     return np.ma.MaskedArray(rows, mask=rows == NO_ROW)
 
 
-def take(values: npt.NDArray[Whole], rows: Ints, default: int | Whole) -> npt.NDArray[Whole]:
+def take(
+    values: npt.NDArray[Whole], rows: Ints | Codes, default: int | Whole
+) -> npt.NDArray[Whole]:
     """Return ``values[rows]``, and ``default`` where a row is ``NO_ROW``.
 
     Args:
