@@ -38,8 +38,8 @@ def idle_by_line(
 ) -> pd.DataFrame:
     """Return the time in which devices ran nothing, by the CPU's line, largest first.
 
-    The line is that of the thread that makes the steps. Idle time is of no phase, so there is no
-    filter by phase.
+    The line is that of the thread that makes the steps, and where a compiled graph waits that of
+    what waits in it. Idle time is of no phase, so there is no filter by phase.
 
     Args:
         analysis: what attribution found.

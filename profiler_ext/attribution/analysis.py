@@ -15,6 +15,7 @@ from profiler_ext.attribution.calls.graph_calls import find_calls
 from profiler_ext.attribution.communication import find_communication
 from profiler_ext.attribution.cpu_places import CpuPlaces
 from profiler_ext.attribution.idle.idle_time import find_idle
+from profiler_ext.attribution.idle.wait_lines import find_wait_lines
 from profiler_ext.attribution.ledger import busy_spans, keep_ledger
 from profiler_ext.attribution.notes import ahead_of, notes_on
 from profiler_ext.attribution.places.modules import modules_of_joints
@@ -63,6 +64,7 @@ def attribute(recording: Recording) -> Analysis:
     launches = led.launches
     busy = busy_spans(launches)
     cpu_places = CpuPlaces(recording, nesting, enqueued)
+    wait_lines = find_wait_lines(events, nesting, enqueued, led.main_place, led.places)
     return Analysis(
         recording=recording,
         steps=steps,
@@ -70,7 +72,7 @@ def attribute(recording: Recording) -> Analysis:
         places=led.places,
         shares=led.shares,
         communication=find_communication(recording.trace, launches, busy),
-        idle=find_idle(events, nesting, enqueued, cpu_places, busy, steps),
+        idle=find_idle(events, nesting, enqueued, cpu_places, wait_lines, busy, steps),
         ledger=keep_ledger(launches, led.corrected, busy, steps),
         notes=(*notes_on(recording, launches), *ahead_of(busy, launches, steps)),
         library_kernels=led.library_kernels,
@@ -81,6 +83,7 @@ class _LedBack(NamedTuple):
     launches: Launches
     places: tuple[Place, ...]
     shares: Shares
+    main_place: Ints
     corrected: Flags
     library_kernels: tuple[tuple[int, LibraryKernels], ...]
 
@@ -111,6 +114,7 @@ def _led_back(
         launches,
         places.places,
         table.shares(launches.duration_ns),
+        table.spread_rows([verdict.main_place for verdict in table.verdicts]),
         table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1,
         settled_kernels(invocations, recording.graphs),
     )

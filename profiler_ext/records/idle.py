@@ -24,7 +24,8 @@ class IdlePieces:
         start_ns: when it began.
         duration_ns: how long it was.
         cause: an ``IdleCause``.
-        place: index into ``places``: where the thread that makes the steps was.
+        place: index into ``places``: where the thread that makes the steps was; where a compiled
+            graph waited, the line of what waited.
         cause_place: the same, of what caused it: after a synchronisation the line that waited.
         cpu_activity: the innermost CPU event that covers most of it; ``""`` when nothing does.
         places: what these point at; one without a line says why.

@@ -94,6 +94,14 @@ class Timeline:
         self._call("cuLaunchKernel", "cuda_driver")
         self._device_event(kernel, category, stream)
 
+    def wait(self) -> None:
+        """Write a call that waits until the device has run all that it was given."""
+        start_ns = self._tick()
+        self._now_ns = max(self._free_ns, start_ns) + TICK_NS
+        took_ns = self._now_ns - start_ns
+        name = "cudaStreamSynchronize"
+        self.marks.append(Mark(name, "cuda_runtime", self.thread, start_ns, took_ns, {}))
+
     def noted_call(self) -> None:
         """Write one call into the driver while a CUDA graph is recorded: it runs nothing."""
         self._call("cuLaunchKernel", "cuda_driver")

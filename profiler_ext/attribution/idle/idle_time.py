@@ -13,10 +13,11 @@ from profiler_ext.attribution.idle.controls import Controls, turn_of
 from profiler_ext.attribution.idle.cpu_causes import CAUSES, Causes, code, is_of
 from profiler_ext.attribution.idle.pieces import Cutter, Pieces
 from profiler_ext.attribution.idle.spans import IdleSpans, idle_spans
+from profiler_ext.attribution.idle.wait_lines import WaitLines
 from profiler_ext.attribution.ledger import BusySpans
 from profiler_ext.attribution.trace.cutting import Cuts, cut_at
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import Flags
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.records import (
     NO_IDLE,
@@ -40,12 +41,15 @@ _OF_THE_CPU = (
 _CUTS_AT_ONCE = 1 << 16
 """What is made of them on the way to their names is then small beside the trace."""
 
+_NO_ROWS: Ints = np.empty(0, dtype=np.int64)
+
 
 def find_idle(
     events: Events,
     nesting: Nesting,
     enqueued: EnqueuedLaunches,
     places: CpuPlaces,
+    wait_lines: WaitLines,
     busy: Sequence[BusySpans],
     steps: Sequence[Step],
 ) -> IdlePieces:
@@ -56,19 +60,26 @@ def find_idle(
         nesting: which of them stands in which.
         enqueued: the launches.
         places: where the thread that makes the steps was.
+        wait_lines: at which lines compiled graphs wait.
         busy: when each device was busy.
         steps: the profiled steps.
     """
     if not steps:
         return NO_IDLE
-    return _Finder(events, nesting, enqueued, places).pieces(busy, steps)
+    return _Finder(events, nesting, enqueued, places, wait_lines).pieces(busy, steps)
 
 
 class _Finder:
     def __init__(
-        self, events: Events, nesting: Nesting, enqueued: EnqueuedLaunches, places: CpuPlaces
+        self,
+        events: Events,
+        nesting: Nesting,
+        enqueued: EnqueuedLaunches,
+        places: CpuPlaces,
+        wait_lines: WaitLines,
     ) -> None:
         self._events, self._nesting, self._places = events, nesting, places
+        self._wait_lines = wait_lines
         controls = Controls(events, nesting, enqueued, places.thread)
         self._waits, self._turns = controls.waits()
         self._cutter = Cutter(events, enqueued, controls)
@@ -104,8 +115,8 @@ class _Finder:
         place, span = self._places.codes[cuts.segment], pieces.span[cuts.span]
         cause = pieces.cause[cuts.span]
         cause = np.where(self._is_recorders(cause, place), code(IdleCause.PROFILER), cause)
-        is_after = is_of(cause, [IdleCause.AFTER_SYNCHRONISATION])
-        of_cause = np.where(is_after, self._places.at(moments)[cuts.span], place)
+        control = self._cutter.controls(idle)[span]
+        place, of_cause = self._of_waits(cause, place, control, cuts, moments[cuts.span])
         return IdlePieces(
             step=step[span],
             device=idle.device[span],
@@ -115,9 +126,25 @@ class _Finder:
             cause=Interned(cause.astype(np.int32), tuple(each.value for each in CAUSES)),
             place=place.astype(np.int32),
             cause_place=of_cause.astype(np.int32),
-            cpu_activity=self._activity(self._cutter.controls(idle)[span], cuts),
-            places=self._places.places,
+            cpu_activity=self._activity(control, cuts),
+            places=(*self._places.places, *self._wait_lines.places),
         )
+
+    def _of_waits(
+        self, cause: Causes, place: Ints, control: Ints, cuts: Cuts, moments: Ints
+    ) -> tuple[Ints, Ints]:
+        """Return the place of each piece, and of its cause, now that waits have theirs."""
+        is_after = is_of(cause, [IdleCause.AFTER_SYNCHRONISATION])
+        is_wait = is_of(cause, [IdleCause.SYNCHRONISATION])
+        of_cause = np.where(is_after, self._places.at(moments), place)
+        rows = np.flatnonzero(is_wait | is_after) if self._wait_lines.places else _NO_ROWS
+        times_ns = np.where(is_after[rows], moments[rows], cuts.start_ns[rows])
+        tracks = self._cutter.tracks
+        calls = tracks.row[tracks.segments_at(control[rows], times_ns)]
+        waiting = self._wait_lines.at(calls.astype(np.int64))
+        rows, waiting = rows[waiting != NO_ROW], waiting[waiting != NO_ROW]
+        of_cause[rows] = len(self._places.places) + waiting
+        return np.where(is_wait, of_cause, place), of_cause
 
     def _activity(self, control: Ints, cuts: Cuts) -> Interned:
         tracks, activities = self._cutter.tracks, Activities(self._events, self._nesting)
