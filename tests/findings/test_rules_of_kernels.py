@@ -115,9 +115,9 @@ def half_eager(*eager_us: int, compiled_us: int = 2000, paced: bool = True) -> A
     return placed(replace(made, launches=replace(made.launches, scope=scope)), sum=at_line)
 
 
-def test_eager_ops_beside_compiled_code_are_told_without_a_claim() -> None:
+def test_two_thirds_of_eager_ops_beside_compiled_code_are_at_stake() -> None:
     found = only(eager_beside_compiled.RULE, half_eager(300, 300, 300))
-    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.UNKNOWN, 0, 3)
+    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.STEP, 600 * US, 3)
     assert [each.value for each in found.why] == [3, 900 * US, 1]
 
 
