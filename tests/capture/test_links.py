@@ -1,0 +1,45 @@
+"""A backward node without a number of a forward one is linked by its line, in its own layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from profiler_ext.capture.lineage.links import find_links
+from profiler_ext.capture.lineage.stage import Link
+from profiler_ext.capture.traces.metadata import NodeSnapshot
+from profiler_ext.records import ForwardEvidence, Lineage, ModuleFrame
+from tests.capture.fx_graphs import Graph, aten
+
+LAYERS = [(ModuleFrame(f"layers.{at}", "Layer"),) for at in range(3)]
+
+
+def told(name: str, tag: str, number: int, modules: Any, stack_text: str) -> NodeSnapshot:
+    lineage = Lineage(seq_nr=number, partitioner_tag=tag, modules=modules)
+    return NodeSnapshot(name, lineage, stack_text)
+
+
+def linked(backward: NodeSnapshot) -> Link | None:
+    """Return the link of a backward node of a model that calls one line for each of two layers."""
+    rows = [
+        *(told(f"look{at}", "is_forward", at, LAYERS[at], "the line") for at in range(2)),
+        backward,
+    ]
+    graph = Graph()
+    x = graph.given("x", 4)
+    nodes = [graph.call(aten.sin.default, [x], name=row.name) for row in rows]
+    return find_links(nodes, {row.name: row for row in rows}).get(backward.name)
+
+
+def test_where_a_line_is_called_for_each_layer_the_link_is_to_the_same_layer() -> None:
+    for at in range(2):
+        back = told("back", "is_backward", 9, LAYERS[at], "the line")
+        assert linked(back) == Link(f"look{at}", ForwardEvidence.STACK)
+
+
+def test_where_none_is_of_its_module_the_link_is_to_the_last_of_its_line() -> None:
+    back = told("back", "is_backward", 9, LAYERS[2], "the line")
+    assert linked(back) == Link("look1", ForwardEvidence.STACK)
+
+
+def test_a_line_that_no_forward_node_has_links_nothing() -> None:
+    assert linked(told("back", "is_backward", 9, LAYERS[0], "another line")) is None
