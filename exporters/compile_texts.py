@@ -8,6 +8,7 @@ from typing import Any
 
 from profiler_ext.exporters.compiled import Compiled, profiled_ns, rows
 from profiler_ext.exporters.display_text import short_path, time_text
+from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.printable import printable
 from profiler_ext.records import (
     Analysis,
@@ -50,16 +51,33 @@ def compile_text(analysis: Analysis) -> str | None:
     if not compiled:
         return None
     records = [record for each in compiled for record in each.every]
-    graphs = sum(len(record.graphs) for record in records)
+    graphs = _graphs(analysis, records)
     total = sum(each.duration_ns for each in compiled)
     inside = sum(profiled_ns(analysis, each) for each in compiled)
     parts = [
-        f"compiling took {time_text(total)} for {counted(graphs, 'graph')} ({_phases(compiled)})",
+        f"compiling took {time_text(total)} for {graphs} ({_phases(compiled)})",
         f"{time_text(inside)} of it in profiled steps" if inside else "",
     ]
     said = ", ".join(filter(None, parts))
     more = "; ".join(filter(None, (_again(records), *_caches(records))))
     return printable(f"{said}: {more}" if more else said)
+
+
+def _graphs(analysis: Analysis, records: Iterable[Compilation]) -> str:
+    """Return how many graphs compiling made, and how many of these are not of the profiled steps.
+
+    A process may have compiled what its profiled steps do not run: another model, sizes before.
+    """
+    made = [graph for record in records for graph in record.graphs]
+    rows = Selection().profiled(analysis)
+    launching = set(analysis.launches.graph[rows].compressed().tolist())
+    ran = sum(graph in launching for graph in made)
+    said = counted(len(made), "graph")
+    if ran == len(made):
+        return said
+    if len(made) == 1:
+        return f"{said}, which ran in no profiled step"
+    return f"{said}, of which {ran or 'none'} ran in the profiled steps"
 
 
 def counted(number: int, word: str) -> str:

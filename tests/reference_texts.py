@@ -31,9 +31,10 @@ the device was busy during the waits so far, since that much further ahead the C
 been; and what a wait cost is used up in the order in which it was lost. In a step that is bound
 by the device all that follows an `.item()` is its consequence; in one that is bound by launches,
 where the device was as good as done when the CPU began to wait, next to nothing is. Such time is
-*after a synchronisation*, and its line is that of the call that waited. Time in a data loader, a
-compiler or an allocation keeps its name, and counts for the limit. Calls that free memory of a
-device wait for it too.
+*after a synchronisation*, and its line is that of the call that waited. A compiled graph has no
+line of the program's where its thread stands: a `.cpu()` in it is at the line of what the op that
+waits gave the device before. Time in a data loader, a compiler or an allocation keeps its name, and
+counts for the limit. Calls that free memory of a device wait for it too.
 
 **Tried.** Each cause made on purpose, told, and taken away (`benchmarks/idle_causes.py`, H200,
 torch 2.11), in milliseconds a step. A recorded CPU is slower, so what it is behind with is told

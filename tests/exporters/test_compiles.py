@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 
+import pytest
+
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.compile_table import compile_table
 from profiler_ext.exporters.compile_texts import (
@@ -168,6 +170,24 @@ def test_one_line_says_what_compiling_took_and_what_stands_out() -> None:
         "AOTAutograd's cache: 1 bypass; FX graph cache: 1 miss"
     )
     assert compile_text(gpu_step()) is None
+
+
+@pytest.mark.parametrize(
+    ("graphs", "said"),
+    [
+        ((0,), "for 1 graph ("),
+        ((2,), "for 1 graph, which ran in no profiled step ("),
+        ((0, 2, 3), "for 3 graphs, of which 1 ran in the profiled steps ("),
+        ((2, 3), "for 2 graphs, of which none ran in the profiled steps ("),
+    ],
+)
+def test_graphs_that_the_steps_do_not_run_are_told_apart(
+    graphs: tuple[int, ...], said: str
+) -> None:
+    recording = gpu_step().recording
+    compiles = (replace(FORWARD, graphs=graphs),)
+    more = replace(recording, graphs=recording.graphs * 2, compiles=compiles)
+    assert said in (compile_text(replace(gpu_step(), recording=more)) or "")
 
 
 def test_of_several_ranks_the_one_that_compiled_for_longest_is_told() -> None:
