@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from profiler_ext.exporters.compiled import Compiled, profiled_ns, rows
 from profiler_ext.exporters.display_text import short_path, time_text
-from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.printable import printable
 from profiler_ext.records import (
     Analysis,
@@ -69,8 +70,8 @@ def _graphs(analysis: Analysis, records: Iterable[Compilation]) -> str:
     A process may have compiled what its profiled steps do not run: another model, sizes before.
     """
     made = [graph for record in records for graph in record.graphs]
-    rows = Selection().profiled(analysis)
-    launching = set(analysis.launches.graph[rows].compressed().tolist())
+    in_steps = ~np.ma.getmaskarray(analysis.launches.step)
+    launching = set(analysis.launches.graph[in_steps].compressed().tolist())
     ran = sum(graph in launching for graph in made)
     said = counted(len(made), "graph")
     if ran == len(made):

@@ -36,10 +36,12 @@ from profiler_ext.exporters.roofline_texts import (
 from profiler_ext.exporters.short_texts import kernel_text, middle, path_end, start
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.exporters.table_texts import records
+from profiler_ext.printable import printable
 from profiler_ext.records import Phase, Scope, Settings
 
 SCOPE_STYLES = {scope: color.middle for scope, color in SCOPE_COLORS.items()}
 TIME, PART, ROOFLINE, _RANGE = 7, 6, 11, 17
+_GROUP = 12
 OF_STEP = "of the step"
 _LEAST = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
 _NARROW_LEAST = {"file": 16, "code": 18, "kernel": 22, "name": 22, "module": 20}
@@ -185,13 +187,22 @@ def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:
 
 
 def _collective_numbers(rows: Sequence[Row]) -> list[Number]:
-    """Return beside how much of collectives nothing ran, and how long they waited for a rank."""
+    """Return beside how much of collectives nothing ran, and how long they waited for a rank.
+
+    Where there are several process groups, which one it was comes first.
+    """
     words = ("exposed", "overlapped", "waiting")
-    return [
+    times = [
         number(word, _a_step(f"{word}_ns"), 1, TIME)
         for word in words
         if any(row.get(f"{word}_ns") is not None for row in rows)
     ]
+    groups = {row.get("process_group") for row in rows}
+    return [number("group", _group, 1, _GROUP), *times] if len(groups) > 1 else times
+
+
+def _group(row: Row) -> str:
+    return middle(printable(row["process_group"] or "not told"), _GROUP)
 
 
 def _a_step(name: str) -> Callable[[Row], str]:

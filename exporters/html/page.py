@@ -20,6 +20,7 @@ from typing import Any
 from profiler_ext.exporters.colors import style_sheet
 from profiler_ext.exporters.generated_code import module_texts
 from profiler_ext.exporters.headings import heading, heading_of_ranks
+from profiler_ext.exporters.html.communication import communication
 from profiler_ext.exporters.html.compiles import compiles
 from profiler_ext.exporters.html.controls import controls
 from profiler_ext.exporters.html.data import report_data
@@ -133,6 +134,7 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
         controls=controls(chosen),
         ledger=ledger(chosen),
         steps=steps(analyses),
+        communication=communication(analyses),
         compiles=compiles(analyses),
         words=words(analyses),
         data=data_text(data),

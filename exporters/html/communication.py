@@ -1,0 +1,57 @@
+"""Owns what report.html says of collectives: a row for each, with its process group and line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from profiler_ext.exporters import tables
+from profiler_ext.exporters.display_text import labels, time_text
+from profiler_ext.exporters.table_kinds import table_called
+from profiler_ext.exporters.table_texts import records
+from profiler_ext.printable import printable
+from profiler_ext.records import Analysis, Settings
+
+_SHOWN = 20
+_TIMES = {
+    "a step": "duration_ns",
+    "exposed": "exposed_ns",
+    "overlapped": "overlapped_ns",
+    "waiting": "waiting_ns",
+}
+Row = Mapping[str, Any]
+
+
+def communication(analyses: Sequence[Analysis]) -> str:
+    """Return what collectives took; nothing where none ran.
+
+    Args:
+        analyses: one for each rank; of several it is the mean of a rank.
+    """
+    rows = records(tables.of_ranks(analyses, 0, "communication"))
+    if not rows:
+        return ""
+    told = {head: name for head, name in _TIMES.items() if rows[0][name] is not None}
+    settings = analyses[0].recording.settings
+    heads = "".join(f'<th class="number">{escape(each)}</th>' for each in told)
+    named = f"<thead><tr><th>collective</th><th>process group</th><th>line</th>{heads}</tr></thead>"
+    body = "".join(_row(row, told.values(), settings) for row in rows[:_SHOWN])
+    rest = len(rows) - _SHOWN
+    more = f'<p class="quiet">{rest} more: profiler-ext report --by communication</p>'
+    table = f"<table>{named}<tbody>{body}</tbody></table>{more if rest > 0 else ''}"
+    return f'<section id="communication"><h2>Communication</h2>{table}</section>\n'
+
+
+def _row(row: Row, names: Collection[str], settings: Settings) -> str:
+    collective, line = labels(table_called("communication"), row, settings)
+    code = f'<div class="quiet">{_text(row["code"])}</div>' if row["code"] else ""
+    of_steps = row["steps"] * row.get("ranks", 1)
+    cells = "".join(f'<td class="number">{time_text(row[name] / of_steps)}</td>' for name in names)
+    group = row["process_group"] or "not told"
+    told = f"<td>{_text(collective)}</td><td>{_text(group)}</td><td>{_text(line)}{code}</td>"
+    return f"<tr>{told}{cells}</tr>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
