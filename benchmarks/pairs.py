@@ -73,8 +73,15 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
         values: any number of them; of fewer than six the interval is all of them.
     """
     ordered, tosses = sorted(values), len(values)
-    beyond = 0
-    while sum(math.comb(tosses, heads) for heads in range(beyond + 1)) <= _SELDOM * 2**tosses:
+    beyond, so_few = 0, _chance(tosses, 0)
+    while so_few <= _SELDOM:
         beyond += 1
+        so_few += _chance(tosses, beyond)
     cut = max(0, beyond - 1)
     return ordered[cut], median(ordered), ordered[-1 - cut]
+
+
+def _chance(tosses: int, heads: int) -> float:
+    """Return how likely a fair coin gives so many heads; by logarithms, since 2**1024 is no float."""
+    ways = math.lgamma(tosses + 1) - math.lgamma(heads + 1) - math.lgamma(tosses - heads + 1)
+    return math.exp(ways - tosses * math.log(2))

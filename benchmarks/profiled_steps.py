@@ -4,14 +4,13 @@ All of it is in one process, by turns whose order is swapped each time (``benchm
 
 - ``recordings``: by us and by torch.profiler alone; what a step takes, and what the end of a
   recording takes (torch's export to a file on one side, a session that is saved on the other);
-- ``within``: one recording of torch's, in which all that is ours in a step is on and off by turns
-  (marks of compiled graphs, watched lines), so that nothing but that differs;
+  what ours adds to a step is told far better by ``benchmarks/recorded_steps.py``;
 - ``blocks``: short blocks of steps that nothing records, with capture on and off.
 
 A step is told by the wall clock with the device's work included, its middle and the least of a
 block, and by the processor's. Each option of these names is the seconds that it may take.
 
-    python -m benchmarks.profiled_steps [--device cuda] [--model gpt|llama] [--within 60]
+    python -m benchmarks.profiled_steps [--device cuda] [--model gpt|llama] [--blocks 60]
 
 A small batch leaves the GPU waiting for Python, a large one Python for the GPU.
 """
@@ -24,7 +23,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
 from pathlib import Path
 from statistics import median
 
@@ -36,17 +34,10 @@ from benchmarks.eager_lines import model_of
 from benchmarks.figures import Figure, add_json, figure_of, tell, write
 from benchmarks.pairs import WITH, compared, turns
 from benchmarks.steps import Step, synchronize
-from profiler_ext.capture.called_modules import CalledModules
-from profiler_ext.isolation.guard import Guard
 from profiler_ext.profiling import switch
-from profiler_ext.profiling.lines import RecordedLines
-from profiler_ext.torch_compat import process
 
 NOT_COUNTED = 3
 """The first steps of a recording or block: buffers are made, caches are filled."""
-
-_TURNS_OF_A_RECORDING = 4
-"""More would take memory for what nobody reads."""
 
 Taken = dict[str, float]
 
@@ -159,41 +150,6 @@ def recordings(step: Step, options: argparse.Namespace, lines: str) -> list[Figu
     ]
 
 
-def within(step: Step, options: argparse.Namespace, lines: str) -> list[Figure]:
-    """Compare steps of one recording, with all that is ours and without.
-
-    Args:
-        step: what runs.
-        options: the command line's.
-        lines: whether lines are watched, ``on`` or ``off``.
-    """
-    guard = Guard(strict=True)
-    watched = RecordedLines(guard, is_wanted=lines == "on")
-    called = CalledModules(switch.graph_of, guard, lambda: True)
-
-    def marked() -> None:
-        step()
-        watched.mark()  # what `prof.step` does
-
-    def take(side: str) -> Taken:
-        if side != WITH:
-            return timed(step, options.block)
-        watched.begin()
-        called.watch()
-        taken = timed(marked, options.block)
-        called.leave()
-        watched.forget()
-        return taken
-
-    ends = time.monotonic() + options.within
-    ratios: list[Taken] = []
-    while not ratios or time.monotonic() < ends:
-        gc.collect()
-        with torch.profiler.profile(experimental_config=process.all_threads_config()):
-            ratios += islice(turns(take, ends), _TURNS_OF_A_RECORDING)
-    return _ratios(f"within a recording, ours with lines {lines} / without", ratios)
-
-
 def blocks(step: Step, options: argparse.Namespace) -> list[Figure]:
     """Compare steps with capture on and off, which nothing records.
 
@@ -228,6 +184,31 @@ def _ratios(name: str, ratios: list[Taken]) -> list[Figure]:
     return [compared(f"{name}: {what}", [each[what] for each in ratios]) for what in ratios[0]]
 
 
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`compiled_step`.
+
+    Args:
+        parser: who takes them.
+    """
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--mode")
+    parser.add_argument("--model", choices=("gpt", "llama"), default="gpt")
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=512)
+
+
+def told_model(options: argparse.Namespace) -> str:
+    """Say what is trained.
+
+    Args:
+        options: the command line's.
+    """
+    size = f"{options.width}x{options.layers}, batch {options.batch} of {options.length}"
+    return f"{options.model} {size}, {options.mode or 'default'}, {options.device}"
+
+
 def main() -> None:
     """Measure and print."""
     options = parsed()
@@ -235,8 +216,7 @@ def main() -> None:
     step = compiled_step(options)
     for _ in range(NOT_COUNTED):
         step()
-    size = f"{options.width}x{options.layers}, batch {options.batch} of {options.length}"
-    print(f"{options.model} {size}, {options.mode or 'default'}, {options.device}", flush=True)
+    print(told_model(options), flush=True)
     figures: list[Figure] = []
     for part in _parts(step, options):
         tell(part)
@@ -246,7 +226,6 @@ def main() -> None:
 
 def _parts(step: Step, options: argparse.Namespace) -> Iterator[list[Figure]]:
     for lines in options.lines or ["on"]:
-        yield within(step, options, lines)
         yield recordings(step, options, lines)
     yield blocks(step, options)
 
@@ -254,15 +233,8 @@ def _parts(step: Step, options: argparse.Namespace) -> Iterator[list[Figure]]:
 def parsed() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--mode")
-    parser.add_argument("--model", choices=("gpt", "llama"), default="gpt")
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--length", type=int, default=512)
+    add_model(parser)
     parser.add_argument("--recordings", type=float, default=60.0, help="seconds")
-    parser.add_argument("--within", type=float, default=60.0, help="seconds")
     parser.add_argument("--blocks", type=float, default=30.0, help="seconds")
     parser.add_argument("--steps", type=int, default=15, help="in a recording")
     parser.add_argument("--block", type=int, default=10, help="steps in a block")

@@ -147,3 +147,4 @@ def test_an_interval_is_that_of_the_sign_test_and_no_outlier_moves_it() -> None:
     assert interval([*(float(n) for n in range(1, 10)), 1000.0]) == (2.0, 5.5, 9.0)
     assert interval([3.0, 1.0]) == (1.0, 2.0, 3.0)
     assert interval([float(n) for n in range(20)]) == (5.0, 9.5, 14.0)
+    assert interval(range(100_000)) == (49_689, 49_999.5, 50_310)

@@ -21,11 +21,16 @@ from typing import Any
 import torch
 
 from profiler_ext.capture.held_modules import HeldModules
-from profiler_ext.isolation.guard import Guard, Observation, Observed
+from profiler_ext.isolation.asking import Ends, Ranges
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import compiled_autograd, points, process
+from profiler_ext.torch_compat.calling import CallingModules, caller, runs_copies
 from profiler_ext.torch_compat.patches import Patch
+
+_Names = dict[tuple[Any, Any], str | None]
+"""By what they say; the profiler keeps a pointer to a name until its trace is written."""
 
 
 class CalledModules:
@@ -46,14 +51,16 @@ class CalledModules:
         """
         self._graph_of = graph_of
         self._numbers = Numbers()
-        self._names: dict[str, str] = {}
+        self._calling = CallingModules()
+        self._names: _Names = {}
         self._earlier_names = self._names
         self._is_recording = is_recording
-        self._patch = Patch(points.ARTIFACT_CALL, self._marked, guard)
+        self._patch = Patch(points.ARTIFACT_CALL, Ranges(self._opened), guard)
 
     def watch(self) -> None:
         """Begin to mark calls, in a torch that has what a mark stands on."""
         if process.can_mark_calls():
+            self._event = process.event_type()
             self._patch.install()
 
     def begin(self) -> None:
@@ -66,6 +73,7 @@ class CalledModules:
     def leave(self) -> None:
         """Leave torch as it was found."""
         self._patch.remove()
+        self._calling.forget()
 
     def paths(self, held: HeldModules) -> tuple[tuple[int, ModuleFrame], ...]:
         """Return the path of each marked module from the outermost module that holds it.
@@ -77,21 +85,28 @@ class CalledModules:
         frames = held.frames_of([module for _, module in marked])
         return tuple((n, f) for (n, _), f in zip(marked, frames, strict=True) if f is not None)
 
-    def _marked(self, call: Observed) -> Observation:
-        mark = self._mark(call["self"]) if self._is_recording() else None
-        if mark is not None:
-            with process.recording(mark, self._names):
-                yield
+    def _opened(self, artifact: Any) -> Ends | None:
+        """Begin the mark of a call; some ten frames of torch's lie above it, so it is brief."""
+        if not self._is_recording() or (name := self._name(artifact)) is None:
+            return None
+        event = self._event(name)
+        event.__enter__()
+        ends: Ends = event.__exit__
+        return ends
 
-    def _mark(self, artifact: Any) -> str | None:
-        graph = self._graph_of(artifact)
-        calls = compiled_autograd.running_calls() if process.in_compiled_autograd() else None
-        if calls is not None:
-            return call_mark(graph, copies=calls)
-        module = process.calling_module()
-        if module is None:
-            return call_mark(graph)
-        return call_mark(graph, self._numbers.of(module))
+    def _name(self, artifact: Any) -> str | None:
+        """Return the name of a call's mark, the same object for the same name."""
+        graph, frame = self._graph_of(artifact), caller()
+        module = None if frame is None else self._calling.module_of(frame)
+        if module is None and frame is not None and runs_copies(frame.f_code):
+            calls = compiled_autograd.copied_calls(frame)
+            return self._kept((graph, calls), call_mark(graph, copies=calls))
+        key = (graph, None if module is None else self._numbers.of(module))
+        return self._names[key] if key in self._names else self._kept(key, call_mark(*key))
+
+    def _kept(self, key: tuple[Any, Any], name: str | None) -> str | None:
+        """Keep a name while the profiler points to it."""
+        return self._names.setdefault(key, name)
 
 
 class Numbers:

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
+T = TypeVar("T")
 Bind = Callable[[tuple[Any, ...], dict[str, Any]], Mapping[str, Any]]
+
+
+class PatchState(Protocol):
+    """Tells whether a wrapper is in use.
+
+    Attributes:
+        is_on: it is.
+        lasts: it is even when capture took itself out: it serves the profiler, not the capture.
+    """
+
+    is_on: bool
+    lasts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +35,22 @@ class Sorting:
     goes_last: Callable[[Any], bool]
     is_left_out: Callable[[], bool]
 
+    def in_order(self, candidates: Iterable[T], run: Callable[..., bool | None]) -> Iterator[T]:
+        """Yield candidates in another order; they are read as they are asked for.
+
+        Args:
+            candidates: what a function of torch's offers.
+            run: asks of one behind the guard; where that fails, it stays where it is.
+        """
+        waiting: list[T] = []
+        for candidate in candidates:
+            if run(self.goes_last, candidate):
+                waiting.append(candidate)
+            else:
+                yield candidate
+        is_left_out = bool(waiting) and run(self.is_left_out)
+        yield from () if is_left_out else waiting
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -32,6 +61,21 @@ class Results:
     """
 
     told: Callable[[Any], object]
+
+
+Ends = Callable[[Any, Any, Any], object]
+"""The end of a range, which takes what the ``__exit__`` of a context manager does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """What lies around each call of a method.
+
+    Attributes:
+        opened: is given the object; begins a range and returns its end, or nothing.
+    """
+
+    opened: Callable[[Any], Ends | None]
 
 
 def binder_of(original: Callable[..., Any]) -> Bind:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from profiler_ext.errors import CaptureWarning
-from profiler_ext.isolation.asking import Bind, Results, Sorting, binder_of
+from profiler_ext.isolation.asking import Bind, PatchState, Ranges, Results, Sorting, binder_of
 from profiler_ext.isolation.failures import Failure, failure_detail, reference_to
 from profiler_ext.isolation.signal_answers import is_answer
 
@@ -63,18 +63,6 @@ class Observed:
 
 Observation = Generator[None, None, None]
 Observe = Callable[[Observed], Observation]
-
-
-class PatchState(Protocol):
-    """Tells whether a wrapper is in use.
-
-    Attributes:
-        is_on: it is.
-        lasts: it is even when capture took itself out: it serves the profiler, not the capture.
-    """
-
-    is_on: bool
-    lasts: bool
 
 
 class Guard:
@@ -229,6 +217,36 @@ class Guard:
 
         return guarded
 
+    def wrap_ranges(
+        self, original: Callable[..., T], hook: str, ranges: Ranges, switch: PatchState
+    ) -> Callable[..., T]:
+        """Return a method that does what ``original`` does, with a range around it.
+
+        Args:
+            original: a method that is called often.
+            hook: its name.
+            ranges: what begins a range.
+            switch: whether there is any.
+        """
+        opened = ranges.opened
+
+        @functools.wraps(original, updated=())
+        def guarded(*args: Any, **kwargs: Any) -> T:
+            ends = None
+            try:
+                if switch.is_on and (switch.lasts or not self.is_out):
+                    ends = opened(args[0])
+            except Exception as error:
+                self.caught(hook, error, args[:1])
+            if ends is None:
+                return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.run_on(args[:1], hook, ends, None, None, None)
+
+        return guarded
+
     def wrap_candidates(
         self, original: Callable[..., Iterable[T]], hook: str, sorting: Sorting, switch: PatchState
     ) -> Callable[..., Iterable[T]]:
@@ -242,21 +260,13 @@ class Guard:
             sorting: what is asked of them.
             switch: whether they are sorted.
         """
-
-        def in_order(candidates: Iterable[T]) -> Iterator[T]:
-            waiting: list[T] = []
-            for candidate in candidates:
-                if self.run(hook, sorting.goes_last, candidate):
-                    waiting.append(candidate)
-                else:
-                    yield candidate
-            is_left_out = bool(waiting) and self.run(hook, sorting.is_left_out)
-            yield from () if is_left_out else waiting
+        run = functools.partial(self.run, hook)
 
         @functools.wraps(original)
         def guarded(*args: Any, **kwargs: Any) -> Iterable[T]:
             candidates = original(*args, **kwargs)
-            return in_order(candidates) if switch.is_on and not self.is_out else candidates
+            is_on = switch.is_on and not self.is_out
+            return sorting.in_order(candidates, run) if is_on else candidates
 
         return guarded
 

@@ -10,21 +10,21 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
 import torch.fx
 
-from profiler_ext.torch_compat import behaviour, process
+from profiler_ext.torch_compat import behaviour
+from profiler_ext.torch_compat.calling import COMPILER
 from profiler_ext.torch_compat.names import fx_names, running_names
 
 COPIED_FROM = "profiler_ext_copied_from"
 """Key in ``node.meta``: the node of compiled autograd's graph that a traced node stems from."""
 
 _COPY = re.compile(r"(?P<call>aot(?P<aot_id>\d+)(?:_\d+)?)_(?P<name>\D.*)")
-_COMPILER = "/torch/_dynamo/compiled_autograd.py"
-_MACHINERY = (_COMPILER, "/torch/_dynamo/external_utils.py")
+_MACHINERY = (COMPILER, "/torch/_dynamo/external_utils.py")
 
 
 class CopiedNode(NamedTuple):
@@ -54,35 +54,23 @@ def copied_node(name: str) -> CopiedNode | None:
     return None if match is None else CopiedNode(int(match["aot_id"]), match["name"], match["call"])
 
 
-def running_calls() -> tuple[tuple[str, int], ...] | None:
+def copied_calls(frame: FrameType) -> tuple[tuple[str, int], ...]:
     """Return the calls that the running graph copies, each with autograd's number of its forward.
-
-    ``None`` where it is a graph of the user's, which a hook or a checkpoint calls meanwhile.
 
     Autograd hands each run the nodes that it stands for, in the order in which they were
     copied; that order and their compiles are part of the key under which it keeps the graph.
 
-    Source: ``AutogradCompilerInstance.end_capture``, ``runtime_wrapper``, and ``ordered_calls``
-    in ``torch/csrc/dynamo/python_compiled_autograd.cpp``.
+    Source: ``ordered_calls`` in ``torch/csrc/dynamo/python_compiled_autograd.cpp``.
+
+    Args:
+        frame: the one that runs the graph, :func:`profiler_ext.torch_compat.calling.runs_copies`.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _runs_graphs(frame.f_code):
-        if not process.is_machinery(frame.f_code.co_filename):
-            return None
-        frame = frame.f_back
     uses: Counter[int] = Counter()
     calls = []
-    hooks = () if frame is None else running_names.RUNTIME_WRAPPER.given(frame)
-    for aot_id, number in _compiled_nodes(hooks):
+    for aot_id, number in _compiled_nodes(running_names.RUNTIME_WRAPPER.given(frame)):
         calls.append((f"aot{aot_id}_{uses[aot_id]}" if uses[aot_id] else f"aot{aot_id}", number))
         uses[aot_id] += 1
     return tuple(calls)
-
-
-def _runs_graphs(code: CodeType) -> bool:
-    return code.co_filename.endswith(_COMPILER) and running_names.RUNTIME_WRAPPER.is_called(
-        code.co_name
-    )
 
 
 def _compiled_nodes(hooks: Any) -> Iterator[tuple[int, int]]:

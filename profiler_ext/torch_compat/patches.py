@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiler_ext.errors import TorchCapabilityError
-from profiler_ext.isolation.asking import Results, Sorting
+from profiler_ext.isolation.asking import Ranges, Results, Sorting
 from profiler_ext.isolation.guard import Guard, Observe
 from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
@@ -70,14 +70,14 @@ class Patch:
 
     Attributes:
         point: the place.
-        observe: what watches each call, is told its result, or sorts what it offers.
+        observe: what watches each call, is around it, is told its result, or sorts what it offers.
         guard: what keeps failures from the caller.
         is_on: it is installed.
         lasts: it serves the profiler, and observes though capture took itself out.
     """
 
     point: Point
-    observe: Observe | Results | Sorting
+    observe: Observe | Ranges | Results | Sorting
     guard: Guard
     is_on: bool = False
     lasts: bool = False
@@ -112,12 +112,14 @@ class Patch:
             return staticmethod(self._wrap(original.__func__))
         if isinstance(self.observe, Sorting):
             return self.guard.wrap_candidates(original, self.point.path, self.observe, self)
+        if isinstance(self.observe, Ranges):
+            return self.guard.wrap_ranges(original, self.point.path, self.observe, self)
         if isinstance(self.observe, Results):
             return self.guard.wrap_results(original, self.point.path, self.observe, self)
         return self.guard.wrap(original, self.point.path, self.observe, self)
 
 
-Hook = tuple[Point, Observe | Results | Sorting]
+Hook = tuple[Point, Observe | Ranges | Results | Sorting]
 """What is observed where."""
 
 

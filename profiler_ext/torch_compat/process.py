@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -79,11 +77,16 @@ def dynamo_self(output_graph: Any) -> str | None:
 
 def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:
     """Whether code is a module's method, or a decorator's wrapper around its ``forward``."""
-    return any(method is code for method in _methods(module, code.co_name))
+    return any(method is code for method in methods_of(module, code.co_name))
 
 
-def _methods(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
-    """The code of a module's method, and of its ``forward``, its own or its class's, unwrapped."""
+def methods_of(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
+    """Yield the code of a module's method and of its ``forward``, its own or its class's, unwrapped.
+
+    Args:
+        module: the module.
+        name: the method's.
+    """
     for each in (name, "forward"):
         for method in (own_attributes(module).get(each), _of_class(type(module), each)):
             for _ in range(_WRAPPERS):
@@ -125,57 +128,7 @@ def own_attributes(module: torch.nn.Module) -> dict[str, Any]:
     return attributes
 
 
-_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
-_MACHINERY = tuple(
-    str(Path(torch.__file__).parent / folder)
-    for folder in (
-        "_dynamo",
-        "_functorch",
-        "_higher_order_ops",
-        "_inductor",
-        "_ops.py",
-        "autograd/function.py",
-        "fx",
-        "nn/modules/module.py",
-        "utils",
-    )
-)
 _OWN = str(Path(__file__).parents[1])
-
-
-def calling_module() -> torch.nn.Module | None:
-    """Return the module whose own frame calls the compiled graph that is about to run.
-
-    Source: Dynamo runs a frame's new code under its old name, file and locals; between it and
-    the graph lie only the frames of AOTAutograd and Inductor.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_machinery(frame.f_code.co_filename):
-        frame = frame.f_back
-    return None if frame is None else _module_of_method(frame.f_code, frame.f_locals)
-
-
-def _module_of_method(code: CodeType, scope: Mapping[str, object]) -> torch.nn.Module | None:
-    """Return the module whose method runs; what resumes after a graph break is still the method.
-
-    Source: ``torch/_dynamo/resume_execution.py``, ``TORCH_DYNAMO_RESUME_IN_PREFIX``; there
-    values of the stack come before ``self``.
-    """
-    place = (code.co_filename, _RESUMED.sub(r"\1", code.co_name))
-    for module in (each for each in scope.values() if is_module(each)):
-        for method in _methods(module, place[1]):
-            first = "".join(method.co_varnames[:1])
-            if (method.co_filename, method.co_name) == place and scope.get(first) is module:
-                return module
-    # A decorator that does not say what it wraps hides the method; its name for itself is left.
-    named = scope.get("self") if code.co_varnames[:1] == ("self",) else None
-    return named if is_module(named) else None
-
-
-@functools.lru_cache(4096)  # each call of a graph that is recorded asks of some ten frames
-def is_machinery(file: str) -> bool:
-    """Tell whether a frame of a file can lie between a user's frame and the graph that it calls."""
-    return file.startswith((*_MACHINERY, _OWN, "<eval_with_key>")) or file.endswith("contextlib.py")
 
 
 def anything_compiled() -> bool:
@@ -230,6 +183,15 @@ def called_module(frame: FrameType) -> Any:
     return running_names.MODULE_CALL.given(frame)
 
 
+def event_type() -> Any:
+    """Return the class of what gives the profiler one event while it is entered.
+
+    Raises:
+        PrivateNameError: This torch has none.
+    """
+    return running_names.RECORD_FUNCTION.get()
+
+
 def recording(name: str, names: dict[str, str] = _RECORDED_NAMES) -> Any:
     """Return a context manager that gives the profiler one event.
 
@@ -240,7 +202,7 @@ def recording(name: str, names: dict[str, str] = _RECORDED_NAMES) -> Any:
         name: what the event is called.
         names: holds the name, if not for ever, then until the trace is written.
     """
-    return running_names.RECORD_FUNCTION.get()(names.setdefault(name, name))
+    return event_type()(names.setdefault(name, name))
 
 
 def profiler_is_on() -> bool:

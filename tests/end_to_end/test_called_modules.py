@@ -1,5 +1,6 @@
 """A layer whose frame is compiled by itself keeps its own path, in forward and in backward."""
 
+import sys
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 import profiler_ext
-from profiler_ext.torch_compat.process import calling_module
+from profiler_ext.torch_compat.calling import CallingModules
 
 
 class Layer(nn.Module):
@@ -98,6 +99,13 @@ def test_what_resumes_after_a_graph_break_has_the_module_of_its_method(fresh_tor
     }
 
 
+CALLING = CallingModules()
+
+
+def calling_module() -> nn.Module | None:
+    return CALLING.module_of(sys._getframe(1))
+
+
 def test_a_module_typed_into_a_shell_is_found_and_a_function_around_it_has_none() -> None:
     typed = """
 def hidden(method):
@@ -121,3 +129,17 @@ def patched(me):
     assert names["around"](module) is None
     module.forward = MethodType(names["patched"], module)
     assert module() is module
+
+
+class Named(nn.Module):
+    def forward(self, around: nn.Module | None = None) -> nn.Module | None:
+        return calling_module()
+
+
+def test_a_frame_that_is_known_again_is_of_the_module_that_it_is_called_on_now() -> None:
+    first, second = Named(), Named()
+    assert [each(second) for each in (first, second, first)] == [first, second, first]
+    first = Named()  # where the one before was, perhaps
+    assert first(second) is first
+    assert Named.forward(second, first) is second
+    assert Named.forward(None, first) is None  # type: ignore[arg-type]

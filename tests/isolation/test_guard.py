@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from profiler_ext.errors import CaptureWarning
-from profiler_ext.isolation.asking import Sorting
+from profiler_ext.isolation.asking import Ranges, Sorting
 from profiler_ext.isolation.failures import Failure
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 
@@ -237,6 +237,30 @@ def test_a_callback_gives_nothing_back_and_keeps_what_fails():
     with pytest.warns(CaptureWarning):
         assert guard.callback("told", _fail)() is None
     assert [failure.hook for failure in guard.failures] == ["told"]
+
+
+def test_a_range_ends_with_its_call_whatever_that_gives_and_there_may_be_none():
+    told = list[Any]()
+
+    def opened(text: str) -> Callable[..., Any] | None:
+        told.append(text)
+        return (lambda *_: told.append("end")) if text else None
+
+    wrapped = Guard(strict=True).wrap_ranges(int, "int", Ranges(opened), ON)
+    assert wrapped("12") == 12
+    with pytest.raises(ValueError, match="invalid literal"):
+        wrapped("")
+    with pytest.raises(ValueError, match="invalid literal"):
+        wrapped("x")
+    assert told == ["12", "end", "", "x", "end"]
+
+
+@pytest.mark.parametrize("opened", [lambda _: 1 // 0, lambda _: lambda *ends: 1 // 0])
+def test_a_range_that_fails_to_begin_or_to_end_costs_the_call_nothing(opened):
+    guard = Guard()
+    with pytest.warns(CaptureWarning):
+        assert guard.wrap_ranges(abs, "abs", Ranges(opened), ON)(-3) == 3
+    assert [failure.hook for failure in guard.failures] == ["abs"]
 
 
 def candidates(guard: Guard, sorting: Sorting) -> list[int]:

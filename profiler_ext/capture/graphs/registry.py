@@ -142,8 +142,11 @@ class Registry:
 
     def index_of(self, artifact: Any) -> int | None:
         """Return the index of the one instance that an artifact is, where it is but one."""
-        instance = self.instance_of(artifact)
-        return None if instance is None or instance.index in self._shared else instance.index
+        entry = self._by_artifact.get(id(artifact))  # asked at each call that is recorded
+        if entry is None or entry[0]() is not artifact:
+            return None
+        index = entry[1][-1].about.index
+        return None if index in self._shared else index
 
     def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that will be replayed, until it was recorded.
