@@ -82,6 +82,6 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _chance(tosses: int, heads: int) -> float:
-    """Return how likely a fair coin gives so many heads; by logarithms, since 2**1024 is no float."""
+    """Return how likely a fair coin gives so many heads; by logarithms: 2**1024 is no float."""
     ways = math.lgamma(tosses + 1) - math.lgamma(heads + 1) - math.lgamma(tosses - heads + 1)
     return math.exp(ways - tosses * math.log(2))

@@ -26,7 +26,7 @@ from profiler_ext.isolation.guard import Guard
 from profiler_ext.kineto.names import call_mark
 from profiler_ext.records import ModuleFrame
 from profiler_ext.torch_compat import compiled_autograd, points, process
-from profiler_ext.torch_compat.calling import CallingModules, caller, runs_copies
+from profiler_ext.torch_compat.calling import Caller, KnownCalls, caller, module_of, runs_copies
 from profiler_ext.torch_compat.patches import Patch
 
 _Names = dict[tuple[Any, Any], str | None]
@@ -51,7 +51,7 @@ class CalledModules:
         """
         self._graph_of = graph_of
         self._numbers = Numbers()
-        self._calling = CallingModules()
+        self._known = KnownCalls()
         self._names: _Names = {}
         self._earlier_names = self._names
         self._is_recording = is_recording
@@ -69,11 +69,12 @@ class CalledModules:
         A mark may have numbers in it that no other call has, so its name is not kept for ever.
         """
         self._earlier_names, self._names = self._names, {}
+        self._known = KnownCalls()
 
     def leave(self) -> None:
         """Leave torch as it was found."""
         self._patch.remove()
-        self._calling.forget()
+        self._known = KnownCalls()
 
     def paths(self, held: HeldModules) -> tuple[tuple[int, ModuleFrame], ...]:
         """Return the path of each marked module from the outermost module that holds it.
@@ -95,14 +96,23 @@ class CalledModules:
         return ends
 
     def _name(self, artifact: Any) -> str | None:
-        """Return the name of a call's mark, the same object for the same name."""
-        graph, frame = self._graph_of(artifact), caller()
-        module = None if frame is None else self._calling.module_of(frame)
+        """Return the name of a call's mark."""
+        graph = self._graph_of(artifact)
+        if (name := self._known.name(graph)) is not None:
+            return name
+        return self._told_by(graph, caller())
+
+    def _told_by(self, graph: int | None, caller: Caller) -> str | None:
+        frame = caller.frame
+        module = None if frame is None else module_of(frame)
         if module is None and frame is not None and runs_copies(frame.f_code):
             calls = compiled_autograd.copied_calls(frame)
             return self._kept((graph, calls), call_mark(graph, copies=calls))
         key = (graph, None if module is None else self._numbers.of(module))
-        return self._names[key] if key in self._names else self._kept(key, call_mark(*key))
+        name = self._names[key] if key in self._names else self._kept(key, call_mark(*key))
+        if graph is not None and name is not None:
+            self._known.keep(graph, caller, module, name)
+        return name
 
     def _kept(self, key: tuple[Any, Any], name: str | None) -> str | None:
         """Keep a name while the profiler points to it."""

@@ -6,9 +6,11 @@ import functools
 import re
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,59 +33,130 @@ _MACHINERY = tuple(
     )
 )
 COMPILER = "/torch/_dynamo/compiled_autograd.py"
+_ENGINE = "/torch/autograd/graph.py"
 _OWN = str(Path(__file__).parents[1])
 
-_References = dict[int, weakref.ref[torch.nn.Module]]
+
+class Caller(NamedTuple):
+    """What calls the compiled graph that is about to run.
+
+    Attributes:
+        frame: the program's, the one in which compiled autograd runs a graph of its own, or the one
+            that has autograd's engine run; ``None`` in a thread of the engine's.
+        depth: so many frames it is out of the one that asked.
+        inner: the code that it calls.
+    """
+
+    frame: FrameType | None
+    depth: int
+    inner: CodeType
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether it is autograd's engine that calls, which is no module's method."""
+        return self.frame is None or self.frame.f_code.co_filename.endswith(_ENGINE)
 
 
-class CallingModules:
-    """Tells which module calls; of the frames where one was found once it is known again."""
-
-    def __init__(self) -> None:
-        """Know of no frame yet."""
-        self._found: dict[int, tuple[CodeType, str, _References]] = {}
-
-    def forget(self) -> None:
-        """Hold no code of the program's any more."""
-        self._found = {}
-
-    def module_of(self, frame: FrameType) -> torch.nn.Module | None:
-        """Return the module whose own frame this is, if it is one's.
-
-        Args:
-            frame: what :func:`caller` returned.
-        """
-        code, scope = frame.f_code, frame.f_locals
-        if (found := self._found.get(id(code))) is not None:
-            module = scope.get(found[1])
-            known = found[2].get(id(module))
-            if known is not None and known() is module:
-                return module
-        variable = _variable_of_module(code, scope)
-        return None if variable is None else self._kept(code, variable, scope[variable])
-
-    def _kept(self, code: CodeType, variable: str, module: torch.nn.Module) -> torch.nn.Module:
-        """Keep the code, too, so that no other has its place."""
-        found = self._found.setdefault(id(code), (code, variable, {}))
-        if found[1] == variable:
-            found[2][id(module)] = weakref.ref(module)
-        return module
-
-
-def caller() -> FrameType | None:
-    """Return the frame that calls the compiled graph that is about to run.
-
-    It is the program's, or the one in which compiled autograd runs a graph of its own.
+def caller() -> Caller:
+    """Return what calls the compiled graph that is about to run.
 
     Source: Dynamo runs a frame's new code under its old name, file and locals; between it and
     the graph lie only the frames of AOTAutograd and Inductor.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (
-        is_machinery(frame.f_code.co_filename) or _is_of_compiler(frame.f_code)
-    ):
+    depth, frame = 0, sys._getframe(1)
+    inner = frame.f_code
+    while is_machinery(frame.f_code.co_filename) or _is_of_compiler(frame.f_code):
+        depth, inner = depth + 1, frame.f_code
+        if frame.f_back is None:
+            return Caller(None, depth, inner)
         frame = frame.f_back
-    return frame
+    return Caller(frame, depth, inner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The frame that called a graph.
+
+    Attributes:
+        code: what it ran: Dynamo's, of one compile, which calls its graph itself, or the engine's.
+        variable: held the module, empty where there is none.
+        depth: how far out it was.
+        inner: the code of torch's that it called.
+        names: the name of the call by the module that it was on.
+    """
+
+    code: CodeType | None
+    variable: str
+    depth: int
+    inner: CodeType
+    names: dict[int, tuple[Callable[[], torch.nn.Module | None], str]]
+
+    def scope(self) -> Mapping[str, Any] | None:
+        """Return the variables of that frame, if it is there again; for :meth:`KnownCalls.name`."""
+        try:
+            inner = sys._getframe(self.depth + 1)
+        except ValueError:  # nothing is as far out
+            return None
+        frame = inner.f_back
+        if inner.f_code is not self.inner or (frame and frame.f_code) is not self.code:
+            return None
+        return frame.f_locals if frame is not None and self.variable else _NOTHING
+
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class KnownCalls:
+    """The names of calls, found again without a walk through some twenty frames of torch's.
+
+    A frame of the same code, as far out as then and around the same code of torch's, is the one
+    that calls the graph again; which module it is of is looked at each time.
+    """
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._known: dict[int, _Known] = {}
+
+    def name(self, graph: int | None) -> str | None:
+        """Return the name of the call that is about to be made, where it is known.
+
+        Args:
+            graph: which graph is called; asked for by who asks :func:`caller`.
+        """
+        known = None if graph is None else self._known.get(graph)
+        if known is None or (scope := known.scope()) is None:
+            return None
+        module = scope.get(known.variable)
+        named = known.names.get(id(module))
+        return named[1] if named is not None and named[0]() is module else None
+
+    def keep(self, graph: int, caller: Caller, module: torch.nn.Module | None, name: str) -> None:
+        """Know a call again, if it is on a module or the engine's.
+
+        Args:
+            graph: which graph is called.
+            caller: what calls.
+            module: the module whose own frame that is.
+            name: the name of the call.
+        """
+        if module is None and not caller.is_engine:
+            return  # another call by it may be on one
+        code = None if caller.frame is None else caller.frame.f_code
+        known = self._known.get(graph)
+        if known is None or (known.code, known.depth) != (code, caller.depth):
+            variable = _variable_of(module, caller.frame)
+            known = self._known[graph] = _Known(code, variable, caller.depth, caller.inner, {})
+        known.names[id(module)] = (_nobody if module is None else weakref.ref(module), name)
+
+
+def _nobody() -> None:
+    """Refer to no module."""
+
+
+def _variable_of(module: torch.nn.Module | None, frame: FrameType | None) -> str:
+    if module is None or frame is None:
+        return ""
+    return next(name for name, value in frame.f_locals.items() if value is module)
 
 
 def runs_copies(code: CodeType) -> bool:
@@ -100,24 +173,26 @@ def _is_of_compiler(code: CodeType) -> bool:
     return code.co_filename.endswith(COMPILER) and not runs_copies(code)
 
 
-def _variable_of_module(code: CodeType, scope: Mapping[str, object]) -> str | None:
-    """Return the variable that holds the module whose method runs.
+def module_of(frame: FrameType) -> torch.nn.Module | None:
+    """Return the module whose method runs in a frame.
 
     What resumes after a graph break is still the method.
 
     Source: ``torch/_dynamo/resume_execution.py``, ``TORCH_DYNAMO_RESUME_IN_PREFIX``; there
     values of the stack come before ``self``.
     """
+    code, scope = frame.f_code, frame.f_locals
     modules = [each for each in scope.values() if is_module(each)]
     place = (code.co_filename, _RESUMED.sub(r"\1", code.co_name)) if modules else ("", "")
     for module in modules:
         for method in methods_of(module, place[1]):
             first = "".join(method.co_varnames[:1])
             if (method.co_filename, method.co_name) == place and scope.get(first) is module:
-                return first
+                found: torch.nn.Module = module
+                return found
     # A decorator that does not say what it wraps hides the method; its name for itself is left.
-    is_named = code.co_varnames[:1] == ("self",) and is_module(scope.get("self"))
-    return "self" if is_named else None
+    named = scope.get("self") if code.co_varnames[:1] == ("self",) else None
+    return named if is_module(named) else None
 
 
 @functools.lru_cache(4096)  # each call of a graph that is recorded asks of some ten frames

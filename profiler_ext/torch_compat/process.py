@@ -81,7 +81,7 @@ def _is_method_of(module: torch.nn.Module, code: CodeType) -> bool:
 
 
 def methods_of(module: torch.nn.Module, name: str) -> Iterator[CodeType]:
-    """Yield the code of a module's method and of its ``forward``, its own or its class's, unwrapped.
+    """Yield the code of a module's method and of its ``forward``, its own and its class's, bare.
 
     Args:
         module: the module.

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import profiler_ext
-from profiler_ext.torch_compat.calling import CallingModules
+from profiler_ext.torch_compat.calling import Caller, KnownCalls, caller, module_of
 
 
 class Layer(nn.Module):
@@ -99,11 +99,8 @@ def test_what_resumes_after_a_graph_break_has_the_module_of_its_method(fresh_tor
     }
 
 
-CALLING = CallingModules()
-
-
 def calling_module() -> nn.Module | None:
-    return CALLING.module_of(sys._getframe(1))
+    return module_of(sys._getframe(1))
 
 
 def test_a_module_typed_into_a_shell_is_found_and_a_function_around_it_has_none() -> None:
@@ -131,15 +128,40 @@ def patched(me):
     assert module() is module
 
 
-class Named(nn.Module):
-    def forward(self, around: nn.Module | None = None) -> nn.Module | None:
-        return calling_module()
+ASKING = """
+def within(known, keep):
+    return ask(known, keep)
+def ask(known, keep):
+    return known.name(0) or keep(caller())
+"""
 
 
-def test_a_frame_that_is_known_again_is_of_the_module_that_it_is_called_on_now() -> None:
-    first, second = Named(), Named()
-    assert [each(second) for each in (first, second, first)] == [first, second, first]
-    first = Named()  # where the one before was, perhaps
-    assert first(second) is first
-    assert Named.forward(second, first) is second
-    assert Named.forward(None, first) is None  # type: ignore[arg-type]
+def test_a_call_is_known_again_where_the_same_frame_calls_on_the_same_module() -> None:
+    known, torchs = KnownCalls(), dict[str, Any](caller=caller)
+    exec(compile(ASKING, "<eval_with_key>.0", "exec"), torchs)
+
+    class Asking(nn.Module):
+        asked = staticmethod(torchs["ask"])
+
+        def forward(self, around: nn.Module | None = None) -> str | None:
+            return self.asked(known, keep)  # type: ignore[no-any-return]
+
+    def keep(call: Caller) -> None:
+        assert call.frame is not None
+        module = module_of(call.frame)
+        assert module is not None
+        known.keep(0, call, module, f"module {modules.index(module)}")
+
+    modules = [Asking(), Asking()]
+    first, second = modules
+    assert [each() for each in (first, second, first, second)] == [
+        None,
+        None,
+        "module 0",
+        "module 1",
+    ]
+    second.asked = torchs["within"]  # one frame of torch's more
+    assert [second(), second(), first(), first()] == [None, "module 1", None, "module 0"]
+    modules[0] = Asking()  # where the first one was, perhaps
+    del first
+    assert [modules[0](), modules[0]()] == [None, "module 0"]

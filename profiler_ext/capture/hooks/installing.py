@@ -38,6 +38,7 @@ class Capture:
     Attributes:
         guard: what keeps their failures from the user's program.
         misfit: why this torch does not fit, where that was found when its compiler was imported.
+        graph_of: tells the index of an artifact's graph instance, where it has but one.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Capture:
         self.guard = Guard(strict, process.current_compile_id)
         self._compiles = Compiles()
         self._registry = Registry(self._compiles, self.guard)
+        self.graph_of = self._registry.index_of  # itself: each call that is recorded asks
         self._cpu_kernels = CpuKernels(self.guard)
         self._cpu_events = cpu_events
         self._log = CompileLog(lambda: self._compiles.dynamo_number)
@@ -146,10 +148,6 @@ class Capture:
     def knows(self, artifact: Any) -> bool:
         """Tell whether an artifact became ready while capture was on."""
         return self._registry.instance_of(artifact) is not None
-
-    def graph_of(self, artifact: Any) -> int | None:
-        """Return the index of an artifact's graph instance, where it has but one."""
-        return self._registry.index_of(artifact)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
