@@ -11,6 +11,7 @@ from rich.table import Table
 from profiler_ext.exporters.columns import Name, Row, number, table_of, time_cell
 from profiler_ext.exporters.display_text import PHASE_STYLES, labels, range_text, time_text
 from profiler_ext.exporters.drawing import Drawing
+from profiler_ext.exporters.module_rooflines import ModuleRooflines
 from profiler_ext.exporters.module_tree import (
     ModuleNode,
     Outlier,
@@ -20,7 +21,7 @@ from profiler_ext.exporters.module_tree import (
 )
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.exporters.table_texts import records
-from profiler_ext.exporters.top_table import TIME, bar, measures, phase_number
+from profiler_ext.exporters.top_table import TIME, bar, measures, phase_number, roofline_numbers
 from profiler_ext.records import Phase
 
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
@@ -45,6 +46,7 @@ def module_table(drawing: Drawing) -> Table:
         *(phase_number(phase, 2) for phase in _PHASES if any(row[phase] for row in rows)),
         number(_EACH, lambda row: row.get("each", ""), 3, _EACH_WIDTH),
         bar(_parts, drawing, 4),
+        *roofline_numbers(drawn),
     ]
     table = table_of(drawn, _names(drawn), numbers, drawing.console.width)
     for line, row in zip(table.rows, drawn, strict=True):
@@ -72,7 +74,8 @@ def tree_rows(rows: Iterable[Row], most: int, depth: int | None) -> list[dict[st
 
     Returns:
         Rows with ``label``, ``class``, ``duration_ns`` (with all below), ``own_ns`` (without, in a
-        step) and each phase; what lies deeper than the tree counts for what it lies in.
+        step), each phase and what rooflines say of all that; what lies deeper than the tree counts
+        for what it lies in.
     """
     return _Tree([row for row in rows if not _is_gap(row)]).rows(most, depth)
 
@@ -88,7 +91,10 @@ class _Tree:
         )
         self._every = inclusive_times(own)
         self._folds = folded_paths(self._every, self._classes)
-        self._phases = {phase: self._folded(rows, phase) for phase in Phase}
+        self._phases = {
+            phase: self._folded({row["module"]: row[phase] for row in rows}) for phase in Phase
+        }
+        self._rooflines = ModuleRooflines(rows, self._folded)
         self._root = module_tree(own, self._classes)
         self._is_empty = not rows
 
@@ -115,6 +121,7 @@ class _Tree:
             "own_ns": node.own_ns * self._of_step,
             "each": self._each(node),
             **{phase.value: self._phases[phase].get(node.path, 0) for phase in Phase},
+            **self._rooflines.of(node.path, node.inclusive_ns),
         }
         for outlier in node.outliers[:_SHOWN_OUTLIERS]:
             yield self._of_outlier(outlier, at + 1)
@@ -140,10 +147,11 @@ class _Tree:
         )
         return f"{time_text(usual)} ({range_text(least, most)})"
 
-    def _folded(self, rows: Iterable[Row], phase: Phase) -> Mapping[str, int]:
+    def _folded(self, own: Mapping[str, int]) -> dict[str, int]:
+        """Add up an amount of each module for each row of the tree."""
         sums: dict[str, int] = {}
-        for path, time in inclusive_times({row["module"]: row[phase] for row in rows}).items():
-            sums[self._folds[path]] = sums.get(self._folds[path], 0) + time
+        for path, amount in inclusive_times(own).items():
+            sums[self._folds[path]] = sums.get(self._folds[path], 0) + amount
         return sums
 
 

@@ -43,6 +43,7 @@ def row(module, backward, forward=0, steps=1, name="Block"):
         "gap": None if module is not None else "no_source_line",
         "duration_ns": whole,
         "per_step_ns": whole / steps,
+        **dict.fromkeys(("bound", "unit", "est_flops", "roofline_ns", "could_save_ns")),
         **{str(phase): time for phase, time in phases.items()},
     }
 
@@ -61,9 +62,9 @@ def test_the_modules_of_a_recording_are_a_tree(gpt):
 
 
 def test_layers_have_their_median_and_range_where_there_is_room(gpt):
-    lines = gpt.report("module", width=100, depth=1).split("\n\n")[-1].splitlines()
-    assert lines[0].endswith("each (least - most)")
-    assert lines[2].endswith("133 us (132 - 135 us)")
+    lines = gpt.report("module", width=120, depth=1).split("\n\n")[-1].splitlines()
+    assert "each (least - most)" in lines[0]
+    assert "133 us (132 - 135 us)" in lines[2]
 
 
 def test_a_depth_cuts_the_tree_and_what_lies_below_counts_for_what_it_lies_in(gpt):
