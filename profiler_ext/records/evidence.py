@@ -127,8 +127,8 @@ class ForwardEvidence(
     STACK = (
         "stack",
         "the same stack",
-        "is the last forward node with the same stack, where no number tells: a view that "
-        "autograd makes anew",
+        "is the last forward node with the same stack and modules, where no number tells: a view "
+        "that autograd makes anew",
     )
     AUTOGRAD_NODE = (
         "autograd_node",

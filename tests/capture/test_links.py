@@ -36,8 +36,12 @@ def test_where_a_line_is_called_for_each_layer_the_link_is_to_the_same_layer() -
         assert linked(back) == Link(f"look{at}", ForwardEvidence.STACK)
 
 
-def test_where_none_is_of_its_module_the_link_is_to_the_last_of_its_line() -> None:
-    back = told("back", "is_backward", 9, LAYERS[2], "the line")
+def test_where_all_of_its_line_are_of_other_modules_it_is_not_linked() -> None:
+    assert linked(told("back", "is_backward", 9, LAYERS[2], "the line")) is None
+
+
+def test_one_whose_module_is_not_known_is_linked_to_the_last_of_its_line() -> None:
+    back = told("back", "is_backward", 9, (), "the line")
     assert linked(back) == Link("look1", ForwardEvidence.STACK)
 
 

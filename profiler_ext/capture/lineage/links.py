@@ -11,7 +11,7 @@ a backward whose number no forward node has is https://github.com/pytorch/torcht
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch.fx
@@ -122,9 +122,6 @@ def differentiates(node: torch.fx.Node, lineage: Lineage) -> bool:
     return not is_forward(lineage) and not lineage.is_gradient_acc and not is_copy
 
 
-_Alike = Callable[[NodeSnapshot, NodeSnapshot], bool]
-
-
 class _Forward:
     """The forward nodes of a joint graph, by what a backward node can know of them."""
 
@@ -158,26 +155,24 @@ class _Forward:
         candidates = [] if number is None else self._by_number.get(number, [])
         if len(candidates) <= 1:
             return Link(candidates[0], ForwardEvidence.SEQ_NR) if candidates else None
-        told_apart = self._told_apart(
-            snapshot, candidates, _same_source, _same_modules, _same_stack
-        )
+        told_apart = candidates
+        for same in (_same_source, _same_modules, _same_stack):
+            kept = [name for name in told_apart if same(snapshot, self._snapshots[name])]
+            told_apart = kept or told_apart
         # One op decomposes into several nodes with its number; the last one yields its value.
         is_one = len(told_apart) == 1
         rule = ForwardEvidence.SEQ_NR_SOURCE if is_one else ForwardEvidence.SEQ_NR_DECOMPOSED
         return Link(told_apart[-1], rule)
 
     def _of_line(self, snapshot: NodeSnapshot) -> Link | None:
-        """A view that autograd makes anew has a number of its own, and the mutation's line."""
-        candidates = self._by_stack.get(snapshot.stack_text or "", [])
-        # A line is called for each of several layers.
-        told_apart = self._told_apart(snapshot, candidates, _same_modules)
-        return Link(told_apart[-1], ForwardEvidence.STACK) if told_apart else None
+        """A view that autograd makes anew has a number of its own, and the mutation's line.
 
-    def _told_apart(self, snapshot: NodeSnapshot, names: list[str], *ways: _Alike) -> list[str]:
-        """Keep those that are like the backward node, in each way in which any is."""
-        for same in ways:
-            names = [n for n in names if same(snapshot, self._snapshots[n])] or names
-        return names
+        So has what a pattern made. Several layers run one line: another layer's node is none.
+        """
+        candidates = self._by_stack.get(snapshot.stack_text or "", [])
+        if snapshot.lineage.modules:
+            candidates = [n for n in candidates if _same_modules(snapshot, self._snapshots[n])]
+        return Link(candidates[-1], ForwardEvidence.STACK) if candidates else None
 
 
 def _same_source(backward: NodeSnapshot, forward: NodeSnapshot) -> bool:
