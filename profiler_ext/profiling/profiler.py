@@ -43,6 +43,7 @@ from profiler_ext.records import Gap, GapReason, ModuleFrame, Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import process, profilers
 from profiler_ext.torch_compat.living import living_artifacts
+from profiler_ext.torch_compat.skipping import not_traced
 
 LATE = (
     "a model was compiled before profiler_ext was switched on, so its kernels cannot be led to "
@@ -83,6 +84,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
+    @not_traced
     def __init__(
         self,
         *,

@@ -9,8 +9,12 @@ Source: ``torch/_dynamo/trace_rules.py``, ``add`` and ``SKIP_DIRS``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from profiler_ext.torch_compat.names import running_names
 
+_F = TypeVar("_F", bound=Callable[..., object])
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -28,3 +32,20 @@ def forget_own_code() -> None:
     if folder in skipped:
         skipped.remove(folder)
         running_names.RECOMPILE_RULES.get()()
+
+
+def not_traced(function: _F) -> _F:
+    """Have Dynamo break its graph at a function of ours, whether capture is on yet or not.
+
+    It is what ``torch.compiler.disable`` puts on a function, which would import Dynamo for it.
+
+    Args:
+        function: what it shall call, and not trace.
+
+    Returns:
+        The function.
+
+    Source: ``torch/_dynamo/symbolic_convert.py``, ``check_inlineable``.
+    """
+    vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=None)
+    return function

@@ -129,3 +129,16 @@ def test_each_cycle_of_a_schedule_has_the_modules_of_its_own_calls(forward):
             prof.step()
     assert [modules(session) for session in prof.sessions] == [dict.fromkeys(LAYERS, 6)] * 2
     assert [products(session) for session in prof.sessions] == [[*BACKWARD, *FORWARD]] * 2
+
+
+def test_a_compiled_function_may_begin_the_first_profile(fresh_torch):
+    profiles = []
+
+    def profiled(x):
+        with profiler_ext.profile(strict=True) as prof:
+            y = x @ x
+        profiles.append(prof)
+        return y + 1
+
+    assert torch.equal(torch.compile(profiled, backend="eager")(torch.eye(2)), torch.eye(2) + 1)
+    assert list(profiles[0].session.launches()["name"]) == ["aten::matmul"]
