@@ -74,7 +74,7 @@ def _jpeg(seed: int) -> bytes:
 def unlike_siblings(sizes: Sizes, name: str, block: str) -> Pair:
     """A CNN in bfloat16, one block in float32; all in bfloat16."""
     dtype = torch.float32 if sizes.is_tiny else torch.bfloat16
-    batches = _on_device(sizes, 64, dtype)
+    batches = _on_device(sizes, 256, dtype)
 
     def made(is_wide: bool) -> Step:
         model = _model(sizes, name).to(dtype)

@@ -47,6 +47,7 @@ from tests import reference_commands as shell
 from tests import reference_texts as texts
 from tests.analyses import gpu_step
 from tests.maps import MAPS
+from tests.reference_findings import false_alarms
 from tests.reference_tables import comparison_columns, table_section
 from tests.test_merging import two_ranks
 
@@ -127,6 +128,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
         "findings.md": lambda: _page(
             texts.FINDINGS.format(least=LEAST_FRACTION),
             MEASURED.read_text().strip(),
+            false_alarms(),
             *map(_rule, RULES),
         ),
         "answers.schema.json": lambda: json.dumps(json_schema(made_tables()), indent=1) + "\n",
