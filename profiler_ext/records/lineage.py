@@ -6,8 +6,9 @@ What travels from one node to another is decided here alone, field by field.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from profiler_ext.records.changing import changed
 from profiler_ext.records.evidence import LineEvidence
 from profiler_ext.records.mechanism import Mechanism
 
@@ -106,11 +107,11 @@ class Lineage:
     def by(self, mechanism: Mechanism) -> Lineage:
         """Return the same, said to have its stack by a mechanism, if it has one."""
         said = mechanism if self.stack else None
-        return self if self.mechanism is said else replace(self, mechanism=said)
+        return self if self.mechanism is said else changed(self, mechanism=said)
 
     def known_by(self, evidence: LineEvidence) -> Lineage:
         """Return the same, said to have its stack from a truth; ``ABSENT`` if it has none."""
-        return replace(self, evidence=evidence if self.stack else LineEvidence.ABSENT)
+        return changed(self, evidence=evidence if self.stack else LineEvidence.ABSENT)
 
     def filled_by(self, other: Lineage) -> Lineage:
         """Return this lineage, what it does not say taken from another's.
@@ -139,7 +140,7 @@ class Lineage:
 
         Number, tags and op stay its own; so do line and labels where the other has none.
         """
-        return replace(
+        return changed(
             self,
             stack=other.stack or self.stack,
             modules=other.modules,
@@ -152,7 +153,7 @@ class Lineage:
 
         Its labels and the checkpoint's tag a trace keeps.
         """
-        return replace(
+        return changed(
             self,
             original_aten=other.original_aten,
             seq_nr=other.seq_nr,
@@ -165,7 +166,7 @@ class Lineage:
 
     def copied(self, original: Lineage) -> Lineage:
         """Return the lineage of a copy in compiled autograd's graph: all is the original's."""
-        return replace(
+        return changed(
             original,
             original_aten=original.original_aten or self.original_aten,
             copied_from=self.copied_from,
@@ -179,7 +180,7 @@ class Lineage:
             fresh: that of the node which this one is, or stands for.
             is_made: a pass made this node: its op, and the way to its line, are its own.
         """
-        return replace(
+        return changed(
             fresh,
             original_aten=self.original_aten if is_made else fresh.original_aten,
             copied_from=fresh.copied_from or self.copied_from,
