@@ -6,9 +6,8 @@ What travels from one node to another is decided here alone, field by field.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from profiler_ext.records.changing import changed
 from profiler_ext.records.evidence import LineEvidence
 from profiler_ext.records.mechanism import Mechanism
 
@@ -107,11 +106,11 @@ class Lineage:
     def by(self, mechanism: Mechanism) -> Lineage:
         """Return the same, said to have its stack by a mechanism, if it has one."""
         said = mechanism if self.stack else None
-        return self if self.mechanism is said else changed(self, mechanism=said)
+        return self if self.mechanism is said else replace(self, mechanism=said)
 
     def known_by(self, evidence: LineEvidence) -> Lineage:
         """Return the same, said to have its stack from a truth; ``ABSENT`` if it has none."""
-        return changed(self, evidence=evidence if self.stack else LineEvidence.ABSENT)
+        return replace(self, evidence=evidence if self.stack else LineEvidence.ABSENT)
 
     def filled_by(self, other: Lineage) -> Lineage:
         """Return this lineage, what it does not say taken from another's.
@@ -140,7 +139,7 @@ class Lineage:
 
         Number, tags and op stay its own; so do line and labels where the other has none.
         """
-        return changed(
+        return replace(
             self,
             stack=other.stack or self.stack,
             modules=other.modules,
@@ -153,7 +152,7 @@ class Lineage:
 
         Its labels and the checkpoint's tag a trace keeps.
         """
-        return changed(
+        return replace(
             self,
             original_aten=other.original_aten,
             seq_nr=other.seq_nr,
@@ -166,7 +165,7 @@ class Lineage:
 
     def copied(self, original: Lineage) -> Lineage:
         """Return the lineage of a copy in compiled autograd's graph: all is the original's."""
-        return changed(
+        return replace(
             original,
             original_aten=original.original_aten or self.original_aten,
             copied_from=self.copied_from,
@@ -180,7 +179,7 @@ class Lineage:
             fresh: that of the node which this one is, or stands for.
             is_made: a pass made this node: its op, and the way to its line, are its own.
         """
-        return changed(
+        return replace(
             fresh,
             original_aten=self.original_aten if is_made else fresh.original_aten,
             copied_from=fresh.copied_from or self.copied_from,

@@ -9,7 +9,7 @@ nowhere in a backward of its own: what differentiates an op that mutates has the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from profiler_ext.capture.lineage.autograd_nodes import MadeWith
@@ -17,7 +17,6 @@ from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
 from profiler_ext.capture.lineage.sums import summed_values
 from profiler_ext.capture.traces.creations import Creation, Creations, as_made
 from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
-from profiler_ext.records.changing import changed
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
 
@@ -85,7 +84,7 @@ def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
         place = places.get(stage.compilation.traced_name(node) or "")
         if place is not None:
             own = stage.lineages[node.name].standing_at(place)
-            summed = changed(own, is_gradient_acc=own.is_gradient_acc or place.is_gradient_acc)
+            summed = replace(own, is_gradient_acc=own.is_gradient_acc or place.is_gradient_acc)
             rule = Mechanism.GRADIENT_SUM if place.is_gradient_acc else Mechanism.GRADIENT
             lineages[node.name] = summed.by(rule) if place.stack else summed
     return lineages
@@ -174,5 +173,5 @@ def _places(
         forward, led = creations[link.forward_node].lineage, lineages.get(link.forward_node)
         place = forward if led is None else forward.standing_at(led)
         is_lost = _asks(creations[name]) or name in sums or _is_led_nowhere(creations[name])
-        lineages[name] = changed(place, is_gradient_acc=name in sums) if is_lost else None
+        lineages[name] = replace(place, is_gradient_acc=name in sums) if is_lost else None
     return lineages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch.fx
 
@@ -22,7 +23,6 @@ from profiler_ext.capture.lineage.stage import (
 from profiler_ext.capture.traces.creations import Creations
 from profiler_ext.capture.traces.metadata import NodeSnapshot, Replaced, snapshot
 from profiler_ext.records import ForwardEvidence
-from profiler_ext.records.changing import changed
 from profiler_ext.torch_compat import fx, inputs, plausible, random_calls
 
 
@@ -85,7 +85,7 @@ def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot]) -> NodeSnaps
     own = snapshot(node.name, node.meta)
     if (before := was.get(node.name)) is None:
         return own
-    return changed(
+    return replace(
         own, lineage=own.lineage.traced_from(before.lineage), stack_text=before.stack_text
     )
 

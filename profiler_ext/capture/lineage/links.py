@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch.fx
 
 from profiler_ext.capture.lineage.stage import Compilation, Lineages, Link, Stage
 from profiler_ext.capture.traces.metadata import NodeSnapshot, main_of
 from profiler_ext.records import ForwardEvidence, Lineage
-from profiler_ext.records.changing import changed
 from profiler_ext.torch_compat import fx
 from profiler_ext.torch_compat.names import fx_names
 
@@ -31,7 +31,7 @@ def joint_graph(stage: Stage) -> Lineages:
     for node in stage.nodes if joint else ():
         replaced = _names(stage.compilation.stands_for(node))
         link = link_of(node, stage.compilation, replaced)
-        lineages[node.name] = changed(
+        lineages[node.name] = replace(
             stage.lineages[node.name],
             joint_name=joint_name(node, stage.compilation),
             forward_node=link.forward_node if link else None,

@@ -8,13 +8,13 @@ no-op, and then ``x`` seems to be what mutated.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch.fx
 
 from profiler_ext.capture.lineage.stage import Lineages, Stage
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.records import Lineage, Mechanism
-from profiler_ext.records.changing import changed
 from profiler_ext.torch_compat import fx
 
 
@@ -46,7 +46,7 @@ def mutated_input(stage: Stage) -> Lineages:
 
 
 def _copy_of(own: Lineage, mutating: Lineage) -> Lineage:
-    lineage = changed(
+    lineage = replace(
         own.standing_at(mutating),
         modules=mutating.modules or own.modules,
         source_fns=mutating.source_fns or own.source_fns,

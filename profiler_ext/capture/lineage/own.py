@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_ext.capture.lineage.stage import Lineages, Stage
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.capture.traces.module_paths import module_frames
 from profiler_ext.recall.dynamo_graph import DynamoGraph
 from profiler_ext.records import ModuleFrame
-from profiler_ext.records.changing import changed
 
 
 def own_metadata(stage: Stage) -> Lineages:
@@ -22,7 +23,7 @@ def modules_of_the_user(stage: Stage) -> Lineages:
     users = {key: user_modules(modules, stage.dynamo) for key, modules in named.items()}
     others = {key: modules for key, modules in users.items() if modules != named[key]}
     return {
-        name: changed(own, modules=others[id(own.modules)])
+        name: replace(own, modules=others[id(own.modules)])
         for name, own in stage.lineages.items()
         if id(own.modules) in others
     }
