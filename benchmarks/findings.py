@@ -165,24 +165,33 @@ def _block(step: Step) -> float:
 def main() -> int:
     """Try the cases that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", nargs="*", metavar="RULE")
-    parser.add_argument("--out", type=Path)
+    add_options(parser, rounds=7)
     parser.add_argument("--once", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    sizes = TINY if options.tiny else LARGE
     profiler_ext.enable()
     if options.once is not None:
-        _tell_once(options.once, sizes)
+        _tell_once(options.once, sizes_of(options))
         return 0
-    cases = (*CASES, *EAGER, TUNED, *ONCE)
-    chosen = [case for case in cases if not options.only or case.rule in options.only]
-    return tell(chosen, sizes, options.rounds, options.out)
+    return tell((*CASES, *EAGER, TUNED, *ONCE), options)
 
 
-def tell(cases: Sequence[Case | OnceCase], sizes: Sizes, rounds: int, out: Path | None) -> int:
-    """Try some cases, and print the row of each as it comes; the status is 1 where one fails."""
+def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
+    """Add what trials are asked for."""
+    parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--only", nargs="*", metavar="RULE")
+    parser.add_argument("--out", type=Path)
+
+
+def sizes_of(options: argparse.Namespace) -> Sizes:
+    """Return the sizes that are asked for."""
+    return TINY if options.tiny else LARGE
+
+
+def tell(cases: Sequence[Case | OnceCase], options: argparse.Namespace) -> int:
+    """Try the cases that are asked for, and print each row as it comes; 1 where one fails."""
+    sizes, rounds, out = sizes_of(options), options.rounds, options.out
+    cases = [case for case in cases if not options.only or case.rule in options.only]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     print(table(()), end="", flush=True)

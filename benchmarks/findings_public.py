@@ -25,8 +25,8 @@ import torch
 from torch import nn
 
 import profiler_ext
-from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes, fp32_and_tf32
-from benchmarks.findings import tell
+from benchmarks.cases import Case, Pair, Sizes, fp32_and_tf32
+from benchmarks.findings import add_options, tell
 from benchmarks.models import channels_last
 from benchmarks.steps import Step
 
@@ -237,16 +237,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nanogpt", type=Path, required=True, help="the folder of its model.py")
     parser.add_argument("--cifar", type=Path, required=True, help="its folder models")
-    parser.add_argument("--only", nargs="*", metavar="RULE")
-    parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
+    add_options(parser, rounds=5)
     options = parser.parse_args()
-    sizes = TINY if options.tiny else LARGE
     profiler_ext.enable()
-    cases = _cases(options.nanogpt, options.cifar)
-    chosen = [each for each in cases if not options.only or each.rule in options.only]
-    return tell(chosen, sizes, options.rounds, options.out)
+    return tell(_cases(options.nanogpt, options.cifar), options)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn import functional
 
 import profiler_ext
-from benchmarks.cases import LARGE, TINY, Case, Pair, Sizes
-from benchmarks.findings import tell
+from benchmarks.cases import Case, Pair, Sizes
+from benchmarks.findings import add_options, sizes_of, tell
 from benchmarks.models import channels_last
 from benchmarks.steps import Step, recorded
 
@@ -225,18 +225,14 @@ def quiet(name: str, sizes: Sizes, out: Path | None) -> list[str]:
 def main() -> int:
     """Try what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", metavar="RULE")
+    add_options(parser, rounds=5)
     parser.add_argument("--quiet", nargs="*", metavar="MODEL")
-    parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    sizes = TINY if options.tiny else LARGE
     torch.backends.cudnn.benchmark = True
     profiler_ext.enable()
     if options.quiet is None:
-        chosen = [each for each in CASES if not options.only or each.rule in options.only]
-        return tell(chosen, sizes, options.rounds, options.out)
+        return tell(CASES, options)
+    sizes = sizes_of(options)
     said = {name: quiet(name, sizes, options.out) for name in options.quiet or QUIET}
     for name, words in said.items():
         print(f"{name}: {'; '.join(words) or 'nothing'}", flush=True)
