@@ -1,7 +1,8 @@
 """Owns how a torch function is wrapped and given back: checked, kept, restored.
 
 What is wrapped is called through the :mod:`profiler_ext.isolation.guard`; the wrapper falls silent
-when the patch is removed, even where someone wrapped it again.
+when the patch is removed, even where someone wrapped it again. Where that was another patch of ours
+(two threads record, and the first to begin is the first to end), the last to leave takes both away.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from profiler_ext.errors import TorchCapabilityError
 from profiler_ext.isolation.asking import Ranges, Results, Sorting
 from profiler_ext.isolation.guard import Guard, Observe
+from profiler_ext.isolation.locks import Lock
 from profiler_ext.torch_compat.shapes import ShapeOf, live_shape, owner_of
 
 
@@ -93,17 +95,21 @@ class Patch:
         if problem := self.point.problem():
             raise TorchCapabilityError(problem)
         owner = self.point.owner()
-        self._original = inspect.getattr_static(owner, self.point.name)
-        self._wrapper = self._wrap(self._original)
-        self.is_on = True
-        setattr(owner, self.point.name, self._wrapper)
+        with _STANDING.native:
+            self._original = inspect.getattr_static(owner, self.point.name)
+            self._wrapper = self._wrap(self._original)
+            self.is_on = True
+            setattr(owner, self.point.name, self._wrapper)
 
     def remove(self) -> None:
         """Give the original back; where someone wrapped the wrapper, only fall silent."""
         owner = self.point.owner()
-        if inspect.getattr_static(owner, self.point.name) is self._wrapper:
-            setattr(owner, self.point.name, self._original)
-        self.is_on = False
+        with _STANDING.native:
+            if inspect.getattr_static(owner, self.point.name) is self._wrapper:
+                setattr(owner, self.point.name, _beneath(self._original))
+            elif self.is_on:
+                _COVERED.append((self._wrapper, self._original))
+            self.is_on = False
 
     def _wrap(self, original: Any) -> Any:
         if isinstance(original, classmethod):
@@ -117,6 +123,21 @@ class Patch:
         if isinstance(self.observe, Results):
             return self.guard.wrap_results(original, self.point.path, self.observe, self)
         return self.guard.wrap(original, self.point.path, self.observe, self)
+
+
+_STANDING = Lock()
+"""Held while what stands at a point is looked at and changed: threads begin and end at any time."""
+
+_COVERED: list[tuple[Any, Any]] = []
+"""Wrappers that fell silent with another's over them, and what each of them wraps."""
+
+
+def _beneath(original: Any) -> Any:
+    """Return what stood at a point before all wrappers that are silent by now."""
+    while covered := next((pair for pair in _COVERED if pair[0] is original), None):
+        _COVERED.remove(covered)
+        original = covered[1]
+    return original
 
 
 Hook = tuple[Point, Observe | Ranges | Results | Sorting]

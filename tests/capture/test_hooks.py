@@ -1,6 +1,7 @@
 """The hooks come and go without a trace, and what fails in one harms nobody."""
 
 import inspect
+import itertools
 import sys
 import types
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ import profiler_ext
 from profiler_ext.capture.hooks import artifacts as artifact_hooks
 from profiler_ext.capture.hooks import installing as hooks
 from profiler_ext.errors import CaptureWarning, TorchCapabilityError
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.profiling import switch
 from profiler_ext.records import GapReason
 from profiler_ext.torch_compat import points
-from profiler_ext.torch_compat.patches import Point
+from profiler_ext.torch_compat.patches import Patch, Point
 from tests.compiling import capture, expected_gradient, train_once
 
 PACKAGE = str(Path(profiler_ext.__file__).parent)
@@ -134,6 +136,23 @@ def test_a_wrapper_that_someone_wrapped_again_falls_silent() -> None:
         assert seen.graphs == ()
     finally:
         setattr(point.owner(), point.name, wrapped.__wrapped__)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_wrappers_that_overlap_leave_nothing_whoever_is_first_to_leave(
+    order: tuple[int, ...],
+) -> None:
+    def seen(_: Observed) -> Observation:
+        yield
+
+    before = attributes_of_owners()
+    patches = [Patch(points.ARTIFACT_CALL, seen, Guard(strict=True)) for _ in range(3)]
+    for patch in patches:
+        patch.install()
+    assert points_that_lead_to_us() == {points.ARTIFACT_CALL}
+    for each in order:
+        patches[each].remove()
+    assert attributes_of_owners() == before
 
 
 @pytest.fixture
