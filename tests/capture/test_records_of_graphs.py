@@ -138,6 +138,7 @@ def test_an_artifact_that_was_cached_without_capture_is_a_gap_with_the_remedy() 
     assert "--recompile" in gap.detail
 
 
+@pytest.mark.usefixtures("fresh_torch")
 def test_what_a_child_process_left_in_the_cache_is_a_gap_of_its_own_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
