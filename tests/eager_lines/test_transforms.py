@@ -78,7 +78,7 @@ def rows(model: Any, call: Any) -> set[tuple[str, str | None, str]]:
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
 @pytest.mark.usefixtures("fresh_torch")
 def test_eager_and_compiled_lead_to_the_same_lines_modules_and_phases() -> None:
-    profiler_ext.enable(strict=True)
+    profiler_ext.enable(strict=True, cpu_events=True)  # also where a GPU is
     torch.manual_seed(0)
     model = nn.Sequential(Block(), Block())
     eager = rows(model, model)
