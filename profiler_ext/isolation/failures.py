@@ -31,8 +31,15 @@ class Failure:
     scope: str | None
     subject: Callable[[], Any] = _nobody
 
-    def is_repeated_by(self, other: Failure) -> bool:
-        """Tell whether another one loses nothing more: the same, in the same compile."""
+    def is_repeated_by(self, other: Failure, is_out: bool) -> bool:
+        """Tell whether another one loses nothing more: the same, in the same compile.
+
+        Args:
+            other: the later one.
+            is_out: capture lost all that the hook could lose.
+        """
+        if is_out:
+            return self.hook == other.hook
         same = (self.hook, self.detail, self.scope) == (other.hook, other.detail, other.scope)
         return same and self.scope is not None
 

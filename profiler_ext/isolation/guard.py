@@ -273,7 +273,7 @@ class Guard:
     def note(self, hook: str, error: BaseException, subject: Any = None) -> None:
         """Keep a failure for the compile in force, and warn of the first.
 
-        The same one at each kernel of a compile counts as one: no more is lost by it.
+        The same one at each kernel of a compile counts as one, and once capture is out, any of a hook.
 
         Args:
             hook: names the hook in gaps and warnings.
@@ -281,7 +281,7 @@ class Guard:
             subject: the artifact that it is about, if any.
         """
         failure = Failure(hook, failure_detail(error), self._scope(), reference_to(subject))
-        if self.is_out or any(each.is_repeated_by(failure) for each in self._failures):
+        if any(each.is_repeated_by(failure, self.is_out) for each in self._failures):
             return
         self._failures.append(failure)
         self.is_out = len(self._failures) >= _MOST_FAILURES

@@ -28,6 +28,8 @@ _PFTRACE = (
     "exported to ends with .json"
 )
 _UNPACK = "{} data; unpack it, and give what is inside"
+_WIDE = re.compile(rb'\xff\xfe|\xfe\xff|\0\0\xfe\xff|[{\[\s]\0{1,3}["{\[\s]|\0{1,3}[{\[\s]\0')
+"""With a byte order mark or without; in UTF-8 no value begins with a NUL or has one next."""
 _KINDS = (
     (b"\n", _PFTRACE),
     (b"BZh", _UNPACK.format("bzip2")),
@@ -44,8 +46,6 @@ _KINDS = (
         b"\x80",
         "a pickle, as torch's memory snapshots are, and not read; record with torch.profiler",
     ),
-    (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
-    (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
 )
 
 
@@ -213,6 +213,11 @@ def _check_looks_like_json(path: Path, text: bytes) -> None:
     first = _NOT_BLANK.search(text)
     if first is None:
         raise TraceError(f"{shown(path)} is empty; {_EXPECTED}")
-    if first[0] not in b"{[":
-        kind = next((kind for magic, kind in _KINDS if text.startswith(magic)), "not JSON")
-        raise TraceError(f"{shown(path)} is {kind}; {_EXPECTED}")
+    if first[0] not in b"{[" or _WIDE.match(text):
+        raise TraceError(f"{shown(path)} is {_kind_of(text)}; {_EXPECTED}")
+
+
+def _kind_of(text: bytes) -> str:
+    if _WIDE.match(text):
+        return "UTF-16 or UTF-32 text; save it as UTF-8"
+    return next((kind for magic, kind in _KINDS if text.startswith(magic)), "not JSON")

@@ -14,6 +14,8 @@ from profiler_ext.records import Ints
 TIMES = range(-(2**61), 2**61)
 """What two of fit a column together; in nanoseconds, 73 years."""
 _SHOWN_BYTES = 40
+_ODD = {b"": "no {key}", b'""': "NaN, an infinity or an empty text as its {key}"}
+"""What a repair leaves of a bare word (:func:`profiler_ext.kineto.strictness.repaired`)."""
 _DIGITS = b"0123456789"
 _DECIMALS, _MOST_DIGITS = 3, 15
 _FEW_DECIMALS = re.compile(rb"(?:-?[1-7]?\d{1,12}(?:\.\d{1,3})?,)*+")
@@ -94,6 +96,6 @@ def _exact(key: str, text: bytes, position: int) -> int:
         if abs(number) < TIMES.stop:
             return round(number)
     except (ArithmeticError, ValueError) as error:
-        shape = f'{key} "{shown}"' if text else f"no {key}"
+        shape = _ODD.get(text, "{key} {shown}").format(key=key, shown=shown)
         raise ValueError(f"event {position} has {shape}, not a number of microseconds") from error
     raise ValueError(f"event {position} has {key} {shown}, over 73 years of microseconds")

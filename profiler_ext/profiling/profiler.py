@@ -52,6 +52,10 @@ LATE = (
     "and give `profile(recompile=True)`, and its next call compiles it once more"
 )
 
+IN_WHOLE_GRAPH = (
+    "profiler_ext.profile records what runs and is no part of a graph: begin it around the call of "
+    "the compiled function, or leave out fullgraph=True"
+)
 
 RECORDING = "recording"
 """The hook that makes a session of what was recorded."""
@@ -84,7 +88,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         **torch_options: all other options of ``torch.profiler.profile``.
     """
 
-    @not_traced
+    @not_traced(IN_WHOLE_GRAPH)
     def __init__(
         self,
         *,

@@ -38,7 +38,7 @@ class RawTrace:
             TraceError: What it wrote cannot be read.
         """
         self._text = None
-        with tempfile.TemporaryDirectory(prefix="profiler_ext-") as folder:
+        with _temporary_folder() as folder:
             _check_name(Path(folder))
             path = Path(folder, "trace.json")
             write(str(path))
@@ -55,6 +55,16 @@ class RawTrace:
             for begin in range(0, len(text), _PART_BYTES):
                 target.write(text[begin : begin + _PART_BYTES])
         return True
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="profiler_ext-")
+    except OSError as error:
+        raise OutputError(
+            f"no temporary folder can be made ({error.strerror or error}), so what was recorded is "
+            "lost; set TMPDIR to a folder that can be written"
+        ) from error
 
 
 def _check_name(folder: Path) -> None:

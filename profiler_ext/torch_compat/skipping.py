@@ -34,18 +34,22 @@ def forget_own_code() -> None:
         running_names.RECOMPILE_RULES.get()()
 
 
-def not_traced(function: _F) -> _F:
+def not_traced(reason: str) -> Callable[[_F], _F]:
     """Have Dynamo break its graph at a function of ours, whether capture is on yet or not.
 
     It is what ``torch.compiler.disable`` puts on a function, which would import Dynamo for it.
 
     Args:
-        function: what it shall call, and not trace.
+        reason: what Dynamo says where it may not break a graph (``fullgraph=True``).
 
     Returns:
-        The function.
+        What marks the function that it shall call, and not trace.
 
     Source: ``torch/_dynamo/symbolic_convert.py``, ``check_inlineable``.
     """
-    vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=None)
-    return function
+
+    def marked(function: _F) -> _F:
+        vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=reason)
+        return function
+
+    return marked

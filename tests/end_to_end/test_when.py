@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch._dynamo.exc import Unsupported
 
 import profiler_ext
 from profiler_ext.sessions.session import Session
@@ -142,3 +143,13 @@ def test_a_compiled_function_may_begin_the_first_profile(fresh_torch):
 
     assert torch.equal(torch.compile(profiled, backend="eager")(torch.eye(2)), torch.eye(2) + 1)
     assert list(profiles[0].session.launches()["name"]) == ["aten::matmul"]
+
+
+def test_a_whole_graph_that_begins_a_profile_is_told_to_begin_it_around_the_call(fresh_torch):
+    @torch.compile(backend="eager", fullgraph=True)
+    def profiled(x):
+        with profiler_ext.profile():
+            return x @ x
+
+    with pytest.raises(Unsupported, match="begin it around the call of the compiled function"):
+        profiled(torch.eye(2))

@@ -141,7 +141,10 @@ DAMAGED = {
     "zstd": Case(content(b"\x28\xb5\x2f\xfd" + b"\1" * 100), "Zstandard"),
     "zip": Case(made(_zip), "zip"),
     "tar in gzip": Case(made(_tar), "not JSON"),
-    "UTF-16": Case(made(lambda: text().decode().encode("utf-16")), "UTF-16"),
+    **{
+        name: Case(made(lambda name=name: text().decode().encode(name)), "is UTF-16 or UTF-32 text")
+        for name in ("UTF-16", "UTF-16-LE", "UTF-16-BE", "UTF-32", "UTF-32-LE", "UTF-32-BE")
+    },
     "UTF-8 with a byte order mark": Case(made(lambda: b"\xef\xbb\xbf" + text())),
     "Latin-1 in a name": Case(made(lambda: text().replace(b"aten::mm", b"at\xe9n::mm"))),
     "NUL bytes": Case(content(b"\0" * 4096), "not JSON"),

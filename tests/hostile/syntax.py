@@ -120,7 +120,7 @@ CASES = {
         )
     ),
     "bare words everywhere": _in_args(b"[NaN, -Infinity, inf, N/A, nan, Infinity, -inf]"),
-    "a bare word as a time": Case(with_text(b'"dur": ', b'"dur": NaN, "x": '), "event"),
+    "a bare word as a time": Case(with_text(b'"dur": ', b'"dur": NaN, "x": '), "NaN, an inf"),
     "a bare word in the name": Case(with_text(b'"name": "aten::mm"', b'"name": NaN'), None),
     "a bare word in our section": _in_ours(b"NaN", None),
     "a bare word as a device": Case(with_text(b'"id": 0', b'"id": NaN'), "deviceProperties"),

@@ -219,7 +219,10 @@ def test_what_serves_the_profiler_goes_on_when_capture_took_itself_out():
     assert guard.is_out
     assert guard.wrap(add, "add", observe, lasting)(1) == 2
     guard.callback("step", seen.append)("called")
+    guard.callback("step", _fail)()
+    guard.callback("step", _fail)()
     assert seen == ["observed", "called"]
+    assert [failure.hook for failure in guard.failures] == ["hook"] * 16 + ["step"]
 
 
 def test_a_wrapper_that_is_off_or_given_arguments_that_do_not_fit_only_calls():

@@ -215,7 +215,7 @@ BAD = {
     "event no object": (b'{"traceEvents": [1]}', "no Kineto trace"),
     "no ts": (b'{"traceEvents": [{"ph":"X","name":"a","dur":1.0}]}', "event 0 has no ts"),
     "no dur": (b'{"traceEvents": [{"ph":"X","name":"a","ts":1.0}]}', "event 0 has no dur"),
-    "ts a string": (b'{"traceEvents": [{"ph":"X","ts":"1.0","dur":1.0}]}', "event 0 has ts"),
+    "ts a string": (b'{"traceEvents": [{"ph":"X","ts":"1","dur":1.0}]}', 'event 0 has ts "1", not'),
     "args a list": (b'{"traceEvents": [{"ph":"X","ts":1,"dur":1,"args":[]}]}', "$.args"),
     "base time": (b'{"baseTimeNanoseconds": "x", "traceEvents": []}', "Expected `int`"),
     "device": (b'{"deviceProperties": [{"name": "x"}], "traceEvents": []}', "field `id`"),

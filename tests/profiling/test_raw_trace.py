@@ -64,6 +64,15 @@ def test_where_torch_could_not_write_the_error_says_so(tmp_path: Path) -> None:
         pass
 
 
+def test_where_no_temporary_folder_can_be_made_the_error_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+    refused = pytest.raises(OutputError, match=r"\(No such file .*\), so .* set TMPDIR to")
+    with refused, RawTrace().written(written):
+        pass
+
+
 def test_a_temporary_folder_that_is_not_utf_8_is_one_clear_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
