@@ -273,7 +273,7 @@ class Guard:
     def note(self, hook: str, error: BaseException, subject: Any = None) -> None:
         """Keep a failure for the compile in force, and warn of the first.
 
-        The same one at each kernel of a compile counts as one, and once capture is out, any of a hook.
+        The same one at each kernel of a compile counts as one; any of a hook, once capture is out.
 
         Args:
             hook: names the hook in gaps and warnings.
