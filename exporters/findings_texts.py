@@ -33,13 +33,20 @@ _BYTES = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 def findings_title(findings: Findings) -> str:
     """Return what heads the findings; where there is none, that there is none."""
     if findings.found:
-        return f"What to do first, of a step of {time_text(findings.step_ns)}"
+        return f"What to do first, of a step of {_step_text(findings)}"
     if not findings.judged:
         return "What to do first is not told: no rule could be judged (report --findings says why)"
     rules = f"{findings.judged} rules were judged"
     if findings.unjudged:
         rules += f", {len(findings.unjudged)} could not be"
     return f"Nothing to do first: no rule found {LEAST_FRACTION:.0%} of a step at stake ({rules})"
+
+
+def _step_text(findings: Findings) -> str:
+    """Return how long a step takes in training, and in the recording where that is known apart."""
+    if findings.unrecorded_ns is None:
+        return time_text(findings.step_ns)
+    return f"{time_text(findings.unrecorded_ns)} ({time_text(findings.step_ns)} as recorded)"
 
 
 def stake_texts(finding: Finding) -> tuple[str, str]:

@@ -101,6 +101,16 @@ has more than that part of a step at stake.
 - **Who sets the pace**: a kernel that gets quicker makes a step quicker only where the step waits
   for the device. Where the CPU is behind with its launches, the device's wait gets longer and
   nothing else, so such time is at stake for no rule about kernels.
+- **In training, and not as recorded**: a recording slows the CPU, by 1.1 to 1.7 times in what was
+  measured, so a device may wait for the CPU in the recording alone. How long each of the last
+  steps before it took, in which no profiler was on, is kept with the session (`steps_before_ns`;
+  the first step is none of them). Of three and more the lower median is what a step takes in
+  training, or what a device runs for one, where that is longer. It heads the findings, with the
+  recorded step beside it, and parts are parts of it; where it is what the device runs, the device
+  sets the pace of all. Such steps are there from `run --skip 5` on, and of a schedule from
+  `wait=4`. A session of fewer, or of before they were kept, has no such time: what waits for the
+  CPU is estimated then, and rules about kernels say nothing of launches that the device waited
+  for in the recording.
 - Findings that count the same time **say so** (`shared_with`): their times are not to be added.
 - Below {least:.0%} of a step and below 20 us, and below a tenth of a second of what each process
   spends once, **nothing is said**; what a rule lacks is said where

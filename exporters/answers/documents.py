@@ -59,6 +59,9 @@ class FindingsAnswer(OfSession, frozen=True, kw_only=True, tag="findings"):
     """All findings of a session, what has most at stake first."""
 
     step_ns: Annotated[int, about("wall time of the usual step")]
+    unrecorded_ns: Annotated[
+        int | None, about("the same without recording, where steps before it tell")
+    ]
     judged: Annotated[int, about("how many rules could be judged")]
     findings: list[FindingEntry]
     unjudged: list[Unjudged]

@@ -124,6 +124,9 @@ class FindingsPart(Part, frozen=True, kw_only=True):
     """What to do first, and which rules could not be judged."""
 
     step_ns: Annotated[int, about("wall time of the usual step")]
+    unrecorded_ns: Annotated[
+        int | None, about("the same without recording, where steps before it tell")
+    ]
     judged: Annotated[int, about("how many rules could be judged")]
     findings: list[FindingEntry]
     unjudged: list[Unjudged]

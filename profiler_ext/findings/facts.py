@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median_low
 
@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from profiler_ext.findings.enclosing import enclosing
 from profiler_ext.findings.finding import Where
-from profiler_ext.findings.pace import RECORDING_SLOWS, Pace, find_pace, is_wait
+from profiler_ext.findings.pace import Pace, find_pace, is_wait
+from profiler_ext.findings.replay import Replay
 from profiler_ext.findings.steps import sums_of_steps, within
+from profiler_ext.findings.training import Recorded, Training, training_of
 from profiler_ext.records import Analysis, Compilation, Ints, Launches, Place
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
@@ -51,14 +53,16 @@ class Facts:
         CPU runs ahead, its first steps are short, and the device is at them for longer.
         """
         walls = [step.wall_ns for step in self.analysis.steps]
-        return max(median_low(walls), self._busy_ns) if walls else 0
+        return max(median_low(walls), self.busy_ns) if walls else 0
 
-    @property
-    def _busy_ns(self) -> int:
+    @cached_property
+    def busy_ns(self) -> int:
         """How long the busiest device ran what the usual step enqueued."""
         devices = np.unique(self.launches.device).tolist()
         rows = (np.flatnonzero(self.launches.device == device) for device in devices)
-        return max((self.of_usual_step(own, self.pace.busy_ns[own]) for own in rows), default=0)
+        return max(
+            (self.of_usual_step(own, self._recorded_pace.busy_ns[own]) for own in rows), default=0
+        )
 
     @cached_property
     def cpu_ns(self) -> int:
@@ -78,8 +82,32 @@ class Facts:
 
     @cached_property
     def pace(self) -> Pace:
-        """Which launches the steps wait for."""
+        """Which launches the steps wait for: all where in training a device is never idle."""
+        if not self.training.fills_device:
+            return self._recorded_pace
+        sets = np.ones(len(self.launches), np.bool_)
+        return replace(self._recorded_pace, sets=sets)
+
+    @cached_property
+    def _recorded_pace(self) -> Pace:
         return find_pace(self.analysis)
+
+    @cached_property
+    def replay(self) -> Replay | None:
+        """The steps on the busiest device; where replaying them does not give them, none."""
+        if not len(self.launches) or not self.analysis.steps:
+            return None
+        devices, busy_ns = self.launches.device, self._recorded_pace.busy_ns
+        device = int(np.bincount(devices, busy_ns).argmax())
+        replay = Replay(self.analysis, self._recorded_pace, device)
+        own_ns = median_low([step.wall_ns for step in self.analysis.steps])
+        return replay if replay.is_true(own_ns) else None
+
+    @cached_property
+    def training(self) -> Training:
+        """The usual step where nobody records."""
+        recorded = Recorded(self.step_ns, self.busy_ns, self.cpu_ns)
+        return training_of(recorded, self.analysis.recording.settings.steps_before_ns, self.replay)
 
     @cached_property
     def compiles(self) -> tuple[Compilation, ...] | Lacking:
@@ -160,7 +188,7 @@ class Facts:
         if not with_python:
             cost_ns = np.minimum(cost_ns, self._op_ns(of_op))
         duration_ns = self.launches.duration_ns
-        cost_ns = (cost_ns / RECORDING_SLOWS).astype(np.int64)
+        cost_ns = (cost_ns / self.training.slowed).astype(np.int64)
         removed: Ints = np.where(self.pace.sets, duration_ns, cost_ns)[launches]
         return removed
 

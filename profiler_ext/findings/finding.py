@@ -140,9 +140,12 @@ class Findings:
         unjudged: the rules that could not be judged, in their order.
         judged: how many rules could be judged.
         step_ns: wall time of the usual step.
+        unrecorded_ns: the same without recording, as the steps before it tell; ``None`` where they
+            do not.
     """
 
     found: tuple[Finding, ...] = ()
     unjudged: tuple[Unjudged, ...] = ()
     judged: int = 0
     step_ns: int = 0
+    unrecorded_ns: int | None = None

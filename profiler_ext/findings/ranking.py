@@ -54,7 +54,9 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
         else:
             judged += 1
             said += [(rule, each) for each in verdict if _is_worth_saying(each, facts)]
-    return Findings(_ranked(said, facts, rank), tuple(unjudged), judged, facts.step_ns)
+    known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
+    found = _ranked(said, facts, rank)
+    return Findings(found, tuple(unjudged), judged, facts.step_ns, known_ns)
 
 
 def _verdict(rule: Rule, facts: Facts) -> list[Candidate] | Lacking:
@@ -83,6 +85,10 @@ def of_ranks(judged: Sequence[Findings]) -> Findings:
         tuple(each for of_rank in judged for each in of_rank.unjudged),
         max((of_rank.judged for of_rank in judged), default=0),
         max((of_rank.step_ns for of_rank in judged), default=0),
+        max(
+            (of_rank.unrecorded_ns for of_rank in judged if of_rank.unrecorded_ns is not None),
+            default=None,
+        ),
     )
 
 
@@ -144,7 +150,7 @@ def _time(idle: Ints, launches: Ints, facts: Facts) -> int:
 
 
 def _whole(candidate: Candidate, facts: Facts) -> int:
-    return facts.step_ns if candidate.of_ns is None else candidate.of_ns
+    return facts.training.step_ns if candidate.of_ns is None else candidate.of_ns
 
 
 def _finding(

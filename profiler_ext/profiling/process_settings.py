@@ -17,6 +17,7 @@ def settings_of_process(
     step_source: str,
     called_modules: tuple[tuple[int, ModuleFrame], ...],
     asked: tuple[str, ...] = (),
+    steps_before_ns: tuple[int, ...] = (),
 ) -> Settings:
     """Return the settings of what is recorded in this process.
 
@@ -25,6 +26,7 @@ def settings_of_process(
         step_source: what ended a step.
         called_modules: modules that were compiled by themselves, by the number in their mark.
         asked: what was asked of the profiler.
+        steps_before_ns: how long each of the last steps took, in which no profiler was on.
     """
     world_size = _number("WORLD_SIZE", 1)
     return Settings(
@@ -38,6 +40,7 @@ def settings_of_process(
         called_modules=called_modules,
         asked=asked,
         host=platform.node() if world_size > 1 else "",
+        steps_before_ns=steps_before_ns,
     )
 
 

@@ -38,6 +38,7 @@ from profiler_ext.profiling.putting_together import (
 )
 from profiler_ext.profiling.raw_trace import RawTrace
 from profiler_ext.profiling.turns import TURNS
+from profiler_ext.profiling.unrecorded_steps import UnrecordedSteps
 from profiler_ext.profiling.watches_lines import WatchesLines
 from profiler_ext.records import Gap, GapReason, ModuleFrame, Settings
 from profiler_ext.sessions.session import Session
@@ -115,7 +116,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         self._on_session = on_trace_ready
         self._user_roots = user_roots
         self._keeps_source, self._most = source, keep
-        self._raw = RawTrace()
+        self._raw, self._unrecorded = RawTrace(), UnrecordedSteps()
         guard = outset.run("enable", _guard) or outset
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
         config = guard.run("threads", process.all_threads_config)
@@ -160,10 +161,12 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
 
     def step(self) -> None:
         """End a step."""
+        self._guard.run("steps", self._unrecorded.end)
         if self.step_source == "none":
             self.step_source = "prof.step"
         self._guard.run("steps", self._finish_device_work)
         super().step()
+        self._guard.run("steps", self._unrecorded.begin)
 
     def _finish_device_work(self) -> None:
         """Let none of it run into the first recorded step."""
@@ -252,7 +255,8 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
     def _settings(self, held: HeldModules) -> Settings:
         called = self._guard.run("called modules", self._paths, held) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
-        return settings_of_process(own, self.step_source, called, self._asked())
+        before_ns = self._unrecorded.took_ns
+        return settings_of_process(own, self.step_source, called, self._asked(), before_ns)
 
     def _asked(self) -> tuple[str, ...]:
         """What was asked for, so that nobody is advised to ask for it."""

@@ -44,6 +44,8 @@ def inconsistency_of_provenance(record: Provenance) -> str | None:
 def _of_session(settings: Settings, graphs: Sequence[GraphInstance]) -> Iterator[str]:
     if not 0 <= settings.rank < _LARGEST_RANK or not 0 < settings.world_size < _LARGEST_RANK:
         yield f"rank {settings.rank} of {settings.world_size}, expected one of a number of ranks"
+    if any(not 0 <= each < _LONGEST_NS for each in settings.steps_before_ns):
+        yield "a step before the recording of less than no time, or of over a century"
     paths = (frame.path for _, frame in settings.called_modules)
     yield from _of_modules(paths, "settings")
     for at, graph in enumerate(graphs):

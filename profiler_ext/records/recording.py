@@ -32,6 +32,8 @@ class Settings:
             the trace: each with its path from the user's model.
         host: the name of the machine, of one rank among several; ``""`` without ranks, and in
             recordings of before it was kept.
+        steps_before_ns: how long each of the last steps before the recording took, by the program's
+            clock, in which no profiler was on; at most 50, none where there were none.
     """
 
     user_roots: tuple[str, ...] = ()
@@ -44,6 +46,7 @@ class Settings:
     called_modules: tuple[tuple[int, ModuleFrame], ...] = ()
     asked: tuple[str, ...] = ()
     host: str = ""
+    steps_before_ns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,12 @@ def test_top_says_how_many_findings_it_leaves_out() -> None:
     assert "and 5 more: leave out --top" in file.getvalue()
 
 
+def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None:
+    assert texts.findings_title(replace(TOLD, unrecorded_ns=8_040_000)) == (
+        "What to do first, of a step of 8.04 ms (10.0 ms as recorded)"
+    )
+
+
 def test_without_a_finding_it_says_so() -> None:
     assert texts.findings_title(replace(TOLD, found=())) == (
         "Nothing to do first: no rule found 1% of a step at stake (7 rules were judged, 1 could "

@@ -90,6 +90,13 @@ class Script:
         return attribute(Recording(made, graphs, Settings(torch_version="2.11.0")))
 
 
+def trained(analysis: Analysis, *before_ns: int) -> Analysis:
+    """Return an analysis whose steps took so long before they were recorded."""
+    recording = analysis.recording
+    settings = replace(recording.settings, steps_before_ns=before_ns)
+    return replace(analysis, recording=replace(recording, settings=settings))
+
+
 def placed(analysis: Analysis, **places: dict[str, Any]) -> Analysis:
     """Return an analysis in which the places of an op, ``aten::`` left out, have these fields."""
     changed = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from profiler_ext.findings import FigureUnit, Sureness
 from profiler_ext.findings.rules.launch_bound import RULE
 from tests.analyses import cpu_step
-from tests.findings.stepping import MS, US, Script, is_silent, judged, only
+from tests.findings.stepping import MS, US, Script, is_silent, judged, only, trained
 
 
 def steps(kernel_ns: int, count: int = 50, **words: object) -> Script:
@@ -29,6 +29,21 @@ def test_short_kernels_leave_the_device_waiting():
     assert figures["launches a step"] == (50, FigureUnit.COUNT)
     assert figures["median launch"] == (2 * US, FigureUnit.NS)
     assert "compile what runs eagerly" in found.remedy
+
+
+def test_what_the_steps_before_took_tells_what_the_recording_added():
+    found = only(RULE, trained(steps(2 * US).analysis(), 400 * US, 9 * MS, 380 * US, 390 * US))
+    # It took 104 us of the 504: that is the lower median of what they took before.
+    assert found.at_stake_ns == 49 * 8 * US + 8 * US - 114 * US
+    assert found.of_ns == 390 * US
+    figures = {each.name: each.value for each in found.why}
+    assert figures["the step before the recording"] == 390 * US
+
+
+def test_a_device_that_only_the_recording_lets_wait_is_none():
+    analysis = steps(5 * US).analysis()
+    assert not is_silent(RULE, analysis)
+    assert is_silent(RULE, trained(analysis, 260 * US, 255 * US, 255 * US))
 
 
 def test_kernels_that_queue_up_are_none():

@@ -11,7 +11,7 @@ from profiler_ext.findings.rules import (
     synchronisation,
 )
 from profiler_ext.records import Analysis
-from tests.findings.stepping import MS, US, Script, is_silent, only
+from tests.findings.stepping import MS, US, Script, is_silent, only, trained
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -36,11 +36,24 @@ def waiting(*, waits: bool) -> Analysis:
 
 def test_a_wait_costs_what_the_device_then_waits() -> None:
     found = only(synchronisation.RULE, waiting(waits=True))
-    # Two microseconds of the wait itself; the work after it and the way to the next launch, which
-    # would take less if nobody recorded them.
-    assert found.at_stake_ns == 2 * US + int((200 * US + 10 * US) / 1.45)
+    # Two microseconds of the wait itself; the work after it and the way to the end of the next
+    # launch's call, which would take less if nobody recorded them; and its way to the device.
+    assert found.at_stake_ns == 2 * US + int(207.5 * US / 1.45) + 2.5 * US
     assert found.where == NOWHERE
     assert is_silent(launch_bound.RULE, waiting(waits=True))
+
+
+def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unrecorded() -> None:
+    script = Script()
+    for _ in range(3):
+        for _ in range(100):
+            script.launch("vectorized_elementwise_kernel", 9 * US, op="aten::mul")
+        script.wait("aten::_local_scalar_dense")
+        script.work("aten::item", 200 * US, "cpu_op")
+        script.end_step()
+    found = only(synchronisation.RULE, trained(script.analysis(), 1_050 * US, *[1_040 * US] * 2))
+    # The device runs 900 us a step, and the CPU, 1,200 recorded, would take less than that.
+    assert (round(found.at_stake_ns / US), found.of_ns) == (140, 1_040 * US)
 
 
 def test_kernels_that_nobody_waits_for_are_none() -> None:

@@ -216,6 +216,8 @@ CASES = {
     "a huge rank": _settings(rank=2**62, world_size=-1),
     "a world of nobody": _settings(world_size=0),
     "a step source that is odd": _settings(step_source="\ud800\n"),
+    "a step below zero before the recording": _settings(steps_before_ns=[5, -1]),
+    "endless steps before the recording": _settings(steps_before_ns=[2**63]),
     "a command of odd text": _settings(command=["\ud800", "\0", "\n", "x" * 100_000]),
     "roots that are odd": _settings(user_roots=["", "/", ".", "\0", "\ud800"], library_roots=[""]),
     "a torch version that is odd": _settings(torch_version="\ud800"),

@@ -17,7 +17,6 @@ from profiler_ext.findings.collectives import (
 )
 from profiler_ext.findings.facts import Facts, Lacking, Rows
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
-from profiler_ext.findings.pace import unrecorded
 from profiler_ext.findings.passes import Passes, passes_of
 from profiler_ext.findings.repeats import repeated
 from profiler_ext.findings.rule import Candidate, Rule
@@ -141,7 +140,7 @@ def _candidate(
 def _won_ns(facts: Facts, spent_ns: int, beside_ns: int) -> int:
     """Return what hiding such transfers wins; no step gets shorter than what the CPU needs."""
     won_ns = int(_WON * min(spent_ns, beside_ns) - _LOST * beside_ns)
-    return min(won_ns, facts.step_ns - unrecorded(facts.cpu_ns))
+    return min(won_ns, facts.training.step_ns - facts.training.cpu_ns)
 
 
 def _computed_ns(facts: Facts, launches: Ints, part: _Part, passes: Passes) -> int:

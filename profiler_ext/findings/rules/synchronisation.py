@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from statistics import median_low
-
-import numpy as np
 
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Sureness, Where
 from profiler_ext.findings.idleness import by_line, of_usual_step, pieces_of, spans_in_usual_step
-from profiler_ext.findings.pace import RECORDING_SLOWS
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.findings.steps import sums_of_steps
 from profiler_ext.records import IdleCause, Ints
 
 
@@ -21,54 +16,43 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
         return Lacking("the launches ran on the CPU, which waits for no device")
     rows = pieces_of(facts, IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
     lines = by_line(facts, rows, facts.analysis.idle.cause_place)
-    return tuple(_candidate(facts, where, of_line) for where, of_line in lines.items())
+    both_ns = _with_and_without(facts)
+    return tuple(_candidate(facts, where, own, rows, both_ns) for where, own in lines.items())
 
 
-def _candidate(facts: Facts, where: Where, rows: Ints) -> Candidate:
-    is_after = facts.analysis.idle.cause.where(IdleCause.AFTER_SYNCHRONISATION)[rows]
-    waiting_ns = of_usual_step(facts, rows[~is_after])
-    at_stake_ns = waiting_ns + _unrecorded(facts, rows)
+def _with_and_without(facts: Facts) -> tuple[int, int]:
+    """Return how long the usual step takes in training, and would if the CPU waited for no value.
+
+    Where the steps cannot be laid out anew nothing is won.
+    """
+    if facts.replay is None:
+        return 0, 0
+    slowed = facts.training.slowed
+    with_ns, without_ns = (facts.replay.step_ns(slowed, waits=waits) for waits in (True, False))
+    return max(with_ns, facts.busy_ns), max(without_ns, facts.busy_ns)
+
+
+def _candidate(
+    facts: Facts, where: Where, rows: Ints, every: Ints, both_ns: tuple[int, int]
+) -> Candidate:
     there = "at lines that are not known" if where == NOWHERE else "at this line"
+    idle_ns, with_ns = facts.analysis.idle.duration_ns, both_ns[0]
+    won = (with_ns - both_ns[1]) / max(int(idle_ns[every].sum()), 1)
     return Candidate(
         what=f"the CPU waits for the device {there}, and then the device for the CPU",
-        at_stake_ns=at_stake_ns,
+        at_stake_ns=int(won * idle_ns[rows].sum()),
         sureness=Sureness.ESTIMATED,
         remedy="leave out what needs a value of the device at once (.item(), .cpu(), nonzero, "
         "print, an if on a tensor), or ask for it some steps later; log every hundredth step",
         where=where,
         why=(
             Figure("idle spans a step", spans_in_usual_step(facts, rows)),
-            Figure("idle because of it", of_usual_step(facts, rows), FigureUnit.NS),
+            Figure("idle because of it, as recorded", of_usual_step(facts, rows), FigureUnit.NS),
+            Figure("the step with all such waits", with_ns, FigureUnit.NS),
+            Figure("and without", both_ns[1], FigureUnit.NS),
         ),
         idle=rows,
     )
-
-
-def _unrecorded(facts: Facts, rows: Ints) -> int:
-    """Return how long the device would idle after these waits in a usual step without a recording.
-
-    From a wait on until the last piece after it the device idles for as long as the CPU takes,
-    less what the device runs meanwhile. Half way between a CPU that is quicker in all of that
-    without a recording, and one that is so where the device idles: trials lay between them.
-    """
-    idle = facts.analysis.idle
-    rows = rows[np.lexsort((idle.start_ns[rows], idle.device[rows], idle.step[rows]))]
-    is_after = idle.cause.where(IdleCause.AFTER_SYNCHRONISATION)[rows]
-    others = [idle.step[rows], idle.device[rows]]
-    begins = np.any([np.diff(each, prepend=each[:1]) != 0 for each in others], axis=0)
-    stretch = np.cumsum(begins | ~is_after)[is_after]
-    after = rows[is_after]
-    firsts = np.flatnonzero(np.append(True, np.diff(stretch) != 0)[: len(after)])
-    lasts = np.append(firsts[1:], len(after))[: len(firsts)] - 1
-    if not len(firsts):
-        return 0
-    took = (idle.start_ns + idle.duration_ns)[after[lasts]] - idle.start_ns[after[firsts]]
-    spent = np.add.reduceat(idle.duration_ns[after], firsts)
-    least = np.maximum(spent - (took - took / RECORDING_SLOWS), 0)
-    left = (least + spent / RECORDING_SLOWS) / 2
-    step, devices = idle.step[after[firsts]], len(np.unique(idle.device))
-    sums = sums_of_steps(facts.analysis.steps, step, left.astype(np.int64))
-    return median_low(sums) // devices
 
 
 RULE = Rule(
@@ -81,9 +65,11 @@ RULE = Rule(
     "launches.",
     remedy="Keep values on the device, add them up there, and read them every hundredth step; let "
     "masks take the place of `nonzero`; copy with `non_blocking=True` into pinned memory.",
-    stake="The idle time of the usual step that is due to waits at this line: while the call had "
-    "not yet returned, and afterwards up to as long as the device was busy during the waits, less "
-    "what recording adds to it: half way between a CPU that is quicker without it by 1.45 times in "
-    "all that it does until it has its lead again, and one that is so while the device idles.",
+    stake="By how much the step would be shorter without such waits. The recorded steps are laid "
+    "out in time anew: a CPU that is as quick as the steps before the recording tell (1.45 times "
+    "as quick as recorded, where they do not), each launch once the CPU has come to it and the "
+    "device is through with those before; once with the waits, once without. What is won goes to "
+    "the lines by the idle time that is due to each. Waits for a copy to the device are not "
+    "among them.",
     judge=_judge,
 )

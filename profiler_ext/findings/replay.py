@@ -1,0 +1,200 @@
+"""Owns the replay of recorded steps: how long they would take with a quicker CPU, or without waits.
+
+A recording has when the CPU gave a device what, how long each of it ran, and when the CPU waited
+for the device. What the CPU does between its launches takes it less time when nobody records; a
+launch runs when the CPU has come to it and the device is through with what it got before; and a
+wait is over when the device is through with all. So the same steps can be laid out in time anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median_low
+
+import numpy as np
+import numpy.typing as npt
+
+from profiler_ext.findings.pace import NO_ROW, Pace, is_wait
+from profiler_ext.records import Analysis, Ints
+
+_MOST_OFF = 0.1
+"""Steps whose replay as they were recorded is off by more than this part are not understood."""
+_TRIES = 24
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """When the CPU waited for the device, none before the last one was over.
+
+    Attributes:
+        start_ns: when each began.
+        end_ns: when it was over.
+        lag_ns: how long after the device was through.
+        is_for_value: it is not the wait for a copy to the device.
+    """
+
+    start_ns: Ints
+    end_ns: Ints
+    lag_ns: Ints
+    is_for_value: Rows
+
+
+class Replay:
+    """The steps of a recording on one device, to be laid out in time anew."""
+
+    def __init__(self, analysis: Analysis, pace: Pace, device: int) -> None:
+        """Take what was recorded.
+
+        Args:
+            analysis: what attribution found; it has steps.
+            pace: when each launch was enqueued.
+            device: the device.
+        """
+        start_ns = np.minimum(pace.enqueued_ns, analysis.launches.start_ns)
+        self._begin_ns = analysis.steps[0].start_ns
+        is_own = (analysis.launches.device == device) & (start_ns >= self._begin_ns)
+        rows = np.flatnonzero(is_own)
+        copies = _awaited_copies(analysis, pace)
+        events = analysis.recording.trace.events
+        start_ns[copies] = events.start_ns[pace.call[copies]]
+        rows = rows[np.argsort(start_ns[rows], kind="stable")]
+        self._start_ns, self._busy_ns = start_ns[rows], pace.busy_ns[rows]
+        # Of a launch that others were before, nobody knows how long it was on its way.
+        late_ns = (analysis.launches.start_ns - start_ns)[rows]
+        self._late_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
+        self._waits = _waits(analysis, start_ns, copies)
+        self._steps = np.array([(each.start_ns, each.end_ns) for each in analysis.steps]).T
+
+    def step_ns(self, slowed: float, *, waits: bool = True) -> int:
+        """Return how long the usual step would take the CPU.
+
+        Args:
+            slowed: how many times as long the CPU took while it was recorded.
+            waits: whether the CPU would still wait for values of the device.
+        """
+        waited = self._waited_ns(slowed, waits=waits)
+        times = self._worked_ns(self._steps) / slowed + waited[self._number(self._steps)]
+        begins, ends = times.reshape(2, -1)
+        return int(median_low((ends - begins).tolist()))
+
+    def slowed(self, step_ns: int, most: float) -> float | None:
+        """Return how many times as long the CPU took while it was recorded, at least.
+
+        Args:
+            step_ns: how long the usual step takes when it is not.
+            most: no more than that.
+
+        Returns:
+            The least with which the replayed step takes no longer; ``None`` where none does.
+        """
+        least, upmost = 1.0, most
+        if self.step_ns(upmost) > step_ns:
+            return None
+        for _ in range(_TRIES):
+            middle = (least + upmost) / 2
+            if self.step_ns(middle) > step_ns:
+                least = middle
+            else:
+                upmost = middle
+        return upmost
+
+    @property
+    def worked_ns(self) -> int:
+        """How long the CPU works in the usual step: it waits neither for values nor for copies."""
+        begins, ends = self._worked_ns(self._steps).reshape(2, -1)
+        return int(median_low((ends - begins).tolist()))
+
+    def is_true(self, step_ns: int) -> bool:
+        """Tell whether the steps, replayed as they were recorded, take as long as recorded.
+
+        Args:
+            step_ns: how long the CPU was at the usual one.
+        """
+        return abs(self.step_ns(1.0) - step_ns) <= _MOST_OFF * step_ns
+
+    def _waited_ns(self, slowed: float, *, waits: bool) -> Floats:
+        """Return how long the CPU has waited in all, before the first wait and after each."""
+        own, waited = self._waits, np.zeros(len(self._waits.start_ns) + 1)
+        at_wait = self._worked_ns(own.start_ns) / slowed
+        at_launch = self._worked_ns(self._start_ns) / slowed + self._late_ns
+        bounds = np.searchsorted(self._start_ns, own.start_ns, side="right").tolist()
+        through, begin = 0.0, 0
+        for number, end in enumerate(bounds):
+            come = at_launch[begin:end] + waited[number]
+            through, begin = _through(come, self._busy_ns[begin:end], through), end
+            left = max(through - at_wait[number] - waited[number], 0.0) + own.lag_ns[number]
+            is_there = waits or not own.is_for_value[number]
+            waited[number + 1] = waited[number] + left * is_there
+        return waited
+
+    def _number(self, times_ns: Ints) -> Ints:
+        """Return how many waits had begun before each time."""
+        number: Ints = np.searchsorted(self._waits.start_ns, times_ns.ravel(), side="left")
+        return number
+
+    def _worked_ns(self, times_ns: Ints) -> Ints:
+        """Return how long the CPU had worked until each time, and not waited."""
+        own, number = self._waits, self._number(times_ns)
+        waited = np.append(0, np.cumsum(own.end_ns - own.start_ns))
+        open_until = np.append(0, own.end_ns)[number]
+        worked: Ints = times_ns.ravel() - self._begin_ns - waited[number]
+        return np.where(
+            times_ns.ravel() < open_until, worked + open_until - times_ns.ravel(), worked
+        )
+
+
+def _through(come_ns: Floats, busy_ns: Ints, free_ns: float) -> float:
+    """Return when a device is through with launches: each begins when the one before has ended.
+
+    Args:
+        come_ns: when the CPU comes to each of them.
+        busy_ns: how long each of them runs.
+        free_ns: when the device is through with what came before.
+    """
+    if not len(come_ns):
+        return free_ns
+    ends = np.cumsum(busy_ns)
+    latest = float((come_ns - (ends - busy_ns)).max())
+    return float(ends[-1]) + max(latest, free_ns)
+
+
+def _awaited_copies(analysis: Analysis, pace: Pace) -> Ints:
+    """Return the copies whose call returned only after them: the CPU waited in it."""
+    launches, events = analysis.launches, analysis.recording.trace.events
+    call, end_ns = np.maximum(pace.call, 0), launches.start_ns + launches.duration_ns
+    is_copy = _named(analysis, "Memcpy") & (pace.call != NO_ROW) & ~pace.replayed
+    is_within = (end_ns <= events.end_ns[call]) & (launches.start_ns >= events.start_ns[call])
+    return np.flatnonzero(is_copy & is_within & ~is_wait(events.name)[call])
+
+
+def _named(analysis: Analysis, part: str) -> Rows:
+    """Tell of each launch whether its name has a part."""
+    name = analysis.launches.name
+    flags = np.array([part in text for text in name.strings], np.bool_)
+    return flags[name.codes]
+
+
+def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
+    """Return the waits within the steps; of one within another only the first counts."""
+    launches, events = analysis.launches, analysis.recording.trace.events
+    rows = np.flatnonzero(is_wait(events.name))
+    ends_ns = launches.start_ns + launches.duration_ns
+    begun = np.append(events.start_ns[rows], start_ns[copies])
+    over = np.append(events.end_ns[rows], ends_ns[copies])
+    order = _one_by_one(begun, over, analysis.steps[0].start_ns, analysis.steps[-1].end_ns)
+    begun, over = begun[order], over[order]
+    through = np.append(0, np.sort(ends_ns))[np.searchsorted(np.sort(ends_ns), over, side="right")]
+    in_order = np.argsort(start_ns, kind="stable")
+    last = np.searchsorted(start_ns[in_order], begun, side="right") - 1
+    is_to_device = _named(analysis, "HtoD")[in_order][last] & (last >= 0)
+    return Waits(begun, over, over - np.maximum(begun, through), ~is_to_device)
+
+
+def _one_by_one(begun: Ints, over: Ints, least_ns: int, most_ns: int) -> Ints:
+    """Return the rows of spans between two times, in order, none that begins within another."""
+    order = np.lexsort((over, begun))
+    order = order[(begun[order] >= least_ns) & (over[order] <= most_ns)]
+    reached = np.append(least_ns, np.maximum.accumulate(over[order]))[: len(order)]
+    return order[begun[order] >= reached]

@@ -1,0 +1,63 @@
+"""How long a step takes where nobody records is told by the steps before it, or else estimated."""
+
+from __future__ import annotations
+
+from profiler_ext.findings.facts import Facts
+from profiler_ext.findings.training import Training
+from tests.findings.stepping import US, Script, trained
+
+
+def steps(kernel_us: int, *, waits: bool = False) -> Script:
+    """Five steps of 100 launches, of which each costs the CPU 10 us."""
+    script = Script()
+    for _ in range(5):
+        for _ in range(100):
+            script.launch("vectorized_elementwise_kernel", kernel_us * US)
+        if waits:
+            script.wait("aten::_local_scalar_dense")
+        script.end_step()
+    return script
+
+
+def training(script: Script, *before_us: int) -> Training:
+    return Facts(trained(script.analysis(), *(each * US for each in before_us))).training
+
+
+def test_a_cpu_that_sets_the_pace_was_slowed_by_what_the_steps_before_took_less() -> None:
+    found = training(steps(2), 810, 5_000, 800)
+    assert (found.is_known, found.fills_device, found.step_ns) == (True, False, 810 * US)
+    assert (round(found.slowed, 2), found.adds_ns) == (1.23, 190 * US)
+
+
+def test_a_device_that_is_busy_all_the_while_sets_the_pace_of_all_launches() -> None:
+    analysis = trained(steps(9).analysis(), 905 * US, 900 * US, 905 * US)
+    assert not Facts(trained(analysis)).pace.sets.any()
+    facts = Facts(analysis)
+    assert facts.training == Training(True, True, 1.45, 905 * US, 95 * US, int(1000 * US / 1.45))
+    assert facts.pace.sets.all()
+
+
+def test_a_program_that_runs_ahead_of_the_device_is_at_a_step_for_less_than_it_takes() -> None:
+    found = training(steps(40), 700, 710, 720)
+    assert (found.is_known, found.fills_device, found.step_ns) == (True, True, 4_000 * US)
+
+
+def test_few_steps_and_steps_unlike_the_recorded_ones_tell_nothing() -> None:
+    estimate = training(steps(2))
+    assert not estimate.is_known
+    assert estimate.adds_ns == 1_000 * US - int(1_000 * US / 1.45)
+    assert training(steps(2), 810, 810) == estimate
+    assert training(steps(2), 1_200, 1_200, 1_200) == estimate
+    assert training(steps(2), 0, 0, 0) == estimate
+
+
+def test_a_wait_is_no_work_that_a_recording_slows() -> None:
+    # Each step the CPU works 1,000 us and then waits for the last kernel, of 40 us each.
+    facts = Facts(steps(40, waits=True).analysis())
+    assert facts.replay is not None
+    recorded_ns = facts.analysis.steps[2].wall_ns
+    assert facts.replay.step_ns(1.0) == recorded_ns
+    quicker_ns = facts.replay.step_ns(2.0)
+    # The first launch comes 3.75 us earlier, and nothing else sets the pace.
+    assert recorded_ns - quicker_ns == 3.75 * US
+    assert facts.replay.step_ns(2.0, waits=False) == 500 * US

@@ -1,0 +1,40 @@
+"""Steps are timed in which nobody records, and the last fifty are remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from profiler_ext.profiling import unrecorded_steps
+from profiler_ext.profiling.unrecorded_steps import UnrecordedSteps
+
+
+def timed(
+    monkeypatch: pytest.MonkeyPatch, times_ns: Iterator[int], recorded: set[int]
+) -> tuple[int, ...]:
+    """Return what is remembered of steps that begin and end at these times."""
+    now = [0]
+
+    def clock() -> int:
+        return now[0]
+
+    monkeypatch.setattr(unrecorded_steps, "perf_counter_ns", clock)
+    steps = UnrecordedSteps(lambda: now[0] in recorded)
+    for now[0] in times_ns:
+        steps.end()
+        steps.begin()
+    return steps.took_ns
+
+
+def test_a_step_takes_from_the_end_of_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert timed(monkeypatch, iter([5, 7, 10]), set()) == (2, 3)
+
+
+def test_a_step_with_a_profiler_at_either_end_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert timed(monkeypatch, iter([5, 7, 10, 14, 19]), {10}) == (2, 5)
+
+
+def test_the_last_fifty_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    squares = [at * at for at in range(100)]
+    assert timed(monkeypatch, iter(squares), set()) == tuple(2 * at + 1 for at in range(49, 99))
