@@ -6,7 +6,7 @@ Source: ``torch/csrc/autograd/function.h`` (``Node``), ``torch/csrc/autograd/ini
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch.autograd.graph
@@ -29,6 +29,12 @@ _OF_LEAVES = 2**64 - 1
 
 _OF_INPUTS = "torch::autograd::Error"
 """What torch puts in front of each input of a graph that it traces; it would raise if it ran."""
+
+_BEGIN = AutogradNode("torch::autograd::GraphRoot", _OF_LEAVES - 1)
+"""What hands a backward its first gradients; torch makes it after all other nodes."""
+
+ANY_INPUT = -1
+"""Stands for an input of a node that is handed a first gradient: which one is not known."""
 
 
 class Edge(NamedTuple):
@@ -62,7 +68,27 @@ def feeds_twice() -> bool:
 def note_edges(known: dict[AutogradNode, tuple[Edge, ...]]) -> None:
     """Add the edges of the node that runs, and of all that it leads to, to those known."""
     first = _current()
-    todo = [] if first is None else [first]
+    _add_edges(known, () if first is None else (first,))
+
+
+def edges_of_backward(
+    roots: Iterable[torch.autograd.graph.Node],
+) -> dict[AutogradNode, tuple[Edge, ...]]:
+    """Return the edges of a whole backward, and along which its first gradients are handed in.
+
+    Args:
+        roots: the nodes of the values that it begins with.
+    """
+    first = tuple(roots)
+    known = {_BEGIN: tuple(Edge(_named(node), ANY_INPUT) for node in first)}
+    _add_edges(known, first)
+    return known
+
+
+def _add_edges(
+    known: dict[AutogradNode, tuple[Edge, ...]], first: Iterable[torch.autograd.graph.Node]
+) -> None:
+    todo = list(first)
     while todo:
         node = todo.pop()
         key = _named(node)

@@ -50,6 +50,12 @@ def is_tracing() -> bool:
     return bool(fx_names.HAS_PRESERVED_META.get()())
 
 
+def replayed_node() -> torch.fx.Node | None:
+    """Return the view that functionalization makes anew now, as it was made before."""
+    node: torch.fx.Node | None = fx_names.REPLAY_NODE.get()()
+    return node
+
+
 def is_input_copy(node: torch.fx.Node) -> bool:
     """Tell whether a node writes a value into an input of its graph.
 

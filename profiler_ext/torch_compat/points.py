@@ -57,6 +57,13 @@ NODE_MADE = Point(
     "which forward op each op of a gradient taken inside the function differentiates",
     "each node that is added to a graph, while the autograd node runs that it is made for",
 )
+BACKWARD_BEGINS = Point(
+    "torch._functorch._aot_autograd.graph_capture_wrappers",
+    "setup_stacktrace_preservation_hooks",
+    ("roots",),
+    "which forward value a sum of gradients is of, where several may be",
+    "where a backward begins that AOTAutograd traces: the nodes of its outputs",
+)
 JOINT_PASSES = Point(
     "torch._inductor.compile_fx",
     "_recursive_joint_graph_passes",
@@ -261,39 +268,5 @@ GRAPH_BREAK = Point(
     is_vital=False,
 )
 
-ALL = (
-    *CALL_SITES,
-    EXTERN_CALL,
-    KERNEL_COMMENT,
-    KERNEL_CALL,
-    COMBO_KERNELS,
-    NODE_MADE,
-    JOINT_PASSES,
-    TENSORIFY,
-    TRACED_GRAPH,
-    REGIONS,
-    REGION,
-    POST_GRAD_PASSES,
-    INNER_COMPILE,
-    CACHE_KEY,
-    AUTOGRAD_CACHE_KEY,
-    CACHE_CANDIDATES,
-    ARTIFACT_INIT,
-    ARTIFACT_READY,
-    ARTIFACT_CALL,
-    CUDA_GRAPH,
-    DYNAMO_GRAPH,
-    MODULE_LOAD,
-    FLATTENED_GRAPH,
-    BACKWARD_MADE,
-    FRAME_EDGE,
-    PROFILER_STEP,
-    REGION_BEGINS,
-    REGION_ENDS,
-    COMPILE_BEGIN,
-    COMPILE_END,
-    COMPILE_TOLD,
-    CACHE_ANSWER,
-    RECOMPILE,
-    GRAPH_BREAK,
-)
+ALL = (*CALL_SITES, *(each for each in tuple(vars().values()) if isinstance(each, Point)))
+"""All of the above."""

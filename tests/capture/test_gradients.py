@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from profiler_ext.capture.lineage.gradients import find_gradients
@@ -16,6 +18,7 @@ def line(code: str) -> str:
     return frame_text("/src/model.py", 1, "forward", code)
 
 
+CALLED = {"source_fn_stack": [("tanh", None)], "stack_trace": line("y = torch.tanh(rows)")}
 ASKS = {"source_fn_stack": [("_autograd_grad", None)], "stack_trace": line("asks")}
 
 
@@ -45,6 +48,20 @@ def test_the_op_that_bears_the_number_and_the_name_is_differentiated() -> None:
     found = find_gradients(creations)
     assert found.links == {"grad": Link("sin", "autograd_node")}
     assert code(found.places["grad"]) == "line of sin"
+
+
+def test_an_op_is_differentiated_that_had_its_number_before_the_views_that_it_reads() -> None:
+    views = {f"view_{n}": forward("view", n - 1, n) for n in (6, 7)}
+    numbered = {
+        "sin": forward("sin", 4, 4),
+        **{name: dataclasses.replace(view, meta=CALLED) for name, view in views.items()},
+        "tanh": dataclasses.replace(forward("tanh", 7, 7), meta=CALLED),
+        "grad": gradient("TanhBackward0", 6),
+        "other": gradient("CosBackward0", 6),
+    }
+    assert find_gradients(numbered).links == {"grad": Link("tanh", "autograd_node")}
+    numbered["view_6"] = views["view_6"]  # of another call: the op did not wait for it
+    assert find_gradients(numbered).links == {}
 
 
 @pytest.mark.parametrize(

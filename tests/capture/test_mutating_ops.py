@@ -11,6 +11,7 @@ from profiler_ext.attribution.places.modules import with_modules_of_sums
 from profiler_ext.records import FxNode, GraphInstance
 from tests.compiling import capture
 from tests.oracle.stubs import stubbed
+from tests.truth.running import differentiable, differentiate
 
 
 class Layer(torch.nn.Module):
@@ -58,8 +59,7 @@ def graphs(model: object, *inputs: torch.Tensor) -> tuple[GraphInstance, GraphIn
     """Return the forward and the backward graph of a training step; no C++ is compiled."""
     with stubbed("cpu"):
         profiler_ext.enable(cpu_events=False)
-        out = torch.compile(model)(*inputs)
-        out.backward(torch.ones_like(out))
+        differentiate(differentiable(torch.compile(model)(*inputs)))
         forward, backward = sorted(capture().graphs, key=lambda graph: graph.is_backward)
     assert (capture().gaps, forward.gaps, backward.gaps) == ((), (), ())
     return forward, backward
@@ -127,6 +127,27 @@ def test_sums_of_gradients_stand_where_the_value_was_made_though_others_are_summ
         ("a = y * scale", "own_stack"),  # of the parameter, which no op made: its first use
         ("y[:, 1:3].cos_()", "sum_of_gradients"),  # past a look at all of it, which is no op
     }
+
+
+def blended(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    a = torch.sin(x)
+    b = torch.cos(y)
+    between = a + (b - a) * 0.3
+    c = torch.exp(between)
+    return c, between - c
+
+
+def test_a_sum_of_gradients_stands_at_its_own_value_though_the_first_gradient_is_handed_on_as_it_is(
+    fresh_torch: Path,
+) -> None:
+    forward, backward = graphs(blended, *(torch.rand(6, requires_grad=True) for _ in "xy"))
+    made = {node.lineage.joint_name: _code(node) for node in forward.nodes}
+    sums = [node for node in backward.nodes if node.lineage.is_gradient_acc]
+    assert [made[node.lineage.forward_node or ""] for node in sums] == [
+        "c = torch.exp(between)",  # an output, which is handed a gradient
+        "between = a + (b - a) * 0.3",
+        "a = torch.sin(x)",  # not `b`, though it is as large: the sum hands it on without an op
+    ]
 
 
 class Normed(torch.nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from profiler_ext.records import FxNode, Gap, GraphInstance, Mechanism, Settings
 from tests.oracle.stubs import stubbed
 from tests.truth.ops import Op, Place, plain_name
 from tests.truth.running import differentiable, differentiate
+from tests.truth.standing import first_names
 
 _ROOTS = SourceRoots(Settings(library_roots=library_roots()))
 
@@ -71,29 +72,33 @@ def claim(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Claims:
             differentiate(differentiable(torch.compile(model)(*inputs)))
         capture = switch.current()
         assert capture is not None
-        return _claims(capture.graphs, capture.gaps)
+        return _claims(capture.graphs, capture.gaps, first_names(model))
     finally:
         profiler_ext.disable()
 
 
-def _claims(graphs: tuple[GraphInstance, ...], gaps: tuple[Gap, ...]) -> Claims:
+def _claims(
+    graphs: tuple[GraphInstance, ...], gaps: tuple[Gap, ...], names: Mapping[str, str]
+) -> Claims:
     places = {
-        (graph.joint, node.lineage.joint_name): _place(node)
+        (graph.joint, node.lineage.joint_name): _place(node, names)
         for graph in sorted(graphs, key=lambda graph: not graph.is_backward)
         for node in graph.nodes
         if node.lineage.joint_name is not None
     }
-    each = tuple(claim for graph in graphs for claim in _of_graph(graph, places))
+    each = tuple(claim for graph in graphs for claim in _of_graph(graph, places, names))
     own = (gap for graph in graphs for gap in graph.gaps)
     return Claims(each, (*gaps, *own), sum(not graph.is_backward for graph in graphs) == 1)
 
 
-def _of_graph(graph: GraphInstance, places: dict[Any, Place | None]) -> Iterator[Claim]:
+def _of_graph(
+    graph: GraphInstance, places: dict[Any, Place | None], names: Mapping[str, str]
+) -> Iterator[Claim]:
     for node in with_modules_of_sums(graph.nodes):
         if not _is_constant(node):
             linked = places.get((graph.joint, node.lineage.forward_node))
             is_unique = not _is_again(node) and (_differentiates(node) or not graph.is_backward)
-            yield Claim(node, _op(node), _is_of_a_pass(node), is_unique, linked)
+            yield Claim(node, _op(node, names), _is_of_a_pass(node), is_unique, linked)
 
 
 def _is_constant(node: FxNode) -> bool:
@@ -101,12 +106,12 @@ def _is_constant(node: FxNode) -> bool:
     return node.target == "getitem" or not (node.inputs or node.is_random)
 
 
-def _op(node: FxNode) -> Op:
+def _op(node: FxNode, names: Mapping[str, str]) -> Op:
     return Op(
         name=plain_name(node.target),
         is_backward=_differentiates(node) and not _is_again(node),
         outputs=tuple((tuple(each.size), _plain(each.dtype)) for each in node.outputs),
-        place=_place(node),
+        place=_place(node, names),
     )
 
 
@@ -126,8 +131,9 @@ def _plain(dtype: str) -> str:
     return dtype.removeprefix("torch.")
 
 
-def _place(node: FxNode) -> Place | None:
+def _place(node: FxNode, names: Mapping[str, str]) -> Place | None:
     frame = _ROOTS.model_frame(node.lineage.stack)
     if frame is None:
         return None
-    return Place(frame.file, frame.line, "".join(each.path for each in node.lineage.modules[-1:]))
+    module = "".join(each.path for each in node.lineage.modules[-1:])
+    return Place(frame.file, frame.line, names.get(module, module))

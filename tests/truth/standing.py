@@ -24,6 +24,14 @@ _LIBRARY = (
 _PACKAGES = sysconfig.get_path("purelib")
 
 
+def first_names(model: object) -> dict[str, str]:
+    """Return each name of a module with the first one that it has: it may be held twice."""
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    first = {module: name for name, module in model.named_modules()}
+    return {name: first[each] for name, each in model.named_modules(remove_duplicate=False)}
+
+
 class Standing:
     """The modules of a model whose calls have not returned."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from profiler_ext.capture.lineage.links import HAND_ON
@@ -19,6 +20,8 @@ from profiler_ext.torch_compat.autograd import COPY_SLICES, AutogradNode
 
 _BUILTIN = re.compile(r"(?P<op>\w+)Backward\d+")
 _LEAST_PREFIX = 4
+_MOST_RUNS = 32
+"""More than an op has views of views to make anew before it runs."""
 
 
 class MadeWith:
@@ -58,18 +61,23 @@ class MadeWith:
         """Return all nodes of the op that made the autograd node which made a node, in order."""
         autograd_node = creation.autograd_node
         assert autograd_node is not None
-        runs = (_run_with(autograd_node.number, runs) for runs in self._runs.values())
-        calls = {self._of_run(run, autograd_node, creation) for run in runs if run is not None}
+        runs = (_runs_from(autograd_node.number, runs) for runs in self._runs.values())
+        calls = {self._of_runs(each, autograd_node, creation) for each in runs if each}
         calls.discard(())
         return calls.pop() if len(calls) == 1 else ()
 
-    def _of_run(
-        self, run: _Run, autograd_node: AutogradNode, creation: Creation
+    def _of_runs(
+        self, runs: Sequence[_Run], autograd_node: AutogradNode, creation: Creation
     ) -> tuple[str, ...]:
+        first = runs[0]
         if autograd_node.name == COPY_SLICES:  # it is made after the op that mutates a view
-            mutated = self._mutated(run.before)
+            mutated = self._mutated(first.before)
             return () if mutated is None else (mutated,)
-        named = self._named(run, autograd_node) or self._of_function(run, autograd_node, creation)
+        named = (
+            self._named(first.names, autograd_node)
+            or self._named(self._past_views(runs), autograd_node)
+            or self._of_function(first, autograd_node, creation)
+        )
         return tuple(name for name in named if self.creations[name].target not in HAND_ON)
 
     def _mutated(self, name: str | None) -> str | None:
@@ -78,7 +86,22 @@ class MadeWith:
             name = next((n for n in self.creations[name].inputs if n in self.creations), None)
         return name
 
-    def _named(self, run: _Run, autograd_node: AutogradNode) -> list[str]:
+    def _past_views(self, runs: Sequence[_Run]) -> list[str]:
+        """The nodes of an op that has its number before autograd makes views anew which it reads.
+
+        Source: ``torch/csrc/autograd/variable.cpp``, ``VariableHooks::grad_fn``.
+        """
+        call, names = self._source(runs[0].names[0]), list[str]()
+        for run in runs if call else ():
+            names += [name for name in run.names if self._source(name) == call]
+            if not all(self._is_view_of(name, call) for name in run.names):
+                break
+        return names
+
+    def _is_view_of(self, name: str, call: tuple[str, ...]) -> bool:
+        return self._source(name) == call and is_view_op(self.creations[name].target)
+
+    def _named(self, names: Sequence[str], autograd_node: AutogradNode) -> list[str]:
         """The nodes of the first op that bears the autograd node's name."""
         op = _plain(
             builtin["op"]
@@ -86,9 +109,9 @@ class MadeWith:
             else autograd_node.name
         )
         for same in (str.__eq__, _is_prefix):
-            first = next((n for n in run.names if same(self._op(n), op)), None)
+            first = next((n for n in names if same(self._op(n), op)), None)
             if first is not None:
-                return [n for n in run.names if self._is_one_call(first, n)]
+                return [n for n in names if self._is_one_call(first, n)]
         return []
 
     def _of_function(self, run: _Run, autograd_node: AutogradNode, creation: Creation) -> list[str]:
@@ -131,10 +154,10 @@ class _Run:
     names: list[str]
 
 
-def _run_with(number: int, runs: list[_Run]) -> _Run | None:
-    """Return the run before which a number was given, of the runs of one thread."""
+def _runs_from(number: int, runs: Sequence[_Run]) -> Sequence[_Run]:
+    """Return the run before which a number was given, and some after it, of those of one thread."""
     at = bisect_left(runs, number, key=lambda run: run.until)
-    return runs[at] if at < len(runs) and runs[at].since < number else None
+    return runs[at : at + _MOST_RUNS] if at < len(runs) and runs[at].since < number else ()
 
 
 def _plain(name: str) -> str:

@@ -11,6 +11,7 @@ import torch.fx
 from profiler_ext.capture.lineage.bodies import is_traced_again
 from profiler_ext.capture.lineage.gradients import find_gradients
 from profiler_ext.capture.lineage.links import find_links
+from profiler_ext.capture.lineage.made_anew import find_views_made_anew
 from profiler_ext.capture.lineage.stage import (
     JointFindings,
     JointGraph,
@@ -49,7 +50,8 @@ def describe_joint(
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
     was = overwritten or {}
     lineages = {name: before.lineage for name, before in was.items()}
-    snapshots = {n.name: _snapshot(n, was).filled_by(replaced.get(n.name, ())) for n in nodes}
+    anew = find_views_made_anew(creations or {}, lineages)
+    snapshots = {n.name: _snapshot(n, was, anew).filled_by(replaced.get(n.name, ())) for n in nodes}
     gradients = find_gradients(creations or {}, lineages)
     links = {} if is_traced_again(creations or {}) else find_links(nodes, snapshots)
     findings = JointFindings(
@@ -57,6 +59,7 @@ def describe_joint(
         replaced=replaced,
         mutated=mutated or {},
         overwritten=lineages,
+        made_anew=anew,
         gradients=gradients.places,
         random=_random(nodes),
         outputs=_outputs(gm.graph, snapshots),
@@ -81,13 +84,13 @@ def _outputs(
     return {at: snapshots[node.name] for at, node in yielded if node.name in snapshots}
 
 
-def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot]) -> NodeSnapshot:
+def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot], anew: Lineages) -> NodeSnapshot:
     own = snapshot(node.name, node.meta)
-    if (before := was.get(node.name)) is None:
-        return own
-    return replace(
-        own, lineage=own.lineage.traced_from(before.lineage), stack_text=before.stack_text
-    )
+    if (before := was.get(node.name)) is not None:
+        lineage = own.lineage.traced_from(before.lineage)
+        own = replace(own, lineage=lineage, stack_text=before.stack_text)
+    first = anew.get(node.name)
+    return own if first is None else replace(own, lineage=own.lineage.standing_at(first))
 
 
 def _by_autograd(links: Mapping[str, Link], made: Callable[[str], str | None]) -> dict[str, Link]:

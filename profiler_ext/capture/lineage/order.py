@@ -20,6 +20,7 @@ from profiler_ext.capture.lineage.carried import graph_of_call, module_of_call
 from profiler_ext.capture.lineage.compiled_autograd import copied_by_autograd
 from profiler_ext.capture.lineage.gradients import gradient_of, sum_of_gradients
 from profiler_ext.capture.lineage.links import joint_graph
+from profiler_ext.capture.lineage.made_anew import view_made_anew
 from profiler_ext.capture.lineage.mutated import mutated_input
 from profiler_ext.capture.lineage.nested_calls import called_graph
 from profiler_ext.capture.lineage.output_gradient import gradient_of_output
@@ -45,6 +46,8 @@ TRACED: tuple[Rule, ...] = (
     mutated_input,
     # A no-op was removed beside it, and wrote its own line on it: `x.clone()` beside `x.sin()`.
     overwritten_by_pass,
+    # `y = x.view(6)` was made anew after `x.add_(1)`, and says the module that reads it next.
+    view_made_anew,
     # A region that is compiled by itself was traced anew: the graph around it knows.
     region_of_graph,
     # `torch.func.grad(f)(x)`: torch says the line that asks; it is of the op differentiated.

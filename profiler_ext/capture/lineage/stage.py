@@ -44,6 +44,7 @@ class JointFindings:
         replaced: nodes that a pattern made, with what they replaced.
         mutated: epilogue copies, with what mutated.
         overwritten: nodes that a pass wrote another's origin on, as they were before.
+        made_anew: views that functionalization made anew, with where they were made first.
         gradients: nodes of gradients that are taken inside the traced function, with the node
             whose place is theirs; ``None`` where torch gave them the right one.
         bodies: nodes of the backward bodies of higher-order ops, by qualified names.
@@ -55,6 +56,7 @@ class JointFindings:
     replaced: Replaced = field(default_factory=dict)
     mutated: Lineages = field(default_factory=dict)
     overwritten: Lineages = field(default_factory=dict)
+    made_anew: Lineages = field(default_factory=dict)
     gradients: Mapping[str, Lineage | None] = field(default_factory=dict)
     bodies: Lineages = field(default_factory=dict)
     random: Mapping[OpCall, NodeSnapshot] = field(default_factory=dict)

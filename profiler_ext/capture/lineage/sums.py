@@ -8,16 +8,18 @@ hands on are added up that others handed on before: every node with a higher num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 
 from profiler_ext.capture.traces.creations import Creation, Creations
 from profiler_ext.torch_compat import fx
-from profiler_ext.torch_compat.autograd import COPY_SLICES, Edge
+from profiler_ext.torch_compat.autograd import ANY_INPUT, COPY_SLICES, AutogradNode, Edge
 
 _ALIAS = "AliasBackward"
 CallOf = Callable[[Creation], tuple[str, ...]]
+FirstTo = Mapping[Edge, int]
+"""By edge, the number of the node that hands a gradient along it before all others: the highest."""
 
 
 def summed_values(
@@ -33,15 +35,18 @@ def summed_values(
         sums: the sums of gradients among them.
         call_of: the nodes of the op with which the autograd node was made that ran at a creation.
     """
+    first_to = _first_to_hand(creations)
     for (autograd_node, _), group in groupby(
         creations, key=lambda n: (creations[n].autograd_node, creations[n].thread)
     ):
         own = [name for name in group if autograd_node is not None and name in sums]
         if own:
-            yield from _of_one(creations, own, call_of)
+            yield from _of_one(creations, own, call_of, first_to)
 
 
-def _of_one(creations: Creations, sums: list[str], call_of: CallOf) -> Iterator[tuple[str, str]]:
+def _of_one(
+    creations: Creations, sums: list[str], call_of: CallOf, first_to: FirstTo
+) -> Iterator[tuple[str, str]]:
     """Pair the sums that were made when one node had run, in the order of its edges.
 
     They must be as many as the edges that were handed a gradient before, or as all that fit; of an
@@ -54,7 +59,8 @@ def _of_one(creations: Creations, sums: list[str], call_of: CallOf) -> Iterator[
     values = [_values(creation, edge, call_of) for edge in edges]
     given = [_given(creations, e, v) for e, v in zip(edges, values, strict=True)]
     fitting = [at for at in range(len(edges)) if not given[at] or given[at] & shapes]
-    again = [at for at in fitting if _was_handed(creation, edges[at]) or edges[at] in edges[:at]]
+    before = [_was_handed(creation.autograd_node, edge, first_to) for edge in edges]
+    again = [at for at in fitting if before[at] or edges[at] in edges[:at]]
     asked = [at for at in again if not edges[at].leaf]
     chosen = next((each for each in (again, fitting, asked) if len(each) == len(sums)), [])
     for name, at in zip(sums, chosen, strict=False):
@@ -92,10 +98,19 @@ def _of_shape(
     return next(same, values[-1])
 
 
-def _was_handed(creation: Creation, edge: Edge) -> bool:
-    """Tell whether a node that ran before hands a gradient where another does."""
-    now = creation.autograd_node.number if creation.autograd_node else 0
-    return any(edge in edges for node, edges in creation.edges.items() if node.number > now)
+def _first_to_hand(creations: Creations) -> FirstTo:
+    """Return the number of the node that is the first to hand a gradient along each edge."""
+    first_to: dict[Edge, int] = {}
+    every = next((creation.edges for creation in creations.values()), {})
+    for node, edges in every.items():
+        first_to.update({edge: max(node.number, first_to.get(edge, 0)) for edge in edges})
+    return first_to
+
+
+def _was_handed(by: AutogradNode, edge: Edge, first_to: FirstTo) -> bool:
+    """Tell whether a gradient was handed along an edge before: by another node, or at first."""
+    same = (edge, edge._replace(input=ANY_INPUT))
+    return any(first_to.get(each, 0) > by.number for each in same)
 
 
 def _shape(creation: Creation, output: int) -> tuple[str, ...] | None:

@@ -20,13 +20,14 @@ import torch.fx
 
 from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.isolation.asking import Results
-from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import Lineage
 from profiler_ext.torch_compat import fx, points
 from profiler_ext.torch_compat.autograd import (
     AutogradNode,
     Edge,
     Edges,
+    edges_of_backward,
     feeds_twice,
     last_number,
     note_edges,
@@ -46,6 +47,7 @@ class Creation:
         autograd_node: the autograd node that ran, if one did.
         feeds_twice: that node hands two gradients to one other node, which are summed.
         edges: where autograd's nodes hand their gradients, as far as that one leads.
+        replays: the view that functionalization made anew with it.
         overwritten: where it came from, before a pass overwrote it.
         thread: where it was made; each thread has numbers of its own.
         since: the last number given before the node that was made before it.
@@ -61,6 +63,7 @@ class Creation:
     since: int
     until: int
     edges: Edges = field(default_factory=dict)
+    replays: str | None = None
     overwritten: Lineage | None = None
 
     @functools.cached_property
@@ -88,9 +91,10 @@ def as_made(creations: Creations, overwritten: Mapping[str, Lineage]) -> Creatio
 
 
 class _PerThread(threading.local):
-    """The last number that was given before a node was made here."""
+    """The last number that was given before a node was made here, and the backward that begins."""
 
     last: int | None = None
+    begun: dict[AutogradNode, tuple[Edge, ...]] | None = None
 
 
 class CreationHooks:
@@ -109,7 +113,10 @@ class CreationHooks:
 
     def observations(self) -> list[Hook]:
         """Return what is observed where."""
-        return [(points.NODE_MADE, Results(self._note))]
+        return [
+            (points.NODE_MADE, Results(self._note)),
+            (points.BACKWARD_BEGINS, self._backward_begins),
+        ]
 
     def of(self, graph: torch.fx.Graph) -> Creations:
         """Return how the nodes of a graph were made, in order, those gone since included."""
@@ -130,15 +137,21 @@ class CreationHooks:
         if node.op == "call_function" and fx.is_tracing():
             self._keep(node, threading.get_ident(), until if since is None else since, until)
 
+    def _backward_begins(self, call: Observed) -> Observation:
+        self._thread.begun = edges_of_backward(call["roots"])
+        yield
+
     def _edges_of(self, graph: torch.fx.Graph, by: AutogradNode | None) -> Edges:
         known = self._edges.setdefault(graph, {})
         if by is not None and by not in known:
+            begun, self._thread.begun = self._thread.begun, None
+            known.update(begun or {})
             note_edges(known)
         return known
 
     def _keep(self, node: torch.fx.Node, thread: int, since: int, until: int) -> None:
         by = running_node()
-        target = fx.target_name(node.target)
+        target, replayed = fx.target_name(node.target), fx.replayed_node()
         creation = Creation(
             target=target,
             inputs=tuple(value.name for value in node.all_input_nodes),
@@ -149,6 +162,7 @@ class CreationHooks:
             since=since,
             until=until,
             edges=self._edges_of(node.graph, by),
+            replays=None if replayed is None else replayed.name,
         )
         if node.graph not in self._creations:
             self._creations[node.graph] = {}

@@ -66,6 +66,7 @@ REGION_MARK = Key(_REGIONAL, "'compile_with_inductor'", _REGIONS)
 SCOOPED = Key(_REGIONAL, "'__marked_inductor_submod'", _REGIONS)
 
 HAS_PRESERVED_META = Member(_TRACEBACK, "has_preserved_node_meta", _LINKS)
+REPLAY_NODE = Member(_TRACEBACK, "get_current_replay_node", _MODULES)
 PRESERVE_META = Member(_TRACEBACK, "preserve_node_meta", "seq_table")
 CURRENT_META = Member(_TRACEBACK, "current_meta", "seq_table")
 _GRAPH_MODULE = "torch.fx.graph_module"

@@ -69,6 +69,21 @@ class Views(nn.Module):
         return windows.sum() + each.std(1).sum() + y.clamp(min=-1).norm()
 
 
+class ReadLater(nn.Module):
+    """A view of what is mutated before another module reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.reads = nn.Linear(6, 6), nn.Tanh()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        turned = y.t().reshape(3, 2, -1)
+        rows = y.view(-1, 3)
+        y[:, :3].mul_(x[:, :3])
+        return self.reads(rows).view_as(y) + self.reads(turned).sum()
+
+
 class Residual(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -122,6 +137,10 @@ def mutated_views() -> Made:
     return Views(), (leaf(4, 6),)
 
 
+def read_later() -> Made:
+    return nn.Sequential(ReadLater(), ReadLater()), (leaf(4, 6),)
+
+
 def convolutions() -> Made:
     return ConvolutionNet(), (torch.randn(2, 3, 8, 8),)
 
@@ -134,6 +153,7 @@ MODELS = (
     mutating_layers,
     mutating_and_checkpointed,
     mutated_views,
+    read_later,
     convolutions,
     scattering,
 )

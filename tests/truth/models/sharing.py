@@ -63,6 +63,22 @@ class SummedGradients(nn.Module):
         return torch.tanh(whole) + one - normed
 
 
+class Blended(nn.Module):
+    """Each layer's value is an output, and its gradients are handed on as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation = nn.SiLU()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), self.activation) for _ in "abc")
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = [x.sin()]
+        for layer in self.layers:
+            value = self.activation(layer(values[-1]))
+            values.append(values[-1] + (value - values[-1]) * 0.3)
+        return tuple(values)
+
+
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -121,6 +137,10 @@ def summed_gradients() -> Made:
     return SummedGradients(), (leaf(4, 6),)
 
 
+def blended() -> Made:
+    return Blended(), (leaf(4, 6),)
+
+
 def attention() -> Made:
     return Attention(), (leaf(2, 5, 8),)
 
@@ -133,4 +153,4 @@ def experts() -> Made:
     return Experts(), (leaf(4, 6),)
 
 
-MODELS = (tied_head, used_thrice, summed_gradients, attention, parametrized, experts)
+MODELS = (tied_head, used_thrice, summed_gradients, blended, attention, parametrized, experts)

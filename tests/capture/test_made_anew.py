@@ -1,0 +1,89 @@
+"""A view that functionalization makes anew stands where it was made, not at what reads it next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+import profiler_ext
+from profiler_ext.capture.lineage.made_anew import find_views_made_anew
+from profiler_ext.capture.traces.creations import Creation
+from profiler_ext.records import Lineage
+from tests.capture.fx_graphs import frame_text
+from tests.compiling import capture
+from tests.oracle.stubs import stubbed
+from tests.truth.running import differentiable, differentiate
+
+MUTATED = Creation("aten.add.Tensor", ("base",), {}, None, False, 1, 0, 0)
+
+
+def view(op: str, of: str, module: str, replays: str | None = None) -> Creation:
+    meta = {
+        "stack_trace": frame_text("/src/model.py", 1, "forward", f"line of {module}"),
+        "nn_module_stack": {"1": (module, "Module")},
+    }
+    return Creation(f"aten.{op}.default", (of,), meta, None, False, 1, 0, 0, replays=replays)
+
+
+def _modules(places: dict[str, Lineage]) -> dict[str, str]:
+    return {name: place.modules[0].path for name, place in places.items()}
+
+
+def test_each_view_of_a_chain_that_is_made_anew_stands_where_its_own_first_one_does() -> None:
+    creations = {
+        "alias": view("alias", "base", "first"),
+        "view": view("view", "alias", "second"),
+        "mutated": MUTATED,
+        "alias_1": view("alias", "mutated", "reads", "view"),
+        "view_1": view("view", "alias_1", "reads", "view"),
+        "scattered": view("slice_scatter", "view_1", "reads", "view"),  # no view: it mutates
+        "view_2": view("view", "scattered", "reads again", "view_1"),
+        "view_3": view("view", "scattered", "reads again", "gone"),
+    }
+    assert _modules(dict(find_views_made_anew(creations, {}))) == {
+        "alias_1": "first",
+        "view_1": "second",
+        "view_2": "second",
+    }
+
+
+def test_what_a_pass_wrote_on_the_first_view_is_not_taken_for_its_place() -> None:
+    creations = {
+        "view": view("view", "base", "of a no-op"),
+        "view_1": view("view", "mutated", "reads", "view"),
+    }
+    was = {"view": view("view", "base", "its own").lineage}
+    assert _modules(dict(find_views_made_anew(creations, was))) == {"view_1": "its own"}
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = torch.nn.Tanh()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        rows = y.view(-1, len(y))
+        y.mul_(2)
+        return self.reads(rows)
+
+
+class Layers(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(Layer(), Layer())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def test_such_a_view_is_of_the_module_that_made_it(fresh_torch: Path) -> None:
+    with stubbed("cpu"):
+        profiler_ext.enable(cpu_events=False)
+        differentiate(differentiable(torch.compile(Layers())(torch.rand(4, 6, requires_grad=True))))
+        [forward] = [graph for graph in capture().graphs if not graph.is_backward]
+    views = [node.lineage for node in forward.nodes if node.target == "aten.reshape.default"]
+    assert [(each.stack[-1].code, each.modules[-1].path) for each in views] == [
+        ("rows = y.view(-1, len(y))", f"layers.{at}") for at in (0, 1)
+    ]
