@@ -11,7 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from profiler_ext.isolation.guard import Guard, Observation, Observe, Observed
+from profiler_ext.isolation.asking import Ends, Ranges
+from profiler_ext.isolation.guard import Guard
 from profiler_ext.torch_compat import process
 
 _PREFIX = "cpp_"
@@ -42,7 +43,7 @@ class CpuKernels:
         for name in names:
             original = vars(module)[name]
             if not hasattr(original, "_profiler_ext_original"):
-                announced = self._guard.wrap(original, "C++ kernel", _announced(name), self)
+                announced = self._guard.wrap_ranges(original, "C++ kernel", _events(name), self)
                 vars(announced)["_profiler_ext_original"] = original
                 setattr(module, name, announced)
                 self._originals.append((vars(module), name, original, announced))
@@ -56,10 +57,15 @@ class CpuKernels:
         self._originals.clear()
 
 
-def _announced(name: str) -> Observe:
-    def announced(call: Observed) -> Observation:
-        if process.profiler_is_on():
-            with process.recording(name):
-                yield
+def _events(name: str) -> Ranges:
+    """Give each call an event; a step has hundreds of them, so nothing observes it."""
 
-    return announced
+    def opened(_: Any) -> Ends | None:
+        if not process.profiler_is_on():
+            return None
+        event = process.recording(name)
+        event.__enter__()
+        ends: Ends = event.__exit__
+        return ends
+
+    return Ranges(opened)

@@ -1,7 +1,8 @@
 """Owns which code is the program's, and which of its lines are: what it is watched for.
 
 The program is what is neither torch's nor the standard library's nor a tool's that torch itself
-calls. To watch those would name no line of the model, and flood the log while torch compiles.
+calls, nor a configuration of Hugging Face's. To watch those would name no line of the model, and
+flood the log while torch compiles.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dis
 import os
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 
@@ -32,6 +33,13 @@ _PACKAGES = frozenset(
         ),  # Inductor calls them
     }
 )
+
+_CONFIGURED, _CONFIGURATION = "transformers", "configuration_"
+"""Attributes of its configurations are Python's: Dynamo's guards of a compiled model ask for some
+forty at each call, 280 lines of them, and a configuration runs no operators.
+
+Source: ``transformers/configuration_utils.py``, ``PreTrainedConfig.__getattribute__``.
+"""
 
 _CHECKPOINT = str(Path("torch", "utils", "checkpoint.py"))
 _RECOMPUTING = frozenset({"recompute_fn", "backward"})
@@ -98,6 +106,10 @@ def has_columns() -> bool:
     return all(column is not None for _, _, column, _ in compile("f()", "", "eval").co_positions())
 
 
+def _configures(parts: Sequence[str]) -> bool:
+    return parts[0] == _CONFIGURED and parts[-1].startswith(_CONFIGURATION)
+
+
 class ProgramCode:
     """Tells the program's code from that of torch and the standard library."""
 
@@ -121,7 +133,8 @@ class ProgramCode:
             file: the file that its code object names.
             module: the name of the module whose globals it has; generated code has torch's.
         """
-        if module.partition(".")[0] in _PACKAGES:
+        parts = module.split(".")
+        if parts[0] in _PACKAGES or _configures(parts):
             return False
         if file.startswith("<"):
             return cell_number(file) is not None

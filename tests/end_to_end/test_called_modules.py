@@ -165,3 +165,21 @@ def test_a_call_is_known_again_where_the_same_frame_calls_on_the_same_module() -
     modules[0] = Asking()  # where the first one was, perhaps
     del first
     assert [modules[0](), modules[0]()] == [None, "module 0"]
+
+
+def test_a_frame_that_has_no_module_any_more_is_not_known_again() -> None:
+    known, torchs = KnownCalls(), dict[str, Any](caller=caller)
+    exec(compile(ASKING, "<eval_with_key>.0", "exec"), torchs)
+
+    class Forgetting(nn.Module):
+        def forward(self, forgets: bool) -> str | None:
+            if forgets:
+                del self
+            return torchs["ask"](known, keep)  # type: ignore[no-any-return]
+
+    def keep(call: Caller) -> None:
+        assert call.frame is not None
+        known.keep(0, call, module_of(call.frame), "kept")
+
+    module = Forgetting()
+    assert [module(forgets=each) for each in (False, False, True)] == [None, "kept", None]
