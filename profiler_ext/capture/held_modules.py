@@ -33,6 +33,14 @@ class HeldModules:
             for module in modules
         )
 
+    def models_of(self, modules: Sequence[torch.nn.Module | None]) -> tuple[int | None, ...]:
+        """Return the identity of the outermost module that holds each, or which it is itself.
+
+        Args:
+            modules: whose models are asked for.
+        """
+        return tuple(None if each is None else id(self._way(each)[0]) for each in modules)
+
     @cached_property
     def _holders(self) -> dict[int, tuple[torch.nn.Module, str]]:
         """The module that holds each module, and the attribute that it holds it under.
@@ -50,10 +58,14 @@ class HeldModules:
         return holders
 
     def _path(self, module: torch.nn.Module) -> str:
+        return ".".join(filter(None, reversed(self._way(module)[1])))
+
+    def _way(self, module: torch.nn.Module) -> tuple[torch.nn.Module, list[str]]:
+        """Return the outermost module that holds one, and the names on the way to it."""
         names: list[str] = []
         seen: set[int] = set()
         while id(module) in self._holders and id(module) not in seen:
             seen.add(id(module))
             module, name = self._holders[id(module)]
             names.append(name)
-        return ".".join(filter(None, reversed(names)))
+        return module, names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from profiler_ext.files.paths import absolute, torch_folders
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.stack_room import StackRoom
 from profiler_ext.kineto.names import clock_mark
-from profiler_ext.python_lines.laying_out import laid_out
+from profiler_ext.python_lines.laying_out import PathsOf, laid_out
 from profiler_ext.python_lines.program_code import ProgramCode, has_columns
 from profiler_ext.python_lines.watch import MOST_ENTRIES, LineWatch
-from profiler_ext.records import Gap, GapReason, PythonLines
+from profiler_ext.records import Gap, GapReason, ModuleFrame, PythonLines
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.names import running_names
 
@@ -127,5 +127,10 @@ class RecordedLines:
         return lines, (full,) if watch.is_full else ()
 
 
-def _paths(held: HeldModules) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    return lambda references: held.frames_of([reference() for reference in references])
+def _paths(held: HeldModules) -> PathsOf:
+    def paths_of(references: Sequence[Any]) -> Sequence[tuple[ModuleFrame, int] | None]:
+        modules = [reference() for reference in references]
+        told = zip(held.frames_of(modules), held.models_of(modules), strict=True)
+        return [None if frame is None or model is None else (frame, model) for frame, model in told]
+
+    return paths_of

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -34,7 +35,8 @@ from profiler_ext.records import (
 NOWHERE = -1
 _LONGEST = 4096
 """Characters of a line that is kept; what is longer was written by no one, and is not read."""
-PathsOf = Callable[[Sequence[Any]], Sequence[ModuleFrame | None]]
+PathsOf = Callable[[Sequence[Any]], Sequence[tuple[ModuleFrame, int] | None]]
+"""Tells of references to modules the path of each, and of which model: ``None`` of what is gone."""
 
 
 def laid_out(
@@ -53,20 +55,37 @@ def laid_out(
         until_ns: when the watch ended.
         module_call: the code through which every module is called.
         knows_resumed: this torch gives code that resumes the name by which it is known.
-        paths_of: tells the paths of modules, given references to them.
+        paths_of: tells the paths of modules, and their models, given references to them.
     """
     table = _Table(knows_resumed)
     walks = _Walks(table, module_call)
     for entry in entries(log):
         walks.take(entry)
+    held = paths_of(table.modules.kept)
+    positions = tuple(_told(table.positions.kept, [each and each[1] for each in held]))
+    are_foreign = any(each.module == len(held) for each in positions)
     return PythonLines(
         functions=tuple(table.functions.kept),
-        modules=tuple(paths_of(table.modules.kept)),
-        positions=tuple(table.positions.kept),
+        modules=(*(each and each[0] for each in held), *((None,) if are_foreign else ())),
+        positions=positions,
         threads=tuple(walk.positions() for walk in walks.begun),
         clock=tuple(clock),
         until_ns=until_ns,
     )
+
+
+def _told(positions: Iterable[Position], models: Sequence[int | None]) -> Iterator[Position]:
+    """Yield positions; of a module that the outermost one does not hold, past all of the modules.
+
+    Compiled, it has no place in that one's tree either, as ``capture/traces/held_paths.py`` says.
+    """
+    around: list[int | None] = []
+    for position in positions:
+        outermost = None if position.parent is None else around[position.parent]
+        own = None if position.module is None else models[position.module]
+        around.append(own if outermost is None else outermost)
+        is_foreign = own is not None and own != around[-1]
+        yield replace(position, module=len(models)) if is_foreign else position
 
 
 class _Numbered:

@@ -135,7 +135,8 @@ class PythonLines:
     Attributes:
         functions: the functions of the program that ran.
         modules: the modules that were called, each by its path from the user's model; ``None``
-            for one that was gone when the recording ended.
+            for one that was gone when the recording ended, or that the model which called it
+            does not hold.
         positions: the positions; each after the one that it lies within.
         threads: when each thread was where.
         clock: moments on both clocks, in order.

@@ -232,6 +232,30 @@ def test_what_a_module_runs_that_is_gone_is_of_the_one_that_called_it() -> None:
     assert found == [("softmax", "0"), ("relu", "0"), ("tanh", None)]
 
 
+SHARED = nn.Sequential(nn.Identity(), nn.GELU())
+
+
+class Calling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.unregistered = [nn.Tanh()]
+
+    def forward(self, x: Any) -> Any:
+        return self.unregistered[0](SHARED(self.layer(x)))
+
+
+def test_a_module_that_the_model_does_not_hold_is_no_part_of_it_but_of_what_calls_it() -> None:
+    model = nn.Sequential(Calling())
+
+    def step() -> None:
+        model(GIVEN)
+        SHARED(GIVEN)
+
+    found = [(each.op, each.module) for each in seen(step, "linear", "gelu", "tanh")]
+    assert found == [("linear", "0.layer"), ("gelu", "0"), ("tanh", "0"), ("gelu", "1")]
+
+
 class Unfinished(nn.Module):
     def __init__(self) -> None:
         pass

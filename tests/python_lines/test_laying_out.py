@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -30,6 +31,11 @@ def code(name: str) -> CodeType:
 STEP, INNER, CALL = code("step"), code("inner"), code("_wrapped_call_impl")
 
 
+def _held(modules: Sequence[Any]) -> list[tuple[ModuleFrame, int]]:
+    """Say that a name before a colon is that of a model of its own."""
+    return [(ModuleFrame(each, "M"), len(each.rpartition(":")[0])) for each in map(str, modules)]
+
+
 def lines(*log: tuple[int, Any, int] | tuple[int, Any, int, int]) -> PythonLines:
     """Lay out entries of time, subject and number; with a thread where it is another."""
     flat = [
@@ -37,9 +43,7 @@ def lines(*log: tuple[int, Any, int] | tuple[int, Any, int, int]) -> PythonLines
         for time, subject, number, *thread in log
         for part in (time, *(thread or [PYTHON]), subject, number)
     ]
-    return laid_out(
-        flat, (), 999, CALL, True, lambda modules: [ModuleFrame(str(each), "M") for each in modules]
-    )
+    return laid_out(flat, (), 999, CALL, True, _held)
 
 
 def times(found: PythonLines, thread: int = 0) -> list[tuple[int, int]]:
@@ -49,6 +53,20 @@ def times(found: PythonLines, thread: int = 0) -> list[tuple[int, int]]:
 
 
 BEGINS = (0, SYSTEM, BEGUN)
+
+
+def test_the_call_of_a_module_that_the_outermost_one_does_not_hold_names_none() -> None:
+    calls = [(1, "", CALLED), (2, "other:1", CALLED), (3, "0", CALLED)]
+    left = [(4, "0", LEFT), (5, "other:1", LEFT), (6, "", LEFT)]
+    found = lines(BEGINS, *calls, *left, (7, "other:1", CALLED))
+    assert found.modules == (*(ModuleFrame(each, "M") for each in ("", "other:1", "0")), None)
+    assert [(each.parent, each.module) for each in found.positions] == [
+        (None, 0),
+        (0, 3),
+        (1, 2),
+        (None, 1),
+    ]
+    assert inconsistency_of_lines(found) is None
 
 
 def test_frames_and_calls_of_modules_are_chains_of_positions() -> None:
