@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType, FunctionType, MethodType
 from typing import Any
@@ -160,11 +160,30 @@ def _raise(numbers: Sequence[int]) -> None:
             _raise(numbers[1:])
 
 
-def _no_errors(back: ExitStack) -> None:
-    """Silence warnings that would be errors.
+def _filters_kept(back: ExitStack) -> None:
+    """Let filters of warnings count as changed only where they are others in the end.
 
-    Where none would be, filters stay: Python shows anew what it showed, once they changed.
+    pandas changes and restores them all the time, and Python shows anew what it showed once.
+    Source: ``warnings.py``, ``_filters_mutated``.
     """
+    told = vars(warnings).get("_filters_mutated")
+    if told not in (None, _not_told):  # a moment of another thread's keeps them
+        back.callback(_told_if_changed, told, list(warnings.filters))
+        vars(warnings)["_filters_mutated"] = _not_told
+
+
+def _not_told() -> None:
+    """Stands for what tells Python that filters of warnings have changed."""
+
+
+def _told_if_changed(told: Callable[[], None], before: list[Any]) -> None:
+    vars(warnings)["_filters_mutated"] = told
+    if warnings.filters != before:
+        told()
+
+
+def _no_errors(back: ExitStack) -> None:
+    """Silence warnings that would be errors."""
     if any(action == "error" for action, *_ in warnings.filters):
         back.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -181,4 +200,4 @@ def _depth() -> int:
     return depth
 
 
-_SETTINGS = (_no_tracer, _deep_stack, _no_errors, _own_modules)
+_SETTINGS = (_no_tracer, _deep_stack, _filters_kept, _no_errors, _own_modules)

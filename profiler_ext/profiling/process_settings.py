@@ -32,7 +32,7 @@ def settings_of_process(
     return Settings(
         user_roots=tuple(user_roots),
         library_roots=library_roots(),
-        command=tuple(sys.argv),
+        command=tuple(map(str, sys.argv or ())),  # the program may have put anything there
         torch_version=process.version(),
         rank=_number("RANK", 0),
         world_size=world_size,

@@ -3,6 +3,7 @@
 import signal
 import sys
 import warnings
+from typing import Literal
 
 import pytest
 
@@ -129,6 +130,22 @@ def test_a_profiler_hears_of_every_frame_its_end() -> None:
     assert len([1 for _, event in heard if event == "call"]) == len(
         [1 for _, event in heard if event == "return"]
     )
+
+
+@pytest.mark.parametrize(("action", "shown"), [("default", 1), ("always", 2)])
+def test_what_was_shown_once_is_shown_again_only_where_filters_changed(
+    action: Literal["default", "always"], shown: int
+) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.resetwarnings()  # where none is an error
+        warnings.simplefilter("default")
+        for _ in range(2):
+            warnings.warn("theirs", stacklevel=1)
+            with undisturbed():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("always")
+                warnings.simplefilter(action)
+    assert len(seen) == shown
 
 
 def test_a_warning_of_ours_is_no_error_where_warnings_are() -> None:
