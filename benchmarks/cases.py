@@ -89,7 +89,7 @@ def training(
 ) -> Step:
     """Return a step that runs forward, backward and a fused AdamW."""
     fused = next(model.parameters()).is_cuda
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=fused)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=fused, capturable=fused)
     run = model if forward is None else forward
 
     def step() -> None:

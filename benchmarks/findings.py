@@ -40,7 +40,7 @@ from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.making import findings_answer
 from profiler_ext.findings import Findings
 
-WARM_UP = 8
+WARM_UP = 4
 RECORDED = 5
 BLOCK_S = 0.15
 MOST_STEPS = 40
@@ -172,7 +172,7 @@ def main() -> int:
     if options.once is not None:
         _tell_once(options.once, sizes_of(options))
         return 0
-    return tell((*CASES, *EAGER, TUNED, *ONCE), options)
+    return tell((*CASES, *EAGER, *TUNED, *ONCE), options)
 
 
 def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:

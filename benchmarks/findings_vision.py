@@ -25,6 +25,7 @@ from torch import nn
 from torch.nn import functional
 
 import profiler_ext
+from benchmarks.captured import captured
 from benchmarks.cases import Case, Pair, Sizes
 from benchmarks.findings import add_options, sizes_of, tell
 from benchmarks.models import channels_last
@@ -71,10 +72,10 @@ def _jpeg(seed: int) -> bytes:
     return written.getvalue()
 
 
-def unlike_siblings(sizes: Sizes, name: str, block: str) -> Pair:
+def unlike_siblings(sizes: Sizes, name: str, block: str, count: int) -> Pair:
     """A CNN in bfloat16, one block in float32; all in bfloat16."""
     dtype = torch.float32 if sizes.is_tiny else torch.bfloat16
-    batches = _on_device(sizes, 256, dtype)
+    batches = _on_device(sizes, count, dtype)
 
     def made(is_wide: bool) -> Step:
         model = _model(sizes, name).to(dtype)
@@ -117,6 +118,16 @@ def launch_bound(sizes: Sizes, name: str) -> Pair:
         return _step(model, batches, mode=mode)
 
     return Pair(made(None), made("reduce-overhead"))
+
+
+def still_launched(sizes: Sizes, name: str) -> Pair:
+    """The model in CUDA graphs, loss and optimizer launched; all in one CUDA graph."""
+    batches = _on_device(sizes, 8)
+
+    def made(mode: str) -> Step:
+        return _step(_model(sizes, name), batches, mode=mode)
+
+    return Pair(made("reduce-overhead"), captured(made("default")))
 
 
 def data_loader(sizes: Sizes) -> Pair:
@@ -180,16 +191,19 @@ def _step(
     return step
 
 
+SIBLINGS = (
+    ("ConvNeXt-T", "a block of 9", "convnext_tiny", "features.5.4"),
+    ("ResNet-50", "a block of 6", "resnet50", "layer3.3"),
+)
 CASES = (
-    Case(
-        "unlike_siblings",
-        "ConvNeXt-T, a block of 9 in float32; none",
-        partial(unlike_siblings, name="convnext_tiny", block="features.5.4"),
-    ),
-    Case(
-        "unlike_siblings",
-        "ResNet-50, a block of 6 in float32; none",
-        partial(unlike_siblings, name="resnet50", block="layer3.3"),
+    *(
+        Case(
+            "unlike_siblings",
+            f"{model}, {count} images, {words} in float32; none",
+            partial(unlike_siblings, name=name, block=block, count=count),
+        )
+        for model, words, name, block in SIBLINGS
+        for count in (256, 64)
     ),
     Case(
         "synchronisation",
@@ -206,6 +220,16 @@ CASES = (
         "launch_bound",
         "ViT-B/16, 8 images, eager; `reduce-overhead`",
         partial(launch_bound, name="vit_b_16"),
+    ),
+    Case(
+        "launch_bound",
+        "ViT-B/16, 8 images, `reduce-overhead`; the whole step in one CUDA graph",
+        partial(still_launched, name="vit_b_16"),
+    ),
+    Case(
+        "launch_bound",
+        "ResNet-18, 8 images, `reduce-overhead`; the whole step in one CUDA graph",
+        partial(still_launched, name="resnet18"),
     ),
 )
 

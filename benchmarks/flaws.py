@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from benchmarks.captured import captured
 from benchmarks.cases import Case, Pair, Sizes, fp32_and_tf32, gpt, heads, training
 from benchmarks.flaws_of_input import data_loader, pageable_copy
 from benchmarks.models import Block, channels_last
@@ -22,6 +23,16 @@ def launch_bound(sizes: Sizes) -> Pair:
     model, x = gpt(sizes, 8, torch.bfloat16)
     compiled = torch.compile(model, mode="reduce-overhead")
     return Pair(training(model, x), training(model, x, forward=compiled))
+
+
+def still_launched(sizes: Sizes) -> Pair:
+    """The model in CUDA graphs, the optimizer launched; all in one CUDA graph."""
+
+    def made(mode: str) -> Step:
+        model, x = gpt(sizes, 8, torch.bfloat16)
+        return training(model, x, forward=torch.compile(model, mode=mode))
+
+    return Pair(made("reduce-overhead"), captured(made("default")))
 
 
 def fp32_matmul(sizes: Sizes) -> Pair:
@@ -217,6 +228,7 @@ def graph_break(sizes: Sizes) -> Pair:
 
 CASES = (
     Case("launch_bound", "GPT, 8 x 512 tokens, eager; `reduce-overhead`", launch_bound),
+    Case("launch_bound", "the same under CUDA graphs; the whole step in one", still_launched),
     Case("fp32_matmul", "GPT in float32; TF32", fp32_matmul),
     Case("pageable_copy", "128 images, pageable; pinned", pageable_copy),
     Case("recompute", "GPT, each block in a checkpoint; none", recompute),

@@ -47,18 +47,20 @@ class Trained(nn.Module):
         return self.loss(self.model(ids), wanted)
 
 
-def eager_loss(sizes: Sizes, loss: Loss) -> Pair:
+def eager_loss(
+    sizes: Sizes, loss: Loss, *, batch: int = 32, layers: int = 6, mode: str | None = None
+) -> Pair:
     """The model is compiled and the loss is not; both as one."""
-    batch, words, width = (2 if sizes.is_tiny else 32), 50304, max(sizes.width, 64)
+    batch, words, width = (2 if sizes.is_tiny else batch), 50304, max(sizes.width, 64)
     ids = torch.randint(words, (batch, sizes.tokens), device=sizes.device)
     wanted = ids
     if loss is distillation:
         wanted = torch.randn(batch, sizes.tokens, words, device=sizes.device).bfloat16()
 
     def made(is_whole: bool) -> Step:
-        model = GPT(width, sizes.layers // 2).to(sizes.device, torch.bfloat16)
+        model = GPT(width, min(layers, sizes.layers)).to(sizes.device, torch.bfloat16)
         whole = Trained(model if is_whole else torch.compile(model), loss)
-        run = torch.compile(whole) if is_whole else whole
+        run = torch.compile(whole, mode=mode) if is_whole else whole
         return training(model, forward=lambda: run(ids, wanted))
 
     return Pair(made(is_whole=False), made(is_whole=True))
@@ -68,6 +70,11 @@ RULE = "eager_beside_compiled"
 EAGER = (
     Case(RULE, "GPT, its cross entropy eager; compiled", partial(eager_loss, loss=cross_entropy)),
     Case(RULE, "GPT, labels smoothed eagerly; compiled", partial(eager_loss, loss=smoothed)),
+    Case(
+        RULE,
+        "GPT, 16 x 512 tokens, twice the layers, its cross entropy eager; compiled",
+        partial(eager_loss, loss=cross_entropy, batch=16, layers=12),
+    ),
     Case(
         RULE, "GPT, a distillation's loss eager; compiled", partial(eager_loss, loss=distillation)
     ),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch._inductor.config
 from torch import nn
 
 from benchmarks.cases import Case, Pair, Sizes, training
+from benchmarks.flaws_eager import cross_entropy
 from benchmarks.steps import Step
 
 
@@ -45,4 +48,23 @@ def tuned_small(sizes: Sizes) -> Pair:
     return Pair(made(Small, few), made(Large, many))
 
 
-TUNED = Case("autotuning", "products tuned for 16 rows, of 16,384; tuned for those", tuned_small)
+def tuned_loss(sizes: Sizes) -> Pair:
+    """A compiled cross entropy as Inductor makes it; its reductions tuned."""
+    batch, words, width = (2, 512, 32) if sizes.is_tiny else (32, 50304, 768)
+
+    def made(options: dict[str, Any] | None) -> Step:
+        torch._dynamo.reset()  # else what was compiled for the one serves the other
+        head = nn.Linear(width, words, bias=False).to(sizes.device, torch.bfloat16)
+        x = torch.randn(batch * sizes.tokens, width, device=sizes.device, dtype=torch.bfloat16)
+        ids = torch.randint(words, (batch * sizes.tokens,), device=sizes.device)
+        run = torch.compile(lambda: cross_entropy(head(x)[None], ids[None]), options=options)
+        return training(head, forward=run)
+
+    tuned = {"max_autotune_pointwise": True, "coordinate_descent_tuning": True}
+    return Pair(made(None), made(None if sizes.is_tiny else tuned))
+
+
+TUNED = (
+    Case("autotuning", "products tuned for 16 rows, of 16,384; tuned for those", tuned_small),
+    Case("far_from_roofline", "a compiled cross entropy; its reductions tuned", tuned_loss),
+)

@@ -2,7 +2,8 @@
 
 A step of gradient accumulation runs forward and backward several times before its optimizer, eager
 or compiled, with and without CUDA graphs, also under DDP of one rank, which reduces after each of
-them (nothing is transferred); a tuned step keeps its device busy.
+them (nothing is transferred). Tuned steps keep their device busy: a GPT and a ResNet-50, compiled
+with their loss, in bfloat16, with a fused optimizer.
 
     python -m benchmarks.quiet [--tiny] [--only NAME ...] [--out DIR]
 
@@ -22,10 +23,13 @@ from pathlib import Path
 import torch
 from torch import distributed
 from torch._C._distributed_c10d import HashStore
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 import profiler_ext
-from benchmarks.cases import GPT, LARGE, TINY, Sizes, inputs
+from benchmarks.cases import GPT, LARGE, TINY, Sizes, inputs, training
+from benchmarks.flaws_eager import cross_entropy, eager_loss
+from benchmarks.models import channels_last
 from benchmarks.steps import Step, recorded
 
 _MICRO_BATCHES = 4
@@ -64,11 +68,35 @@ def reducing(sizes: Sizes) -> Step:
     return accumulating(replace(sizes, layers=4), "reduce-overhead")
 
 
+def tuned(sizes: Sizes, mode: str | None) -> Step:
+    """Return a step of a GPT in bfloat16, compiled with its loss, with a fused AdamW."""
+    torch._dynamo.reset()
+    pair = eager_loss(sizes, cross_entropy, batch=32, layers=12, mode=mode)
+    return pair.remedied
+
+
+def tuned_resnet(sizes: Sizes) -> Step:
+    """Return a step of a compiled ResNet-50 in bfloat16, channels last, with its loss."""
+    from torchvision.models import resnet50
+
+    torch._dynamo.reset()
+    count, side = (2, 64) if sizes.is_tiny else (256, 224)
+    model = channels_last(resnet50().to(sizes.device, torch.bfloat16))
+    images = torch.randn(count, 3, side, side, device=sizes.device, dtype=torch.bfloat16)
+    images = images.to(memory_format=torch.channels_last)
+    wanted = torch.randint(1000, (count,), device=sizes.device)
+    run = torch.compile(lambda: functional.cross_entropy(model(images).float(), wanted))
+    return training(model, forward=run)
+
+
 QUIET: dict[str, Callable[[Sizes], Step]] = {
     "eager": lambda sizes: accumulating(sizes, None),
     "compiled": lambda sizes: accumulating(sizes, "default"),
     "replayed": lambda sizes: accumulating(sizes, "reduce-overhead"),
     "one_rank": reducing,
+    "tuned_gpt": lambda sizes: tuned(sizes, None),
+    "tuned_gpt_replayed": lambda sizes: tuned(sizes, "reduce-overhead"),
+    "tuned_resnet": tuned_resnet,
 }
 
 

@@ -17,17 +17,18 @@ def synchronize() -> None:
         torch.accelerator.synchronize()
 
 
-def recorded(step: Step, steps: int, *, warm_up: int = 2) -> profiler_ext.Session:
+def recorded(step: Step, steps: int, *, before: int = 6, warm_up: int = 2) -> profiler_ext.Session:
     """Return the session of some steps.
 
     Args:
         step: what runs in each.
         steps: so many are recorded.
-        warm_up: so many run before, with the profiler on.
+        before: so many run before all, with no profiler: what a step takes is known by them.
+        warm_up: so many run then, with the profiler on.
     """
-    schedule = torch.profiler.schedule(wait=0, warmup=warm_up, active=steps)
+    schedule = torch.profiler.schedule(wait=before, warmup=warm_up, active=steps)
     with profiler_ext.profile(schedule=schedule) as prof:
-        for _ in range(warm_up + steps):
+        for _ in range(before + warm_up + steps):
             step()
             prof.step()
     synchronize()
