@@ -83,7 +83,8 @@ class _Moment:
         vars(_thread)["moment"] = self
         self._back.callback(vars(_thread).pop, "moment", None)
         is_main = threading.current_thread() is threading.main_thread()
-        for set_aside in (self._hold_signals, *_SETTINGS) if is_main else _SETTINGS:
+        signals = (self._hold_signals, _survive_writes) if is_main else ()
+        for set_aside in (*signals, *_SETTINGS):
             try:
                 set_aside(self._back)
             except Exception as error:
@@ -116,6 +117,14 @@ class _Moment:
 
 
 _thread = threading.local()
+
+
+def _survive_writes(back: ExitStack) -> None:
+    """Have a write of ours past ``ulimit -f`` fail, as in Python, where the program shall end."""
+    number = getattr(signal, "SIGXFSZ", None)  # not on every system
+    if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+        back.callback(signal.signal, number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _no_tracer(back: ExitStack) -> None:

@@ -132,6 +132,16 @@ def test_a_profiler_hears_of_every_frame_its_end() -> None:
     )
 
 
+def test_a_file_that_gets_too_long_is_an_error_of_ours_and_ends_no_program() -> None:
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    try:
+        with undisturbed():
+            assert signal.getsignal(signal.SIGXFSZ) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGXFSZ) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGXFSZ, before)
+
+
 @pytest.mark.parametrize(("action", "shown"), [("default", 1), ("always", 2)])
 def test_what_was_shown_once_is_shown_again_only_where_filters_changed(
     action: Literal["default", "always"], shown: int
