@@ -67,12 +67,17 @@ def where_text(where: Where, settings: Settings) -> str:
     line = "" if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
     parts = (
         line,
-        where.module,
+        where.module and _module_text(where.module),
         where.kernel and _short(where.kernel),
         f"compile {where.graph}" if where.graph else None,
         where.code.strip() if where.code else None,
     )
     return printable(" · ".join(filter(None, parts)))
+
+
+def _module_text(path: str) -> str:
+    """Return a module's path; a number alone, as layers of a sequence have it, is called one."""
+    return f"module {path}" if path.replace(".", "").isdecimal() else path
 
 
 def _short(kernel: str) -> str:

@@ -53,7 +53,8 @@ def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
             unjudged.append(Unjudged(rule.name, verdict.why, rank))
         else:
             judged += 1
-            said += [(rule, each) for each in verdict if _is_worth_saying(each, facts)]
+            possible = (_possible(each, facts) for each in verdict)
+            said += [(rule, each) for each in possible if _is_worth_saying(each, facts)]
     known_ns = facts.training.step_ns if analysis.steps and facts.training.is_known else None
     found = _ranked(said, facts, rank)
     return Findings(found, tuple(unjudged), judged, facts.step_ns, known_ns)
@@ -100,6 +101,15 @@ def _of_all(alike: list[Finding]) -> Finding:
 
 def _order(finding: Finding) -> tuple[int, int]:
     return list(Stake).index(finding.stake), -finding.at_stake_ns
+
+
+def _possible(candidate: Candidate, facts: Facts) -> Candidate:
+    """Let no more idle time be saved than a step has in training, where that is known."""
+    is_idle = len(candidate.idle) and not len(candidate.launches)
+    if not facts.training.is_known or candidate.stake is not Stake.STEP or not is_idle:
+        return candidate
+    idle_ns = max(facts.training.step_ns - facts.busy_ns, 0)
+    return replace(candidate, at_stake_ns=min(candidate.at_stake_ns, idle_ns))
 
 
 def _is_worth_saying(candidate: Candidate, facts: Facts) -> bool:

@@ -16,8 +16,15 @@ from profiler_ext.records import (
 from tests.findings.stepping import CPU, MS, US, Script, is_silent, judged, only
 from tests.handmade import Mark
 
+REASON = """Encountered graph break when attempting to trace CALL: a function call, e.g. f(x, y):
+
+Call to a builtin that Dynamo does not trace
+  Explanation: it prints
+
+  Developer debug context: builtin print
+"""
 BREAK = GraphBreak(
-    "Call to a builtin that Dynamo does not trace\n  Explanation: it prints",
+    REASON,
     (Frame("/m.py", 12, "forward", "print(x.shape)"),),
 )
 
@@ -77,7 +84,7 @@ def test_a_break_is_told_with_the_idle_way_to_the_next_graph() -> None:
     assert [each.value for each in found.why] == [
         1,
         300 * US - 5 * US,
-        "Call to a builtin that Dynamo does not trace",
+        "Call to a builtin that Dynamo does not trace; Explanation: it prints",
     ]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import profiler_ext
 from profiler_ext.findings import RULES, Rule, Stake
 from profiler_ext.findings.rules import (
     dtype_conversion,
@@ -17,8 +18,9 @@ from profiler_ext.findings.rules import (
     recompute,
     replay_copy,
 )
-from profiler_ext.records import Analysis, Phase
+from profiler_ext.records import Analysis, GraphInstance, Phase
 from tests.analyses import cpu_step
+from tests.attribution.recordings import FIXTURES
 from tests.findings.stepping import CPU, MS, US, Script, is_silent, judged, only, placed
 from tests.handmade import Mark, interned
 
@@ -169,6 +171,25 @@ def test_what_eager_code_hands_to_a_backward_has_a_remedy_of_its_own() -> None:
     assert [each.why[2].value for each in found] == [400 * US, 400 * US]
     assert ["the loss" in each.remedy for each in found] == [False, True]
     assert [each.stake for each in found] == [Stake.STEP, Stake.UNKNOWN]
+
+
+def test_a_copy_of_one_number_has_no_remedy_and_is_none() -> None:
+    """The gradient that ``backward()`` makes for the loss is copied for each replay."""
+    recorded = FIXTURES / "cases" / "cudagraphs.session.pt.trace.json.gz"
+    made = profiler_ext.load(recorded).analysis
+    assert is_silent(replay_copy.RULE, made)
+    graphs = tuple(map(larger, made.recording.graphs))
+    found = only(replay_copy.RULE, replace(made, recording=replace(made.recording, graphs=graphs)))
+    assert found.why[-1].value == "float32 of 8 by 4"
+
+
+def larger(graph: GraphInstance) -> GraphInstance:
+    """Return a graph as if each single number in it were more."""
+    nodes = tuple(
+        replace(node, outputs=tuple(replace(o, size=o.size or (8, 4)) for o in node.outputs))
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
 
 
 def test_copies_that_no_replay_asked_for_are_none_of_a_replay() -> None:

@@ -75,6 +75,11 @@ def test_a_loader_that_is_slower_than_the_device_keeps_it_waiting() -> None:
     assert found.remedy.startswith("DataLoader(num_workers=...)")
 
 
+def test_no_more_is_saved_than_the_device_idles_in_training() -> None:
+    analysis = trained(loading(30), *[22 * MS] * 3)
+    assert only(data_loader.RULE, analysis).at_stake_ns == 22 * MS - 10 * MS
+
+
 def test_a_loader_that_the_device_is_not_through_with_yet_is_none() -> None:
     assert is_silent(data_loader.RULE, loading(2))
 

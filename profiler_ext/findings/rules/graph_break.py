@@ -16,6 +16,8 @@ from profiler_ext.records import Compilation, GraphBreak, Ints
 
 _Span = tuple[int, int]
 _LEAST = 0.01
+_FOR_DEVELOPERS = "Developer debug context"
+"""What heads the last part of a reason. Source: ``torch/_dynamo/exc.py``."""
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
@@ -54,7 +56,7 @@ def _candidate(facts: Facts, found: GraphBreak, calls: Sequence[_Span]) -> Candi
         why=(
             Figure("breaks a step", len(calls) / len(steps)),
             Figure("idle on the way to the next graph", idle_ns, FigureUnit.NS),
-            Figure("torch's reason", _first_line(found.reason), FigureUnit.TEXT),
+            Figure("torch's reason", _told(found.reason), FigureUnit.TEXT),
         ),
         idle=_pieces(facts, calls),
     )
@@ -125,8 +127,12 @@ def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> int:
     return sum(within(spans, idle.start_ns, idle.start_ns + idle.duration_ns))
 
 
-def _first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]
+def _told(reason: str) -> str:
+    """Return what Dynamo could not trace, why and what it hints at, without what all breaks say."""
+    own = reason.partition(_FOR_DEVELOPERS)[0].strip()
+    opening, _, rest = own.partition("\n")
+    told = rest if opening.endswith(":") and rest.strip() else own
+    return "; ".join(line.strip() for line in told.splitlines() if line.strip())
 
 
 RULE = Rule(

@@ -85,7 +85,7 @@ def _candidate(
 
 def _step_name(facts: Facts) -> str:
     known = "the step before the recording"
-    return known if facts.training.is_known else "the step without recording, estimated"
+    return known if facts.training.is_known else "the step without recording"
 
 
 def _remedy(facts: Facts, replayed: float, compiled: float) -> str:

@@ -53,10 +53,19 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
         why=(
             Figure("changes of layout a step", facts.count_in_usual_step(launches)),
             Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
-            Figure("batch norms in that layout take", norms_ns, FigureUnit.NS),
+            *(
+                [Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)]
+                * bool(norms_ns)
+            ),
         ),
         launches=np.concatenate([launches, norms]),
     )
+
+
+def _of_norms(norms_ns: int) -> tuple[Figure, ...]:
+    """Return what batch norms take, where there are any."""
+    own = Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)
+    return (own,) if norms_ns else ()
 
 
 RULE = Rule(

@@ -9,7 +9,7 @@ import numpy as np
 from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints, Phase, SiteEvidence
+from profiler_ext.records import Ints, Phase, SiteEvidence, TensorSpec
 
 _OF_REPLAYS = (SiteEvidence.RUNNER_COPY, SiteEvidence.RUNNER_SEED)
 _LEAST, _LEAST_NS = 0.01, 20_000
@@ -27,13 +27,15 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU, which has no CUDA graphs")
     launches = np.flatnonzero(facts.in_steps(facts.launches.evidence.where(*_OF_REPLAYS)))
+    launches = launches[[not _is_one_number(facts, launch) for launch in launches.tolist()]]
     is_backward = facts.launches.phase.where(Phase.BACKWARD)[launches]
     parts = ((launches[~is_backward], _FORWARD), (launches[is_backward], _BACKWARD))
     return tuple(_candidate(facts, *part) for part in parts if _is_much(facts, part[0]))
 
 
 def _is_much(facts: Facts, launches: Ints) -> bool:
-    return _is_of_note(facts, facts.of_usual_step(launches, facts.removed_ns(launches)))
+    copies = launches[~facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]]
+    return _is_of_note(facts, facts.of_usual_step(copies, facts.removed_ns(copies)))
 
 
 def _is_of_note(facts: Facts, spent_ns: int) -> bool:
@@ -64,16 +66,24 @@ def _candidate(facts: Facts, launches: Ints, remedy: str) -> Candidate:
     )
 
 
+def _is_one_number(facts: Facts, launch: int) -> bool:
+    """Tell whether it copies one number: a loss's own gradient, or a seed; no remedy spares it."""
+    found = _input(facts, launch)
+    return found is not None and not found.size
+
+
 def _input_of(facts: Facts, launch: int) -> str:
     """Return the type and the sizes of the input that a launch copies most of."""
-    graph = facts.launches.graph[launch]
-    name = facts.place(launch).node
-    nodes = () if graph is np.ma.masked else facts.analysis.recording.graphs[int(graph)].nodes
-    specs = (spec for node in nodes if node.name == name for spec in node.outputs)
-    found = next(specs, None)
+    found = _input(facts, launch)
     if found is None:
         return "an input of unknown size"
-    return f"{found.dtype} of {' by '.join(map(str, found.size)) or 'one number'}"
+    return f"{found.dtype} of {' by '.join(map(str, found.size))}"
+
+
+def _input(facts: Facts, launch: int) -> TensorSpec | None:
+    graph, name = facts.launches.graph[launch], facts.place(launch).node
+    nodes = () if graph is np.ma.masked else facts.analysis.recording.graphs[int(graph)].nodes
+    return next((spec for node in nodes if node.name == name for spec in node.outputs), None)
 
 
 RULE = Rule(
@@ -93,6 +103,7 @@ RULE = Rule(
     "most that, as a batch that is not made in place has to be copied all the same. Where the CPU "
     "is behind, what it takes to launch them is a figure from 1% of the usual step on, and not "
     "claimed: a batch that is copied in place is launched too. Of what a backward gets nothing is "
-    "claimed either: no trial has confirmed it.",
+    "claimed either: no trial has confirmed it. Of a copy of one number, a seed or the gradient "
+    "that `backward()` makes for a loss, nothing is said: it has no remedy.",
     judge=_judge,
 )
