@@ -78,6 +78,16 @@ def test_the_number_of_a_gradient_sum_and_of_an_epilogue_copy_means_nothing() ->
     assert joint_of(graph, total, copy).findings.links == {}
 
 
+def test_nothing_is_linked_to_an_epilogue_copy_of_the_forwards() -> None:
+    graph = Graph()
+    x = graph.given("x", 4)
+    graph.call(
+        aten.copy_.default, [x, x], name="copy", seq_nr=7, partitioner_tag="must_be_in_forward"
+    )
+    grad = graph.call(aten.cos.default, [x], name="cos", seq_nr=7, **BACKWARD)
+    assert joint_of(graph, grad).findings.links == {}
+
+
 def test_a_backward_node_without_a_number_is_not_linked_to_forward_nodes_without_one() -> None:
     graph = Graph()
     x = graph.given("x", 4)

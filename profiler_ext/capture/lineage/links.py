@@ -118,8 +118,12 @@ def differentiates(node: torch.fx.Node, lineage: Lineage) -> bool:
         node: a node of a joint graph.
         lineage: what is known of it.
     """
-    is_copy = fx.target_name(node.target).startswith("aten.copy_")
-    return not is_forward(lineage) and not lineage.is_gradient_acc and not is_copy
+    return not is_forward(lineage) and not lineage.is_gradient_acc and not _is_epilogue(node)
+
+
+def _is_epilogue(node: torch.fx.Node) -> bool:
+    """Tell whether a node writes a mutated input back: its number is that of some other node."""
+    return fx.target_name(node.target).startswith("aten.copy_")
 
 
 class _Forward:
@@ -131,7 +135,7 @@ class _Forward:
         self._by_stack: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
             # What only hands a value on has the number of the node that computes it.
-            if fx.target_name(node.target) not in HAND_ON:
+            if fx.target_name(node.target) not in HAND_ON and not _is_epilogue(node):
                 self._add(snapshots[node.name])
 
     def _add(self, snapshot: NodeSnapshot) -> None:
