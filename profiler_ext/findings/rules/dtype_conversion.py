@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, Lacking, launching, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.kineto import classify
@@ -49,9 +49,10 @@ def _is_unasked(place: Place) -> bool:
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
     longest = facts.longest(launches)
     duration = facts.launches.duration_ns[launches]
+    removed_ns = facts.of_usual_step(launches, facts.removed_ns(launches, of_op=_CONVERTING))
     return Candidate(
         what="launches only convert a dtype, at lines that ask for no conversion",
-        at_stake_ns=facts.of_usual_step(launches, facts.removed_ns(launches, of_op=_CONVERTING)),
+        at_stake_ns=removed_ns,
         sureness=Sureness.UPPER_BOUND,
         remedy="keep what is converted in the dtype that is computed in: parameters in bfloat16 "
         "instead of autocast in every forward (the numbers change: see that it still learns), "
@@ -60,6 +61,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
         why=(
             Figure("conversions a step", facts.count_in_usual_step(launches)),
             Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
+            *launching(facts, launches, removed_ns),
         ),
         launches=launches,
     )

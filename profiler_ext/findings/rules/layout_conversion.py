@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, Lacking, launching, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
@@ -53,10 +53,8 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
         why=(
             Figure("changes of layout a step", facts.count_in_usual_step(launches)),
             Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
-            *(
-                [Figure("batch norms in that layout take", norms_ns, FigureUnit.NS)]
-                * bool(norms_ns)
-            ),
+            *launching(facts, launches, removed_ns),
+            *_of_norms(norms_ns),
         ),
         launches=np.concatenate([launches, norms]),
     )

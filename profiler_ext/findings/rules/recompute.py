@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, Lacking, launching, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import LaunchKind, Phase, Place
@@ -27,10 +27,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
         return ()
     forward = np.flatnonzero(facts.in_steps(facts.launches.phase.where(Phase.FORWARD)))
     forward_ns = facts.of_usual_step(forward, facts.launches.duration_ns[forward])
+    removed_ns = facts.of_usual_step(again, facts.removed_ns(again, with_python=True))
     return (
         Candidate(
             what="the backward runs forwards once more, as checkpoints ask",
-            at_stake_ns=facts.of_usual_step(again, facts.removed_ns(again, with_python=True)),
+            at_stake_ns=removed_ns,
             sureness=Sureness.ESTIMATED,
             remedy="if torch.cuda.max_memory_allocated() leaves room, checkpoint fewer layers, or "
             "let a selective policy keep the products: create_selective_checkpoint_contexts",
@@ -39,6 +40,7 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
                 Figure("recomputed a step", spent_ns, FigureUnit.NS),
                 Figure("the forward takes", forward_ns, FigureUnit.NS),
                 Figure("of it in products and library calls", heavy_ns, FigureUnit.NS),
+                *launching(facts, again, removed_ns),
             ),
             launches=again,
         ),
