@@ -16,7 +16,8 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
+from importlib.abc import FileLoader
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -141,19 +142,21 @@ def _of_script(path: str, main: types.ModuleType) -> Callable[[], object]:
     """
     file = path if Path(path).is_absolute() else f"{working_folder()}/{path}"
     try:
-        code = _compiled(file)
+        code, loader = _compiled(file)
     except (OSError, SyntaxError, ValueError) as error:
         return functools.partial(_raise, error)
-    vars(main).update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
+    vars(main).update(__file__=file, __cached__=None, __loader__=loader("__main__", file))
     return functools.partial(exec, code, vars(main))
 
 
-def _compiled(file: str) -> types.CodeType:
-    """Return the code of a file, source or compiled; it is read once, as it may be a pipe."""
+def _compiled(file: str) -> tuple[types.CodeType, type[FileLoader]]:
+    """Return the code of a file, and what loads such; it is read once, as it may be a pipe."""
     with io.open_code(file) as opened:
         text = opened.read()
     code: types.CodeType | None = pkgutil.read_code(io.BytesIO(text))
-    return compile(text, file, "exec", dont_inherit=True) if code is None else code
+    if code is not None:
+        return code, SourcelessFileLoader
+    return compile(text, file, "exec", dont_inherit=True), SourceFileLoader
 
 
 def _raise(error: Exception) -> NoReturn:

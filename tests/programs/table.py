@@ -113,6 +113,22 @@ SETTINGS = [
         *("debugged", "profiled_while_recording", "covered", "frozen_between"),
     ),
 ]
+SURROUNDINGS = programs_of(
+    "surroundings",
+    *("few_files", "no_file_left", "closed_files", "short_files", "little_memory", "small_stacks"),
+    *("timer", "sampled", "collector_called", "collector_fails", "memory_traced", "at_exit"),
+    *("fails_at_exit", "thread_exits", "thread_hook", "starts_itself", "shallow"),
+    *("errors_first", "warned_once", "warnings_fail", "loggers_disabled", "wanders", "awaits"),
+    *("generates", "time_stands", "no_main", "odd_arguments", "nowhere_to_import_from"),
+    *("lines_unreadable", "short_tracebacks", "hurried"),
+)
+SURROUNDINGS += programs_of("surroundings", "trains_at_exit", "replaces_itself", session=ANY)
+TORCH_USES = programs_of(
+    "torch_uses",
+    *("compiled_as", "left_out", "forgets", "configures", "exports", "scripts", "functional"),
+    *("copied_optimizer", "closures", "steps_in_backward", "scaled", "hooked", "hooked_everywhere"),
+    *("called_otherwise", "swapped", "packed", "faked", "counted", "odd_modes"),
+)
 _FRAMES = (
     *("forks", "starts", "threads", "at_once", "generators", "recursion", "limits", "alarms"),
     *("collected", "kept", "coroutines", "replaced", "hot"),
@@ -154,7 +170,7 @@ PROGRAMS = [
     *(CALLS if sys.version_info >= (3, 12) else ()),
     *(MONITORS if sys.version_info >= (3, 12) else ()),
     *FORKS, *WORKERS, *FEATURES, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *MODULES, *NAMES, *MAINS,
-    *SETTINGS, *STARTS,
+    *SETTINGS, *SURROUNDINGS, *TORCH_USES, *STARTS,
 ]  # fmt: skip
 FAST = frozenset(
     {

@@ -1,8 +1,16 @@
 """A program is read as Python reads it."""
 
+import py_compile
 import subprocess
 import sys
 from pathlib import Path
+
+TELLS_ITS_SOURCE = """
+import inspect, sys
+main = sys.modules["__main__"]
+print(type(__loader__).__name__, __loader__.get_source("__main__"), inspect.getmodule(main) is main)
+sys.exit(4)
+"""
 
 
 def test_a_script_from_a_pipe_is_run(tmp_path: Path) -> None:
@@ -10,3 +18,16 @@ def test_a_script_from_a_pipe_is_run(tmp_path: Path) -> None:
     command = f"{sys.executable} -m profiler_ext run -o {tmp_path / 'out'} <(echo '{script}') a b"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (finished.returncode, finished.stdout) == (4, "['a', 'b'] __main__\n")
+
+
+def test_a_compiled_script_has_no_source_as_under_python(tmp_path: Path) -> None:
+    script, compiled = tmp_path / "script.py", str(tmp_path / "script.pyc")
+    script.write_text(TELLS_ITS_SOURCE)
+    py_compile.compile(str(script), cfile=compiled)
+    ours = [sys.executable, "-m", "profiler_ext", "run", "-o", str(tmp_path / "out"), compiled]
+    plain, run = (
+        subprocess.run(command, capture_output=True, text=True, check=False)
+        for command in ([sys.executable, compiled], ours)
+    )
+    assert plain.stdout == "SourcelessFileLoader None True\n"
+    assert (run.returncode, run.stdout) == (plain.returncode, plain.stdout)
