@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.nn.modules import module as hooks
 from tests.truth.ops import Place
 
 _ENGINE = "_engine_run_backward"
+_CUSTOM_OP = "torch/_library/autograd.py"
 _HERE = Path(__file__).parent
 _OWN = frozenset(str(_HERE / f"{name}.py") for name in ("standing", "making", "running"))
 _LIBRARY = (
@@ -66,14 +68,16 @@ class Standing:
 
 
 def _line() -> tuple[str, int] | None:
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == _ENGINE:
+    """Return the innermost line; within a ``custom_op``'s backward none, as of any other op's."""
+    frame: FrameType | None = sys._getframe(1)
+    innermost: tuple[str, int] | None = None
+    while frame is not None and frame.f_code.co_name != _ENGINE:
+        if frame.f_code.co_name == "backward" and frame.f_code.co_filename.endswith(_CUSTOM_OP):
             return None
-        if _is_model(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
+        if innermost is None and _is_model(frame.f_code.co_filename):
+            innermost = frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return None
+    return innermost
 
 
 def _is_model(file: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from profiler_ext.capture.lineage.autograd_nodes import MadeWith
+from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
 from profiler_ext.capture.lineage.sums import summed_values
 from profiler_ext.capture.traces.creations import Creation, Creations, as_made
@@ -137,7 +138,10 @@ def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
 
 def _sums(creations: Creations) -> Iterator[str]:
     """Find the sums of gradients of one value: autograd makes them when a node has run."""
-    yield from (name for name, creation in creations.items() if creation.lineage.is_gradient_acc)
+    hooks = find_gradient_hooks(creations)
+    yield from (
+        n for n, made in creations.items() if made.lineage.is_gradient_acc and n not in hooks
+    )
     for autograd_node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
         if autograd_node is None:
             continue

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch.fx
 
 from profiler_ext.capture.lineage.bodies import is_traced_again
+from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.gradients import find_gradients
 from profiler_ext.capture.lineage.links import find_links
 from profiler_ext.capture.lineage.made_anew import find_views_made_anew
@@ -53,6 +54,7 @@ def describe_joint(
     anew = find_views_made_anew(creations or {}, lineages)
     snapshots = {n.name: _snapshot(n, was, anew).filled_by(replaced.get(n.name, ())) for n in nodes}
     gradients = find_gradients(creations or {}, lineages)
+    hooks = find_gradient_hooks(creations or {})
     links = {} if is_traced_again(creations or {}) else find_links(nodes, snapshots)
     findings = JointFindings(
         links={**links, **_by_autograd(links, gradients.made), **gradients.links},
@@ -60,6 +62,7 @@ def describe_joint(
         mutated=mutated or {},
         overwritten=lineages,
         made_anew=anew,
+        hooks=hooks,
         gradients=gradients.places,
         random=_random(nodes),
         outputs=_outputs(gm.graph, snapshots),

@@ -18,6 +18,7 @@ from profiler_ext.capture.lineage.bodies import body_of_call
 from profiler_ext.capture.lineage.bucket import member_of_bucket
 from profiler_ext.capture.lineage.carried import graph_of_call, module_of_call
 from profiler_ext.capture.lineage.compiled_autograd import copied_by_autograd
+from profiler_ext.capture.lineage.gradient_hooks import hook_on_gradient
 from profiler_ext.capture.lineage.gradients import gradient_of, sum_of_gradients
 from profiler_ext.capture.lineage.links import joint_graph
 from profiler_ext.capture.lineage.made_anew import view_made_anew
@@ -52,6 +53,8 @@ TRACED: tuple[Rule, ...] = (
     region_of_graph,
     # `torch.func.grad(f)(x)`: torch says the line that asks; it is of the op differentiated.
     gradient_of,
+    # `y.register_hook(lambda g: g * 2)`: torch says that it is a sum, at the line of another node.
+    hook_on_gradient,
     # The gradients of a value with several uses are added up: of the line that made the value.
     sum_of_gradients,
 )

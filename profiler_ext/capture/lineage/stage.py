@@ -45,6 +45,7 @@ class JointFindings:
         mutated: epilogue copies, with what mutated.
         overwritten: nodes that a pass wrote another's origin on, as they were before.
         made_anew: views that functionalization made anew, with where they were made first.
+        hooks: what hooks on gradients made, without a place.
         gradients: nodes of gradients that are taken inside the traced function, with the node
             whose place is theirs; ``None`` where torch gave them the right one.
         bodies: nodes of the backward bodies of higher-order ops, by qualified names.
@@ -57,6 +58,7 @@ class JointFindings:
     mutated: Lineages = field(default_factory=dict)
     overwritten: Lineages = field(default_factory=dict)
     made_anew: Lineages = field(default_factory=dict)
+    hooks: Lineages = field(default_factory=dict)
     gradients: Mapping[str, Lineage | None] = field(default_factory=dict)
     bodies: Lineages = field(default_factory=dict)
     random: Mapping[OpCall, NodeSnapshot] = field(default_factory=dict)

@@ -47,6 +47,21 @@ class OwnBackward(nn.Module):
         return z.exp().mean(0)
 
 
+class Hooked(nn.Module):
+    """Hooks on gradients of values: what they do has no line, and is no sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        y.register_hook(lambda gradient: gradient * 2 + gradient.sign())
+        z = torch.lerp(y, self.second(y), 0.3)
+        z.register_hook(torch.sinh)
+        return z.exp() + y
+
+
 class Asking(nn.Module):
     """Goes another way when it is compiled, as attention of transformers does."""
 
@@ -127,6 +142,10 @@ def own_backward() -> Made:
     return OwnBackward(), (leaf(4, 6),)
 
 
+def hooked() -> Made:
+    return Hooked(), (leaf(4, 6),)
+
+
 def asking() -> Made:
     return Asking(), (leaf(4, 6),)
 
@@ -153,6 +172,7 @@ def half_precision() -> Made:
 
 MODELS = (
     own_backward,
+    hooked,
     asking,
     complex_numbers,
     products,

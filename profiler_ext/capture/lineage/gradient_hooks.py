@@ -1,0 +1,54 @@
+"""Owns what hooks on gradients do in a backward that is traced: which line has it is not known.
+
+A tensor's hook runs between two autograd nodes, where torch expects sums of gradients alone: what
+it does is marked as one, and has the line of the node before. A sum is an addition that is made
+when a node has run; what else bears the mark is a hook's, and stands nowhere.
+Source: ``torch/_functorch/_aot_autograd/logging_utils.py``, ``get_posthook``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from profiler_ext.capture.lineage.stage import Lineages, Stage
+from profiler_ext.capture.traces.creations import Creations
+from profiler_ext.records import Lineage, Mechanism
+
+
+def find_gradient_hooks(creations: Creations) -> Lineages:
+    """Return what is known of the nodes that hooks on gradients made, by their names.
+
+    Args:
+        creations: how the nodes of a graph were made, in order.
+    """
+    found: dict[str, None] = {}
+    for node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
+        if node is not None:
+            found |= dict.fromkeys(_of_hooks(creations, list(group)))
+    return {name: _nowhere(creations[name].lineage) for name in found}
+
+
+def _nowhere(own: Lineage) -> Lineage:
+    lost = replace(own, stack=(), modules=(), source_fns=(), is_gradient_acc=False)
+    return lost.by(Mechanism.OWN)
+
+
+def _of_hooks(creations: Creations, names: Sequence[str]) -> Iterator[str]:
+    """Find them among the nodes that were made while one autograd node ran: before its own."""
+    marked = [creations[name].lineage.is_gradient_acc for name in names]
+    own = max((at for at, is_marked in enumerate(marked) if not is_marked), default=-1)
+    found: set[str] = set()
+    for at, name in enumerate(names):
+        is_sum = creations[name].target == "aten.add.Tensor" and at > own
+        if marked[at] and (not is_sum or not found.isdisjoint(creations[name].inputs)):
+            found.add(name)
+            yield name
+
+
+def hook_on_gradient(stage: Stage) -> Lineages:
+    """Say of what a hook on a gradient did that nothing tells where it stands."""
+    known = stage.joint.findings.hooks if stage.joint else {}
+    names = {node.name: stage.compilation.traced_name(node) or "" for node in stage.nodes if known}
+    return {name: known[traced] for name, traced in names.items() if traced in known}
