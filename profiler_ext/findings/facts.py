@@ -16,7 +16,7 @@ from profiler_ext.findings.pace import Pace, find_pace, is_wait
 from profiler_ext.findings.replay import Replay
 from profiler_ext.findings.steps import sums_of_steps, within
 from profiler_ext.findings.training import Recorded, Training, training_of
-from profiler_ext.records import Analysis, Compilation, Ints, Launches, Place
+from profiler_ext.records import Analysis, Compilation, IdleCause, Ints, Launches, Place
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
 Rows = npt.NDArray[np.bool_]
@@ -76,6 +76,14 @@ class Facts:
         return max(median_low(worked), 0) if worked else 0
 
     @cached_property
+    def profiler_ns(self) -> int:
+        """How long a device idles in the usual step because the profiler is at its own work."""
+        idle = self.analysis.idle
+        rows = idle.cause.where(IdleCause.PROFILER)
+        sums = sums_of_steps(self.analysis.steps, idle.step[rows], idle.duration_ns[rows])
+        return median_low(sums) // max(len(np.unique(idle.device)), 1) if sums else 0
+
+    @cached_property
     def on_device(self) -> bool:
         """Whether the launches ran on a device, and not on the CPU."""
         return not bool(np.ma.getmaskarray(self.launches.stream).all())
@@ -106,7 +114,7 @@ class Facts:
     @cached_property
     def training(self) -> Training:
         """The usual step where nobody records."""
-        recorded = Recorded(self.step_ns, self.busy_ns, self.cpu_ns)
+        recorded = Recorded(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
         return training_of(recorded, self.analysis.recording.settings.steps_before_ns, self.replay)
 
     @cached_property

@@ -33,11 +33,13 @@ class Recorded:
         step_ns: its time.
         busy_ns: how long the busiest device ran what it enqueued.
         cpu_ns: how long the CPU works in it.
+        profiler_ns: how long of that a device idles as the profiler is at its own work.
     """
 
     step_ns: int
     busy_ns: int
     cpu_ns: int
+    profiler_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def training_of(recorded: Recorded, before_ns: tuple[int, ...], replay: Replay |
     if fills:  # which says no more than that the CPU is quick enough
         slowed = max(slowed or RECORDING_SLOWS, RECORDING_SLOWS)
     if step_ns is None or replay is None or slowed is None:
-        cpu_ns = int(recorded.cpu_ns / RECORDING_SLOWS)
+        cpu_ns = int((recorded.cpu_ns - recorded.profiler_ns) / RECORDING_SLOWS)
         adds_ns = recorded.cpu_ns - cpu_ns
         return Training(False, False, RECORDING_SLOWS, recorded.step_ns, adds_ns, cpu_ns)
     cpu_ns, adds_ns = int(replay.worked_ns / slowed), recorded.step_ns - step_ns

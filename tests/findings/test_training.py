@@ -61,3 +61,16 @@ def test_a_wait_is_no_work_that_a_recording_slows() -> None:
     # The first launch comes 3.75 us earlier, and nothing else sets the pace.
     assert recorded_ns - quicker_ns == 3.75 * US
     assert facts.replay.step_ns(2.0, waits=False) == 500 * US
+
+
+def test_the_profilers_own_time_is_no_work_of_the_cpu_that_it_slows() -> None:
+    script = Script()
+    for _ in range(3):
+        for _ in range(50):
+            script.launch("vectorized_elementwise_kernel", 2 * US)
+        script.work("Buffer Flush", 290 * US, "overhead")
+        script.launch("vectorized_elementwise_kernel", 2 * US)
+        script.end_step()
+    found = training(script)
+    own_ns = 800 * US - 288 * US  # the last kernel before runs for 2 us of it
+    assert (found.cpu_ns, found.adds_ns) == (int(own_ns / 1.45), 800 * US - int(own_ns / 1.45))

@@ -51,7 +51,8 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
         return Lacking("the launches ran on the CPU, which waits for no launch")
     rows = pieces_of(facts, *_LAUNCHING)
     of_ns = facts.step_ns - facts.training.adds_ns
-    at_stake_ns = of_usual_step(facts, rows) - facts.training.adds_ns
+    slower_ns = max(facts.training.adds_ns - facts.profiler_ns, 0)
+    at_stake_ns = of_usual_step(facts, rows) - slower_ns
     launches = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0))
     count = facts.count_in_usual_step(launches)
     if count < _LEAST_LAUNCHES or at_stake_ns < _LEAST_IDLE * of_ns:
@@ -118,8 +119,8 @@ RULE = Rule(
     "the same number of launches.",
     stake="The idle time of the usual step that is launching, Python between ops, autograd's "
     "engine, launch latency or the end of the step (see the causes of idle time), less what "
-    "recording adds to the step, which the steps before it tell. Where they do not, the CPU is "
-    "taken to need 1.45 times as long for a recorded step; measured were 1.1 to 1.7. CUDA graphs "
-    "leave some of it.",
+    "recording adds to it. The steps before it tell how much that is, beyond the profiler's own "
+    "idle time; where they do not, the CPU is taken to need 1.45 times as long for the rest of a "
+    "recorded step. Measured were 1.1 to 1.7. CUDA graphs leave some of it.",
     judge=_judge,
 )
