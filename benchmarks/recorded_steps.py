@@ -137,7 +137,7 @@ def recorded_pairs(step: Step, ours: Ours, steps: int) -> list[tuple[Times, Time
     """
     gc.collect()  # what the recording before left
     pairs: list[tuple[Times, Times]] = []
-    with torch.profiler.profile(experimental_config=process.all_threads_config()):
+    with torch.profiler.profile(experimental_config=process.threads_config(are_all=True)):
         ours.begin()
         for _ in range(NOT_COUNTED):
             taken(step, ours)
@@ -186,7 +186,7 @@ def marks_us(step: Step, steps: int) -> list[Figure]:
     original, ours = getattr(owner, name), Ours(has_lines=False)
     within: list[int] = []
     around: list[int] = []
-    with torch.profiler.profile(experimental_config=process.all_threads_config()):
+    with torch.profiler.profile(experimental_config=process.threads_config(are_all=True)):
         setattr(owner, name, _clocked(original, within))
         ours.begin()
         marked = getattr(owner, name)

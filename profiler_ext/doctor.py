@@ -86,6 +86,9 @@ def _capabilities() -> Iterator[Finding]:
         state = "missing" if differs else "ok" if each else "off"
         detail = f"torch {each.does if each else each.otherwise}"
         yield Finding(each.name, state, differs or detail)
+    for flag in behaviour.TOLD_BY_NUMBER:
+        detail = f"torch {flag.does if flag else flag.otherwise}"
+        yield Finding(flag.name, "ok" if flag else "off", detail)
 
 
 def _settings() -> Iterator[Finding]:

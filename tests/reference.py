@@ -132,7 +132,7 @@ def pages() -> Mapping[str, Callable[[], str]]:
             *map(_rule, RULES),
         ),
         "answers.schema.json": lambda: json.dumps(json_schema(made_tables()), indent=1) + "\n",
-        "torch.md": lambda: _page(texts.TORCH, _flags(), _told_by_data()),
+        "torch.md": lambda: _page(texts.TORCH, _flags(), _told_by_number(), _told_by_data()),
         "tables.md": lambda: _page(texts.TABLES, *map(_table, TABLES)),
         "comparison.md": lambda: _page(_written("comparison.md"), comparison_columns(COMPARED)),
         "reference/commands.md": lambda: _page(shell.COMMANDS, shell.commands()),
@@ -166,6 +166,14 @@ def _flags() -> str:
         for row in behaviour.ALL
     )
     return "\n\n".join(("## Flags, which code asks", *rows))
+
+
+def _told_by_number() -> str:
+    rows = (
+        _difference(row, "Where the number leaves it open", "it is taken not to")
+        for row in behaviour.TOLD_BY_NUMBER
+    )
+    return "\n\n".join(("## Told by the number alone: no name came with it", *rows))
 
 
 def _told_by_data() -> str:

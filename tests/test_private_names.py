@@ -156,7 +156,7 @@ def test_what_runs_in_the_users_steps_is_off_without_its_names(without):
     assert not process.can_record()
     assert not process.can_mark_calls()
     assert not process.can_tell_frame_ends()
-    assert process.all_threads_config() is None
+    assert process.threads_config(are_all=True) is None
 
 
 def test_a_renamed_attribute_raises_at_the_read(monkeypatch):

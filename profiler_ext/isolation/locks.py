@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class Lock:
@@ -34,6 +34,20 @@ class Lock:
         """Hold it."""
         with self.native:
             yield
+
+    @contextmanager
+    def let_go(self) -> Iterator[None]:
+        """Let others hold it meanwhile, however often this thread does."""
+        native, times = self.native, 0
+        with suppress(RuntimeError):  # where this thread holds it no more
+            while True:
+                native.release()
+                times += 1
+        try:
+            yield
+        finally:
+            for _ in range(times):
+                native.acquire()
 
 
 _MADE = weakref.WeakSet[Lock]()

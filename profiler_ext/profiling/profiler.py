@@ -22,7 +22,6 @@ from profiler_ext.errors import (
 )
 from profiler_ext.files.paths import user_roots
 from profiler_ext.isolation.guard import Guard
-from profiler_ext.isolation.undisturbed import disturbed
 from profiler_ext.kineto.reader import read_trace
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.last_session import HasLastSession
@@ -37,10 +36,11 @@ from profiler_ext.profiling.putting_together import (
     with_texts,
 )
 from profiler_ext.profiling.raw_trace import RawTrace
+from profiler_ext.profiling.recorded_threads import THREADS
 from profiler_ext.profiling.turns import TURNS
 from profiler_ext.profiling.unrecorded_steps import UnrecordedSteps
 from profiler_ext.profiling.watches_lines import WatchesLines
-from profiler_ext.records import Gap, GapReason, ModuleFrame, Settings
+from profiler_ext.records import ModuleFrame, Settings
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import process, profilers
 from profiler_ext.torch_compat.living import living_artifacts
@@ -119,8 +119,10 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         self._raw, self._unrecorded = RawTrace(), UnrecordedSteps()
         guard = outset.run("enable", _guard) or outset
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
-        config = guard.run("threads", process.all_threads_config)
-        torch_options.setdefault("experimental_config", config)
+        self._is_ours_to_choose = "experimental_config" not in torch_options
+        if self._is_ours_to_choose:
+            config = guard.run(THREADS, process.threads_config, are_all=True)
+            torch_options["experimental_config"] = config
         super().__init__(
             guard, RecordedLines(guard, lines), on_trace_ready=self._cycle_over, **torch_options
         )
@@ -233,15 +235,18 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         with self._raw.written(super().export_chrome_trace) as raw:
             trace = read_trace(raw)
         made = put_together(trace, partial(self._settings, held), lines, self._outset, guard)
-        if self.was_ended:
-            made = replace(made, gaps=(*made.gaps, _TAKEN))
+        made = replace(made, gaps=(*made.gaps, *self.gaps()))
         whole = with_texts(made, self._keeps_source, guard)
         return Session(whole, learner(guard), source_roots(made, guard))
+
+    def _lose(self, why: str) -> None:
+        self.refusal = UsageError(why)
+        self.refuse(self.refusal)
 
     def deliver(self) -> None:
         """Tell whoever asked that there is a session."""
         if self._on_session is not None:
-            with disturbed():
+            with self.program_let_in():
                 self._on_session(self)
 
     def refuse(self, error: ProfilerExtError) -> None:
@@ -291,10 +296,3 @@ def _enabled(
 def _guard() -> Guard | None:
     capture = switch.current()
     return None if capture is None else capture.guard
-
-
-_TAKEN = Gap(
-    GapReason.PROFILER_TAKEN,
-    "the program began a profiler of its own, and torch's serves one at a time: what was recorded "
-    "until then is here",
-)

@@ -5,20 +5,22 @@ on, ours records nothing. A forked child has copies of its parent's profilers; t
 
 What the program calls, and what torch calls for it, does what torch's profiler does, whatever of
 ours fails: these methods call torch's own, and all else through the guard. Those of several threads
-wait for each other.
+wait for each other, but not for what the program does when it is told of a session.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
-
-import torch.profiler
 
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
-from profiler_ext.isolation.undisturbed import undisturbed
+from profiler_ext.isolation.undisturbed import disturbed, undisturbed
+from profiler_ext.profiling.recorded_threads import HearsThreads
+from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import (
     USE,
@@ -33,7 +35,7 @@ _LOCK = Lock()
 """Held by the thread whose profiler begins, ends or counts a step: torch crashes where two do."""
 
 
-class TakesTurns(torch.profiler.profile):
+class TakesTurns(HearsThreads):
     """A profiler that steps aside for the program's own.
 
     Attributes:
@@ -58,6 +60,9 @@ class TakesTurns(torch.profiler.profile):
     def begin_to_watch(self) -> None:
         """Called when it is started."""
 
+    def _lose(self, why: str) -> None:
+        """Called with the reason why nothing is recorded, or what was is lost."""
+
     def end_to_watch(self) -> None:
         """Called when it is stopped."""
 
@@ -65,6 +70,7 @@ class TakesTurns(torch.profiler.profile):
         """Begin, as the schedule says."""
         with _LOCK.native, undisturbed():
             _STARTED.add(self)
+            self._end_what_is_left()
             self._guard.run(TURNS, USE.listen, self.step_aside, self._guard)
             self._guard.run("called modules", self.begin_to_watch)
             super().start()
@@ -74,6 +80,11 @@ class TakesTurns(torch.profiler.profile):
         with _LOCK.native:
             if self in _STARTED:  # else it is over, or a forked child's copy
                 self._stop()
+                self._end_what_is_left()
+
+    def _end_what_is_left(self) -> None:
+        with USE.own():
+            self._guard.run(TURNS, self.end_what_is_left)
 
     def _stop(self) -> None:
         with undisturbed():
@@ -84,8 +95,8 @@ class TakesTurns(torch.profiler.profile):
                 self._guard.run(TURNS, self._leave)
 
     def step(self) -> None:
-        """End a step."""
-        if self._process != os.getpid():
+        """End a step; while one thread is heard alone, its own."""
+        if self._process != os.getpid() or (self.is_recording and self.is_elsewhere):
             return
         with _LOCK.native, undisturbed():
             super().step()
@@ -119,11 +130,14 @@ class TakesTurns(torch.profiler.profile):
 
     def _takes_its_turn(self) -> bool:
         """Have the others of ours step aside; tell whether nobody else is on."""
-        if USE.by_others:
-            return False
-        for other in _STARTED - {self}:
-            other.step_aside()
-        return True
+        others = _STARTED - {self}
+        if any(other.is_recording and other.is_elsewhere for other in others):
+            self._lose(_REFUSED)
+        elif not USE.by_others:
+            for other in others:
+                other.step_aside()
+            return True
+        return False
 
     def start_trace(self) -> None:
         """Record from here on, if it was prepared."""
@@ -135,12 +149,25 @@ class TakesTurns(torch.profiler.profile):
     def stop_trace(self) -> None:
         """End the recording, if there is one."""
         if self.is_prepared:
-            self.has_trace = self.is_recording
+            is_lost = self.is_recording and self.is_elsewhere
+            self.has_trace = self.is_recording and not is_lost
             self.is_prepared = self.is_recording = USE.by_us = False
             with USE.own():
-                if not self.has_trace:  # a signal came before it began; torch ends what has begun
+                if not self.has_trace:  # torch ends what this thread has begun
                     super().start_trace()
                 super().stop_trace()
+            if is_lost:
+                self._guard.run(TURNS, self._lose, _LOST)
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Return what the recording that ended does not have."""
+        return (*super().gaps(), *((_TAKEN,) if self.was_ended else ()))
+
+    @contextmanager
+    def program_let_in(self) -> Iterator[None]:
+        """Amid what this does, let the program go on, and its other threads take their turn."""
+        with disturbed(), _LOCK.let_go():
+            yield
 
     def _leave(self) -> None:
         self._guard.run(TURNS, USE.forget, self.step_aside)
@@ -155,6 +182,19 @@ class TakesTurns(torch.profiler.profile):
         self.is_prepared = self.is_recording = USE.by_us = False
 
 
+_TAKEN = Gap(
+    GapReason.PROFILER_TAKEN,
+    "the program began a profiler of its own, and torch's serves one at a time: what was recorded "
+    "until then is here",
+)
+_LOST = (
+    "what was recorded is lost: this torch ends a recording of one thread only there, and another "
+    "one had to end it; end a profile in the thread that began it, or use torch 2.14"
+)
+_REFUSED = (
+    "nothing is recorded: another thread is, and this torch ends that only there; let that profile "
+    "end first, or use torch 2.14"
+)
 _STARTED: set[TakesTurns] = set()
 """Those that were started and not stopped."""
 

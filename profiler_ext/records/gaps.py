@@ -142,6 +142,14 @@ class GapReason(
         "were recorded until the program began a profiler of its own: torch's serves one at a time",
         "leave the program's own profiler out of the run",
     )
+    THREAD_NOT_RECORDED = (
+        "thread_not_recorded",
+        "the thread's operators were not recorded",
+        "were launched by threads whose operators were not recorded: before torch 2.14 a recording "
+        "of all threads can end the process where others run operators as it ends, so the thread "
+        "that begins it is recorded alone, with autograd's for it",
+        "use torch 2.14 or newer, or begin the profile in the thread whose work is in question",
+    )
     RECORD_NOT_STORED = (
         "record_not_stored",
         "record was not stored",

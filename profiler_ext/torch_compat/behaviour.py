@@ -6,7 +6,7 @@ flag is worked out once. A release does what its number says. A build on its way
 before it, so what came or went with its own number is left open. Each behaviour came with a private
 name of torch's, its sign: that decides what the number leaves open, and checks what it does not.
 Where they differ (a backport, a fork), the flag follows the sign, since only that is the torch that
-runs, and a gap says so (``torch_behaviour``).
+runs, and a gap says so (``torch_behaviour``). What came with no name is in ``TOLD_BY_NUMBER``.
 
 What the data itself tells is no flag and is listed in ``TOLD_BY_DATA``, so that all that differs
 between versions stands in this file. ``docs/torch.md`` is made of it.
@@ -119,6 +119,18 @@ class Behaviour(Difference):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class ToldByNumber(Difference):
+    """What torch does in some versions, and code of ours must know, where nothing else shows it.
+
+    What the number leaves open it does not do.
+    """
+
+    def __bool__(self) -> bool:
+        """Tell whether the torch of this process does it for certain."""
+        return self.is_in(build_of(str(torch.__version__))) is True
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ToldByData(Difference):
     """What torch does in some versions, and what it made tells whether it did.
 
@@ -162,6 +174,18 @@ RESTORES_SCHEDULED_ACTION = Behaviour(
 )
 
 ALL = (TAGS_BACKWARD_NODES, HANDS_BACKWARD_AS_SPEC, RESTORES_SCHEDULED_ACTION)
+
+ENDS_ALL_THREADS = ToldByNumber(
+    name="ends_all_threads",
+    does="ends a recording of all threads when no operator of another thread still writes into it",
+    otherwise="frees what an operator of another thread may still write, which can end the process",
+    source="`torch/csrc/autograd/profiler_kineto.cpp`, `disableProfiler` "
+    "([#185741](https://github.com/pytorch/pytorch/pull/185741), "
+    "[#188172](https://github.com/pytorch/pytorch/pull/188172))",
+    since=(2, 14),
+)
+
+TOLD_BY_NUMBER = (ENDS_ALL_THREADS,)
 
 TOLD_BY_DATA = (
     ToldByData(

@@ -216,16 +216,18 @@ def finish_device_work() -> None:
         torch.accelerator.synchronize()
 
 
-def all_threads_config() -> Any:
-    """Return the profiler configuration that records the operators of every thread.
+def threads_config(*, are_all: bool) -> Any:
+    """Return the profiler configuration that says whose operators are recorded.
 
-    By default only the thread that started the profiler and autograd's are recorded, and a
-    training loop in a thread of its own would leave no operators. ``None`` where this torch
-    has no such thing.
+    ``None``, the thread that starts the profiler, where this torch has no such thing.
+
+    Args:
+        are_all: those of every thread, also of a training loop in a thread of its own; else those
+            of the thread that starts the profiler, and of autograd's for it.
     """
     if not running_names.PROFILER_CONFIG.is_there():
         return None
-    return running_names.PROFILER_CONFIG.get()(profile_all_threads=True)
+    return running_names.PROFILER_CONFIG.get()(profile_all_threads=are_all)
 
 
 def check_optimizer_steps() -> None:

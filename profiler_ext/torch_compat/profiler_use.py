@@ -132,9 +132,20 @@ USE = ProfilerUse()
 
 def enabled_here() -> bool:
     """Tell whether torch's profiler records, on this thread or on all, as far as torch tells."""
-    here, anywhere = running_names.PROFILER_HERE, running_names.PROFILER_ENABLED
-    is_on = here.is_there() and bool(here.get()())
-    return is_on or (anywhere.is_there() and bool(anywhere.get()))
+    anywhere = running_names.PROFILER_ENABLED
+    return is_heard_alone() or (anywhere.is_there() and bool(anywhere.get()))
+
+
+def is_heard_alone() -> bool:
+    """Tell whether torch's profiler records this thread, and not all, as far as torch tells."""
+    here = running_names.PROFILER_HERE
+    return here.is_there() and bool(here.get()())
+
+
+def end_recording() -> None:
+    """End what torch's profiler records of this thread, or of all, and drop it."""
+    if _ENDS.is_there():
+        _ENDS.get()()
 
 
 def leave_to_parent() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.profiler
 
-from profiler_ext.torch_compat import behaviour, private
+from profiler_ext.torch_compat import behaviour, private, process
 from profiler_ext.torch_compat.names import running_names
 
 _RECORDING = (
@@ -28,6 +28,18 @@ def mark_steps(profiler: torch.profiler.profile, is_marked: Any = True) -> None:
     """
     if running_names.RECORD_STEPS.is_there():
         running_names.RECORD_STEPS.put(profiler, is_marked)
+
+
+def hear_threads(profiler: torch.profiler.profile, *, are_all: bool) -> None:
+    """Have a profiler that was prepared record every thread, or the one that starts it.
+
+    Args:
+        profiler: whose recording.
+        are_all: every thread's operators are recorded.
+    """
+    config = process.threads_config(are_all=are_all)
+    if config is not None and running_names.CHOSEN_CONFIG.is_there():
+        running_names.CHOSEN_CONFIG.put(profiler.profiler, config)
 
 
 def begin_anew(profiler: torch.profiler.profile) -> None:

@@ -51,7 +51,7 @@ def looped(**options: Any) -> Any:
     [
         "switch.enable",
         "process.anything_compiled",
-        "process.all_threads_config",
+        "process.threads_config",
         "profilers.mark_steps",
         "profilers.begins_recording",
         "CalledModules",

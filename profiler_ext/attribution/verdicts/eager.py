@@ -18,6 +18,7 @@ from profiler_ext.attribution.verdicts.compiled import kind_by_name
 from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.attribution.verdicts.eager_lines import EagerLines
 from profiler_ext.attribution.verdicts.forward_ops import ForwardOps
+from profiler_ext.attribution.verdicts.unheard import unheard_launches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import (
@@ -81,6 +82,7 @@ class EagerJudge:
         self._known: dict[Hashable, tuple[int, EagerLine]] = {}
         self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
         self._trial = enclosing.is_trial(enqueued.cpu)
+        self._unheard = unheard_launches(recording, enqueued)
         self._sharding_pass = nesting.nearest(flag_rows(events.name, classify.is_sharding_pass))
         self._sharded = nesting.nearest(flag_rows(events.name, classify.is_sharding_of_module))
 
@@ -119,6 +121,7 @@ class EagerJudge:
                 codes[row],
                 enclosing.events.category.codes[row],
                 enqueued.call[launches] == NO_ROW,
+                self._unheard[launches],
                 *(take(codes, take(each, cpu, NO_ROW), NO_ROW) for each in named),
                 take(codes, cpu, NO_ROW),
                 *(take(each, cpu, NO_ROW) == NO_ROW for each in flagged),
@@ -241,6 +244,8 @@ class EagerJudge:
         """
         if self._enqueued.call[launch] == NO_ROW:
             return GapReason.NO_LAUNCH_CALL
+        if self._unheard[launch]:
+            return GapReason.THREAD_NOT_RECORDED
         events, cpu = self._enclosing.events, int(self._enqueued.cpu[launch])
         name = events.name[int(self._enqueued.event[launch])]
         launched_by_wrapper = cpu != NO_ROW and events.name[cpu] == name

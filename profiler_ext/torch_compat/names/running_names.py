@@ -108,7 +108,9 @@ PREPARE_PROFILER = Member("torch.autograd.profiler", "_prepare_profiler", _TURNS
 ENABLE_PROFILER = Member("torch.autograd.profiler", "_enable_profiler", _TURNS)
 DISABLE_PROFILER = Member("torch.autograd.profiler", "_disable_profiler", _TURNS)
 RECORD_FUNCTION = Member("torch._C._profiler", "_RecordFunctionFast", _EVENTS)
-PROFILER_CONFIG = Member("torch._C._profiler", "_ExperimentalConfig", "operators of every thread")
+_THREADS = "operators of every thread"
+PROFILER_CONFIG = Member("torch._C._profiler", "_ExperimentalConfig", _THREADS)
+CHOSEN_CONFIG = Attribute("torch.autograd.profiler", "profile.experimental_config", _THREADS)
 MODULE_CALL = Member(
     "torch.nn.modules.module",
     "Module._wrapped_call_impl",

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from profiler_ext.attribution import attribute
-from profiler_ext.records import Level, Phase, Place, Thread
+from profiler_ext.records import Gap, GapReason, Level, Phase, Place, Thread
 from tests.attribution.reading import assert_conserves, rows
 from tests.attribution.timeline import AUTOGRAD, Timeline
 
@@ -57,6 +59,32 @@ def _backward(timeline: Timeline, sequence: int, fwd_thread: int = 1) -> None:
 def _forward_op(timeline: Timeline, name: str, sequence: int) -> None:
     with timeline.range(name):
         timeline.op(f"{name}_inner", "kernel", **{"Sequence number": sequence})
+
+
+def test_what_a_thread_launched_that_was_not_recorded_says_so():
+    timeline = Timeline()
+    timeline.op("aten::relu", "kernel")
+    with timeline.on(Thread(100, 200)):
+        timeline.launch("kernel")
+        timeline.launch("triton_poi_fused_relu_0")
+    timeline.launch("kernel")
+    recording = timeline.recording()
+    alone = replace(recording, gaps=(Gap(GapReason.THREAD_NOT_RECORDED, "loader"),))
+    analysis = attribute(alone)
+    assert_conserves(analysis)
+    assert rows(analysis, "gap") == [
+        ("",),
+        ("thread_not_recorded",),
+        ("thread_not_recorded",),
+        ("no_launching_op",),
+    ]
+    assert "thread_not_recorded: loader" in analysis.notes
+    assert [gap for (gap,) in rows(attribute(recording), "gap")] == [
+        "",
+        "no_launching_op",
+        "aot_inductor",
+        "no_launching_op",
+    ]
 
 
 def test_a_backward_op_is_led_to_its_forward_op_by_sequence_number():

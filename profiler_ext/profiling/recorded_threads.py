@@ -1,0 +1,89 @@
+"""Owns which threads a recording hears, and that it is ended where torch can end it.
+
+Before torch 2.14 a recording of all threads cannot be ended while another thread runs an operator:
+torch frees what that thread still writes (``behaviour.ENDS_ALL_THREADS``). So where another thread
+may run one, the thread that begins is heard alone, with what autograd's threads run for it; but
+such a recording can be ended by that thread only.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import get_ident
+
+import torch.profiler
+from torch.profiler import ProfilerActivity
+
+from profiler_ext.isolation.guard import Guard
+from profiler_ext.records import Gap, GapReason
+from profiler_ext.torch_compat import profilers
+from profiler_ext.torch_compat.behaviour import ENDS_ALL_THREADS
+from profiler_ext.torch_compat.process import profiler_is_on
+from profiler_ext.torch_compat.profiler_use import end_recording, is_heard_alone
+from profiler_ext.torch_compat.threads_beside import threads_beside
+
+THREADS = "threads"
+"""The hook that tells whose operators are recorded."""
+_SETTLES_S = 0.1
+"""An operator's begin and end take microseconds, and a thread may wait so long for a processor."""
+
+
+class HearsThreads(torch.profiler.profile):
+    """A profiler that hears all threads where torch can end that."""
+
+    _guard: Guard
+    _is_ours_to_choose = False
+    _heard: int | None = None
+    _beside: tuple[str, ...] = ()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether what is recorded is that of one thread, and not of this one."""
+        return self._heard not in (None, get_ident())
+
+    def end_what_is_left(self) -> None:
+        """Have this thread be recorded no more, where another one had to end that."""
+        if get_ident() in _LEFT and not profiler_is_on():
+            _LEFT.discard(get_ident())
+            super().prepare_trace()  # torch ends no recording without Kineto's
+            end_recording()
+
+    def start_trace(self) -> None:
+        """Record from here on.
+
+        What records another thread is lost: torch ends it only there. That this thread begins to
+        be recorded, too, and ends that, ends Kineto's recording.
+        """
+        if self._heard is None:
+            self._guard.run(THREADS, self._choose)
+        else:
+            _LEFT.add(self._heard)
+        super().start_trace()
+        self._heard = get_ident() if is_heard_alone() else None
+
+    def stop_trace(self) -> None:
+        """End the recording, which this thread can."""
+        self._guard.run(THREADS, self._settle)
+        self._heard = None
+        super().stop_trace()
+
+    def gaps(self) -> tuple[Gap, ...]:
+        """Return what the recording that ended does not have."""
+        names = ", ".join(self._beside)
+        return (Gap(GapReason.THREAD_NOT_RECORDED, names),) if names else ()
+
+    def _choose(self) -> None:
+        if self._is_ours_to_choose and not ENDS_ALL_THREADS:
+            self._beside = threads_beside()
+            profilers.hear_threads(self, are_all=not self._beside)
+
+    def _settle(self) -> None:
+        """Have threads that began meanwhile be heard no more, before what they write is freed."""
+        are_all = self._heard is None and not ENDS_ALL_THREADS
+        if are_all and ProfilerActivity.CPU in self.activities and threads_beside():
+            self.toggle_collection_dynamic(False, [ProfilerActivity.CPU])
+            time.sleep(_SETTLES_S)
+
+
+_LEFT: set[int] = set()
+"""Threads of which torch has it that they are recorded, since another one had to end that."""
