@@ -88,15 +88,14 @@ def edges_of_backward(
 def _add_edges(
     known: dict[AutogradNode, tuple[Edge, ...]], first: Iterable[torch.autograd.graph.Node]
 ) -> None:
-    todo = list(first)
+    todo = [(_named(node), node) for node in first]
     while todo:
-        node = todo.pop()
-        key = _named(node)
+        key, node = todo.pop()
         if key in known or _is_leaf(key):
             continue
-        edges = [(to, at) for to, at in node.next_functions if to is not None]
-        known[key] = tuple(_edge(to, at) for to, at in edges)
-        todo += [to for to, _ in edges]
+        edges = [(_named(to), to, at) for to, at in node.next_functions if to is not None]
+        known[key] = tuple([_edge(named, to, at) for named, to, at in edges])
+        todo += [(named, to) for named, to, _ in edges]
 
 
 def _is_leaf(node: AutogradNode) -> bool:
@@ -108,16 +107,15 @@ def _named(node: torch.autograd.graph.Node) -> AutogradNode:
     return AutogradNode(node.name(), int(running_names.NODE_SEQUENCE_NR.of(node)()))
 
 
-def _edge(to: torch.autograd.graph.Node, at: int) -> Edge:
-    named = _named(to)
+def _edge(named: AutogradNode, to: torch.autograd.graph.Node, at: int) -> Edge:
     return Edge(named, at, to if _is_leaf(named) else None)
 
 
 def last_number() -> int:
     """Return the number of the autograd node that this thread made last."""
-    return int(running_names.LAST_SEQUENCE_NR.get()()) - 1
+    return int(running_names.LAST_SEQUENCE_NR.kept()()) - 1
 
 
 def _current() -> torch.autograd.graph.Node | None:
-    node: torch.autograd.graph.Node | None = running_names.CURRENT_NODE.get()()
+    node: torch.autograd.graph.Node | None = running_names.CURRENT_NODE.kept()()
     return node

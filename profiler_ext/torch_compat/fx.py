@@ -47,12 +47,12 @@ def _spelled(op: Any) -> str:
 
 def is_tracing() -> bool:
     """Tell whether a graph is traced whose nodes keep what torch knows of their origin."""
-    return bool(fx_names.HAS_PRESERVED_META.get()())
+    return bool(fx_names.HAS_PRESERVED_META.kept()())
 
 
 def replayed_node() -> torch.fx.Node | None:
     """Return the view that functionalization makes anew now, as it was made before."""
-    node: torch.fx.Node | None = fx_names.REPLAY_NODE.get()()
+    node: torch.fx.Node | None = fx_names.REPLAY_NODE.kept()()
     return node
 
 

@@ -173,6 +173,12 @@ def is_backward(graph_kwargs: Mapping[str, Any]) -> bool:
     return bool(artifact_names.IS_BACKWARD.of(graph_kwargs))
 
 
+def awaits_backward(graph_kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a graph is a forward whose backward is compiled next, from the same."""
+    is_training = artifact_names.IS_INFERENCE.of(graph_kwargs) is False
+    return is_training and not is_backward(graph_kwargs)
+
+
 def is_replayed(graph_kwargs: Mapping[str, Any]) -> bool:
     """Return whether an artifact will be replayed as a CUDA graph, from the same."""
     return bool(artifact_names.CUDA_GRAPHS.of(graph_kwargs))

@@ -74,9 +74,7 @@ class Name:
         except LookupError:
             return f"{self.module}.{self.path} is not there"
         missing = tuple(name for name in self.takes if name not in shape)
-        if not missing:
-            return None
-        return f"{self.module}.{self.path} takes {shape}, but not {missing}"
+        return f"{self.module}.{self.path} takes {shape}, but not {missing}" if missing else None
 
     def lack(self) -> str | None:
         """Return why this process's torch does not fit, or ``None``; it is looked for once."""
@@ -105,9 +103,8 @@ class Name:
         Raises:
             PrivateNameError: Always.
         """
-        raise PrivateNameError(
-            f"torch {torch.__version__}: {problem}; lost is {self.serves}"
-        ) from (cause)
+        told = f"torch {torch.__version__}: {problem}; lost is {self.serves}"
+        raise PrivateNameError(told) from cause
 
     def given(self, frame: FrameType) -> Any:
         """Return what a call of it, whose frame this is, was given as what is relied on.
@@ -134,6 +131,12 @@ class Member(Name):
         except (ImportError, AttributeError) as error:
             self.refuse(f"{self.module}.{self.path} is not there", error)
 
+    def kept(self) -> Any:
+        """Return a function or class, as :meth:`get` does, but look for it once."""
+        if (value := _KEPT.get(self)) is None:  # asked of each node of a graph, often
+            value = _KEPT[self] = self.get()
+        return value
+
     def set(self, value: Any) -> None:
         """Put a value in its place.
 
@@ -145,9 +148,7 @@ class Member(Name):
 
     def is_type_of(self, thing: object) -> bool:
         """Tell whether a thing is an instance of the class that this is."""
-        if (kind := _CLASSES.get(self)) is None:  # asked of each node of a graph, often
-            kind = _CLASSES[self] = self.get()
-        return isinstance(thing, kind)
+        return isinstance(thing, self.kept())
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +265,7 @@ _SOUND: set[Name] = set()
 _PROBLEMS: dict[Name, str] = {}
 _TEXTS: dict[Keys, tuple[str, ...]] = {}
 _OWNERS: dict[Name, Any] = {}
-_CLASSES: dict[Name, Any] = {}
+_KEPT: dict[Name, Any] = {}
 
 
 def _owner(name: Name) -> Any:
@@ -274,15 +275,13 @@ def _owner(name: Name) -> Any:
 
 
 def _known(name: Name) -> str | None:
-    if name in _SOUND:
-        return None
-    if name not in _PROBLEMS:
+    if name not in _SOUND and name not in _PROBLEMS:
         problem = name.problem()
         if problem is None:
             _SOUND.add(name)
-            return None
-        _PROBLEMS[name] = problem
-    return _PROBLEMS[name]
+        else:
+            _PROBLEMS[name] = problem
+    return _PROBLEMS.get(name)
 
 
 def forget() -> None:
@@ -291,7 +290,7 @@ def forget() -> None:
     _PROBLEMS.clear()
     _TEXTS.clear()
     _OWNERS.clear()
-    _CLASSES.clear()
+    _KEPT.clear()
     behaviour.forget()
 
 

@@ -1,9 +1,13 @@
 """What metadata says is looked at each time that it is asked, and what it says is one record."""
 
+from pathlib import Path
+
+import pytest
 import torch
 
+import profiler_ext
 from profiler_ext.capture.traces.metadata import forget_lineages, lineage_of, says_the_same
-from profiler_ext.torch_compat import behaviour
+from profiler_ext.torch_compat import behaviour, process
 
 FRAME = '  File "model.py", line {}, in forward\n    return x.sin()\n'
 
@@ -76,3 +80,18 @@ def test_what_is_known_is_let_go():
     forget_lineages()
     assert lineage_of(meta()) is not before
     assert lineage_of(meta()) == before
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_what_is_known_is_let_go_once_the_last_graph_of_a_function_is_compiled(
+    fresh_torch: Path, monkeypatch: pytest.MonkeyPatch, is_training: bool
+) -> None:
+    let_go: list[str | None] = []
+    forgets = "profiler_ext.capture.hooks.graphs.forget_lineages"
+    monkeypatch.setattr(forgets, lambda: let_go.append(process.current_compile_id()))
+    profiler_ext.enable(strict=True)
+    x = torch.ones(4, 4, requires_grad=is_training)
+    y = torch.compile(lambda x: (x @ x).sum())(x)
+    if is_training:
+        y.backward()
+    assert let_go == ["0/0"]

@@ -21,7 +21,7 @@ from profiler_ext.capture.traces.metadata import Replaced, forget_lineages
 from profiler_ext.capture.traces.replacements import Watch
 from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.torch_compat import compiled_autograd, fx, points, process
+from profiler_ext.torch_compat import compiled_autograd, fx, inductor, points, process
 from profiler_ext.torch_compat.patches import Hook
 
 
@@ -120,7 +120,8 @@ class GraphHooks:
             with self._compiles.entered(call["gm"]):
                 yield
         finally:
-            forget_lineages()
+            if not inductor.awaits_backward(call.arguments):  # whose nodes say the same
+                forget_lineages()
 
     def _cache_key(self, call: Observed) -> Observation:
         yield

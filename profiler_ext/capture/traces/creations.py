@@ -164,10 +164,10 @@ class CreationHooks:
             edges=self._edges_of(node.graph, by),
             replays=None if replayed is None else replayed.name,
         )
-        if node.graph not in self._creations:
-            self._creations[node.graph] = {}
-            self._traced.append(self._creations[node.graph])
-        self._creations[node.graph][node.name] = creation
+        if (made := self._creations.get(node.graph)) is None:
+            made = self._creations[node.graph] = {}
+            self._traced.append(made)
+        made[node.name] = creation
 
 
 @contextmanager

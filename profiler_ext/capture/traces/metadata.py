@@ -50,7 +50,8 @@ Replaced = Mapping[str, tuple[NodeSnapshot, ...]]
 
 _KNOWN: dict[tuple[object, ...], Lineage] = {}
 _MOST_KNOWN = 16384
-"""More than the nodes of most graphs; each takes less than 1 kB, until a graph is compiled."""
+"""More than the nodes of most graphs; each takes less than 1 kB, until its graph and the backward
+of that are compiled."""
 
 
 def lineage_of(meta: fx.Meta) -> Lineage:
@@ -87,10 +88,11 @@ def says_the_same(one: fx.Meta, other: fx.Meta) -> bool:
 
 def _read(meta: fx.Meta) -> Lineage:
     copied_from = meta.get(COPIED_FROM)
+    stack = parse_stack(fx.text(meta, fx_names.STACK_TRACE))
     return Lineage(
         original_aten=fx.original_aten(meta),
         seq_nr=fx.integer(meta, fx_names.SEQ_NR),
-        stack=parse_stack(fx.text(meta, fx_names.STACK_TRACE)),
+        stack=stack,
         modules=_frames(fx.module_stack(meta)),
         source_fns=fx.source_fns(meta),
         partitioner_tag=fx.text(meta, fx_names.PARTITIONER_TAG),
@@ -99,7 +101,8 @@ def _read(meta: fx.Meta) -> Lineage:
         recompute=fx.text(meta, fx_names.RECOMPUTE),
         annotation=fx.annotation(meta),
         copied_from=None if copied_from is None else str(copied_from),
-    ).by(Mechanism.OWN)
+        mechanism=Mechanism.OWN if stack else None,
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -108,7 +111,7 @@ def _frames(modules: tuple[tuple[str, str], ...]) -> tuple[ModuleFrame, ...]:
 
 
 def forget_lineages() -> None:
-    """Let go of what is known of metadata, as a graph is compiled: the next one says else."""
+    """Let go of what is known of metadata, as a graph is compiled whose nodes no other has."""
     _KNOWN.clear()
     _frames.cache_clear()
 
