@@ -63,8 +63,8 @@ def _add_steps(group: argparse._ArgumentGroup) -> None:
         type=_amount,
         default=Amount(3),
         metavar="N|TIME",
-        help="steps, or a time, before the first recorded one; 5 and more tell findings what a step "
-        f"takes without recording {DEFAULT}",
+        help="steps, or a time, before the first recorded one; 5 and more tell findings what a "
+        f"step takes without recording {DEFAULT}",
     )
     group.add_argument(
         "--steps",
