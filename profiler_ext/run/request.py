@@ -168,7 +168,8 @@ class Request:
         """
         program = self.program
         if not (program.is_module or program.is_readable or program.holds_main):
-            raise UsageError(f"there is no script {program.target}; give a path to a Python file")
+            what = "a path to a Python file, or /dev/stdin for what standard input has"
+            raise UsageError(f"there is no script {program.target}; give {what}")
         if self.steps.is_nothing:
             raise UsageError("--steps takes 1 or more, or a time, 5s")
         if self.step_on.needs_monitoring and (version := python_without()) is not None:
