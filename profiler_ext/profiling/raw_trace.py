@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from profiler_ext.errors import OutputError
@@ -39,8 +39,8 @@ class RawTrace:
         """
         self._text = None
         with _temporary_folder() as folder:
-            _check_name(Path(folder))
-            path = Path(folder, "trace.json")
+            _check_name(folder)
+            path = folder / "trace.json"
             write(str(path))
             _check_written(path)
             self._text = read_text(path)
@@ -57,14 +57,21 @@ class RawTrace:
         return True
 
 
-def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
     try:
-        return tempfile.TemporaryDirectory(prefix="profiler_ext-")
+        made = tempfile.TemporaryDirectory(prefix="profiler_ext-", ignore_cleanup_errors=True)
     except OSError as error:
         raise OutputError(
             f"no temporary folder can be made ({error.strerror or error}), so what was recorded is "
             "lost; set TMPDIR to a folder that can be written"
         ) from error
+    try:
+        with made as folder:
+            yield Path(folder)
+    finally:
+        with suppress(OSError):  # to list it takes a file that can be opened, and this takes none
+            Path(made.name).rmdir()
 
 
 def _check_name(folder: Path) -> None:
@@ -78,9 +85,15 @@ def _check_name(folder: Path) -> None:
 
 
 def _check_written(path: Path) -> None:
-    """Torch says on standard error alone that it could not write."""
-    if not path.exists():
-        raise OutputError(
-            f"torch could not write its trace into {path.parents[1]}, so what was recorded is "
-            "lost; make room there, or set TMPDIR to another folder"
-        )
+    """Torch says on standard error alone that it could not write, and not why."""
+    if path.exists():
+        return
+    reason = ""
+    try:
+        path.touch()
+    except OSError as error:
+        reason = f" ({error.strerror})"
+    raise OutputError(
+        f"torch could not write its trace into {path.parents[1]}{reason}, so what was recorded is "
+        "lost; make room there, or set TMPDIR to another folder"
+    )

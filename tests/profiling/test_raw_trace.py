@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import resource
 import tempfile
 from pathlib import Path
 from typing import NoReturn
@@ -62,6 +63,18 @@ def test_where_torch_could_not_write_the_error_says_so(tmp_path: Path) -> None:
     refused = pytest.raises(OutputError, match=f"could not write its trace into {tmp_path}, so")
     with refused, RawTrace().written(lambda _: None):
         pass
+
+
+def test_where_no_file_can_be_opened_the_error_says_so_and_nothing_is_left(tmp_path: Path) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refused = pytest.raises(OutputError, match=rf"into {tmp_path} \(Too many open files\), so")
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, most[1]))
+        with refused, RawTrace().written(lambda _: None):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_where_no_temporary_folder_can_be_made_the_error_says_so(

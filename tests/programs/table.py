@@ -115,7 +115,7 @@ SETTINGS = [
 ]
 SURROUNDINGS = programs_of(
     "surroundings",
-    *("few_files", "no_file_left", "closed_files", "short_files", "little_memory", "small_stacks"),
+    *("few_files", "closed_files", "little_memory", "small_stacks"),
     *("timer", "sampled", "collector_called", "collector_fails", "memory_traced", "at_exit"),
     *("fails_at_exit", "thread_exits", "thread_hook", "starts_itself", "shallow"),
     *("errors_first", "warned_once", "warnings_fail", "loggers_disabled", "wanders", "awaits"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import atexit
-import contextlib
 import gc
 import logging.config
 import os
@@ -30,26 +29,9 @@ def few_files():
     train(5)
 
 
-def no_file_left():
-    train(1)
-    _limit("RLIMIT_NOFILE", 64)
-    with contextlib.suppress(OSError):
-        while True:
-            os.open(os.devnull, os.O_RDONLY)
-    train(5)
-
-
 def closed_files():
     train(1)
     os.closerange(3, 200)
-    train(5)
-
-
-def short_files():
-    """The system ends a process that writes more, and Python lets the write fail instead."""
-    train(1)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    _limit("RLIMIT_FSIZE", 200_000)
     train(5)
 
 
