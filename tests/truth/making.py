@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -57,7 +58,7 @@ class Making(TorchFunctionMode):
 
     def _add(self, values: Any) -> None:
         tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
-        todo = [each.grad_fn for each in tensors]
+        todo = [level.grad_fn for each in tensors for level in _levels(each)]
         if not any(node is not None and node not in self._places for node in todo):
             return
         place = self._standing.place()
@@ -81,6 +82,14 @@ class Making(TorchFunctionMode):
 
         node.register_prehook(begins)
         node.register_hook(ends)
+
+
+def _levels(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield a tensor, and what it wraps: under ``vmap`` the nodes are those of what is within."""
+    yield tensor
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+        yield tensor
 
 
 def _past_aliases(node: Node) -> Node:
