@@ -147,6 +147,10 @@ def test_parts_that_did_not_end_end_with_the_one_around_them() -> None:
     [
         (lambda log: log.end("dynamo", 5), "a compile whose begin was not seen"),
         (lambda log: log.compiles_since(0), "does not tell its time zero"),
+        (
+            lambda log: (compile_frame(log, Numbers()), log.compiles_since(10**18)),
+            "whose begin lies years from the trace",
+        ),
         (lambda log: setattr(log, "is_late", True), "compiled before capture was switched on"),
     ],
 )

@@ -54,6 +54,13 @@ _UNTIED = Gap(
     "the trace does not tell its time zero, so that no compile can be placed in it",
 )
 
+_ELSEWHEN = Gap(
+    GapReason.COMPILES_INCOMPLETE,
+    "a compile whose begin lies years from the trace, as where the program sets time itself, is "
+    "not kept",
+)
+_YEARS_NS = 10**17
+
 
 @dataclass(slots=True)
 class _UnderWay:
@@ -111,7 +118,11 @@ class CompileLog:
         if not base_ns:
             self._gaps[_UNTIED] = None
             return ()
-        return tuple(each.since(base_ns) for each in (*self._first, *self._last))
+        kept = [each.since(base_ns) for each in (*self._first, *self._last)]
+        near = tuple(each for each in kept if _is_near(each))
+        if len(near) < len(kept):
+            self._gaps[_ELSEWHEN] = None
+        return near
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
@@ -277,3 +288,9 @@ def _compilation(
         graphs=tuple(now.graphs),
         failure=now.failure,
     )
+
+
+def _is_near(compilation: Compilation) -> bool:
+    """Tell whether the times of a compile can be those of the trace's process."""
+    starts_ns = (compilation.started_ns, *(span.started_ns for span in compilation.spans))
+    return all(abs(start_ns) < _YEARS_NS for start_ns in starts_ns)
