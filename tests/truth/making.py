@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -46,10 +47,10 @@ class Making(TorchFunctionMode):
     @contextlib.contextmanager
     def of_functions_too(self) -> Iterator[None]:
         """Look after calls of the user's own ``autograd.Function``, which no mode sees."""
-        apply = torch.autograd.Function.apply.__func__
+        apply = inspect.getattr_static(torch.autograd.Function, "apply")
 
         def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            out = apply(cls, *args, **kwargs)
+            out = apply.__get__(None, cls)(*args, **kwargs)
             self._add(out)
             return out
 
