@@ -119,10 +119,12 @@ SURROUNDINGS = programs_of(
     *("timer", "sampled", "collector_called", "collector_fails", "memory_traced", "at_exit"),
     *("fails_at_exit", "thread_exits", "thread_hook", "starts_itself", "shallow"),
     *("errors_first", "warned_once", "warnings_fail", "loggers_disabled", "wanders", "awaits"),
-    *("generates", "time_stands", "no_main", "odd_arguments", "nowhere_to_import_from"),
+    *("generates", "time_stands", "no_main", "odd_arguments"),
     *("lines_unreadable", "short_tracebacks", "hurried"),
 )
-SURROUNDINGS += programs_of("surroundings", "trains_at_exit", "replaces_itself", session=ANY)
+SURROUNDINGS += programs_of(
+    "surroundings", "trains_at_exit", "replaces_itself", "nowhere_to_import_from", session=ANY
+)
 TORCH_USES = programs_of(
     "torch_uses",
     *("compiled_as", "left_out", "forgets", "configures", "exports", "scripts", "functional"),
