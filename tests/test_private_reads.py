@@ -28,7 +28,7 @@ NOT_TORCHS = {
     "capture/cpu_kernels.py": {"_profiler_ext_original"},  # our own mark
     "capture/hooks/graphs.py": {"graph"},  # of a ``GraphModule``
     "capture/hooks/regions.py": {"graph"},
-    "isolation/undisturbed.py": {"moment"},  # of a thread of ours
+    "isolation/undisturbed.py": {"moment", "SIGXFSZ", "_filters_mutated"},  # a thread's, Python's
     "run/program.py": {"_run_module_as_main"},  # of ``runpy``
     "torch_compat/arrivals.py": {"_initializing"},  # of Python's import
     "torch_compat/compiled_autograd.py": {""},  # what a missing ``__name__`` is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -27,6 +28,7 @@ from profiler_ext.torch_compat.patches import Point
 from tests.compiling import capture, train_once
 
 pytestmark = pytest.mark.usefixtures("fresh_torch")
+BASE_NS = time.time_ns()
 COLUMNS = {
     "entire_frame_compile": "dynamo_cumulative_compile_time_us",
     "entire_backward_compile": "backward_cumulative_compile_time_us",
@@ -46,7 +48,7 @@ def test_the_spans_last_as_long_as_torch_says() -> None:
     clear_compilation_metrics()
     captured = enabled()
     train_once()
-    compiles = captured.compiles_since(1)
+    compiles = captured.compiles_since(BASE_NS)
     spent: Counter[str] = Counter()
     for span in (span for each in compiles for span in each.spans):
         spent[span.name] += span.duration_ns // 1000
@@ -59,7 +61,7 @@ def test_the_spans_last_as_long_as_torch_says() -> None:
 def test_a_forward_and_its_backward_are_compiled_with_their_graphs() -> None:
     captured = enabled()
     train_once()
-    graphs, compiles = captured.graphs, captured.compiles_since(1)
+    graphs, compiles = captured.graphs, captured.compiles_since(BASE_NS)
     forward, backward = (each for each in compiles if each.kind in DIRECT)
     assert (forward.kind, backward.kind) == (CompileKind.FRAME, CompileKind.BACKWARD)
     assert [graphs[index].is_backward for index in (*forward.graphs, *backward.graphs)] == [
@@ -108,7 +110,7 @@ def test_without_a_place_of_theirs_capture_begins_and_says_what_is_lost(
     assert lacking.problems() == ()
     captured = enabled()
     train_once()
-    compiles, gaps = captured.compiles_since(1), captured.all_gaps
+    compiles, gaps = captured.compiles_since(BASE_NS), captured.all_gaps
     lost = f"{gone}; lost is where Dynamo broke a graph, and why"
     assert gaps[0] == Gap(GapReason.PRIVATE_NAME, lost)
     assert [each.kind for each in compiles if each.kind in DIRECT] == [*DIRECT]
@@ -123,7 +125,7 @@ def test_a_function_that_dynamo_gives_up_is_told_with_its_failure() -> None:
 
     captured = enabled()
     torch.compile(given_up, backend="eager")(torch.ones(2))
-    compiles = captured.compiles_since(1)
+    compiles = captured.compiles_since(BASE_NS)
     failed = next(each for each in compiles if each.failure)
     assert (failed.function, failed.failure and failed.failure.type) == ("given_up", "Unsupported")
     assert (len(failed.breaks), failed.graphs, failed.dynamo_number) == (1, (), None)
@@ -151,7 +153,7 @@ def test_an_error_of_torchs_is_the_programs_and_is_told(
     captured = enabled()
     with pytest.raises(error):
         torch.compile(breaks, **options)(torch.ones(2))
-    failed = captured.compiles_since(1)[-1].failure
+    failed = captured.compiles_since(BASE_NS)[-1].failure
     assert failed is not None
     assert failed.type == error.__name__
     assert captured.all_gaps == ()
