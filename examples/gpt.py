@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=12 if on_gpu else 4)
     parser.add_argument("--tokens", type=int, default=1024 if on_gpu else 64)
     parser.add_argument("--batch", type=int, default=8 if on_gpu else 4)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=8)
     torch.manual_seed(0)
     train(parser.parse_args(), "cuda" if on_gpu else "cpu")
 

@@ -21,7 +21,7 @@ class MLP(nn.Module):
         return F.relu(self.down(h)) + x
 
 
-def main(steps: int = 6, batch: int = 256, width: int = 64) -> None:
+def main(steps: int = 8, batch: int = 256, width: int = 64) -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = MLP(width).to(device)

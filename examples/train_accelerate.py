@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import profiler_ext
 
 
-def main(folder: str = "profile_out", steps: int = 6) -> None:
+def main(folder: str = "profile_out", steps: int = 8) -> None:
     torch.manual_seed(0)
     accelerator = Accelerator(gradient_accumulation_steps=2)  # two batches are one step
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 16))
@@ -24,7 +24,7 @@ def main(folder: str = "profile_out", steps: int = 6) -> None:
     data = DataLoader(TensorDataset(*torch.randn(2, rows, 16)), batch_size=4)
     model, optimizer, data = accelerator.prepare(model, optimizer, data)
 
-    schedule = torch.profiler.schedule(wait=2, warmup=1, active=2, repeat=1)
+    schedule = torch.profiler.schedule(wait=4, warmup=1, active=2, repeat=1)
     with profiler_ext.profile(schedule=schedule) as prof:
         for x, target in data:
             with accelerator.accumulate(model):

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 from profiler_ext.integrations.huggingface import ProfilerCallback
 
 
-def main(folder: str = "profile_out", steps: int = 6) -> None:
+def main(folder: str = "profile_out", steps: int = 8) -> None:
     torch.manual_seed(0)
     words = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2}
@@ -27,7 +27,7 @@ def main(folder: str = "profile_out", steps: int = 6) -> None:
         save_strategy="no",
         report_to="none",
     )
-    callback = ProfilerCallback(folder, skip=3, steps=2)
+    callback = ProfilerCallback(folder, skip=5, steps=2)
     Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()
     print(callback.profile.session.report("module"))
 

@@ -28,10 +28,10 @@ class Small(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
-def main(folder: str = "profile_out", steps: int = 6) -> None:
+def main(folder: str = "profile_out", steps: int = 8) -> None:
     pl.seed_everything(0, verbose=False)
     data = TensorDataset(*torch.randn(2, 16 * steps, 16))
-    callback = ProfilerCallback(folder, skip=3, steps=2)
+    callback = ProfilerCallback(folder, skip=5, steps=2)
     trainer = pl.Trainer(
         max_steps=steps,
         accumulate_grad_batches=2,  # two batches are one step

@@ -12,7 +12,7 @@ from profiler_ext.cli.parsing import Parser
 from profiler_ext.cli.printing import console, say, tell, write
 from profiler_ext.errors import OutputError, ReaderGoneError, UsageError
 from profiler_ext.run.program import Program
-from profiler_ext.run.request import Amount, Repeats, Request, StepOn
+from profiler_ext.run.request import SKIP, STEPS, Amount, Repeats, Request, StepOn
 
 if TYPE_CHECKING:
     from profiler_ext.run.outcome import Kept, Outcome
@@ -44,7 +44,7 @@ def add_options(parser: Parser) -> None:
     _add_recorded(parser.add_argument_group("what is recorded"))
     add_folder(parser.add_argument_group("where to"))
     parser.show_examples(
-        ("two training steps, after three", "profiler-ext run train.py --lr 3e-4"),
+        ("two training steps, after five", "profiler-ext run train.py --lr 3e-4"),
         ("ten calls of a model, then end", "profiler-ext run --step-on forward --steps 10 --stop "
          "generate.py"),
         ("five seconds, a minute after the start", "profiler-ext run --skip 1min --steps 5s "
@@ -61,15 +61,15 @@ def _add_steps(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--skip",
         type=_amount,
-        default=Amount(3),
+        default=SKIP,
         metavar="N|TIME",
-        help="steps, or a time, before the first recorded one; 5 and more tell findings what a "
-        f"step takes without recording {DEFAULT}",
+        help="steps, or a time, before the first recorded one; fewer than 5 do not tell findings "
+        f"what a step takes without recording {DEFAULT}",
     )
     group.add_argument(
         "--steps",
         type=_amount,
-        default=Amount(2),
+        default=STEPS,
         metavar="N|TIME",
         help=f"steps to record, or for how long {DEFAULT}",
     )

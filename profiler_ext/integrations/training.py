@@ -18,6 +18,7 @@ from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.undisturbed import undisturbed
 from profiler_ext.profiling import switch
 from profiler_ext.profiling.profiler import profile
+from profiler_ext.profiling.usual_steps import RECORDED, SKIPPED
 from profiler_ext.sessions.folder import check_folder, rank_folder
 from profiler_ext.sessions.output import write_all
 from profiler_ext.sessions.session import Session
@@ -43,8 +44,8 @@ class TrainingProfile:
         self,
         folder: str | Path = "profile_out",
         *,
-        skip: int = 3,
-        steps: int = 2,
+        skip: int = SKIPPED,
+        steps: int = RECORDED,
         force: bool = False,
         loggers: Sequence[Log] = (),
         **options: Any,

@@ -8,6 +8,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from profiler_ext.errors import UsageError
+from profiler_ext.profiling.usual_steps import RECORDED, SKIPPED
 from profiler_ext.python_lines.monitoring import python_without
 from profiler_ext.run.program import Program
 
@@ -53,6 +54,10 @@ class Amount:
     def __str__(self) -> str:
         """Return it as a command line has it."""
         return f"{self.seconds:g}s" if self.steps is None else str(self.steps)
+
+
+SKIP, STEPS = Amount(SKIPPED), Amount(RECORDED)
+"""What is passed, and recorded, where nobody says."""
 
 
 class EndedBy(Enum):
@@ -149,8 +154,8 @@ class Request:
 
     program: Program
     folder: Path
-    skip: Amount = Amount(3)
-    steps: Amount = Amount(2)
+    skip: Amount = SKIP
+    steps: Amount = STEPS
     step_on: StepOn = StepOn()
     force: bool = False
     recompile: bool = False

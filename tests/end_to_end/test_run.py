@@ -11,6 +11,7 @@ import torch.profiler
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 from profiler_ext import cli
+from profiler_ext.findings.training import ENOUGH
 from profiler_ext.sessions.session import FILE_NAME, load
 from tests.end_to_end.script_runs import HEAD, Run, exits, out, refused, run, steps
 from tests.watched import needs_lines
@@ -38,7 +39,7 @@ def test_the_script_sees_its_own_arguments_and_its_output_is_kept(
 ) -> None:
     body = """
         print("script:", sys.argv, __name__, sys.path[0])
-        for _ in range(6): step()
+        for _ in range(8): step()
     """
     assert run(body, arguments=("--steps", "9", "-o", "x")) == 0
     assert sys.modules["__main__"].__file__ == str(Path.cwd() / "script.py")
@@ -47,7 +48,7 @@ def test_the_script_sees_its_own_arguments_and_its_output_is_kept(
 
 
 def test_a_run_writes_all_files_and_says_where(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("for _ in range(6): step()") == 0
+    assert run("for _ in range(8): step()") == 0
     assert {path.name for path in Path("out").iterdir()} == FILES
     printed = capfd.readouterr().out
     assert [name for name in FILES if name not in printed] == []
@@ -55,7 +56,7 @@ def test_a_run_writes_all_files_and_says_where(run: Run, capfd: pytest.CaptureFi
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_written_as_any_other(run: Run) -> None:
-    assert run("for _ in range(6): step()") == 0
+    assert run("for _ in range(8): step()") == 0
     assert cli.main(["run", "-o", "of\udcff", "script.py", "of\udcff"]) == 0
     assert {path.name for path in Path("of\udcff").iterdir()} == FILES
     assert load("of\udcff").recording.settings.command == ("script.py", "of\\udcff")
@@ -66,16 +67,17 @@ def test_a_temporary_folder_that_torch_cannot_write_is_one_sentence(
 ) -> None:
     Path("of\udcff").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(Path("of\udcff").resolve()))
-    assert run("for _ in range(6): step()") == 2
+    assert run("for _ in range(8): step()") == 2
     said = [line for line in capfd.readouterr().err.splitlines() if "profiler-ext: " in line]
     assert len(said) == 1
     assert "whose name is not UTF-8" in said[0]
 
 
-def test_by_default_two_steps_are_recorded_after_three(run: Run) -> None:
+def test_by_default_two_steps_are_recorded_after_five_of_which_three_are_timed(run: Run) -> None:
     assert run("for _ in range(9): step()") == 0
     session = out()
-    assert steps(session) == [3, 4]
+    assert len(session.recording.settings.steps_before_ns) == ENOUGH
+    assert steps(session) == [5, 6]
     assert session.recording.settings.step_source == "Optimizer.step"
     assert session.recording.settings.command[0] == "script.py"
 
@@ -96,18 +98,18 @@ def test_the_folder_is_where_it_was_though_the_script_goes_elsewhere(
     body = """
         import os
         os.mkdir("elsewhere"); os.chdir("elsewhere")
-        for _ in range(6): step()
+        for _ in range(8): step()
     """
     assert run(body) == 0
     monkeypatch.chdir(tmp_path)
-    assert steps(out()) == [3, 4]
+    assert steps(out()) == [5, 6]
     assert list(Path("elsewhere").iterdir()) == []
 
 
 def test_torch_is_left_as_it_was_found(run: Run) -> None:
     step, hooks = torch.profiler.profile.step, dict(_global_optimizer_post_hooks)
     evaluator = vars(torch._dynamo.eval_frame)["_maybe_set_eval_frame"]
-    assert run("for _ in range(6): step()") == 0
+    assert run("for _ in range(8): step()") == 0
     assert torch.profiler.profile.step is step
     assert dict(_global_optimizer_post_hooks) == hooks
     assert vars(torch._dynamo.eval_frame)["_maybe_set_eval_frame"] is evaluator
@@ -159,7 +161,7 @@ def test_without_skipping_a_script_that_never_steps_is_recorded_whole(
 def test_a_script_that_never_compiles_has_a_report_that_complains_of_nothing(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("for _ in range(6): step()") == 0
+    assert run("for _ in range(8): step()") == 0
     output = capfd.readouterr()
     report, found, _ = output.out.partition("written to")
     assert found and "compil" not in report + output.err
@@ -173,7 +175,7 @@ def test_a_script_that_never_compiles_has_a_report_that_complains_of_nothing(
 def test_eager_work_of_a_script_is_led_to_its_lines(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("for _ in range(6): step()") == 0
+    assert run("for _ in range(8): step()") == 0
     assert "of eager device time is led to source lines." in capfd.readouterr().out
     session = out()
     session.assert_coverage(0.99, scope="all")
@@ -183,7 +185,7 @@ def test_eager_work_of_a_script_is_led_to_its_lines(
 
 @needs_lines
 def test_no_code_of_this_package_is_a_line_of_the_program(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(HEAD + "for _ in range(6): step()")
+    (tmp_path / "script.py").write_text(HEAD + "for _ in range(8): step()")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     command = [sys.executable, "-P", "-m", "profiler_ext", "run", "-o", "out", "script.py"]
     subprocess.run(command, check=True, env=environment, capture_output=True)
@@ -196,11 +198,11 @@ def test_without_lines_the_ledger_says_why_and_the_notes_what_to_do(
     run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = "eager: ops only: lines were switched off"
-    assert run("for _ in range(6): step()", "--no-lines", "--no-source") == 0
+    assert run("for _ in range(8): step()", "--no-lines", "--no-source") == 0
     assert told in capfd.readouterr().out
     assert [gap.reason for gap in out().recording.gaps] == ["lines_off", "source_off"]
     monkeypatch.setenv("PROFILER_EXT_LINES", "0")
-    assert run("for _ in range(6): step()", "--force") == 0
+    assert run("for _ in range(8): step()", "--force") == 0
     assert told in capfd.readouterr().out
     session = out()
     session.assert_coverage(1.0, level="op", scope="all")
@@ -212,7 +214,7 @@ def test_without_lines_the_ledger_says_why_and_the_notes_what_to_do(
 def test_shapes_of_eager_ops_are_recorded_when_asked_for(
     run: Run, option: tuple[str, ...], told: bool
 ) -> None:
-    assert run("for _ in range(6): step()", *option) == 0
+    assert run("for _ in range(8): step()", *option) == 0
     raw = out().recording.trace.raw
     assert any(b'"Input Dims"' in raw[position] for position in range(len(raw))) is told
 
@@ -223,29 +225,29 @@ def test_a_module_of_a_package_runs_with_its_arguments(
     package = tmp_path / "trainer_of_test"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    body = "print('module:', sys.argv[1:], __name__, __package__)\nfor _ in range(6): step()\n"
+    body = "print('module:', sys.argv[1:], __name__, __package__)\nfor _ in range(8): step()\n"
     (package / "main.py").write_text(HEAD + body)
     command = ["run", "-o", "out", "-m", "trainer_of_test.main", "--lr", "3"]
     assert cli.main(command) == 0
     assert "module: ['--lr', '3'] __main__ trainer_of_test" in capfd.readouterr().out
-    assert steps(out()) == [3, 4]
+    assert steps(out()) == [5, 6]
 
 
 def test_a_session_that_is_there_is_only_replaced_by_force(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("for _ in range(6): step()") == 0
+    assert run("for _ in range(8): step()") == 0
     kept = (Path("out") / FILE_NAME).read_bytes()
     refused(capfd, "run", "-o", "out", "script.py", because="add --force")
     assert (Path("out") / FILE_NAME).read_bytes() == kept
-    assert run("for _ in range(6): step()", "--steps", "1", "--force") == 0
-    assert steps(out()) == [3]
+    assert run("for _ in range(8): step()", "--steps", "1", "--force") == 0
+    assert steps(out()) == [5]
 
 
 def test_what_dynamo_gives_up_at_our_hook_of_steps_is_no_break_of_the_program(run: Run) -> None:
     body = """
         update = torch.compile(sgd.step)
-        for _ in range(6):
+        for _ in range(8):
             model(torch.ones(2, 4)).sum().backward()
             update()
     """

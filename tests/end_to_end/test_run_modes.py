@@ -35,8 +35,8 @@ def test_the_script_ends_when_the_recorded_steps_are_written(run: Run, capfd: Ca
     """
     assert run(body, "--stop") == 0
     lines = capfd.readouterr().out.splitlines()
-    assert lines[:6] == ["step 0", "step 1", "step 2", "step 3", "step 4", "finally"]
-    assert steps(out()) == [3, 4]
+    assert lines[:8] == [*(f"step {n}" for n in range(7)), "finally"]
+    assert steps(out()) == [5, 6]
 
 
 def test_the_exit_code_of_a_script_that_is_stopped_is_its_own(run: Run) -> None:
@@ -46,7 +46,7 @@ def test_the_exit_code_of_a_script_that_is_stopped_is_its_own(run: Run) -> None:
         finally: sys.exit(9)
     """
     assert run(body, "--stop") == 9
-    assert steps(out()) == [3, 4]
+    assert steps(out()) == [5, 6]
 
 
 def test_a_script_that_catches_the_exit_goes_on(run: Run, capfd: Capture) -> None:
@@ -58,7 +58,7 @@ def test_a_script_that_catches_the_exit_goes_on(run: Run, capfd: Capture) -> Non
     """
     assert run(body, "--stop") == 0
     written = capfd.readouterr()
-    assert written.out.splitlines()[:2] == ["caught at 4 0", "to the end"]
+    assert written.out.splitlines()[:2] == ["caught at 6 0", "to the end"]
     assert "the script caught the exit of --stop and went on" in written.err
 
 
@@ -193,10 +193,10 @@ EVALUATES = """
 @pytest.mark.parametrize("step_on", ["forward", "forward:Net", "forward:Linear", ":evaluate"])
 def test_each_call_of_a_model_or_function_is_a_step(run: Run, step_on: str) -> None:
     assert run(EVALUATES, "--step-on", step_on) == 0
-    assert steps(out()) == [3, 4]
+    assert steps(out()) == [5, 6]
     launched = out().launches()
     calls = launched[launched.name == "aten::linear"].groupby("step").size()
-    assert calls.to_dict() == {3: 1, 4: 1}
+    assert calls.to_dict() == {5: 1, 6: 1}
 
 
 @needs_lines
@@ -222,7 +222,7 @@ def test_a_script_without_training_is_ended_too(run: Run, capfd: Capture, step_o
     body = EVALUATES + "    print('the end')"
     assert run(body, "--step-on", step_on, "--stop") == 0
     assert "the end" not in capfd.readouterr().out
-    assert steps(out()) == [3, 4]
+    assert steps(out()) == [5, 6]
 
 
 @needs_lines
@@ -248,7 +248,7 @@ def test_a_compiled_function_is_a_forward_in_any_python(run: Run) -> None:
             for n in range(8): generate(torch.ones(2, 4))
     """
     assert run(body, "--step-on", "forward") == 0
-    assert steps(out()) == [3, 4]
+    assert steps(out()) == [5, 6]
 
 
 @needs_lines

@@ -18,14 +18,14 @@ __all__ = ["exits", "run"]
 
 
 def test_the_script_s_own_exit_code_is_kept_and_so_is_the_session(run: Run) -> None:
-    assert run("for _ in range(6): step()\nsys.exit(7)") == 7
-    assert steps(out()) == [3, 4]
+    assert run("for _ in range(8): step()\nsys.exit(7)") == 7
+    assert steps(out()) == [5, 6]
 
 
 def test_an_exit_with_a_text_prints_it_and_is_1(
     run: Run, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("for _ in range(6): step()\nsys.exit('no data left')") == 1
+    assert run("for _ in range(8): step()\nsys.exit('no data left')") == 1
     assert "no data left" in capfd.readouterr().err
 
 
@@ -37,14 +37,29 @@ def test_a_script_that_never_steps_is_3_and_writes_no_session(
     assert "the script never stepped" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(("ended", "would_do"), [(2, 0), (4, 2)])
 def test_a_script_that_ends_before_the_recorded_steps_says_which_skip_would_do(
-    run: Run, capfd: pytest.CaptureFixture[str]
+    run: Run, capfd: pytest.CaptureFixture[str], ended: int, would_do: int
 ) -> None:
-    assert run("for _ in range(2): step()") == 0
+    assert run(f"for _ in range({ended}): step()") == 0
     assert (
-        "the script ended after 2 steps, before the 3 skipped were over" in capfd.readouterr().err
-    )
+        f"the script ended after {ended} steps, before the 5 skipped were over; "
+        f"use --skip {would_do}\n"
+    ) in capfd.readouterr().err
     assert not (Path("out") / FILE_NAME).exists()
+    assert run(f"for _ in range({ended}): step()", "--skip", str(would_do)) == 0
+    assert steps(out())[:2] == [would_do, would_do + 1]
+
+
+@pytest.mark.parametrize(("ended", "whole"), [(5, 0), (6, 1)])
+def test_a_script_that_ends_amid_the_recorded_steps_says_how_many_there_are(
+    run: Run, capfd: pytest.CaptureFixture[str], ended: int, whole: int
+) -> None:
+    assert run(f"for _ in range({ended}): step()") == 0
+    assert (
+        f"the script ended after {ended} steps: {whole} of the 2 asked were recorded whole; "
+        "use a smaller --skip\n"
+    ) in capfd.readouterr().err
 
 
 def test_an_exception_leaves_the_script_s_own_traceback_and_a_session(
@@ -171,10 +186,10 @@ def test_after_a_second_ctrl_c_the_remark_says_what_is_kept(
     module = "profiling.profiler" if amid == "read_trace" else "sessions.output"
     monkeypatch.setattr(f"profiler_ext.{module}.{amid}", twice_interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run("for _ in range(6): step()")
+        run("for _ in range(8): step()")
     said = [line for line in capfd.readouterr().err.splitlines() if "profiler-ext: " in line]
     assert len(said) == 1
     assert said[0].startswith(
-        f"profiler-ext: the script ended with exit code 130 after 5 steps; {kept}"
+        f"profiler-ext: the script ended with exit code 130 after 7 steps; {kept}"
     )
     assert {path.name for path in Path("out").iterdir()} == there

@@ -34,5 +34,5 @@ def test_an_example_records_the_two_steps_that_it_asks_for(
         pytest.importorskip("transformers" if library == "huggingface" else library)
         runpy.run_path(str(path))["main"](str(tmp_path))
     profiler_ext.disable()
-    assert steps(tmp_path / folder) == [3, 4]
+    assert steps(tmp_path / folder) == [5, 6]
     assert "· 2 steps ·" in capsys.readouterr().out

@@ -14,6 +14,7 @@ import torch
 import profiler_ext
 from profiler_ext.errors import CaptureWarning, OutputError, UsageError
 from profiler_ext.exporters.formats import FILE_NAME
+from profiler_ext.findings.training import ENOUGH
 from profiler_ext.integrations.training import TrainingProfile
 from profiler_ext.profiling.profiler import profile
 from profiler_ext.torch_compat.profiler_use import USE
@@ -58,6 +59,15 @@ def test_the_asked_steps_are_recorded_and_the_files_written(tmp_path: Path) -> N
     assert {each.name for each in (tmp_path / "out").iterdir()} >= {"report.html", "trace.pftrace"}
     assert given.folder == tmp_path / "out"
     assert calls(given.session.recording, "Optimizer.step#SGD.step") == 3
+
+
+def test_by_default_two_steps_are_recorded_after_five_of_which_three_are_timed(
+    tmp_path: Path,
+) -> None:
+    given = TrainingProfile(tmp_path / "out")
+    train(given, batches=8)
+    assert steps(tmp_path / "out") == [5, 6]
+    assert len(given.session.recording.settings.steps_before_ns) == ENOUGH
 
 
 def test_the_profiler_is_gone_once_the_steps_are_recorded(tmp_path: Path) -> None:
@@ -180,7 +190,7 @@ def test_it_goes_to_another_process_or_is_copied_without_what_is_under_way(tmp_p
 
 
 def test_what_cannot_be_meant_is_refused_before_the_training(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="steps is 1 or more and skip 0 or more; found 0 and 3"):
+    with pytest.raises(UsageError, match="steps is 1 or more and skip 0 or more; found 0 and 5"):
         TrainingProfile(tmp_path / "out", steps=0)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="is not a folder; choose another as folder="):

@@ -1,0 +1,13 @@
+"""Owns how many steps are skipped, and how many recorded, where nobody says.
+
+The first of the skipped ones compiles the model and is not timed; in the last the profiler warms
+up. The three between tell how long a step takes with no profiler on: of fewer, findings do not
+take the median.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SKIPPED: Final = 5
+RECORDED: Final = 2
