@@ -10,7 +10,7 @@ from profiler_ext.capture.lineage.gradients import find_gradients
 from profiler_ext.capture.lineage.stage import Link
 from profiler_ext.capture.traces.creations import Creation
 from profiler_ext.records import Lineage
-from profiler_ext.torch_compat.autograd import AutogradNode
+from profiler_ext.torch_compat.autograd import AutogradNode, Edge
 from tests.capture.fx_graphs import frame_text
 
 
@@ -103,6 +103,24 @@ def test_gradients_that_are_summed_when_a_node_has_run_are_no_work_of_it() -> No
     place = found.places["sum"]
     assert place is not None and place.is_gradient_acc
     assert code(place) == "line of sin"
+
+
+def test_a_sum_at_a_value_of_an_inner_gradient_stands_where_that_value_does() -> None:
+    to_value = Edge(AutogradNode("MulBackward0", 8), 0)
+    users = AutogradNode("PowBackward0", 12), AutogradNode("ExpBackward0", 10)
+    added = gradient("ExpBackward0", 10, "one", "other", op="add")
+    creations = {
+        "sin": forward("sin", 4, 5),
+        "mul": dataclasses.replace(gradient("SinBackward0", 5), since=7, until=8),
+        "exp": forward("exp", 9, 10),
+        "pow": forward("pow", 11, 12),
+        "one": gradient("PowBackward0", 12),
+        "other": gradient("ExpBackward0", 10),
+        "sum": dataclasses.replace(added, edges=dict.fromkeys(users, (to_value,))),
+    }
+    found = find_gradients(creations)
+    assert found.links["sum"] == Link("mul", "sum_of_gradients")
+    assert code(found.places["sum"]) == code(found.places["mul"]) == "line of sin"
 
 
 @pytest.mark.parametrize(

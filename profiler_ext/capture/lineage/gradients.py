@@ -60,11 +60,11 @@ def find_gradients(traced: Creations, overwritten: Lineages | None = None) -> Gr
     outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
     sums = frozenset(_sums(creations))
     links |= outer | dict(_led_nowhere(creations, made, sums))
-    places = _places(creations, links, sums)
+    places = _places(creations, links, sums, {})
     links = {n: link for n, link in links.items() if n not in sums}
     values = dict(summed_values(creations, sums, made.call_of))
     of_sums = {n: Link(value, ForwardEvidence.GRADIENT_SUM) for n, value in values.items()}
-    return Gradients(links | of_sums, {**places, **_places(creations, of_sums, sums)}, made.of)
+    return Gradients(links | of_sums, _places(creations, of_sums, sums, places), made.of)
 
 
 def gradient_of(stage: Stage) -> Lineages:
@@ -169,10 +169,13 @@ def _is_gradient(creation: Creation) -> bool:
 
 
 def _places(
-    creations: Creations, links: Mapping[str, Link], sums: frozenset[str]
+    creations: Creations,
+    links: Mapping[str, Link],
+    sums: frozenset[str],
+    known: Mapping[str, Lineage | None],
 ) -> dict[str, Lineage | None]:
-    """Return the forward op's lineage, for nodes that have no better place."""
-    lineages: dict[str, Lineage | None] = {}
+    """Add to known places the forward op's lineage, for nodes that have no better one."""
+    lineages = dict(known)
     for name, link in links.items():
         forward, led = creations[link.forward_node].lineage, lineages.get(link.forward_node)
         place = forward if led is None else forward.standing_at(led)
