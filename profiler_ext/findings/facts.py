@@ -105,8 +105,8 @@ class Facts:
         """The steps on the busiest device; where replaying them does not give them, none."""
         if not len(self.launches) or not self.analysis.steps:
             return None
-        devices, busy_ns = self.launches.device, self._recorded_pace.busy_ns
-        device = int(np.bincount(devices, busy_ns).argmax())
+        devices, number = np.unique(self.launches.device, return_inverse=True)
+        device = int(devices[np.bincount(number, self._recorded_pace.busy_ns).argmax()])
         replay = Replay(self.analysis, self._recorded_pace, device)
         own_ns = median_low([step.wall_ns for step in self.analysis.steps])
         return replay if replay.is_true(own_ns) else None
