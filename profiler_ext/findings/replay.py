@@ -8,8 +8,10 @@ wait is over when the device is through with all. So the same steps can be laid 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median_low
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -116,18 +118,17 @@ class Replay:
 
     def _waited_ns(self, slowed: float, *, waits: bool) -> Floats:
         """Return how long the CPU has waited in all, before the first wait and after each."""
-        own, waited = self._waits, np.zeros(len(self._waits.start_ns) + 1)
+        own, waited, through = self._waits, [0.0], 0.0
         at_wait = self._worked_ns(own.start_ns) / slowed
         at_launch = self._worked_ns(self._start_ns) / slowed + self._late_ns
-        bounds = np.searchsorted(self._start_ns, own.start_ns, side="right").tolist()
-        through, begin = 0.0, 0
-        for number, end in enumerate(bounds):
-            come = at_launch[begin:end] + waited[number]
-            through, begin = _through(come, self._busy_ns[begin:end], through), end
-            left = max(through - at_wait[number] - waited[number], 0.0) + own.lag_ns[number]
-            is_there = waits or not own.is_for_value[number]
-            waited[number + 1] = waited[number] + left * is_there
-        return waited
+        bounds = np.searchsorted(self._start_ns, own.start_ns, side="right")
+        begins, runs = _laid_out(at_launch, self._busy_ns, bounds)
+        counts = ~own.is_for_value | waits
+        for begin, run, at, lag, is_there in _rows(begins, runs, at_wait, own.lag_ns, counts):
+            through = max(begin + waited[-1], through) + run
+            left = max(through - at - waited[-1], 0.0) + lag
+            waited.append(waited[-1] + left * is_there)
+        return np.array(waited)
 
     def _number(self, times_ns: Ints) -> Ints:
         """Return how many waits had begun before each time."""
@@ -145,19 +146,27 @@ class Replay:
         )
 
 
-def _through(come_ns: Floats, busy_ns: Ints, free_ns: float) -> float:
-    """Return when a device is through with launches: each begins when the one before has ended.
+def _rows(*columns: npt.NDArray[Any]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _laid_out(come_ns: Floats, busy_ns: Ints, bounds: Ints) -> tuple[Floats, Ints]:
+    """Return for the launches before each wait when they can begin at the latest, and run how long.
+
+    They run one after the other without a break to the end of the last one, if they begin then.
 
     Args:
-        come_ns: when the CPU comes to each of them.
+        come_ns: when the CPU comes to each launch.
         busy_ns: how long each of them runs.
-        free_ns: when the device is through with what came before.
+        bounds: how many launches were enqueued before each wait.
     """
-    if not len(come_ns):
-        return free_ns
-    ends = np.cumsum(busy_ns)
-    latest = float((come_ns - (ends - busy_ns)).max())
-    return float(ends[-1]) + max(latest, free_ns)
+    run_ns = np.append(0, np.cumsum(busy_ns))
+    firsts = np.append(0, bounds)[: len(bounds)]
+    begins_ns, is_any = np.full(len(bounds), -np.inf), firsts < bounds
+    if is_any.any():
+        slack_ns = (come_ns - run_ns[:-1])[: bounds[-1]]
+        begins_ns[is_any] = np.maximum.reduceat(slack_ns, firsts[is_any])
+    return begins_ns + run_ns[firsts], run_ns[bounds] - run_ns[firsts]
 
 
 def _awaited_copies(analysis: Analysis, pace: Pace) -> Ints:
