@@ -49,27 +49,38 @@ def describe_joint(
     """
     plausible.check_told(gm.graph)
     nodes = [node for node in gm.graph.nodes if node.op == "call_function"]
-    was = overwritten or {}
-    lineages = {name: before.lineage for name, before in was.items()}
-    anew = find_views_made_anew(creations or {}, lineages)
-    snapshots = {n.name: _snapshot(n, was, anew).filled_by(replaced.get(n.name, ())) for n in nodes}
-    gradients = find_gradients(creations or {}, lineages)
-    hooks = find_gradient_hooks(creations or {})
-    links = {} if is_traced_again(creations or {}) else find_links(nodes, snapshots)
-    findings = JointFindings(
+    findings = _findings(gm.graph, nodes, replaced, creations or {}, overwritten or {})
+    return JointGraph(
+        id=_digest(nodes),
+        names=frozenset(node.name for node in nodes),
+        fingerprint=fingerprint_of(gm.graph),
+        findings=replace(findings, mutated=mutated or {}),
+    )
+
+
+def _findings(
+    graph: torch.fx.Graph,
+    nodes: Sequence[torch.fx.Node],
+    replaced: Replaced,
+    creations: Creations,
+    overwritten: Mapping[str, NodeSnapshot],
+) -> JointFindings:
+    lineages = {name: before.lineage for name, before in overwritten.items()}
+    anew = find_views_made_anew(creations, lineages)
+    snapshots = {
+        n.name: _snapshot(n, overwritten, anew).filled_by(replaced.get(n.name, ())) for n in nodes
+    }
+    gradients = find_gradients(creations, lineages)
+    links = {} if is_traced_again(creations) else find_links(nodes, snapshots)
+    return JointFindings(
         links={**links, **_by_autograd(links, gradients.made), **gradients.links},
         replaced=replaced,
-        mutated=mutated or {},
         overwritten=lineages,
         made_anew=anew,
-        hooks=hooks,
+        hooks=find_gradient_hooks(creations),
         gradients=gradients.places,
         random=_random(nodes),
-        outputs=_outputs(gm.graph, snapshots),
-    )
-    names = frozenset(node.name for node in nodes)
-    return JointGraph(
-        id=_digest(nodes), names=names, fingerprint=fingerprint_of(gm.graph), findings=findings
+        outputs=_outputs(graph, snapshots),
     )
 
 
