@@ -51,21 +51,20 @@ def small_stacks():
 
 def timer():
     """Each tick is answered amid a step."""
-    ticks = []
-    signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
-    train(6)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    print(len(ticks) > 0)
+    train_with_ticks(signal.ITIMER_REAL, signal.SIGALRM, 0.002)
 
 
 def sampled():
     """As a sampling profiler does."""
+    train_with_ticks(signal.ITIMER_PROF, signal.SIGPROF, 0.001)
+
+
+def train_with_ticks(clock, number, seconds):
     ticks = []
-    signal.signal(signal.SIGPROF, lambda *_: ticks.append(1))
-    signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
+    signal.signal(number, lambda *_: ticks.append(1))
+    signal.setitimer(clock, seconds, seconds)
     train(6)
-    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.setitimer(clock, 0)
     print(len(ticks) > 0)
 
 
