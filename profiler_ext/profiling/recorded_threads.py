@@ -19,7 +19,7 @@ from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.behaviour import ENDS_ALL_THREADS
 from profiler_ext.torch_compat.process import profiler_is_on
-from profiler_ext.torch_compat.profiler_use import end_recording, is_heard_alone
+from profiler_ext.torch_compat.profiler_use import USE, end_recording, is_heard_alone
 from profiler_ext.torch_compat.threads_beside import threads_beside
 
 THREADS = "threads"
@@ -41,13 +41,6 @@ class HearsThreads(torch.profiler.profile):
         """Whether what is recorded is that of one thread, and not of this one."""
         return self._heard not in (None, get_ident())
 
-    def end_what_is_left(self) -> None:
-        """Have this thread be recorded no more, where another one had to end that."""
-        if get_ident() in _LEFT and not profiler_is_on():
-            _LEFT.discard(get_ident())
-            super().prepare_trace()  # torch ends no recording without Kineto's
-            end_recording()
-
     def start_trace(self) -> None:
         """Record from here on.
 
@@ -57,7 +50,7 @@ class HearsThreads(torch.profiler.profile):
         if self._heard is None:
             self._guard.run(THREADS, self._choose)
         else:
-            _LEFT.add(self._heard)
+            self._guard.run(THREADS, self._leave_behind, self._heard)
         super().start_trace()
         self._heard = get_ident() if is_heard_alone() else None
 
@@ -72,6 +65,11 @@ class HearsThreads(torch.profiler.profile):
         names = ", ".join(self._beside)
         return (Gap(GapReason.THREAD_NOT_RECORDED, names),) if names else ()
 
+    def _leave_behind(self, thread: int) -> None:
+        if thread not in _LEFT:
+            USE.listen(end_what_is_left, self._guard)  # the program may begin a profiler there
+        _LEFT[thread] = self
+
     def _choose(self) -> None:
         if self._is_ours_to_choose and not ENDS_ALL_THREADS:
             self._beside = threads_beside()
@@ -85,5 +83,20 @@ class HearsThreads(torch.profiler.profile):
             time.sleep(_SETTLES_S)
 
 
-_LEFT: set[int] = set()
-"""Threads of which torch has it that they are recorded, since another one had to end that."""
+_LEFT: dict[int, HearsThreads] = {}
+"""The threads of which torch has it that they are recorded, since another one had to end that."""
+
+
+def end_what_is_left() -> None:
+    """Have this thread be recorded no more, where another one had to end that.
+
+    Torch would refuse to begin a profiler here.
+    """
+    if get_ident() not in _LEFT or profiler_is_on():
+        return
+    left = _LEFT.pop(get_ident())
+    USE.forget(end_what_is_left)
+    if is_heard_alone():  # else this is another thread, with the number of one that is over
+        with USE.own():
+            torch.profiler.profile.prepare_trace(left)  # torch ends none without Kineto's
+            end_recording()

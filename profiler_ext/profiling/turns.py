@@ -19,7 +19,7 @@ from typing import Any
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.isolation.undisturbed import disturbed, undisturbed
-from profiler_ext.profiling.recorded_threads import HearsThreads
+from profiler_ext.profiling.recorded_threads import HearsThreads, end_what_is_left
 from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import (
@@ -70,7 +70,7 @@ class TakesTurns(HearsThreads):
         """Begin, as the schedule says."""
         with _LOCK.native, undisturbed():
             _STARTED.add(self)
-            self._end_what_is_left()
+            self._guard.run(TURNS, end_what_is_left)
             self._guard.run(TURNS, USE.listen, self.step_aside, self._guard)
             self._guard.run("called modules", self.begin_to_watch)
             super().start()
@@ -80,11 +80,7 @@ class TakesTurns(HearsThreads):
         with _LOCK.native:
             if self in _STARTED:  # else it is over, or a forked child's copy
                 self._stop()
-                self._end_what_is_left()
-
-    def _end_what_is_left(self) -> None:
-        with USE.own():
-            self._guard.run(TURNS, self.end_what_is_left)
+                self._guard.run(TURNS, end_what_is_left)
 
     def _stop(self) -> None:
         with undisturbed():

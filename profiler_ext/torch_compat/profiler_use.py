@@ -103,14 +103,15 @@ class ProfilerUse:
     def _begins(self, call: Observed) -> Observation:
         if get_ident() in self._own:
             return
-        for tell in tuple(self._listeners):
-            tell()
-        before, self._by_others = self._by_others, True
+        before, self._by_others = self._by_others, True  # who is told may listen no more
         try:
+            for tell in tuple(self._listeners):
+                tell()
             yield
         finally:
             if call.error is not None:
                 self._by_others = before
+                self._leave_unheard()
 
     def _ends(self, _: Observed) -> Observation:
         if get_ident() in self._own:

@@ -191,6 +191,19 @@ def test_what_another_thread_had_to_end_is_lost_and_says_so() -> None:
 
 
 @before_2_14
+def test_the_programs_own_profiler_begins_where_another_thread_ended_ours() -> None:
+    before = torch.autograd.profiler._prepare_profiler
+    with beside(sine):
+        prof = profiler_ext.profile(**OPTIONS)
+        prof.start()
+        in_thread(prof.stop)
+        with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as theirs:
+            product()
+    assert "aten::matmul" in {event.name for event in theirs.events()}
+    assert torch.autograd.profiler._prepare_profiler is before  # and torch is as it was found
+
+
+@before_2_14
 def test_a_profile_of_another_thread_is_refused_while_one_thread_is_recorded_alone() -> None:
     refused = profiler_ext.profile(**OPTIONS)
     with beside(sine), profiler_ext.profile(**OPTIONS) as prof:
