@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import signal
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 from profiler_ext.errors import LinesUnavailableError
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.python_lines import watch as watching
-from profiler_ext.python_lines.logs import BEGUN, STANDS, WIDTH
+from profiler_ext.python_lines.logs import BEGUN, ENTERED, LEFT, SILENCED, STANDS, WIDTH
 from profiler_ext.python_lines.monitoring import Tool
 from profiler_ext.python_lines.program_code import ProgramCode
 from profiler_ext.python_lines.watch import LineWatch
@@ -87,6 +88,34 @@ def test_calls_that_come_too_fast_end_it(monkeypatch: pytest.MonkeyPatch) -> Non
         counted()
     assert found.is_full
     assert 1000 <= len(found.log) // WIDTH < 1100
+
+
+def many_lines() -> None:
+    for _ in range(20_000):
+        pass
+
+
+@pytest.mark.parametrize(("a_line_ns", "is_too_fast"), [(1_400, True), (1_600, False)])
+def test_code_that_runs_lines_too_fast_is_heard_of_no_more(
+    monkeypatch: pytest.MonkeyPatch, a_line_ns: int, is_too_fast: bool
+) -> None:
+    readings = itertools.count(0, a_line_ns)
+    monkeypatch.setattr(watching, "clock_ns", lambda: next(readings))
+    found = new_watch()
+    found.begin()
+    found.keep()
+    stock = len(found.log)
+    many_lines()
+    many_lines()
+    found.end()
+    kept = zip(found.log[stock + 2 :: WIDTH], found.log[stock + 3 :: WIDTH], strict=True)
+    numbers = [number for subject, number in kept if subject is many_lines.__code__]
+    if is_too_fast:  # it is looked every 20 ms
+        assert numbers[-4:] == [SILENCED, LEFT, ENTERED, LEFT]
+        assert len(numbers) < 20_000_000 // a_line_ns
+    else:
+        assert SILENCED not in numbers
+        assert len(numbers) == 2 * 40_003
 
 
 def test_what_runs_before_the_recording_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
