@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from benchmarks.steps import Step
 
 _WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """A step as one CUDA graph.
+
+    Attributes:
+        graph: what is replayed.
+        step: what was captured: it holds the memory that the graph reads and writes.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    step: Step
+
+    def __call__(self) -> None:
+        """Replay the step."""
+        self.graph.replay()
 
 
 def captured(step: Step) -> Step:
@@ -26,4 +45,4 @@ def captured(step: Step) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+    return _Captured(graph, step)
