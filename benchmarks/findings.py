@@ -1,10 +1,11 @@
 """Tries the rules of findings: what each predicts, beside what its remedy wins.
 
-Each case has a step with a flaw and the same step without it. The flawed one is recorded, and its
-rule tells how much is at stake; the other one is recorded too, and the rule must be silent there.
-Then both are timed without any profiler, in turn, round by round, in one process.
+Each case has a step with a flaw and the same step without it. Both are timed in turn, round by
+round, in one process. Then the flawed one is recorded, and its rule tells how much is at stake; the
+other one is recorded too, and the rule must be silent there. A recording leaves a program slower
+where it waits for its CPU (``benchmarks/afterwards.py``), so one case a process tells most.
 
-    python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--out DIR]
+    python benchmarks/findings.py [--tiny] [--rounds 7] [--only RULE ...] [--nth N] [--out DIR]
 
 Prints a table in Markdown, and writes the sessions and what it measured into DIR. It ends with 1
 where a prediction is wrong by more than a factor of two, or a rule speaks of the remedied step.
@@ -69,8 +70,10 @@ def _tried(case: Case, sizes: Sizes, rounds: int, out: Path | None) -> Outcome:
     pair = case.make(sizes)
     steps = {"flawed": pair.flawed, "remedied": pair.remedied}
     kept = {name: None if out is None else _folder(out, case) / name for name in steps}
-    flawed, remedied = (_found(steps[name], kept[name]) for name in steps)
+    for step in steps.values():
+        _warm_up(step)
     times = [_timed(pair, at) for at in range(rounds)]
+    flawed, remedied = (_found(steps[name], kept[name]) for name in steps)
     return outcome_of(case.rule, case.words, (flawed, remedied), times)
 
 
@@ -133,10 +136,13 @@ def _tell_once(asked: str, sizes: Sizes) -> None:
     print(json.dumps({"found": told, "took_ms": took_ms}))
 
 
-def _found(step: Step, folder: Path | None) -> Findings:
-    """Return what the rules say of a step, once it is warm; the session is kept in a folder."""
+def _warm_up(step: Step) -> None:
     for _ in range(WARM_UP):
         step()
+
+
+def _found(step: Step, folder: Path | None) -> Findings:
+    """Return what the rules say of a step; the session is kept in a folder."""
     session = recorded(step, RECORDED)
     if folder is not None:
         session.save(folder)
@@ -180,6 +186,7 @@ def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
     parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU")
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--only", nargs="*", metavar="RULE")
+    parser.add_argument("--nth", type=int, metavar="N", help="of those the one of this number")
     parser.add_argument("--out", type=Path)
 
 
@@ -192,6 +199,7 @@ def tell(cases: Sequence[Case | OnceCase], options: argparse.Namespace) -> int:
     """Try the cases that are asked for, and print each row as it comes; 1 where one fails."""
     sizes, rounds, out = sizes_of(options), options.rounds, options.out
     cases = [case for case in cases if not options.only or case.rule in options.only]
+    cases = cases if options.nth is None else cases[options.nth : options.nth + 1]
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     print(table(()), end="", flush=True)

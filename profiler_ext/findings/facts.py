@@ -108,14 +108,21 @@ class Facts:
         devices, number = np.unique(self.launches.device, return_inverse=True)
         device = int(devices[np.bincount(number, self._recorded_pace.busy_ns).argmax()])
         replay = Replay(self.analysis, self._recorded_pace, device)
-        own_ns = median_low([step.wall_ns for step in self.analysis.steps])
-        return replay if replay.is_true(own_ns) else None
+        return replay if replay.is_true else None
 
     @cached_property
     def training(self) -> Training:
         """The usual step where nobody records."""
         recorded = Recorded(self.step_ns, self.busy_ns, self.cpu_ns, self.profiler_ns)
         return training_of(recorded, self.analysis.recording.settings.steps_before_ns, self.replay)
+
+    @cached_property
+    def idle_ns(self) -> int:
+        """How long a device idles in the usual step where nobody records, at most."""
+        step_ns = self.training.step_ns
+        if self.replay is not None:
+            step_ns = max(step_ns, self.replay.step_ns(self.training.slowed))
+        return max(step_ns - self.busy_ns, 0)
 
     @cached_property
     def compiles(self) -> tuple[Compilation, ...] | Lacking:

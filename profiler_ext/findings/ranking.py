@@ -108,8 +108,7 @@ def _possible(candidate: Candidate, facts: Facts) -> Candidate:
     is_idle = len(candidate.idle) and not len(candidate.launches)
     if not facts.training.is_known or candidate.stake is not Stake.STEP or not is_idle:
         return candidate
-    idle_ns = max(facts.training.step_ns - facts.busy_ns, 0)
-    return replace(candidate, at_stake_ns=min(candidate.at_stake_ns, idle_ns))
+    return replace(candidate, at_stake_ns=min(candidate.at_stake_ns, facts.idle_ns))
 
 
 def _is_worth_saying(candidate: Candidate, facts: Facts) -> bool:

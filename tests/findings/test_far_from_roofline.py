@@ -43,18 +43,19 @@ def test_a_product_at_an_eighth_of_the_peak_could_save_most_of_its_time() -> Non
     assert "multiples of 64" in found.remedy
 
 
-def test_a_generated_kernel_that_reads_badly_is_told_by_its_bytes() -> None:
-    (found,) = candidates("triton_poi_fused_gather_0", 20, "memory")
-    assert "how it reads" in found.remedy
+def test_a_product_that_reads_badly_is_told_by_its_bytes() -> None:
+    (found,) = candidates("triton_tem_fused_mm_0", 20, "memory")
+    assert "its operands" in found.remedy
 
 
 def test_a_product_at_half_of_the_peak_is_none() -> None:
     assert candidates("extern_kernels.mm", 50) == []
 
 
-def test_attention_convolutions_and_what_is_too_short_are_not_judged() -> None:
+def test_attention_convolutions_generated_kernels_and_what_is_too_short_are_not_judged() -> None:
     for kernel in ("torch.ops.aten._scaled_dot_product_cudnn_attention.default", "conv2d_c1_k1"):
         assert candidates(kernel, 12) == []
+    assert candidates("triton_red_fused__log_softmax_0", 12, "memory") == []
     assert candidates("extern_kernels.mm", 2, "latency") == []
 
 

@@ -56,6 +56,19 @@ def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unreco
     assert (round(found.at_stake_ns / US), found.of_ns) == (140, 1_040 * US)
 
 
+def test_a_wait_costs_as_much_where_the_cpus_lead_differs_from_step_to_step() -> None:
+    script = Script()
+    for first in (5, 35, 5, 35, 5):
+        batch(script, first)
+        script.wait("aten::_local_scalar_dense")
+        script.work("aten::item", 200 * US, "cpu_op")
+        batch(script, 40 - first)
+        script.end_step()
+    found = only(synchronisation.RULE, script.analysis())
+    # The CPU's own span of the usual step is 3 ms shorter than what the device runs in it.
+    assert found.at_stake_ns == 2 * US + int(207.5 * US / 1.45) + 2.5 * US
+
+
 def test_kernels_that_nobody_waits_for_are_none() -> None:
     assert is_silent(synchronisation.RULE, waiting(waits=False))
 

@@ -1,4 +1,4 @@
-"""Owns the rule of kernels that take much longer than what they move and compute has to."""
+"""Owns the rule of products that take much longer than what they move and compute has to."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from profiler_ext.rooflines.words import Bound
 _MOST_SAVED = 0.5
 """A kernel that could not be twice as fast is near enough: the makers' peaks are not reached."""
 _SHOWN = 3
-# Attention over short sequences and convolutions of few channels are far from it by their nature.
-_JUDGED = re.compile(r"^triton_(?!tem_)|\b(?:add|b|badd)?b?mm\b|triton_tem_\w*mm")
+# Attention over short sequences and convolutions of few channels are far from it by their nature,
+# and so are generated kernels that compute a softmax, or read a place several times (pooling).
+_JUDGED = re.compile(r"\b(?:add|b|badd)?b?mm\b|triton_tem_\w*mm")
 _REMEDY = {
-    Bound.MEMORY: "look at how it reads: strides, gathers, a reduction over the outer dimension; "
-    "another layout of the tensor, or max-autotune",
+    Bound.MEMORY: "look at its operands: strides, sizes of which one is small; another layout of "
+    "the tensor, or max-autotune",
     Bound.COMPUTE: "sizes that are multiples of 64, max-autotune, a narrower dtype",
 }
 
@@ -83,15 +84,15 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
 
 RULE = Rule(
     name="far_from_roofline",
-    title="A kernel far from its roofline",
-    means="A generated kernel or a matrix product that sets the pace takes more than twice as "
-    "long as it would at four fifths of the device's bandwidth, or of the peak of the unit that "
-    "it computes with.",
-    because="It reads in an order that memory serves badly, has too few blocks for the device, or "
-    "was chosen for other sizes.",
-    remedy="Another layout, larger sizes or sizes that are multiples of 64, max-autotune; of a "
-    "kernel of your own its block sizes. `by_kernel()` and `by_line()` have what it moves and "
-    "computes.",
+    title="A product far from its roofline",
+    means="A matrix product that sets the pace takes more than twice as long as it would at four "
+    "fifths of the device's bandwidth, or of the peak of the unit that it computes with.",
+    because="Its sizes do not fit what the library's kernels are made for, it has too few blocks "
+    "for the device, or it was chosen for other sizes.",
+    remedy="Larger sizes or sizes that are multiples of 64, another layout, max-autotune. "
+    "`by_kernel()` and `by_line()` have what it moves and computes, and of other kernels too: of "
+    "those nothing is said, as a generated softmax or a pooling is far from what its bytes tell "
+    "in a step that is well tuned.",
     stake="What its launches take beyond four fifths of the device's best, as far as they set the "
     "pace, for the three kernels with most. What runs beside a collective of another rank is not "
     "judged: that slows it. It is an upper bound: what the bytes and operations are is an "

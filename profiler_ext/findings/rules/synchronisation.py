@@ -68,7 +68,8 @@ RULE = Rule(
     stake="By how much the step would be shorter without such waits. The recorded steps are laid "
     "out in time anew: a CPU that is as quick as the steps before the recording tell (1.45 times "
     "as quick as recorded, where they do not), each launch once the CPU has come to it and the "
-    "device is through with those before; once with the waits, once without. What is won goes to "
+    "device is through with those before; once with the waits, once without. A step is from one to "
+    "the next on the device, as the CPU is now more, now less ahead of it. What is won goes to "
     "the lines by the idle time that is due to each. Waits for a copy to the device are not "
     "among them.",
     judge=_judge,
