@@ -19,9 +19,11 @@ def enable(
 ) -> None:
     """Switch capture on, for code that compiles before it profiles.
 
-    Capture costs nothing at run time; it watches compiles. What it watches is not imported for
-    it: a torch that does not fit is told when it is, by a warning and by the next profile. Calling
-    it again changes nothing, but that ``recompile`` can be asked for later.
+    Capture watches compiles, not steps, but that it profiles the calls that warm up and record
+    CUDA graphs, which leaves CUPTI in the process (``PROFILER_EXT_LEARN=0`` does not). What it
+    watches is not imported for it: a torch that does not fit is told when it is, by a warning and
+    by the next profile. Calling it again changes nothing, but that ``recompile`` can be asked for
+    later.
 
     Args:
         cpu_events: give Inductor's C++ kernels events, so that CPU time can be attributed;
