@@ -7,7 +7,10 @@ the backward graph. Of each op on tensors of given sizes and types the claimed p
 those where it ran, each as often as it ran there. Nothing that attribution rests on is used: no
 FX meta data, no number of autograd's, no pattern.
 
+The kernels of compiled code do nothing here, unless the program reads what they compute.
+
 Not judged, and counted apart: an op that a graph has more often than the eager run (a view that
 functionalization makes again, what torch decomposes before autograd, what a pattern makes), what
-sums the gradients of parameters and inputs (no op made them), and constants.
+sums the gradients of parameters and of what a graph is given (no op of it made them), and
+constants.
 """

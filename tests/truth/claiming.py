@@ -32,6 +32,8 @@ class Claim:
         op: what it does, and where it comes from.
         is_of_a_pass: a pass of Inductor's made it, so that no op of it need have run.
         is_unique: it stands for one op that ran; one that is computed again does not.
+        writes_back: it writes an input that the program mutated, by an op of any name.
+        is_of_input: it sums gradients of a value that its graph is given.
         linked: the place of the forward node that it differentiates.
     """
 
@@ -39,6 +41,8 @@ class Claim:
     op: Op
     is_of_a_pass: bool
     is_unique: bool
+    writes_back: bool
+    is_of_input: bool
     linked: Place | None
 
 
@@ -57,17 +61,18 @@ class Claims:
     is_whole: bool
 
 
-def claim(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Claims:
-    """Compile a model and run it forward and backward, with capture on; no C++ is compiled.
+def claim(model: Callable[..., Any], inputs: tuple[Any, ...], *, is_computed: bool) -> Claims:
+    """Compile a model and run it forward and backward, with capture on.
 
     Args:
         model: the model.
         inputs: what it is called on.
+        is_computed: compile the C++ too; else each kernel does nothing.
     """
     torch._dynamo.reset()
     profiler_ext.disable()
     try:
-        with stubbed("cpu"), torch._dynamo.config.patch(allow_rnn=True):
+        with stubbed("none" if is_computed else "cpu"), torch._dynamo.config.patch(allow_rnn=True):
             profiler_ext.enable(cpu_events=False)
             differentiate(differentiable(torch.compile(model)(*inputs)))
         capture = switch.current()
@@ -98,7 +103,15 @@ def _of_graph(
         if not _is_constant(node):
             linked = places.get((graph.joint, node.lineage.forward_node))
             is_unique = not _is_again(node) and (_differentiates(node) or not graph.is_backward)
-            yield Claim(node, _op(node, names), _is_of_a_pass(node), is_unique, linked)
+            yield Claim(
+                node=node,
+                op=_op(node, names),
+                is_of_a_pass=_is_of_a_pass(node),
+                is_unique=is_unique,
+                writes_back=node.lineage.mechanism is Mechanism.MUTATED,
+                is_of_input=node.lineage.is_gradient_acc and node.lineage.forward_node is None,
+                linked=linked,
+            )
 
 
 def _is_constant(node: FxNode) -> bool:

@@ -74,18 +74,27 @@ def judge(score: Score, name: str, model: Callable[..., Any], inputs: tuple[Any,
         model: the model, ready to train.
         inputs: what it is called on.
     """
-    run, claims = run_eagerly(model, inputs), claim(model, inputs)
+    run = run_eagerly(model, inputs)
+    claims = claim(model, inputs, is_computed=run.asks_values)
     score.models += 1
     score.failed += [f"{name}: {gap.reason}: {gap.detail}" for gap in claims.gaps]
     if not claims.is_whole:
         run, claims = _without_modules(run, claims)
     known = [each for each in claims.each if each.op.place is not None]
-    judged = [each for each in known if not each.is_of_a_pass and each.op.name not in run.views]
+    judged = [each for each in known if _is_judged(each, claims, run)]
     score.without += len(claims.each) - len(known)
     score.unjudged += len(known) - len(judged)
-    _judge_again(score, name, [each for each in judged if not each.is_unique], run)
-    _judge_each(score, name, [each for each in judged if each.is_unique], run)
+    ops = [each for each in judged if not each.writes_back]
+    _judge_written(score, name, [each for each in judged if each.writes_back], run)
+    _judge_again(score, name, [each for each in ops if not each.is_unique], run)
+    _judge_each(score, name, [each for each in ops if each.is_unique], run)
     _judge_links(score, name, known, run)
+
+
+def _is_judged(claim: Claim, claims: Claims, run: Run) -> bool:
+    """Tell whether the eager run knows: of a value that a graph is given, it may know the maker."""
+    is_given = claim.is_of_input and not claims.is_whole
+    return not (claim.is_of_a_pass or is_given or claim.op.name in run.views)
 
 
 def _judge_each(score: Score, name: str, claims: list[Claim], run: Run) -> None:
@@ -122,6 +131,13 @@ def _judge_again(score: Score, name: str, claims: list[Claim], run: Run) -> None
             score.unjudged += 1
         else:
             score.wrong.append(_wrong(name, each, places))
+
+
+def _judge_written(score: Score, name: str, claims: list[Claim], run: Run) -> None:
+    """Hold what writes an input back against where anything ran: an op of any name mutated it."""
+    places = {op.place for op in run.ops}
+    score.right += sum(each.op.place in places for each in claims)
+    score.wrong += [_wrong(name, each, ()) for each in claims if each.op.place not in places]
 
 
 def _judge_links(score: Score, name: str, claims: Iterable[Claim], run: Run) -> None:

@@ -125,6 +125,22 @@ class Scattering(nn.Module):
         return spread.gather(0, index).cumsum(1).logsumexp(0)
 
 
+class Chosen(nn.Module):
+    """Rows that their values choose, where a graph ends: the next one is given them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        chosen = y[x[:, 0] > 0]
+        weights = chosen.detach().sum(1)
+        weights[weights > 0] -= 1
+        mixed = self.second(chosen) + chosen.sin() * weights[:, None]
+        return mixed.sum(0) + chosen.cos().sum(0)
+
+
 def mutating_layers() -> Made:
     return Layers(), (leaf(4, 5),)
 
@@ -141,6 +157,10 @@ def read_later() -> Made:
     return nn.Sequential(ReadLater(), ReadLater()), (leaf(4, 6),)
 
 
+def chosen_by_values() -> Made:
+    return Chosen(), (leaf(7, 6),)
+
+
 def convolutions() -> Made:
     return ConvolutionNet(), (torch.randn(2, 3, 8, 8),)
 
@@ -154,6 +174,7 @@ MODELS = (
     mutating_and_checkpointed,
     mutated_views,
     read_later,
+    chosen_by_values,
     convolutions,
     scattering,
 )
