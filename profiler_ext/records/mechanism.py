@@ -54,6 +54,11 @@ class Mechanism(
         "is that of the op which the node differentiates: torch gives a gradient that is taken "
         "inside the compiled function the line that asks for it",
     )
+    HOOK = (
+        "hook_on_gradient",
+        "of a hook on a gradient",
+        "is that of the op in a hook on a gradient, which torch marks as a sum of gradients",
+    )
     GRADIENT_SUM = (
         "sum_of_gradients",
         "of the value whose gradients it sums",

@@ -18,6 +18,7 @@ import torch.fx
 
 from profiler_ext.torch_compat import behaviour
 from profiler_ext.torch_compat.calling import COMPILER
+from profiler_ext.torch_compat.graph_code import names_of_lines
 from profiler_ext.torch_compat.names import fx_names, running_names
 
 COPIED_FROM = "profiler_ext_copied_from"
@@ -157,18 +158,15 @@ def name_copy_sources(gm: torch.fx.GraphModule) -> None:
 class Naming:
     """Names the nodes that are traced while a graph of compiled autograd runs.
 
-    Torch runs the graph as plain code, and nothing tells which node of it makes which. The code
-    has one line for each node, and the line that runs is on the stack. Only a key of our own is
-    added to what is traced.
-
-    Source: ``torch/fx/graph.py``, ``CodeGen._gen_python_code``.
+    Torch runs the graph as plain code (``graph_code``). Only a key of our own is added to what is
+    traced.
     """
 
     def __init__(self, wrapper: Any) -> None:
         """Read the code of the graph that a ``GmWrapper`` holds."""
         gm: torch.fx.GraphModule = running_names.WRAPPED_GRAPH.of(wrapper)
         self._graph = _traced_graph()
-        self._names = _names_of_lines(gm)  # first: it makes the code where that is lazy
+        self._names = names_of_lines(gm)  # first: it makes the code where that is lazy
         self._code = type(gm).forward.__code__
 
     def name(self, node: torch.fx.Node) -> None:
@@ -181,20 +179,6 @@ class Naming:
         while frame is not None and frame.f_code is not self._code:
             frame = frame.f_back
         return None if frame is None else self._names.get(frame.f_lineno)
-
-
-_ASSIGNED = re.compile(r"(?:^|;)\s*(\w+)(?:\s*:[^=;]*)? = ")
-
-
-def _names_of_lines(gm: torch.fx.GraphModule) -> dict[int, str]:
-    """Return the node that each line of a graph's code makes."""
-    names, names_by_line = {node.name for node in gm.graph.nodes}, {}
-    for number, line in enumerate(gm.code.splitlines(), 1):
-        made = next((name for name in _ASSIGNED.findall(line) if name in names), None)
-        if made is not None:
-            names.remove(made)
-            names_by_line[number] = made
-    return names_by_line
 
 
 def _traced_graph() -> torch.fx.Graph | None:

@@ -53,7 +53,8 @@ class Claims:
     Attributes:
         each: the claims, of each graph in order.
         gaps: what capture said that it does not know.
-        is_whole: one forward graph is the whole model; else a graph knows no modules by itself.
+        is_whole: one forward graph is the whole model; else a graph knows no modules by itself,
+            or by their paths in another one, whose ``forward`` it begins in.
     """
 
     each: tuple[Claim, ...]
@@ -93,7 +94,14 @@ def _claims(
     }
     each = tuple(claim for graph in graphs for claim in _of_graph(graph, places, names))
     own = (gap for graph in graphs for gap in graph.gaps)
-    return Claims(each, (*gaps, *own), sum(not graph.is_backward for graph in graphs) == 1)
+    is_one = sum(not graph.is_backward for graph in graphs) == 1
+    return Claims(each, (*gaps, *own), is_one and _is_of_model(each, names))
+
+
+def _is_of_model(claims: tuple[Claim, ...], names: Mapping[str, str]) -> bool:
+    """Tell whether modules have paths in the model, if in any."""
+    paths = {each.op.place.module for each in claims if each.op.place is not None} - {""}
+    return not paths or not paths.isdisjoint(names)
 
 
 def _of_graph(
@@ -129,7 +137,9 @@ def _op(node: FxNode, names: Mapping[str, str]) -> Op:
 
 
 def _differentiates(node: FxNode) -> bool:
-    return node.lineage.is_gradient_acc or node.lineage.forward_node is not None
+    lineage = node.lineage
+    is_tagged = lineage.partitioner_tag == "is_backward"  # what a hook does differentiates nothing
+    return is_tagged or lineage.is_gradient_acc or lineage.forward_node is not None
 
 
 def _is_again(node: FxNode) -> bool:

@@ -29,12 +29,15 @@ class Making(TorchFunctionMode):
     def __init__(self, standing: Standing) -> None:
         super().__init__()
         self.running: Node | None = None
+        self._hooked: Place | None = None
         self.handed: Handed = lambda gradients, place: None
         self._standing = standing
         self._places: dict[Node, Place | None] = {}
 
     def place_of_running(self) -> Place | None:
-        """Return where the node was made that the engine runs."""
+        """Return where the node was made that the engine runs, or the hook was that runs."""
+        if self._hooked is not None:
+            return self._hooked
         return None if self.running is None else self._places.get(self.running)
 
     def __torch_function__(
@@ -46,7 +49,7 @@ class Making(TorchFunctionMode):
 
     @contextlib.contextmanager
     def of_functions_too(self) -> Iterator[None]:
-        """Look after calls of the user's own ``autograd.Function``, which no mode sees."""
+        """Look after the user's own ``autograd.Function`` and hooks, which no mode sees."""
         apply = inspect.getattr_static(torch.autograd.Function, "apply")
 
         def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,8 +57,29 @@ class Making(TorchFunctionMode):
             self._add(out)
             return out
 
-        with mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)):
+        register = torch.Tensor.register_hook
+
+        def registered(tensor: torch.Tensor, hook: Any) -> Any:
+            return register(tensor, self._standing_here(hook))
+
+        with (
+            mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)),
+            mock.patch.object(torch.Tensor, "register_hook", registered),
+        ):
             yield
+
+    def _standing_here(self, hook: Any) -> Any:
+        """Return a hook of which is known where it was put on a tensor."""
+        place = self._standing.place()
+
+        def standing(gradient: torch.Tensor) -> Any:
+            self._hooked = place
+            try:
+                return hook(gradient)
+            finally:
+                self._hooked = None
+
+        return standing
 
     def _add(self, values: Any) -> None:
         tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]

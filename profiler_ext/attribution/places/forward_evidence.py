@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from profiler_ext.kineto import names
-from profiler_ext.records import ForwardEvidence, FxNode, GraphInstance, Phase
+from profiler_ext.records import ForwardEvidence, FxNode, GraphInstance, Mechanism, Phase
 
 
 def forward_evidence(node: FxNode, graph: GraphInstance, phase: Phase) -> str | None:
@@ -50,5 +50,7 @@ _OF_PHASES = {
 
 
 def _is_of_hook(node: FxNode, graph: GraphInstance) -> bool:
-    """Tell whether compiled autograd traced a hook: what it copies names its joint graph."""
+    """Tell whether it is a hook's; what compiled autograd copies names its joint graph."""
+    if node.lineage.mechanism is Mechanism.HOOK:
+        return True
     return graph.is_of_compiled_autograd and node.lineage.joint is None and bool(node.lineage.stack)

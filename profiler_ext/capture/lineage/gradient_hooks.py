@@ -1,8 +1,9 @@
-"""Owns what hooks on gradients do in a backward that is traced: which line has it is not known.
+"""Owns what hooks on gradients do in a backward that is traced: where it stands.
 
 A tensor's hook runs between two autograd nodes, where torch expects sums of gradients alone: what
-it does is marked as one, and has the line of the node before. A sum is an addition that is made
-when a node has run; what else bears the mark is a hook's, and stands nowhere.
+it does is marked as one, and has the line of the node before. Where Dynamo kept the hook's body as
+a graph, that knows better. Else a sum is an addition that is made when a node has run; what else
+bears the mark is a hook's, and stands nowhere.
 Source: ``torch/_functorch/_aot_autograd/logging_utils.py``, ``get_posthook``.
 """
 
@@ -13,7 +14,8 @@ from dataclasses import replace
 from itertools import groupby
 
 from profiler_ext.capture.lineage.stage import Lineages, Stage
-from profiler_ext.capture.traces.creations import Creations
+from profiler_ext.capture.traces.creations import Creation, Creations
+from profiler_ext.capture.traces.metadata import lineage_of
 from profiler_ext.records import Lineage, Mechanism
 
 
@@ -26,13 +28,15 @@ def find_gradient_hooks(creations: Creations) -> Lineages:
     found: dict[str, None] = {}
     for node, group in groupby(creations, key=lambda name: creations[name].autograd_node):
         if node is not None:
-            found |= dict.fromkeys(_of_hooks(creations, list(group)))
-    return {name: _nowhere(creations[name].lineage) for name in found}
+            names = list(group)
+            known = [name for name in names if creations[name].hook is not None]
+            found |= dict.fromkeys(known or _of_hooks(creations, names))
+    return {name: _standing(creations[name]) for name in found}
 
 
-def _nowhere(own: Lineage) -> Lineage:
-    lost = replace(own, stack=(), modules=(), source_fns=(), is_gradient_acc=False)
-    return lost.by(Mechanism.OWN)
+def _standing(creation: Creation) -> Lineage:
+    own = replace(creation.lineage, stack=(), is_gradient_acc=False)
+    return own.standing_at(lineage_of(creation.hook or {})).by(Mechanism.HOOK)
 
 
 def _of_hooks(creations: Creations, names: Sequence[str]) -> Iterator[str]:
@@ -48,7 +52,7 @@ def _of_hooks(creations: Creations, names: Sequence[str]) -> Iterator[str]:
 
 
 def hook_on_gradient(stage: Stage) -> Lineages:
-    """Say of what a hook on a gradient did that nothing tells where it stands."""
+    """Say of what a hook on a gradient did that it stands in the hook, or nowhere."""
     known = stage.joint.findings.hooks if stage.joint else {}
     names = {node.name: stage.compilation.traced_name(node) or "" for node in stage.nodes if known}
     return {name: known[traced] for name, traced in names.items() if traced in known}

@@ -8,7 +8,7 @@ nowhere in a backward of its own: what differentiates an op that mutates has the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -58,8 +58,9 @@ def find_gradients(traced: Creations, overwritten: Lineages | None = None) -> Gr
     links |= {} if is_tagged else _seeds(creations, links)
     # The joint graph's own backward of such a gradient has its numbers, and the line that asks.
     outer = {n: Link(node, rule) for n, node in forward.items() if node in links}
-    sums = frozenset(_sums(creations))
-    links |= outer | dict(_led_nowhere(creations, made, sums))
+    hooks = find_gradient_hooks(creations).keys()
+    sums = frozenset(_sums(creations, hooks))
+    links |= outer | dict(_led_nowhere(creations, made, sums | hooks))
     places = _places(creations, links, sums, {})
     links = {n: link for n, link in links.items() if n not in sums}
     values = dict(summed_values(creations, sums, made.call_of))
@@ -92,10 +93,10 @@ def _standing(stage: Stage, places: Mapping[str, Lineage | None]) -> Lineages:
 
 
 def _led_nowhere(
-    creations: Creations, made: MadeWith, sums: frozenset[str]
+    creations: Creations, made: MadeWith, others: frozenset[str]
 ) -> Iterator[tuple[str, Link]]:
     """Lead the nodes of torch's own backward for whose number it found no forward op."""
-    for name in creations.keys() - sums:
+    for name in creations.keys() - others:
         node = made.of(name) if _is_led_nowhere(creations[name]) else None
         if node is not None:
             yield name, Link(node, ForwardEvidence.AUTOGRAD_NODE)
@@ -136,9 +137,8 @@ def _seeds(creations: Creations, links: Mapping[str, Link]) -> dict[str, Link]:
     }
 
 
-def _sums(creations: Creations) -> Iterator[str]:
+def _sums(creations: Creations, hooks: Collection[str]) -> Iterator[str]:
     """Find the sums of gradients of one value: autograd makes them when a node has run."""
-    hooks = find_gradient_hooks(creations)
     yield from (
         n for n, made in creations.items() if made.lineage.is_gradient_acc and n not in hooks
     )

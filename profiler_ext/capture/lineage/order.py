@@ -53,7 +53,7 @@ TRACED: tuple[Rule, ...] = (
     region_of_graph,
     # `torch.func.grad(f)(x)`: torch says the line that asks; it is of the op differentiated.
     gradient_of,
-    # `y.register_hook(lambda g: g * 2)`: torch says that it is a sum, at the line of another node.
+    # `y.register_hook(lambda g: g * 2)`: torch says that it is a sum; the hook's body knows.
     hook_on_gradient,
     # The gradients of a value with several uses are added up: of the line that made the value.
     sum_of_gradients,

@@ -33,6 +33,7 @@ from profiler_ext.torch_compat.autograd import (
     note_edges,
     running_node,
 )
+from profiler_ext.torch_compat.graph_code import node_of_hook
 from profiler_ext.torch_compat.patches import Hook, installed
 
 
@@ -48,6 +49,7 @@ class Creation:
         feeds_twice: that node hands two gradients to one other node, which are summed.
         edges: where autograd's nodes hand their gradients, as far as that one leads.
         replays: the view that functionalization made anew with it.
+        hook: the metadata of the node of a hook's body that was traced with it.
         overwritten: where it came from, before a pass overwrote it.
         thread: where it was made; each thread has numbers of its own.
         since: the last number given before the node that was made before it.
@@ -64,6 +66,7 @@ class Creation:
     until: int
     edges: Edges = field(default_factory=dict)
     replays: str | None = None
+    hook: fx.Meta | None = None
     overwritten: Lineage | None = None
 
     @functools.cached_property
@@ -152,6 +155,7 @@ class CreationHooks:
     def _keep(self, node: torch.fx.Node, thread: int, since: int, until: int) -> None:
         by = running_node()
         target, replayed = fx.target_name(node.target), fx.replayed_node()
+        of_hook = node_of_hook() if by is not None else None
         creation = Creation(
             target=target,
             inputs=tuple(value.name for value in node.all_input_nodes),
@@ -163,6 +167,7 @@ class CreationHooks:
             until=until,
             edges=self._edges_of(node.graph, by),
             replays=None if replayed is None else replayed.name,
+            hook=None if of_hook is None else of_hook.meta,
         )
         if (made := self._creations.get(node.graph)) is None:
             made = self._creations[node.graph] = {}

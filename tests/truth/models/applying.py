@@ -48,7 +48,7 @@ class OwnBackward(nn.Module):
 
 
 class Hooked(nn.Module):
-    """Hooks on gradients of values: what they do has no line, and is no sum."""
+    """Hooks on gradients of values: what they do is no sum, and differentiates nothing."""
 
     def __init__(self) -> None:
         super().__init__()
