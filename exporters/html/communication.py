@@ -32,7 +32,9 @@ def communication(analyses: Sequence[Analysis]) -> str:
     rows = records(tables.of_ranks(analyses, 0, "communication"))
     if not rows:
         return ""
-    told = {head: name for head, name in _TIMES.items() if rows[0][name] is not None}
+    told = {
+        head: name for head, name in _TIMES.items() if any(row[name] is not None for row in rows)
+    }
     settings = analyses[0].recording.settings
     heads = "".join(f'<th class="number">{escape(each)}</th>' for each in told)
     named = f"<thead><tr><th>collective</th><th>process group</th><th>line</th>{heads}</tr></thead>"
@@ -47,10 +49,16 @@ def _row(row: Row, names: Collection[str], settings: Settings) -> str:
     collective, line = labels(table_called("communication"), row, settings)
     code = f'<div class="quiet">{_text(row["code"])}</div>' if row["code"] else ""
     of_steps = row["steps"] * row.get("ranks", 1)
-    cells = "".join(f'<td class="number">{time_text(row[name] / of_steps)}</td>' for name in names)
+    times = (None if row[name] is None else row[name] / of_steps for name in names)
+    cells = "".join(f'<td class="number">{_time(each)}</td>' for each in times)
     group = row["process_group"] or "not told"
     told = f"<td>{_text(collective)}</td><td>{_text(group)}</td><td>{_text(line)}{code}</td>"
     return f"<tr>{told}{cells}</tr>"
+
+
+def _time(time_ns: float | None) -> str:
+    """A time; of a group that is not whole nobody knows how long it waited."""
+    return "not told" if time_ns is None else time_text(time_ns)
 
 
 def _text(text: str) -> str:

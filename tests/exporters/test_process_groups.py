@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 import profiler_ext
 from profiler_ext.exporters.html.page import html_text
@@ -59,3 +60,16 @@ def test_of_several_ranks_the_page_says_how_long_they_waited() -> None:
     page = html_text(merge([first, second]).analyses)
     section = page.partition('<section id="communication">')[2].partition("</section>")[0]
     assert section.count('<th class="number">') == 4 and ">waiting</th>" in section
+
+
+@pytest.mark.parametrize("whole", ["dp", "tp"])
+def test_of_a_group_that_is_not_whole_the_page_does_not_say_how_long_it_waited(whole: str) -> None:
+    analysis = of_groups("dp", "tp")
+    found = analysis.communication
+    is_told = found.process_group.where(whole)
+    waiting = np.ma.MaskedArray(found.exposed_ns // 2, mask=~is_told)
+    page = html_text([replace(analysis, communication=replace(found, waiting_ns=waiting))])
+    section = page.partition('<section id="communication">')[2].partition("</section>")[0]
+    rows = section.split("<tr>")[2:]
+    assert ">waiting</th>" in section
+    assert [f"<td>{whole}</td>" in row for row in rows] == ["not told" not in row for row in rows]
