@@ -101,7 +101,7 @@ has more than that part of a step at stake.
 - **Who sets the pace**: a kernel that gets quicker makes a step quicker only where the step waits
   for the device. Where the CPU is behind with its launches, the device's wait gets longer and
   nothing else, so such time is at stake for no rule about kernels.
-- **In training, and not as recorded**: a recording slows the CPU, by 1.1 to 1.7 times in what was
+- **In training, and not as recorded**: a recording slows the CPU, by 1.1 to 2.0 times in what was
   measured, so a device may wait for the CPU in the recording alone. How long each of the last
   steps before it took, in which no profiler was on, is kept with the session (`steps_before_ns`;
   the first step is none of them). Of three and more the lower median is what a step takes in

@@ -1,6 +1,6 @@
 """Owns how long a step takes in training, where nobody records, and how much quicker its CPU is.
 
-A recording slows the CPU, by 1.1 to 1.7 times in what was measured. Steps before it, in which no
+A recording slows the CPU, by 1.1 to 2.0 times in what was measured. Steps before it, in which no
 profiler was on, tell how long a step takes without; where there are none, an estimate does.
 """
 
