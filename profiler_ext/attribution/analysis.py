@@ -43,6 +43,7 @@ from profiler_ext.records import (
     Step,
 )
 
+_KernelsOfGraphs = tuple[tuple[int, LibraryKernels], ...]
 _SCOPES = (Scope.EAGER, Scope.COMPILED)
 
 
@@ -85,13 +86,29 @@ class _LedBack(NamedTuple):
     shares: Shares
     main_place: Ints
     corrected: Flags
-    library_kernels: tuple[tuple[int, LibraryKernels], ...]
+    library_kernels: _KernelsOfGraphs
 
 
 def _led_back(
     recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
 ) -> _LedBack:
-    """Lead the launches back; what encloses each event is let go before idle time is looked at."""
+    """Lead the launches back; what encloses each event is let go before their time is shared."""
+    launches, table, places, kernels = _judged(recording, nesting, enqueued, steps)
+    main = main_places(table.verdicts, places)
+    return _LedBack(
+        launches,
+        places,
+        table.shares(launches.duration_ns),
+        table.spread_rows([verdict.main_place for verdict in table.verdicts]),
+        table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1,
+        kernels,
+    )
+
+
+def _judged(
+    recording: Recording, nesting: Nesting, enqueued: EnqueuedLaunches, steps: Sequence[Step]
+) -> tuple[Launches, VerdictTable, tuple[Place, ...], _KernelsOfGraphs]:
+    """Return the launches with their verdicts, all places, and what kernels of libraries are."""
     events = recording.trace.events
     enclosing = EnclosingRanges(events, nesting, dict(recording.settings.called_modules))
     calls = find_calls(enclosing, enqueued)
@@ -109,15 +126,7 @@ def _led_back(
     launches = _launches(
         enclosing, enqueued, table, places.places, forward, steps_of(enqueued, steps)
     )
-    main = main_places(table.verdicts, places.places)
-    return _LedBack(
-        launches,
-        places.places,
-        table.shares(launches.duration_ns),
-        table.spread_rows([verdict.main_place for verdict in table.verdicts]),
-        table.spread_rows([int(place.is_phase_corrected) for place in main]) == 1,
-        settled_kernels(invocations, recording.graphs),
-    )
+    return launches, table, places.places, settled_kernels(invocations, recording.graphs)
 
 
 def _judge(

@@ -107,6 +107,11 @@ class Events:
         """End of each event."""
         return self.start_ns + self.duration_ns
 
+    def end_of(self, rows: Ints) -> Ints:
+        """Return the end of some events; of few it takes less than all."""
+        ends: Ints = self.start_ns[rows] + self.duration_ns[rows]
+        return ends
+
 
 class RawEvents(Protocol):
     """The events of the file as bytes of JSON, each by its position; nothing is lost."""

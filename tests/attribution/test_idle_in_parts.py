@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profiler_ext.attribution import attribute
-from profiler_ext.attribution.idle import idle_time, pieces
+from profiler_ext.attribution.idle import idle_time, pieces, windows
 from profiler_ext.kineto.recording import read_recording
 from profiler_ext.records import IdlePieces
 from tests.attribution.recordings import FIXTURES
@@ -27,4 +27,5 @@ def test_idle_time_is_the_same_however_many_spans_are_looked_at_at_once(case, mo
     whole = attribute(recording).idle
     monkeypatch.setattr(pieces, "_SPANS_AT_ONCE", 7)
     monkeypatch.setattr(idle_time, "_CUTS_AT_ONCE", 5)
+    monkeypatch.setattr(windows, "_SPANS_AT_ONCE", 4)
     assert columns(attribute(recording).idle) == columns(whole)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, GapReason, Ints, ModuleFrame, Place
@@ -57,7 +57,7 @@ class EnclosingRanges:
             modules: modules that were compiled by themselves, by the number in their mark.
         """
 
-        def nearest(flags: Flags) -> Ints:
+        def nearest(flags: Flags) -> Rows:
             return nesting.nearest(flags & is_cpu)
 
         is_cpu = nesting.depth != NO_ROW
@@ -72,9 +72,7 @@ class EnclosingRanges:
         self.forward = nearest(flag_rows(events.name, classify.is_compiled_forward))
         self.backward = nearest(flag_rows(events.name, classify.is_compiled_backward))
         self.engine = nearest(flag_rows(events.name, classify.is_engine))
-        compiled = (self.frame, self.forward, self.backward)
-        is_compiled = [at == np.arange(len(at)) for at in compiled]
-        self.compiled_range = nearest(np.logical_or.reduce(is_compiled))
+        self.compiled_range = nearest(flag_rows(events.name, _is_compiled))
         self.optimizer = nearest(flag_rows(events.name, classify.is_optimizer))
         self._compiling = nearest(flag_rows(events.name, classify.is_compiling))
         self._benchmarking = flag_rows(events.name, classify.is_benchmarking)
@@ -102,7 +100,7 @@ class EnclosingRanges:
         outer = NO_ROW if parent == NO_ROW else int(self.marker[parent])
         return None if outer == NO_ROW else (outer, int(self.operator[parent]))
 
-    def own(self, enclosing: Ints, row: int) -> int:
+    def own(self, enclosing: Rows, row: int) -> int:
         """Return what stands around a row, unless that stands around another graph's call too.
 
         Args:
@@ -165,3 +163,8 @@ class EnclosingRanges:
             mark = self._marked_within.get(row, NO_ROW)
         number = None if mark == NO_ROW else names.marked_module(self.events.name[mark])
         return None if number is None else self._modules.get(number)
+
+
+def _is_compiled(name: str) -> bool:
+    is_compiled = classify.is_compiled_forward(name) or classify.is_compiled_backward(name)
+    return is_compiled or classify.is_compiled_frame(name)

@@ -13,7 +13,7 @@ from profiler_ext.attribution.calls.patterns import Pattern, WorkItem
 from profiler_ext.attribution.calls.work_items import WorkOfCalls
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Rows, flag_rows, take
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import GapReason, Ints
 
@@ -118,7 +118,7 @@ class _Calls:
             yield launch, self._enclosing.compile_work(int(self._enqueued.cpu[launch]))
 
 
-def _by_marker(marker: Ints, values: Ints) -> dict[int, Ints]:
+def _by_marker(marker: Rows, values: Ints) -> dict[int, Ints]:
     order = np.argsort(marker, kind="stable")
     distinct, first = np.unique(marker[order], return_index=True)
     return dict(zip(distinct.tolist(), np.split(values[order], first[1:]), strict=False))

@@ -56,10 +56,12 @@ class WorkOfCalls:
         self._enclosing, self._enqueued = enclosing, enqueued
         self._events, self._patterns = enclosing.events, Patterns(enclosing.events)
         cpu, self._call = enqueued.cpu[launches], enqueued.call[launches]
-        by_operator = take(enclosing.operator, cpu, NO_ROW)
+        operator = take(enclosing.operator, cpu, NO_ROW)
+        by_operator = operator.astype(np.int64)
         self._ran = what_ran(self._events, enqueued.event[launches])
         on_device = by_operator == NO_ROW
-        device = self._device(launches, on_device, take(enclosing.marker, cpu, NO_ROW))
+        marker = take(enclosing.marker, cpu, NO_ROW)
+        device = self._device(launches, on_device, marker.astype(np.int64))
         called = self._operators(launches, by_operator, device)
         self._lay_out(launches, by_operator, _joined(device, called))
 

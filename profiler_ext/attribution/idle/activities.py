@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_ext.attribution.idle.tracks import Rows
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Rows, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names
 from profiler_ext.records import Events, Interned, Ints, ranks
@@ -21,11 +20,10 @@ class Activities:
             events: the trace's events.
             nesting: which of them stands in which.
         """
-        self._events = events
-        self._own = nesting.nearest(~flag_rows(events.name, _is_own))
-        self._enclosing = take(self._own, nesting.parent, NO_ROW)
+        self._events, self._parent = events, nesting.parent
+        self._is_own = flag_rows(events.name, _is_own)
 
-    def rows(self, opened: Rows, start_ns: Ints, end_ns: Ints) -> Ints:
+    def rows(self, opened: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
         """Return the innermost event that covers more than half of each piece, or ``NO_ROW``.
 
         Args:
@@ -34,7 +32,7 @@ class Activities:
             start_ns: when each piece begins.
             end_ns: when it ends.
         """
-        return self._wide_enough(take(self._own, opened, NO_ROW), start_ns, end_ns)
+        return self._wide_enough(self._others(opened), start_ns, end_ns)
 
     def named(self, rows: Rows) -> Interned:
         """Return the names of events; a step's own range says nothing.
@@ -50,16 +48,24 @@ class Activities:
         texts = tuple((*strings, "")[at] for at in used.tolist())
         return Interned(own.astype(np.int32), texts)
 
-    def _wide_enough(self, rows: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
+    def _others(self, rows: Rows) -> Rows:
+        """Climb from each mark of this package to what it stands in."""
+        rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
+        while len(at := at[self._is_own[rows[at]]]):
+            rows[at] = self._parent[rows[at]]
+            at = at[rows[at] != NO_ROW]
+        return rows
+
+    def _wide_enough(self, rows: Rows, start_ns: Ints, end_ns: Ints) -> Rows:
         """Climb from each row to the first event around it that covers more than half."""
         starts, durations = self._events.start_ns, self._events.duration_ns
-        rows, at = rows.copy(), np.flatnonzero(rows != NO_ROW)
+        at = np.flatnonzero(rows != NO_ROW)
         while len(at):
             own = rows[at]
             begun = np.maximum(starts[own], start_ns[at])
             over = np.minimum(starts[own] + durations[own], end_ns[at])
             at = at[2 * (over - begun) <= (end_ns - start_ns)[at]]
-            rows[at] = self._enclosing[rows[at]]
+            rows[at] = self._others(self._parent[rows[at]])
             at = at[rows[at] != NO_ROW]
         return rows
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from profiler_ext.attribution.idle.cpu_causes import code, is_of
-from profiler_ext.attribution.idle.pieces import Pieces, joined
+from profiler_ext.attribution.idle.pieces import Pieces
 from profiler_ext.attribution.idle.tracks import Spans
 from profiler_ext.attribution.ledger import BusySpans, time_before
 from profiler_ext.records import IdleCause, Ints
@@ -71,11 +71,13 @@ def split(pieces: Pieces, taken: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:
     Returns:
         The pieces; and for each when the call began that is to blame, else when the piece began.
     """
-    some, rest = np.flatnonzero(taken), np.flatnonzero(taken < pieces.duration_ns)
-    cause = np.full(len(some), code(IdleCause.AFTER_SYNCHRONISATION))
-    first = Pieces(pieces.span[some], pieces.start_ns[some], taken[some], cause)
-    begins, left = (pieces.start_ns + taken)[rest], (pieces.duration_ns - taken)[rest]
-    other = Pieces(pieces.span[rest], begins, left, pieces.cause[rest])
-    moments = np.append(blamed_ns[some], begins)
-    order = np.lexsort((np.append(first.start_ns, begins), np.append(first.span, other.span)))
-    return joined([first, other]), moments[order]
+    is_cut, has_rest = taken > 0, taken < pieces.duration_ns
+    own = np.repeat(np.arange(len(taken)), is_cut.astype(np.int64) + has_rest)
+    is_first = np.append(True, own[1:] != own[:-1])[: len(own)]
+    is_taken, taken = is_cut[own] & is_first, taken[own]
+    whole = pieces.at(own)
+    begins = whole.start_ns + np.where(is_taken, 0, taken)
+    lengths = np.where(is_taken, taken, whole.duration_ns - taken)
+    cause = np.where(is_taken, code(IdleCause.AFTER_SYNCHRONISATION), whole.cause)
+    moments = np.where(is_taken, blamed_ns[own], begins)
+    return Pieces(whole.span, begins, lengths, cause), moments

@@ -6,13 +6,14 @@ launch of either waits for what both do. Any other thread that launches goes its
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from profiler_ext.attribution.idle.all_tracks import Tracks, side_by_side
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, causes_of, code, engine_events
-from profiler_ext.attribution.idle.host_collectives import with_host_collectives
+from profiler_ext.attribution.idle.host_collectives import HostCollectives
 from profiler_ext.attribution.idle.tracks import (
     Spans,
     Track,
@@ -20,11 +21,12 @@ from profiler_ext.attribution.idle.tracks import (
     track,
     with_engine,
 )
+from profiler_ext.attribution.idle.windows import windows
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, names, waits
-from profiler_ext.records import Events, IdleCause, Ints
+from profiler_ext.records import Codes, Events, IdleCause, Ints
 
 MAIN, ENGINE = 0, 1
 """The control of launches of the thread that makes the steps, and of autograd's threads; a thread
@@ -53,11 +55,11 @@ class Controls:
         self._events, self._nesting = events, nesting
         self._of_engine = engine_events(events, nesting)
         by = np.where(enqueued.call == NO_ROW, enqueued.cpu, enqueued.call)
-        launching = take(events.thread.astype(np.int64), by, NO_ROW)
+        launching = take(events.thread, by, NO_ROW)
         self._number = self._numbers(launching, stepper)
         self.of_launch: Ints = take(self._number, launching, MAIN)
         self._spans = self._all_spans(enqueued)
-        self._of_spans = self._number[events.thread[self._spans.row]]
+        self._collectives = HostCollectives(events, nesting)
 
     def waits(self) -> tuple[Spans, Ints]:
         """Return when threads waited for a device, and their turns; by these, and in time."""
@@ -65,7 +67,7 @@ class Controls:
         is_wait = self._spans.cause == code(IdleCause.SYNCHRONISATION)
         is_wait |= frees & (self._spans.cause == code(IdleCause.ALLOCATING))
         found = self._spans.of(is_wait)
-        turn = turn_of(self._of_spans[is_wait])
+        turn = turn_of(self._controls(found.row))
         # A copy is waited for as long as its call lasts, of which the rest is a span.
         found = replace(found, start_ns=self._events.start_ns[found.row])
         order = np.lexsort((found.start_ns, turn))
@@ -73,20 +75,39 @@ class Controls:
 
     def tracks(self) -> Tracks:
         """Return what the threads of each control did."""
-        others = self._of_spans > ENGINE
-        found = side_by_side(self._taking_turns(), self._spans.of(others), self._of_spans[others])
+        others = self._spans.of(self._controls(self._spans.row) > ENGINE)
+        turns = list(map(self._taking_turns, self._windows()))
+        found = side_by_side(turns, others, self._controls(others.row))
         is_call = flag_rows(self._events.category, classify.is_runtime_call)
         is_known = ((self._nesting.depth != NO_ROW) & ~is_call).any()
         rest = code(IdleCause.PYTHON if is_known else IdleCause.NO_CPU_EVENTS)
         found.cause[found.cause == NOTHING] = rest
         return found
 
-    def _taking_turns(self) -> tuple[Track, Track]:
-        """Return what counts for the thread that makes the steps, and for autograd's."""
-        main = with_host_collectives(self._track(MAIN, _EMPTY), self._events, self._nesting)
-        return overlays(main, self._track(ENGINE, self._begun_in_main()))
+    def _windows(self) -> Iterator[Spans]:
+        """Cut the spans where the thread that makes the steps begins anew, and none waits for it.
 
-    def _numbers(self, launching: Ints, stepper: int) -> Ints:
+        What lies before is then no time of autograd's, nor any in which a collective is awaited.
+        """
+        return windows(self._spans, self._collectives.linger_ns, self._begins_anew)
+
+    def _begins_anew(self, rows: Rows) -> Flags:
+        anew: Flags = (self._controls(rows) == MAIN) & ~self._of_engine[rows]
+        return anew
+
+    def _taking_turns(self, spans: Spans) -> tuple[Track, Track]:
+        """Return what counts for the thread that makes the steps, and for autograd's."""
+        control = self._controls(spans.row)
+        mains, engines = spans.of(control == MAIN), spans.of(control == ENGINE)
+        main = self._collectives.waited_for(with_engine(track(mains), self._of_engine, _EMPTY))
+        return overlays(main, with_engine(track(engines), self._of_engine, mains.start_ns))
+
+    def _controls(self, rows: Rows) -> Ints:
+        """Return the control of the thread of each event."""
+        controls: Ints = self._number[self._events.thread[rows]]
+        return controls
+
+    def _numbers(self, launching: Codes, stepper: int) -> Ints:
         """Return the control of each thread; of one that leads to no launch it is none."""
         count = len(self._events.threads)
         numbers = np.full(count, NO_ROW, dtype=np.int64)
@@ -100,25 +121,16 @@ class Controls:
         """Return what the CPU's events span, the outer ones first, and the ends of copies."""
         events, depth = self._events, self._nesting.depth
         causes = causes_of(events, self._nesting)
-        rows = np.flatnonzero((depth != NO_ROW) & (causes != NOTHING))
         copied = _copies_waited_for(events, enqueued)
-        ends = events.end_ns[enqueued.event[copied]]
-        calls = enqueued.call[copied]
-        spans = Spans(
-            np.append(events.start_ns[rows], ends),
-            events.end_ns[np.append(rows, calls)],
-            np.append(rows, calls).astype(np.int32),
-            np.append(causes[rows], np.full(len(calls), code(IdleCause.SYNCHRONISATION))),
-        )
-        innermost = np.append(depth[rows], depth[calls] + 1)
-        return spans.of(np.lexsort((innermost, spans.start_ns)))
-
-    def _begun_in_main(self) -> Ints:
-        return self._spans.of(self._of_spans == MAIN).start_ns
-
-    def _track(self, control: int, others_start_ns: Ints) -> Track:
-        own = self._spans.of(self._of_spans == control)
-        return with_engine(track(own), self._of_engine, others_start_ns)
+        own = np.flatnonzero((depth != NO_ROW) & (causes != NOTHING))
+        rows, is_copys = np.append(own, enqueued.call[copied]), slice(len(own), None)
+        start_ns, innermost, cause = events.start_ns[rows], depth[rows], causes[rows]
+        start_ns[is_copys] = events.end_of(enqueued.event[copied])
+        innermost[is_copys] += 1
+        cause[is_copys] = code(IdleCause.SYNCHRONISATION)
+        order = np.lexsort((innermost, start_ns))
+        rows = rows[order]
+        return Spans(start_ns[order], events.end_of(rows), rows.astype(np.int32), cause[order])
 
 
 def turn_of(control: Ints) -> Ints:
@@ -131,7 +143,7 @@ def _copies_waited_for(events: Events, enqueued: EnqueuedLaunches) -> Ints:
     is_copy = flag_rows(events.category, classify.is_copy)[enqueued.event]
     replayed = flag_rows(events.name, names.is_graph_launch)
     rows = np.flatnonzero(is_copy & (enqueued.call != NO_ROW))
-    calls, ends = enqueued.call[rows], events.end_ns[enqueued.event[rows]]
-    waited = (ends > events.start_ns[calls]) & (ends < events.end_ns[calls])
+    calls, ends = enqueued.call[rows], events.end_of(enqueued.event[rows])
+    waited = (ends > events.start_ns[calls]) & (ends < events.end_of(calls))
     is_wait = flag_rows(events.name, waits.is_device_wait)
     return rows[waited & ~replayed[calls] & ~is_wait[calls]]

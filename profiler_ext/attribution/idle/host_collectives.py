@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, code
 from profiler_ext.attribution.idle.tracks import Track
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows
+from profiler_ext.attribution.trace.lookups import NO_ROW, Rows, flag_rows
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import names, waits
 from profiler_ext.records import Events, IdleCause, Ints
@@ -19,29 +19,49 @@ _MOMENT_NS = 1_000_000
 _IN_PYTHON = (NOTHING, code(IdleCause.PYTHON))
 
 
-def with_host_collectives(own: Track, events: Events, nesting: Nesting) -> Track:
-    """Name the time in which a thread waited for such a collective.
+class HostCollectives:
+    """The collectives of a trace that the CPU does itself."""
 
-    Args:
-        own: what the thread did.
-        events: the trace's events.
-        nesting: which of them stands in which.
+    def __init__(self, events: Events, nesting: Nesting) -> None:
+        """Find them.
 
-    Returns:
-        The track; that time is one in which it waits for another rank.
-    """
-    is_range = nesting.depth != NO_ROW
-    rows = np.flatnonzero(is_range & flag_rows(events.name, waits.is_host_collective))
-    rows = rows[np.argsort(events.end_ns[rows], kind="stable")]
-    if not len(rows) or len(own.times_ns) < 2:
-        return own
-    calls = flag_rows(events.name, names.is_communication)
-    begins, ends = own.times_ns[:-1], own.times_ns[1:]
-    last = np.searchsorted(events.end_ns[rows], ends, side="right") - 1
-    over = np.where(last >= 0, events.end_ns[rows][last], begins)
-    waited = np.isin(own.cause[1:-1], _IN_PYTHON) & np.append(calls, False)[own.row[:-2]]
-    waited &= (over > begins) & (ends - over <= _MOMENT_NS)
-    return _split(own, np.flatnonzero(waited), over[waited], rows[last[waited]])
+        Args:
+            events: the trace's events.
+            nesting: which of them stands in which.
+        """
+        self._are = flag_rows(events.name, waits.is_host_collective) & (nesting.depth != NO_ROW)
+        self._are_calls = flag_rows(events.name, names.is_communication)
+        rows = np.flatnonzero(self._are)
+        ends_ns = events.start_ns[rows] + events.duration_ns[rows]
+        order = np.argsort(ends_ns, kind="stable")
+        self._rows, self._ends_ns = rows[order], ends_ns[order]
+
+    def linger_ns(self, rows: Rows) -> Ints:
+        """Return for how long after events a thread may still wait for them.
+
+        Args:
+            rows: rows of events.
+        """
+        return np.where(self._are[rows], _MOMENT_NS, 0)
+
+    def waited_for(self, own: Track) -> Track:
+        """Name the time in which a thread waited for such a collective.
+
+        Args:
+            own: what the thread did.
+
+        Returns:
+            The track; that time is one in which it waits for another rank.
+        """
+        if not len(self._rows) or len(own.times_ns) < 2:
+            return own
+        begins, ends = own.times_ns[:-1], own.times_ns[1:]
+        last = np.searchsorted(self._ends_ns, ends, side="right") - 1
+        over = np.where(last >= 0, self._ends_ns[last], begins)
+        is_after = self._are_calls[own.row[:-2]] & (own.row[:-2] != NO_ROW)
+        waited = np.isin(own.cause[1:-1], _IN_PYTHON) & is_after
+        waited &= (over > begins) & (ends - over <= _MOMENT_NS)
+        return _split(own, np.flatnonzero(waited), over[waited], self._rows[last[waited]])
 
 
 def _split(own: Track, at: Ints, over_ns: Ints, rows: Ints) -> Track:

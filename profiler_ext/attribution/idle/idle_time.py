@@ -17,10 +17,11 @@ from profiler_ext.attribution.idle.wait_lines import WaitLines
 from profiler_ext.attribution.ledger import BusySpans
 from profiler_ext.attribution.trace.cutting import Cuts, cut_at
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.records import (
     NO_IDLE,
+    Codes,
     Events,
     GapReason,
     IdleCause,
@@ -78,8 +79,8 @@ class _Finder:
         places: CpuPlaces,
         wait_lines: WaitLines,
     ) -> None:
-        self._events, self._nesting, self._places = events, nesting, places
-        self._wait_lines = wait_lines
+        self._places, self._wait_lines = places, wait_lines
+        self._activities = Activities(events, nesting)
         controls = Controls(events, nesting, enqueued, places.thread)
         self._waits, self._turns = controls.waits()
         self._cutter = Cutter(events, enqueued, controls)
@@ -88,16 +89,16 @@ class _Finder:
         """Return the pieces of all devices in order of time."""
         idle = idle_spans(busy, steps)
         ends = np.array([step.end_ns for step in steps], dtype=np.int64)
-        pieces = self._cutter.pieces(idle, ends)
+        named = self._after_waits(self._cutter.pieces(idle, ends), idle, busy)
         numbers = np.array([step.number for step in steps], dtype=np.int64)
-        return self._placed(idle, numbers[idle.step], *self._after_waits(pieces, idle, busy))
+        return self._placed(idle, numbers[idle.step], *named)
 
     def _after_waits(
         self, pieces: Pieces, idle: IdleSpans, busy: Sequence[BusySpans]
     ) -> tuple[Pieces, Ints]:
         waits, turns = self._waits, self._turns
         taken, blamed_ns = np.zeros((2, len(pieces.span)), dtype=np.int64)
-        device, turn = idle.device[pieces.span], turn_of(self._cutter.controls(idle))[pieces.span]
+        device, turn = idle.device[pieces.span], turn_of(self._cutter.controls(idle, pieces.span))
         for own in busy if len(turns) else ():
             rows = np.arange(*np.searchsorted(device, (own.device, own.device + 1)).tolist())
             for each in np.intersect1d(turn[rows], turns).tolist():
@@ -107,28 +108,38 @@ class _Finder:
         return split(pieces, taken, blamed_ns)
 
     def _placed(self, idle: IdleSpans, step: Ints, pieces: Pieces, moments: Ints) -> IdlePieces:
-        """Cut pieces by where the CPU was."""
+        """Cut pieces by where the CPU was, and name those some at a time."""
         ends = pieces.start_ns + pieces.duration_ns
         cuts = cut_at(self._places.times_ns, pieces.start_ns, ends)
-        order = np.lexsort((idle.device[pieces.span[cuts.span]], cuts.start_ns))
-        cuts = Cuts(*(getattr(cuts, name)[order] for name in Cuts.__slots__))
-        place, span = self._places.codes[cuts.segment], pieces.span[cuts.span]
-        cause = pieces.cause[cuts.span]
-        cause = np.where(self._is_recorders(cause, place), code(IdleCause.PROFILER), cause)
-        control = self._cutter.controls(idle)[span]
-        place, of_cause = self._of_waits(cause, place, control, cuts, moments[cuts.span])
+        cuts = cuts.at(np.lexsort((idle.device[pieces.span[cuts.span]], cuts.start_ns)))
+        firsts = range(0, max(len(cuts.span), 1), _CUTS_AT_ONCE)
+        some = (cuts.at(slice(first, first + _CUTS_AT_ONCE)) for first in firsts)
+        named = [self._named(idle, pieces, moments, each) for each in some]
+        cause, place, of_cause, row = map(np.concatenate, zip(*named, strict=True))
+        span = pieces.span[cuts.span]
         return IdlePieces(
             step=step[span],
             device=idle.device[span],
             span=span,
             start_ns=cuts.start_ns,
             duration_ns=cuts.duration_ns,
-            cause=Interned(cause.astype(np.int32), tuple(each.value for each in CAUSES)),
-            place=place.astype(np.int32),
-            cause_place=of_cause.astype(np.int32),
-            cpu_activity=self._activity(control, cuts),
+            cause=Interned(cause, tuple(each.value for each in CAUSES)),
+            place=place,
+            cause_place=of_cause,
+            cpu_activity=self._activities.named(row),
             places=(*self._places.places, *self._wait_lines.places),
         )
+
+    def _named(
+        self, idle: IdleSpans, pieces: Pieces, moments: Ints, cuts: Cuts
+    ) -> tuple[Codes, Codes, Codes, Rows]:
+        """Return the cause of each cut, the place, the place of the cause, the CPU's event."""
+        cause, place = pieces.cause[cuts.span], self._places.codes[cuts.segment]
+        cause = np.where(self._is_recorders(cause, place), code(IdleCause.PROFILER), cause)
+        control = self._cutter.controls(idle, pieces.span[cuts.span])
+        place, of_cause = self._of_waits(cause, place, control, cuts, moments[cuts.span])
+        causes, places, of_causes = (each.astype(np.int32) for each in (cause, place, of_cause))
+        return causes, places, of_causes, self._activity(control, cuts)
 
     def _of_waits(
         self, cause: Causes, place: Ints, control: Ints, cuts: Cuts, moments: Ints
@@ -146,15 +157,10 @@ class _Finder:
         of_cause[rows] = len(self._places.places) + waiting
         return np.where(is_wait, of_cause, place), of_cause
 
-    def _activity(self, control: Ints, cuts: Cuts) -> Interned:
-        tracks, activities = self._cutter.tracks, Activities(self._events, self._nesting)
-        rows = np.empty(len(cuts.span), dtype=np.int32)
-        for first in range(0, len(rows), _CUTS_AT_ONCE):
-            some = slice(first, first + _CUTS_AT_ONCE)
-            start_ns, duration_ns = cuts.start_ns[some], cuts.duration_ns[some]
-            opened = tracks.row[tracks.segments_at(control[some], start_ns + duration_ns // 2)]
-            rows[some] = activities.rows(opened, start_ns, start_ns + duration_ns)
-        return activities.named(rows)
+    def _activity(self, control: Ints, cuts: Cuts) -> Rows:
+        tracks, middle_ns = self._cutter.tracks, cuts.start_ns + cuts.duration_ns // 2
+        opened = tracks.row[tracks.segments_at(control, middle_ns)]
+        return self._activities.rows(opened, cuts.start_ns, cuts.start_ns + cuts.duration_ns)
 
     def _is_recorders(self, cause: Causes, place: Ints) -> Flags:
         """Flag what came after the watch of lines had ended: the recording itself ends then.

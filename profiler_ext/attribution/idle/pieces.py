@@ -72,13 +72,14 @@ class Cutter:
         self._is_known = np.append(by != NO_ROW, True)
         self._enqueued_ns = np.append(enqueued.enqueue_ns, np.iinfo(np.int64).max)
 
-    def controls(self, idle: IdleSpans) -> Ints:
-        """Return the control of what ended each span; of what nothing ended, that of the steps.
+    def controls(self, idle: IdleSpans, spans: Ints) -> Ints:
+        """Return the control of what ended spans; of what nothing ended, that of the steps.
 
         Args:
             idle: the idle spans.
+            spans: which of them.
         """
-        return take(self._of_launch, idle.ended_by, MAIN)
+        return take(self._of_launch, idle.ended_by[spans], MAIN)
 
     def pieces(self, idle: IdleSpans, step_ends: Ints) -> Pieces:
         """Return the pieces of idle spans.
@@ -103,7 +104,7 @@ class Cutter:
     def _on_way(self, idle: IdleSpans, until: Ints) -> Pieces:
         """Cut spans by what the CPU did until the launch call was over."""
         rows = np.flatnonzero(until > idle.start_ns)
-        control = self.controls(idle)[rows]
+        control = self.controls(idle, rows)
         cuts = self.tracks.cut(control, idle.start_ns[rows], until[rows])
         cuts, cause = self._overhead.name(self.tracks, control[cuts.span], cuts)
         return Pieces(rows[cuts.span], cuts.start_ns, cuts.duration_ns, cause)

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from profiler_ext.attribution.idle.cpu_causes import NOTHING, Causes, code
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.attribution.trace.timelines import timeline
 from profiler_ext.records import IdleCause, Ints
-
-Rows = npt.NDArray[np.int32]
-"""Rows of events: each thread's time has millions of pieces, and no trace has more rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ class Spans:
     row: Rows
     cause: Causes
 
-    def of(self, wanted: Flags | Ints) -> Spans:
+    def of(self, wanted: Flags | Ints | slice) -> Spans:
         """Return the wanted ones, in the order of these."""
         start_ns, end_ns = self.start_ns[wanted], self.end_ns[wanted]
         return Spans(start_ns, end_ns, self.row[wanted], self.cause[wanted])
@@ -77,7 +73,7 @@ def with_engine(own: Track, of_engine: Flags, others_start_ns: Ints) -> Track:
     Returns:
         The track; that time is autograd's.
     """
-    in_engine = np.append(of_engine, False)[own.row]
+    in_engine = of_engine[own.row] & (own.row != NO_ROW)
     between = np.zeros(len(own.cause), dtype=np.bool_)
     if len(own.times_ns) > 1:
         begun = np.searchsorted(others_start_ns, own.times_ns, side="left")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Rows, flag_rows, take
 from profiler_ext.attribution.trace.nesting import Nesting
 from profiler_ext.kineto import classify, waits
 from profiler_ext.records import Events, Ints, Place
@@ -75,7 +75,7 @@ def find_wait_lines(
     return WaitLines(calls, place, tuple(places[each] for each in used.tolist()))
 
 
-def _last_before(events: Events, ops: Ints, calls: Ints, launching: Ints) -> Ints:
+def _last_before(events: Events, ops: Rows, calls: Ints, launching: Ints) -> Ints:
     """Return which launching call was the last of the same op up to each call, or ``NO_ROW``."""
     every = np.append(launching, calls)
     is_asked = np.arange(len(every)) >= len(launching)

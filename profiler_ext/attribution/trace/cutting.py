@@ -26,6 +26,10 @@ class Cuts:
     start_ns: Ints
     duration_ns: Ints
 
+    def at(self, rows: Ints | slice) -> Cuts:
+        """Return some of them."""
+        return Cuts(*(getattr(self, name)[rows] for name in self.__slots__))
+
 
 def cut_at(times_ns: Ints, start_ns: Ints, end_ns: Ints) -> Cuts:
     """Cut spans where times lie within them.

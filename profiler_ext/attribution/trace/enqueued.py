@@ -92,7 +92,7 @@ def find_launch_calls(events: Events, nesting: Nesting) -> EnqueuedLaunches:
     rows = np.flatnonzero(calls & flag_rows(events.category, classify.is_runtime_call))
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     queue = np.zeros(len(rows), dtype=np.int64)
-    cpu = take(nesting.parent, rows, NO_ROW)
+    cpu = take(nesting.parent, rows, NO_ROW).astype(np.int64)
     return EnqueuedLaunches(rows, rows, cpu, events.start_ns[rows], queue, on_cpu=False)
 
 

@@ -1,7 +1,7 @@
 """Owns lookups in columns: the rows that pass a test, the row of a key, the value at a row.
 
-A column of rows holds indices of rows of another table, ``int64`` of any length, and ``NO_ROW``
-where there is none; flags are ``bool`` arrays, one for each row.
+A column of rows holds indices of rows of another table, and ``NO_ROW`` where there is none; flags
+are ``bool`` arrays, one for each row.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ NO_ROW = -1
 """What stands in a column of rows where there is none; never leaves this room."""
 
 Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int32]
+"""Rows of events, where there are as many as events or more: no trace has so many."""
 Whole = TypeVar("Whole", bound=np.signedinteger[Any])
 
 
@@ -46,13 +48,13 @@ def intern(texts: Sequence[str]) -> Interned:
     return Interned(np.array(rows, dtype=np.int32), tuple(codes))
 
 
-def masked(rows: Ints) -> MaskedInts:
+def masked(rows: Ints | Rows) -> MaskedInts:
     """Mask the rows that hold ``NO_ROW``.
 
     Returns:
         The same values, those rows masked.
     """
-    return np.ma.MaskedArray(rows, mask=rows == NO_ROW)
+    return np.ma.MaskedArray(rows.astype(np.int64, copy=False), mask=rows == NO_ROW)
 
 
 def take(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.last_reaching import last_reaching
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, flag_rows, take
 from profiler_ext.kineto import classify
 from profiler_ext.records import Events, Ints
 
@@ -25,34 +25,34 @@ class Nesting:
         above: for each of these the place of its parent in the level above; 0 in the first.
     """
 
-    parent: Ints
-    depth: Ints
-    levels: tuple[Ints, ...]
-    above: tuple[Ints, ...]
+    parent: Rows
+    depth: Rows
+    levels: tuple[Rows, ...]
+    above: tuple[Rows, ...]
 
-    def nearest(self, wanted: Flags) -> Ints:
+    def nearest(self, wanted: Flags) -> Rows:
         """Return for each row the innermost wanted event that is it or encloses it."""
         is_wanted = [wanted.take(level) for level in self.levels]
         first = next((at for at, flags in enumerate(is_wanted) if flags.any()), None)
         if first is None:  # one number stands for all rows: a million more take time
-            return np.broadcast_to(np.int64(NO_ROW), len(self.parent))
-        found = np.full(len(self.parent), NO_ROW)
-        above = np.full(len(self.levels[max(first - 1, 0)]), NO_ROW)
+            return np.broadcast_to(np.int32(NO_ROW), len(self.parent))
+        found = np.full(len(self.parent), NO_ROW, dtype=np.int32)
+        above = np.full(len(self.levels[max(first - 1, 0)]), NO_ROW, dtype=np.int32)
         for at in range(first, len(self.levels)):
             level = self.levels[at]
             above = np.where(is_wanted[at], level, above.take(self.above[at]))
             found[level] = above
         return found
 
-    def outermost(self, wanted: Flags, within: Flags) -> Ints:
+    def outermost(self, wanted: Flags, within: Flags) -> Rows:
         """Return for each row the outermost wanted event that is it or encloses it.
 
         Args:
             wanted: events to find.
             within: events at which the search starts anew; they are not found themselves.
         """
-        found = np.full(len(self.parent), NO_ROW)
-        above = np.array([NO_ROW])
+        found = np.full(len(self.parent), NO_ROW, dtype=np.int32)
+        above = np.array([NO_ROW], dtype=np.int32)
         for level, up in zip(self.levels, self.above, strict=True):
             above = above.take(up)
             above = np.where((above == NO_ROW) & wanted.take(level), level, above)
@@ -87,36 +87,35 @@ def nest(events: Events) -> Nesting:
     )
     order = _outer_first(events, leaf, np.flatnonzero(leaf | holder))
     above = _innermost(events, order, leaf[order])
-    parent, depth = np.full((2, len(events)), NO_ROW, dtype=np.int64)
+    parent, depth = np.full((2, len(events)), NO_ROW, dtype=np.int32)
     parent[order], depth[order] = take(order, above, NO_ROW), _depths(above)
     levels = _levels(depth)
     return Nesting(parent, depth, levels, _above(parent, levels))
 
 
-def _levels(depth: Ints) -> tuple[Ints, ...]:
+def _levels(depth: Rows) -> tuple[Rows, ...]:
     """Return the rows of each depth, in order."""
-    rows = np.flatnonzero(depth != NO_ROW)
-    counts = np.bincount(depth[rows])
-    by_depth = rows[np.argsort(depth[rows], kind="stable")]
-    return tuple(np.split(by_depth, np.cumsum(counts)[:-1])) if len(rows) else ()
+    rows = np.flatnonzero(depth != NO_ROW).astype(np.int32)
+    own = depth[rows]
+    by_depth = rows[np.argsort(own, kind="stable")]
+    return tuple(np.split(by_depth, np.cumsum(np.bincount(own))[:-1])) if len(rows) else ()
 
 
-def _above(parent: Ints, levels: tuple[Ints, ...]) -> tuple[Ints, ...]:
+def _above(parent: Rows, levels: tuple[Rows, ...]) -> tuple[Rows, ...]:
     """Return for the rows of each depth the places of their parents in the depth above."""
-    place = np.zeros(len(parent), dtype=np.int64)
+    place = np.zeros(len(parent), dtype=np.int32)
     for level in levels:
         place[level] = np.arange(len(level))
     return tuple(
-        place[parent[level]] if depth else np.zeros(len(level), dtype=np.int64)
+        place[parent[level]] if depth else np.zeros(len(level), dtype=np.int32)
         for depth, level in enumerate(levels)
     )
 
 
 def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
     """Sort by thread and start; of those that start together the outer one comes first."""
+    rows = rows[np.lexsort((events.start_ns[rows], events.thread[rows]))]
     thread, start = events.thread[rows], events.start_ns[rows]
-    order = np.lexsort((start, thread))
-    rows, thread, start = rows[order], thread[order], start[order]
     is_same = (np.diff(start) == 0) & (np.diff(thread) == 0)
     together = np.flatnonzero(np.append(is_same, False) | np.append(False, is_same))
     some = rows[together]

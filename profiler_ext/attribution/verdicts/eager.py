@@ -13,7 +13,7 @@ from profiler_ext.attribution.places.forward_evidence import eager_forward_evide
 from profiler_ext.attribution.places.lines import SourceRoots
 from profiler_ext.attribution.places.places import PlaceTable, gap_place
 from profiler_ext.attribution.trace.enqueued import EnqueuedLaunches
-from profiler_ext.attribution.trace.lookups import NO_ROW, flag_rows, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Rows, flag_rows, take
 from profiler_ext.attribution.verdicts.compiled import kind_by_name
 from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.attribution.verdicts.eager_lines import EagerLines
@@ -113,8 +113,8 @@ class EagerJudge:
             return launches
         enqueued, enclosing, name = self._enqueued, self._enclosing, self._enclosing.events.name
         row, cpu = enqueued.event[launches], enqueued.cpu[launches]
-        codes = name.codes.astype(np.int64)
-        named = (self._op, self._sharding_pass, self._sharded)
+        codes = name.codes
+        named = [take(e, cpu, NO_ROW) for e in (self._op, self._sharding_pass, self._sharded)]
         flagged = (enclosing.optimizer, self._accumulation, self._numbered, enclosing.engine)
         return numbered(
             [
@@ -122,7 +122,7 @@ class EagerJudge:
                 enclosing.events.category.codes[row],
                 enqueued.call[launches] == NO_ROW,
                 self._unheard[launches],
-                *(take(codes, take(each, cpu, NO_ROW), NO_ROW) for each in named),
+                *(take(codes, each, NO_ROW) for each in named),
                 take(codes, cpu, NO_ROW),
                 *(take(each, cpu, NO_ROW) == NO_ROW for each in flagged),
                 self._codes_of_forward(take(enclosing.engine, cpu, NO_ROW)),
@@ -130,7 +130,7 @@ class EagerJudge:
             ]
         )
 
-    def _codes_of_forward(self, engine: Ints) -> Ints:
+    def _codes_of_forward(self, engine: Rows) -> Ints:
         rows, of_row = ranks(engine)
         known: dict[str | None, int] = {}
         told = (None if at == NO_ROW else self._forward_ops.of_engine(at) for at in rows.tolist())

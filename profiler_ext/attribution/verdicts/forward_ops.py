@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
 from profiler_ext.attribution.trace.forward_links import ForwardLinks
-from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, take
+from profiler_ext.attribution.trace.lookups import NO_ROW, Flags, Rows, take
 from profiler_ext.kineto import classify, names
 from profiler_ext.kineto.forward_flows import forward_flows
 from profiler_ext.records import Ints, Trace
@@ -21,7 +21,7 @@ class ForwardOps:
         links: the forward events by autograd's numbers.
     """
 
-    def __init__(self, enclosing: EnclosingRanges, trace: Trace, op: Ints) -> None:
+    def __init__(self, enclosing: EnclosingRanges, trace: Trace, op: Rows) -> None:
         """Index what made an autograd node.
 
         Args:
