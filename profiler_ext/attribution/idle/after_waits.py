@@ -47,13 +47,14 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
     spans = (busy.start_ns, busy.end_ns)
     each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
     lost = np.cumsum(each_ns)
-    begun = np.searchsorted(waits.start_ns, pieces.start_ns, side="right")
     counts = ~is_of(pieces.cause, _NOT_OF_CPU)
-    lengths = np.cumsum(np.where(counts, pieces.duration_ns, 0))
+    used = np.cumsum(np.where(counts, pieces.duration_ns, 0))
     # A lead that is used up cannot fall below nothing: what was lost so far bounds what is used.
-    left = np.append(0, lost)[begun] - lengths
-    used = lengths + np.minimum(np.minimum.accumulate(left), 0)
-    before = np.append(0, used)[: len(used)]
+    left = np.append(0, lost)[np.searchsorted(waits.start_ns, pieces.start_ns, side="right")]
+    left -= used
+    np.minimum.accumulate(left, out=left)
+    used += np.minimum(left, 0, out=left)
+    before = np.append(0, used[:-1])[: len(used)]
     is_named = is_of(pieces.cause, _CONSEQUENCES)
     blamed = np.searchsorted(lost, before, side="right")
     moments = np.append(waits.start_ns, 0)[np.minimum(blamed, len(lost) - 1)]

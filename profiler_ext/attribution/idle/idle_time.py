@@ -11,7 +11,7 @@ from profiler_ext.attribution.idle.activities import Activities
 from profiler_ext.attribution.idle.after_waits import consequences, split
 from profiler_ext.attribution.idle.controls import Controls, turn_of
 from profiler_ext.attribution.idle.cpu_causes import CAUSES, Causes, code, is_of
-from profiler_ext.attribution.idle.pieces import Cutter, Pieces
+from profiler_ext.attribution.idle.pieces import Cutter, Pieces, one_after_the_other
 from profiler_ext.attribution.idle.spans import IdleSpans, idle_spans
 from profiler_ext.attribution.idle.wait_lines import WaitLines
 from profiler_ext.attribution.ledger import BusySpans
@@ -89,33 +89,43 @@ class _Finder:
         """Return the pieces of all devices in order of time."""
         idle = idle_spans(busy, steps)
         ends = np.array([step.end_ns for step in steps], dtype=np.int64)
-        named = self._after_waits(self._cutter.pieces(idle, ends), idle, busy)
+        pieces, moments = self._with_waits(self._cutter.pieces(idle, ends), idle, busy)
         numbers = np.array([step.number for step in steps], dtype=np.int64)
-        return self._placed(idle, numbers[idle.step], *named)
+        return self._placed(idle, numbers[idle.step], pieces, moments)
+
+    def _with_waits(
+        self, pieces: Pieces, idle: IdleSpans, busy: Sequence[BusySpans]
+    ) -> tuple[Pieces, Ints]:
+        """Cut pieces where leads are used up, some at a time."""
+        taken, blamed_ns = self._after_waits(pieces, idle, busy)
+        firsts = range(0, max(len(taken), 1), _CUTS_AT_ONCE)
+        some = [slice(first, first + _CUTS_AT_ONCE) for first in firsts]
+        parts = [split(pieces.at(each), taken[each], blamed_ns[each]) for each in some]
+        cut, moments = zip(*parts, strict=True)
+        return one_after_the_other(cut), np.concatenate(moments)
 
     def _after_waits(
         self, pieces: Pieces, idle: IdleSpans, busy: Sequence[BusySpans]
-    ) -> tuple[Pieces, Ints]:
+    ) -> tuple[Ints, Ints]:
+        """Return how much of each piece is the consequence of a wait, and when that began."""
         waits, turns = self._waits, self._turns
         taken, blamed_ns = np.zeros((2, len(pieces.span)), dtype=np.int64)
-        device, turn = idle.device[pieces.span], turn_of(self._cutter.controls(idle, pieces.span))
         for own in busy if len(turns) else ():
-            rows = np.arange(*np.searchsorted(device, (own.device, own.device + 1)).tolist())
-            for each in np.intersect1d(turn[rows], turns).tolist():
-                of_turn, found = rows[turn[rows] == each], waits.of(turns == each)
+            spans = np.searchsorted(idle.device, (own.device, own.device + 1))
+            begin, end = np.searchsorted(pieces.span, spans).tolist()
+            turn = turn_of(self._cutter.controls(idle, pieces.span[begin:end]))
+            for each in np.unique(turns).tolist():
+                of_turn, found = begin + np.flatnonzero(turn == each), waits.of(turns == each)
                 parts = consequences(pieces.at(of_turn), found, own)
                 taken[of_turn], blamed_ns[of_turn] = parts
-        return split(pieces, taken, blamed_ns)
+        return taken, blamed_ns
 
     def _placed(self, idle: IdleSpans, step: Ints, pieces: Pieces, moments: Ints) -> IdlePieces:
         """Cut pieces by where the CPU was, and name those some at a time."""
         ends = pieces.start_ns + pieces.duration_ns
         cuts = cut_at(self._places.times_ns, pieces.start_ns, ends)
         cuts = cuts.at(np.lexsort((idle.device[pieces.span[cuts.span]], cuts.start_ns)))
-        firsts = range(0, max(len(cuts.span), 1), _CUTS_AT_ONCE)
-        some = (cuts.at(slice(first, first + _CUTS_AT_ONCE)) for first in firsts)
-        named = [self._named(idle, pieces, moments, each) for each in some]
-        cause, place, of_cause, row = map(np.concatenate, zip(*named, strict=True))
+        cause, place, of_cause, row = self._names(idle, pieces, moments, cuts)
         span = pieces.span[cuts.span]
         return IdlePieces(
             step=step[span],
@@ -130,10 +140,19 @@ class _Finder:
             places=(*self._places.places, *self._wait_lines.places),
         )
 
-    def _named(
+    def _names(
         self, idle: IdleSpans, pieces: Pieces, moments: Ints, cuts: Cuts
     ) -> tuple[Codes, Codes, Codes, Rows]:
         """Return the cause of each cut, the place, the place of the cause, the CPU's event."""
+        firsts = range(0, max(len(cuts.span), 1), _CUTS_AT_ONCE)
+        some = (cuts.at(slice(first, first + _CUTS_AT_ONCE)) for first in firsts)
+        named = [self._names_of_some(idle, pieces, moments, each) for each in some]
+        cause, place, of_cause, row = map(np.concatenate, zip(*named, strict=True))
+        return cause, place, of_cause, row
+
+    def _names_of_some(
+        self, idle: IdleSpans, pieces: Pieces, moments: Ints, cuts: Cuts
+    ) -> tuple[Codes, Codes, Codes, Rows]:
         cause, place = pieces.cause[cuts.span], self._places.codes[cuts.segment]
         cause = np.where(self._is_recorders(cause, place), code(IdleCause.PROFILER), cause)
         control = self._cutter.controls(idle, pieces.span[cuts.span])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,13 +41,14 @@ class Pieces:
         return Pieces(self.span[rows], start_ns, duration_ns, self.cause[rows])
 
 
-def joined(parts: list[Pieces]) -> Pieces:
+def _joined(parts: Sequence[Pieces]) -> Pieces:
     """Return pieces of several lists in order of their spans, and of time."""
-    every = _one_after_the_other(parts)
+    every = one_after_the_other(parts)
     return every.at(np.lexsort((every.start_ns, every.span)))
 
 
-def _one_after_the_other(parts: list[Pieces]) -> Pieces:
+def one_after_the_other(parts: Sequence[Pieces]) -> Pieces:
+    """Return the pieces of several lists."""
     names = Pieces.__slots__
     return Pieces(*(np.concatenate([getattr(each, name) for each in parts]) for name in names))
 
@@ -89,7 +91,7 @@ class Cutter:
             step_ends: the end of each step.
         """
         firsts = range(0, max(len(idle), 1), _SPANS_AT_ONCE)
-        return _one_after_the_other([self._of_some(idle, at, step_ends) for at in firsts])
+        return one_after_the_other([self._of_some(idle, at, step_ends) for at in firsts])
 
     def _of_some(self, every: IdleSpans, first: int, step_ends: Ints) -> Pieces:
         """Return the pieces of some of the spans."""
@@ -97,7 +99,7 @@ class Cutter:
         called = np.where(idle.ended_by == NO_ROW, idle.end_ns, self._called_ns[idle.ended_by])
         known = self._is_known[idle.ended_by]
         until = np.where(known, np.clip(called, idle.start_ns, idle.end_ns), idle.start_ns)
-        pieces = joined([self._on_way(idle, until), _after(idle, until, called, known)])
+        pieces = _joined([self._on_way(idle, until), _after(idle, until, called, known)])
         pieces = self._with_ends(_without_repeats(pieces), idle, step_ends)
         return replace(pieces, span=pieces.span + first)
 
