@@ -23,7 +23,7 @@ from profiler_ext.records import Analysis, Place
 
 THE_MODEL = "(model)"
 """What the model itself is called, whose path is empty."""
-_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d{1,18})")
 _MOST = 12
 
 

@@ -79,6 +79,11 @@ def test_an_unknown_name_is_answered_with_close_ones() -> None:
         of("zzz")
 
 
+def test_a_line_of_more_digits_than_python_reads_is_an_unknown_name() -> None:
+    with pytest.raises(UnclearNameError, match="in the session; name one as report --by"):
+        of("model.py:" + "9" * 5000)
+
+
 # Why there is no time
 
 
