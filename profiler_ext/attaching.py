@@ -8,6 +8,7 @@ an equal graph from other source has other lines, which the evidence says.
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 from profiler_ext.attribution.calls.enclosing import EnclosingRanges
@@ -69,7 +70,7 @@ def attach(recording: Recording, store: Store, source_root: Path) -> Attached:
         UsageError: ``source_root`` is in a working folder that was removed.
     """
     try:
-        root = str(source_root.resolve())
+        root = os.path.realpath(source_root)
     except FileNotFoundError as error:
         raise UsageError("the working folder was removed; give --root DIR") from error
     keys = dict.fromkeys(map(names.graph_key, recording.trace.events.name.strings))

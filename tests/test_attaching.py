@@ -68,6 +68,15 @@ LED = ("model.py", 5, "stored_record_of_equal_graph", None)
 OPEN = (None, None, None, "ambiguous_extern_run")
 
 
+def test_a_root_that_is_a_link_to_itself_has_no_sources(store: Store, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    nowhere = attach(plain("fkey"), store, tmp_path / "nowhere").recording
+    at_link = attach(plain("fkey"), store, link).recording
+    assert at_link.gaps == nowhere.gaps
+    assert told(at_link) == told(nowhere)
+
+
 def test_a_graph_is_found_by_its_key_and_says_where_its_lines_come_from(
     store: Store, tmp_path: Path
 ) -> None:

@@ -53,12 +53,13 @@ def working_folder() -> str:
 def script_folder() -> str:
     """Return the folder of the running script, or the working folder."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    return _folder_of(main) if main else working_folder()
+    return folder_of(main) if main else working_folder()
 
 
 @functools.cache
-def _folder_of(script: str) -> str:
-    return str(Path(script).resolve().parent)
+def folder_of(script: str) -> str:
+    """Return the folder of a script, links resolved, also of one that is a link to itself."""
+    return str(Path(os.path.realpath(script)).parent)
 
 
 def place() -> Place:

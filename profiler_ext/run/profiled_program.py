@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from profiler_ext import torch_import
 from profiler_ext.errors import OutputError, UsageError
+from profiler_ext.files.paths import folder_of
 from profiler_ext.isolation.failures import failure_detail
 from profiler_ext.isolation.own_modules import own_modules
 from profiler_ext.isolation.undisturbed import undisturbed
@@ -244,5 +245,5 @@ def _user_roots(program: Program) -> tuple[str, ...]:
 
 
 def _folder_of(program: Program) -> str:
-    place = Path(program.target).resolve()
-    return str(place if program.holds_main else place.parent)
+    place = program.target
+    return os.path.realpath(place) if program.holds_main else folder_of(place)

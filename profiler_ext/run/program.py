@@ -21,7 +21,7 @@ from importlib.machinery import SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from typing import Any, NoReturn
 
-from profiler_ext.files.paths import working_folder
+from profiler_ext.files.paths import folder_of, working_folder
 
 INTERRUPTED = 130
 
@@ -49,7 +49,7 @@ class Program:
             return None
         if self.is_module:
             return working_folder()
-        return str(Path(self.target).resolve().parent)
+        return folder_of(self.target)
 
     @property
     def is_readable(self) -> bool:

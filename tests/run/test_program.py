@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from profiler_ext.cli import main
+
 TELLS_ITS_SOURCE = """
 import inspect, sys
 main = sys.modules["__main__"]
@@ -31,3 +35,12 @@ def test_a_compiled_script_has_no_source_as_under_python(tmp_path: Path) -> None
     )
     assert plain.stdout == "SourcelessFileLoader None True\n"
     assert (run.returncode, run.stdout) == (plain.returncode, plain.stdout)
+
+
+def test_a_script_that_is_a_link_to_itself_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "link.py"
+    link.symlink_to(link)
+    assert main(["run", "-o", str(tmp_path / "out"), str(link)]) == 2
+    assert f"there is no script {link}" in capsys.readouterr().err
