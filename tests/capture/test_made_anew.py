@@ -87,3 +87,30 @@ def test_such_a_view_is_of_the_module_that_made_it(fresh_torch: Path) -> None:
     assert [(each.stack[-1].code, each.modules[-1].path) for each in views] == [
         ("rows = y.view(-1, len(y))", f"layers.{at}") for at in (0, 1)
     ]
+
+
+class TurnedWaves(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        waves = torch.fft.rfft(x).exp()
+        rows = waves.view(2, 2, 4, -1)
+        turned = rows.transpose(1, 2)
+        return torch.fft.irfft(turned)
+
+
+def test_each_view_of_a_gradient_that_is_made_anew_differentiates_the_view_that_it_turns_back(
+    fresh_torch: Path,
+) -> None:
+    with stubbed("cpu"):
+        profiler_ext.enable(cpu_events=False)
+        x = torch.rand(2, 8, 6, requires_grad=True)
+        differentiate(differentiable(torch.compile(TurnedWaves())(x)))
+        graphs = capture().graphs
+    lineages = [node.lineage for graph in graphs for node in graph.nodes]
+    lines = {each.joint_name: each.stack[-1].code for each in lineages}
+    linked = [
+        (each.stack[-1].code, lines[each.forward_node])
+        for each in lineages
+        if each.original_aten == "aten.transpose.int" and each.forward_node is not None
+    ]
+    turned = "turned = rows.transpose(1, 2)"
+    assert set(linked) == {(turned, turned)}

@@ -104,7 +104,10 @@ def _snapshot(node: torch.fx.Node, was: Mapping[str, NodeSnapshot], anew: Lineag
         lineage = own.lineage.traced_from(before.lineage)
         own = replace(own, lineage=lineage, stack_text=before.stack_text)
     first = anew.get(node.name)
-    return own if first is None else replace(own, lineage=own.lineage.standing_at(first))
+    if first is None:
+        return own
+    # Torch gives a whole chain of views that are made anew the number of its last one.
+    return replace(own, lineage=replace(own.lineage.standing_at(first), seq_nr=first.seq_nr))
 
 
 def _by_autograd(links: Mapping[str, Link], made: Callable[[str], str | None]) -> dict[str, Link]:

@@ -84,6 +84,16 @@ class Complex(nn.Module):
         return torch.view_as_real(pair).sum(-1) * size + torch.polar(size, angle).real
 
 
+class TurnedWaves(nn.Module):
+    """Views of a value whose gradient is mutated: its own views are made anew, in a chain."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        waves = torch.fft.rfft(x).exp()
+        rows = waves.view(2, 2, 4, -1)
+        turned = rows.transpose(1, 2)
+        return torch.fft.irfft(turned)
+
+
 class Products(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -154,6 +164,10 @@ def complex_numbers() -> Made:
     return Complex(), (leaf(4, 8),)
 
 
+def turned_waves() -> Made:
+    return TurnedWaves(), (leaf(2, 8, 6),)
+
+
 def products() -> Made:
     return Products(), (leaf(2, 6, 5),)
 
@@ -175,6 +189,7 @@ MODELS = (
     hooked,
     asking,
     complex_numbers,
+    turned_waves,
     products,
     images,
     losses,
