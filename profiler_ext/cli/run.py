@@ -34,8 +34,11 @@ def add_options(parser: Parser) -> None:
     parser.usage = "profiler-ext run [OPTION ...] SCRIPT [ARGUMENT ...]\n" + (
         "       profiler-ext run [OPTION ...] -m MODULE [ARGUMENT ...]"
     )
-    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="Python file, with arguments")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.allow_abbrev = False  # argparse would look for ours among the program's options
+    # One for all: of two the first would take a `--` of the program's away.
+    parser.add_argument(
+        "script", nargs=argparse.REMAINDER, metavar="SCRIPT", help="Python file, with arguments"
+    )
     parser.add_argument(
         "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="or a module, as one"
     )
@@ -155,10 +158,13 @@ def other_name(options: argparse.Namespace) -> str | None:
 
 
 def _program(options: argparse.Namespace) -> Program:
-    words = options.module or [options.script, *options.arguments]
-    if not words or words[0] is None:
+    is_module = options.module is not None
+    words = [*(options.module or ()), *options.script]  # of a module's, argparse parts at a `--`
+    if words[:1] == ["--"] and not is_module:
+        del words[0]
+    if not words:
         options.parser.error("name a script, or a module with -m")
-    return Program(words[0], tuple(words[1:]), options.module is not None)
+    return Program(words[0], tuple(words[1:]), is_module)
 
 
 def _request(options: argparse.Namespace) -> Request:

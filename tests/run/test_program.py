@@ -44,3 +44,20 @@ def test_a_script_that_is_a_link_to_itself_is_none(
     link.symlink_to(link)
     assert main(["run", "-o", str(tmp_path / "out"), str(link)]) == 2
     assert f"there is no script {link}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", [("script.py",), ("-m", "script")])
+def test_a_program_has_its_arguments_whatever_ours_are(
+    tmp_path: Path, program: tuple[str, ...]
+) -> None:
+    (tmp_path / "script.py").write_text("import sys; print(sys.argv[1:]); sys.exit(4)")
+    words = [*program, "--", "--step", "5", "--s=3", "--n", "-o", "-1", "--", "-m", "--skip"]
+    plain, run = (
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        for command in (
+            [sys.executable, *words],
+            [sys.executable, "-m", "profiler_ext", "run", "-o", "out", *words],
+        )
+    )
+    assert plain.stdout == f"{words[len(program) :]}\n"
+    assert (run.returncode, run.stdout) == (plain.returncode, plain.stdout)
