@@ -44,7 +44,11 @@ class Waits:
 
 
 class Replay:
-    """The steps of a recording on one device, to be laid out in time anew."""
+    """The steps of a recording on one device, to be laid out in time anew.
+
+    Attributes:
+        recorded_ns: the usual step as it was recorded, from one to the next on the device.
+    """
 
     def __init__(self, analysis: Analysis, pace: Pace, device: int) -> None:
         """Take what was recorded.
@@ -67,6 +71,7 @@ class Replay:
         late_ns = (analysis.launches.start_ns - start_ns)[rows]
         self._late_ns = np.where(pace.waited_ns[rows] > 0, late_ns, 0)
         self._waits = _waits(analysis, start_ns, copies)
+        self._work_ns, self._waited = self._worked_ns(self._start_ns), self._number(self._start_ns)
         self._steps = np.array([(each.start_ns, each.end_ns) for each in analysis.steps]).T
         self._of_steps = np.searchsorted(self._start_ns, self._steps[1], side="right")
         through_ns = (analysis.launches.start_ns + analysis.launches.duration_ns)[rows]
@@ -82,8 +87,7 @@ class Replay:
             waits: whether the CPU would still wait for values of the device.
         """
         waited = self._waited_ns(slowed, waits=waits)
-        come_ns = self._worked_ns(self._start_ns) / slowed + self._late_ns
-        come_ns += waited[self._number(self._start_ns)]
+        come_ns = self._work_ns / slowed + self._late_ns + waited[self._waited]
         run_ns = np.cumsum(self._busy_ns)
         return self._usual(np.maximum.accumulate(come_ns - run_ns + self._busy_ns) + run_ns)
 
@@ -129,7 +133,7 @@ class Replay:
         """Return how long the CPU has waited in all, before the first wait and after each."""
         own, waited, through = self._waits, [0.0], 0.0
         at_wait = self._worked_ns(own.start_ns) / slowed
-        at_launch = self._worked_ns(self._start_ns) / slowed + self._late_ns
+        at_launch = self._work_ns / slowed + self._late_ns
         bounds = np.searchsorted(self._start_ns, own.start_ns, side="right")
         begins, runs = _laid_out(at_launch, self._busy_ns, bounds)
         counts = ~own.is_for_value | waits
