@@ -174,11 +174,17 @@ def main() -> int:
     add_options(parser, rounds=7)
     parser.add_argument("--once", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    profiler_ext.enable()
+    enable()
     if options.once is not None:
         _tell_once(options.once, sizes_of(options))
         return 0
     return tell((*CASES, *EAGER, *TUNED, *ONCE), options)
+
+
+def enable() -> None:
+    """Switch capture on, and let nothing be profiled until a step is recorded."""
+    os.environ.setdefault("PROFILER_EXT_LEARN", "0")
+    profiler_ext.enable()
 
 
 def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:

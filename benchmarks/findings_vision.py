@@ -24,10 +24,9 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional
 
-import profiler_ext
 from benchmarks.captured import captured
 from benchmarks.cases import Case, Pair, Sizes
-from benchmarks.findings import add_options, sizes_of, tell
+from benchmarks.findings import add_options, enable, sizes_of, tell
 from benchmarks.models import channels_last
 from benchmarks.steps import Step, recorded
 
@@ -253,7 +252,7 @@ def main() -> int:
     parser.add_argument("--quiet", nargs="*", metavar="MODEL")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
-    profiler_ext.enable()
+    enable()
     if options.quiet is None:
         return tell(CASES, options)
     sizes = sizes_of(options)
