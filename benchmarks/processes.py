@@ -32,11 +32,13 @@ class Spent:
         peak_bytes: the most memory that was resident. Of one process the system tells it; of
             several at a time it is the largest sum that was seen, with shared pages counted once.
         output: what was printed.
+        system_s: the system time of it.
     """
 
     cpu_s: float
     peak_bytes: int
     output: str
+    system_s: float
 
     @property
     def peak_mib(self) -> float:
@@ -74,7 +76,7 @@ def spent(
     if status:
         words = " ".join(map(str, command))
         raise SystemExit(f"{words}: ended with {status}\n{output[-_TAIL:]}")
-    return Spent(usage.ru_utime + usage.ru_stime, peak, output)
+    return Spent(usage.ru_utime + usage.ru_stime, peak, output, usage.ru_stime)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> tuple[int, int, resource.struct_rusage]:

@@ -96,6 +96,7 @@ def test_a_fit_finds_the_exponent_beside_a_start(exponent: float) -> None:
     fit = fitted(points)
     assert fit.low <= exponent <= fit.high
     assert fit.high - fit.low < 0.1
+    assert fit.start == pytest.approx(0.8, abs=0.02)
 
 
 def test_sizes_are_equally_far_apart() -> None:
