@@ -59,11 +59,16 @@ def ledger(chosen: Choices) -> str:
         nothing = "<p>No step was profiled, so there is nothing to sum.</p>"
         return _section("ledger", "Ledger", nothing)
     each = (
-        f'<div data-slice="{at}"{" hidden" if at else ""}>{_table(part)}'
-        f"{_remarks(part, chosen.ranks)}</div>"
+        f'<div data-slice="{at}"{" hidden" if at else ""}>{_of_slice(part, chosen.ranks)}</div>'
         for at, part in enumerate(chosen.slices)
     )
     return _section("ledger", "Ledger", "".join(each))
+
+
+def _of_slice(part: Slice, ranks: Container[int]) -> str:
+    if not part.analyses:  # ranks need not have the same steps
+        return f"<p>Rank {part.rank} did not profile step {part.step}.</p>"
+    return f"{_table(part)}{_remarks(part, ranks)}"
 
 
 def _table(part: Slice) -> str:

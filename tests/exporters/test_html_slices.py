@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from profiler_ext.attribution.one_step import of_step
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.html.chart import chart, parts_of
@@ -51,6 +53,15 @@ def test_there_is_a_slice_for_each_rank_and_step_and_for_all_of_them(analyses, d
         (rank, step) for rank in (None, 0, 1) for step in (None, *steps)
     ]
     assert data["slices"][0]["spans"] == 4
+
+
+def test_of_a_step_that_a_rank_did_not_profile_the_page_says_so(analyses):
+    whole, other = analyses
+    first, second = other.steps
+    page = html_text([whole, of_step(other, first.number)])
+    assert re.findall(r"Rank \d+ did not profile step \d+", page) == [
+        f"Rank 1 did not profile step {second.number}"
+    ]
 
 
 def test_a_slice_has_the_time_and_the_launches_of_the_tables(analyses, data):
