@@ -64,6 +64,11 @@ def dynamo_code(output_graph: Any) -> CodeType:
     return code
 
 
+def is_resumed(code: CodeType) -> bool:
+    """Tell whether Dynamo made code to go on with after a graph break."""
+    return code.co_name.startswith(running_names.RESUMED_CODE.text)
+
+
 def dynamo_self(output_graph: Any) -> str | None:
     """Return the variable of the module whose own method is compiled, ``L['self']``."""
     code = dynamo_code(output_graph)

@@ -21,14 +21,23 @@ Handed = Callable[[list[torch.Tensor], Place], None]
 """What is told of the gradients that the engine hands to a node, and of where it was made."""
 
 _LEAF = "AccumulateGrad"
+_READS = (torch.Tensor.tolist, torch.Tensor.numpy)
+"""What reads a tensor's numbers without an op."""
 
 
 class Making(TorchFunctionMode):
-    """Looks after each call of torch which nodes it made; they are kept, to be known again."""
+    """Looks after each call of torch which nodes it made; they are kept, to be known again.
+
+    Attributes:
+        running: the node that the engine runs.
+        handed: what is told of the gradients that a node is handed.
+        asks_values: the program read the numbers of a tensor.
+    """
 
     def __init__(self, standing: Standing) -> None:
         super().__init__()
         self.running: Node | None = None
+        self.asks_values = False
         self._hooked: Place | None = None
         self.handed: Handed = lambda gradients, place: None
         self._standing = standing
@@ -44,6 +53,7 @@ class Making(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
+        self.asks_values |= func in _READS
         self._add((out, args))
         return out
 

@@ -121,7 +121,8 @@ def run_eagerly(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Run:
         watching.is_backward = True
         differentiate(outputs)
     views, own_backward = frozenset(watching.views), frozenset(watching.own_backward)
-    return Run(tuple(watching.ops), views, own_backward, watching.asks_values)
+    asks_values = watching.asks_values or making.asks_values
+    return Run(tuple(watching.ops), views, own_backward, asks_values)
 
 
 @contextlib.contextmanager

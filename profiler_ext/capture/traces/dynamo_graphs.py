@@ -11,6 +11,7 @@ import torch.fx
 
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
+from profiler_ext.capture.traces.resumed_lines import note_resumed
 from profiler_ext.capture.traces.stacks import parse_stack
 from profiler_ext.recall.dynamo_graph import DynamoGraph, Inlined, Source
 from profiler_ext.records import ModuleFrame
@@ -25,6 +26,8 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         output_graph: Dynamo's ``OutputGraph``.
         gm: the graph.
     """
+    if process.is_resumed(code := process.dynamo_code(output_graph)):
+        note_resumed(code)
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     scope = process.dynamo_scope(output_graph)
     # Compiled autograd's own graph module is no module of the user's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
+from profiler_ext.capture.traces.resumed_lines import line_of
 from profiler_ext.files.paths import absolute, shorten
 from profiler_ext.records import Frame
 
@@ -23,19 +24,23 @@ def parse_stack(trace: str | None) -> tuple[Frame, ...]:
         The frames, outermost first, their paths relative to roots.
     """
     lines = (trace or "").splitlines()
-    return tuple(
+    frames = (
         _frame(match, lines[index + 1 : index + 2])
         for index, line in enumerate(lines)
         if (match := _FILE.match(line))
     )
+    return tuple(frame for frame in frames if frame is not None)
 
 
-def _frame(match: re.Match[str], following: list[str]) -> Frame:
-    code = following[0].strip() if following else ""
+def _frame(match: re.Match[str], following: list[str]) -> Frame | None:
+    line, text = line_of(match["file"], match["function"], int(match["line"]))
+    if line is None:
+        return None
+    code = text or (following[0].strip() if following else "")
     usable = code and not _MARKER.match(code) and not _FILE.match(code)
     return Frame(
         file=shorten(absolute(match["file"])),
-        line=int(match["line"]),
+        line=line,
         function=match["function"],
         code=code if usable else None,
     )

@@ -33,6 +33,25 @@ class Recurrent(nn.Module):
         return self.head(states[:, -1])
 
 
+class Broken(nn.Module):
+    """Statements of several lines after a graph break, around a loop."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        for _ in range(2):
+            turned = (
+                x.sin()
+                .t()
+                .cos()
+            )  # fmt: skip
+            x = (
+                turned.exp()
+                .t()
+                .tanh()
+            )  # fmt: skip
+        return x.sigmoid()
+
+
 def cells() -> Made:
     return Cells(), (leaf(2, 3, 6),)
 
@@ -45,4 +64,8 @@ def gru() -> Made:
     return Recurrent(nn.GRU(6, 10, 2, batch_first=True)), (leaf(2, 3, 6),)
 
 
-MODELS = (cells, lstm, gru)
+def broken() -> Made:
+    return Broken(), (leaf(4, 6),)
+
+
+MODELS = (cells, lstm, gru, broken)

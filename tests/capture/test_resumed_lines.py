@@ -1,0 +1,54 @@
+"""What is compiled after a graph break has the lines of its statements, however many they have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import profiler_ext
+from profiler_ext.capture.traces import resumed_lines
+from profiler_ext.capture.traces.stacks import parse_stack
+from tests.capture.fx_graphs import frame_text
+from tests.compiling import capture
+
+
+def broken(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    y = (
+        x.mm(x)
+        .t()
+        .mm(x)
+    )  # fmt: skip
+    z = (
+        y.mm(x)
+        .t()
+        .mm(y)
+    )  # fmt: skip
+    return z.mm(x)
+
+
+def test_lines_after_a_graph_break_are_those_of_the_source(fresh_torch: Path) -> None:
+    profiler_ext.enable(strict=True, cpu_events=False)
+    torch.compile(broken)(torch.randn(4, 4))
+    (graph,) = capture().graphs
+    frames = [n.lineage.stack[-1] for n in graph.nodes if n.target == "aten.mm.default"]
+    first = broken.__code__.co_firstlineno
+    assert [(frame.line - first, frame.code) for frame in frames] == [
+        (3, "x.mm(x)"),
+        (5, ".mm(x)"),
+        (8, "y.mm(x)"),
+        (10, ".mm(y)"),
+        (12, "return z.mm(x)"),
+    ]
+
+
+def test_where_one_of_two_lines_may_be_meant_none_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = ("/src/model.py", "torch_dynamo_resume_in_forward_at_3")
+    monkeypatch.setitem(resumed_lines._LINES, place, {7: {6, 7}, 9: {8}})
+    file, function = place
+    either, told = (frame_text(file, line, function, "text") for line in (7, 9))
+    assert [frame.line for frame in parse_stack(either + told)] == [8]
