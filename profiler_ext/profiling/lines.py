@@ -14,11 +14,12 @@ from profiler_ext.files.paths import absolute, torch_folders
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.stack_room import StackRoom
 from profiler_ext.kineto.names import clock_mark
-from profiler_ext.python_lines.laying_out import PathsOf, laid_out
+from profiler_ext.python_lines.laying_out import PathsOf, TorchCode, laid_out
 from profiler_ext.python_lines.program_code import ProgramCode, has_columns
 from profiler_ext.python_lines.watch import MOST_ENTRIES, LineWatch
 from profiler_ext.records import Gap, GapReason, ModuleFrame, PythonLines
 from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat.code_lines import lines_meant
 from profiler_ext.torch_compat.names import running_names
 
 HOOK = "lines"
@@ -121,8 +122,9 @@ class RecordedLines:
         watch, gap, self._watch = self._watch, self._gap, None
         if gap is not None or watch is None or watch.has_failed:
             return None, (gap or NOTHING_KEPT,)
-        call, resumed = process.module_call(), running_names.RESUMED_CODE.is_there()
-        lines = laid_out(watch.log, watch.clock, watch.until_ns, call, resumed, _paths(held))
+        resumed = running_names.RESUMED_CODE.is_there()
+        code = TorchCode(process.module_call(), resumed, lines_meant)
+        lines = laid_out(watch.log, watch.clock, watch.until_ns, code, _paths(held))
         full = Gap(GapReason.LINES_FULL, f"{MOST_ENTRIES:,} lines, calls and returns")
         return lines, (full,) if watch.is_full else ()
 

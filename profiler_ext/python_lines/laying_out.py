@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -39,12 +39,27 @@ PathsOf = Callable[[Sequence[Any]], Sequence[tuple[ModuleFrame, int] | None]]
 """Tells of references to modules the path of each, and of which model: ``None`` of what is gone."""
 
 
+@dataclass(frozen=True, slots=True)
+class TorchCode:
+    """What is known of the code that torch has, and writes.
+
+    Attributes:
+        module_call: through it every module is called.
+        knows_resumed: code that resumes after a graph break has the name by which it is known.
+        lines_meant: tells of code that Dynamo wrote the line of the source for each that the code
+            says, if it is another; ``None`` where it may be one of several.
+    """
+
+    module_call: CodeType
+    knows_resumed: bool
+    lines_meant: Callable[[CodeType], Mapping[int, int | None]]
+
+
 def laid_out(
     log: Log,
     clock: Sequence[ClockMark],
     until_ns: int,
-    module_call: CodeType,
-    knows_resumed: bool,
+    torch_code: TorchCode,
     paths_of: PathsOf,
 ) -> PythonLines:
     """Tell from what was written down where each thread stood.
@@ -53,12 +68,11 @@ def laid_out(
         log: what was written down.
         clock: moments on both clocks.
         until_ns: when the watch ended.
-        module_call: the code through which every module is called.
-        knows_resumed: this torch gives code that resumes the name by which it is known.
+        torch_code: what is known of torch's code.
         paths_of: tells the paths of modules, and their models, given references to them.
     """
-    table = _Table(knows_resumed)
-    walks = _Walks(table, module_call)
+    table = _Table(torch_code)
+    walks = _Walks(table, torch_code.module_call)
     for entry in entries(log):
         walks.take(entry)
     held = paths_of(table.modules.kept)
@@ -105,12 +119,13 @@ class _Numbered:
 class _Table:
     """What all threads share."""
 
-    def __init__(self, knows_resumed: bool) -> None:
+    def __init__(self, torch_code: TorchCode) -> None:
         self.functions, self.modules, self.positions = _Numbered(), _Numbered(), _Numbered()
-        self._knows_resumed = knows_resumed
+        self._torch_code = torch_code
         self.silenced: set[int] = set()
         self._frames: dict[tuple[int | None, int, int], int] = {}
         self._borrowed: dict[int, frozenset[int]] = {}
+        self._meant: dict[int, Mapping[int, int | None]] = {}
 
     def frame(self, parent: int | None, code: CodeType, line: int) -> int:
         known = 0 if id(code) in self.silenced else line
@@ -121,20 +136,28 @@ class _Table:
 
     def _borrows(self, code: CodeType, line: int) -> bool:
         if id(code) not in self._borrowed:
-            self._borrowed[id(code)] = borrowed_lines(code, self._knows_resumed)
+            self._borrowed[id(code)] = borrowed_lines(code, self._torch_code.knows_resumed)
         return line in self._borrowed[id(code)]
 
-    def _new_frame(self, parent: int | None, code: CodeType, line: int) -> int:
+    def _line(self, code: CodeType, said: int) -> int | None:
+        """Return the line of the source, ``None`` where it may be one of several."""
+        if id(code) not in self._meant:
+            self._meant[id(code)] = self._torch_code.lines_meant(code)
+        return self._meant[id(code)].get(said, said)
+
+    def _new_frame(self, parent: int | None, code: CodeType, said: int) -> int:
+        meant = self._line(code, said)
         function = Function(
             absolute(code.co_filename),
             code.co_name,
             ProgramCode.recomputes(code),
-            self._borrows(code, line),
+            meant is None or self._borrows(code, said),
             resumes(code),
         )
+        line = said if meant is None else meant
         text = linecache.getline(code.co_filename, line).strip()
-        said = text if 0 < len(text) <= _LONGEST else None
-        position = Position(parent, self.functions.index(function, function), line, code=said)
+        kept = text if 0 < len(text) <= _LONGEST else None
+        position = Position(parent, self.functions.index(function, function), line, code=kept)
         return self.positions.index(position, position)
 
     def call(self, parent: int | None, module: Any) -> int:

@@ -53,7 +53,8 @@ class Function:
         name: its name.
         recomputes: it is torch's, and what it runs is a forward that a checkpoint runs again.
         is_compiled: at this line Dynamo's code for it calls what was compiled: that is of other
-            lines, so what the function itself was called by is the last line that is known.
+            lines, so what the function itself was called by is the last line that is known; or it
+            may be one of several lines.
         resumes: it is Dynamo's code that goes on after a graph break, for the frame that called it.
     """
 

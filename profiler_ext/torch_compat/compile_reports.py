@@ -7,7 +7,7 @@ from traceback import FrameSummary
 from types import CodeType
 from typing import Any, NamedTuple
 
-from profiler_ext.torch_compat.names import artifact_names, compile_names
+from profiler_ext.torch_compat.names import artifact_names, compile_names, running_names
 
 
 def is_frame(span: str) -> bool:
@@ -55,6 +55,12 @@ def function_of_frame(frame: Any) -> ToldFunction:
     """Return the function of a frame that Dynamo is about to compile."""
     code: CodeType = compile_names.RECOMPILED_CODE.of(frame)
     return ToldFunction(code.co_name, code.co_filename, code.co_firstlineno)
+
+
+def code_of(translator: Any) -> CodeType:
+    """Return the code that Dynamo goes through."""
+    code: CodeType = running_names.FRAME_CODE.of(translator)
+    return code
 
 
 def failure_of(metrics: Any) -> tuple[str, str] | None:

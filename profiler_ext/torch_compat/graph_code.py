@@ -42,9 +42,8 @@ def node_of_hook() -> torch.fx.Node | None:
     Dynamo loads the module of the hooks when a program registers its first one.
     """
     frame = _frame_of_body() if _HOOKS in sys.modules else None
-    if frame is None:
+    if frame is None or (body := _graph_of(frame)) is None:
         return None
-    body = frame.f_locals["self"]
     name = names_of_lines(body).get(frame.f_lineno)
     return next((node for node in body.graph.nodes if node.name == name), None)
 
@@ -54,8 +53,13 @@ def _frame_of_body() -> FrameType | None:
     body: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.endswith(_FILE_OF_HOOKS):
-        is_code = frame.f_code.co_name == "forward"
-        if is_code and isinstance(frame.f_locals.get("self"), torch.fx.GraphModule):
+        if frame.f_code.co_name == "forward" and _graph_of(frame) is not None:
             body = frame
         frame = frame.f_back
     return None if frame is None else body
+
+
+def _graph_of(frame: FrameType) -> torch.fx.GraphModule | None:
+    """Return the graph whose method runs in a frame, if it is one's."""
+    method_of = frame.f_locals.get("".join(frame.f_code.co_varnames[:1]))
+    return method_of if isinstance(method_of, torch.fx.GraphModule) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,37 @@ def test_lines_after_a_graph_break_are_those_of_the_source(fresh_torch: Path) ->
         (10, ".mm(y)"),
         (12, "return z.mm(x)"),
     ]
+
+
+def broken_twice(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    y = (
+        x.mm(x)
+        .t()
+        .mm(x)
+    )  # fmt: skip
+    torch._dynamo.graph_break()
+    return y.mm(x)
+
+
+def test_breaks_and_where_code_goes_on_are_at_lines_of_the_source(fresh_torch: Path) -> None:
+    profiler_ext.enable(strict=True, cpu_events=False)
+    torch.compile(broken_twice)(torch.randn(4, 4))
+    first = broken_twice.__code__.co_firstlineno
+    compiles = capture().compiles_since(time.time_ns())
+    told = [(each.function, each.line, each.breaks) for each in compiles if each.line is not None]
+    assert [
+        (function, line - first, [made.stack[-1].line - first for made in breaks])
+        for function, line, breaks in told
+    ] == [("broken_twice", 0, [1]), ("broken_twice", 1, [7]), ("broken_twice", 7, [])]
+
+
+def test_a_line_at_which_code_may_go_on_from_two_places_is_not_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resumed_lines, "_RESUMED_AT", {("m.py", "forward", 9): {7, 8}})
+    assert resumed_lines.line_resumed("m.py", "forward", 9) is None
+    assert resumed_lines.line_resumed("m.py", "forward", 10) == 10
 
 
 def test_where_one_of_two_lines_may_be_meant_none_is_claimed(

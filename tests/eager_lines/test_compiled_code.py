@@ -16,7 +16,7 @@ from torch import nn
 import profiler_ext
 from profiler_ext.python_lines.program_code import borrowed_lines, resumes
 from tests.compiling import fresh_torch
-from tests.eager_lines.seeing import briefly
+from tests.eager_lines.seeing import briefly, seen
 from tests.watched import needs_lines
 
 __all__ = ["fresh_torch"]
@@ -76,6 +76,42 @@ def test_no_launch_is_at_a_line_that_dynamo_s_code_has_only_borrowed(backend: st
     assert {"step", "item", "apart"} >= {line for _, _, line in found} >= {"step", "item"}
     sums = {line for _, phase, line in found if phase == "gradient_accumulation"}
     assert sums == {"step"}
+
+
+class Tall(nn.Module):
+    """Statements of several lines before what breaks a graph: torch's tables are off after them."""
+
+    def forward(self, x: Any) -> Any:
+        torch._dynamo.graph_break()
+        y = (
+            x.sin()
+            .view(-1, 2)
+            .repeat(1, 2)
+            .flatten()
+        )  # fmt: skip
+        first = y.detach().sum().item()  # line: first item
+        z = (
+            y.cos()
+            .view(-1, 2)
+            .repeat(1, 2)
+            .flatten()
+        )  # fmt: skip
+        second = apart(z).detach().mean().item()  # line: second item
+        return z.sum() * first * second
+
+
+def test_what_breaks_a_graph_after_statements_of_several_lines_is_at_its_own() -> None:
+    profiler_ext.enable()
+    compiled: Any = torch.compile(Tall(), backend="eager")
+    x = torch.ones(2, 8, requires_grad=True)
+    for _ in range(3):
+        compiled(x).backward()
+    found = seen(lambda: compiled(x).backward(), "item", "tanh")
+    assert [(each.op, each.line) for each in found] == [
+        ("item", "first item"),
+        ("tanh", "apart"),
+        ("item", "second item"),
+    ]
 
 
 def test_dynamo_s_code_is_known_by_calls_that_have_no_columns() -> None:

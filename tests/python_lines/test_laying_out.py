@@ -7,7 +7,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from profiler_ext.python_lines.laying_out import laid_out
+from profiler_ext.python_lines.laying_out import TorchCode, laid_out
 from profiler_ext.python_lines.logs import BEGUN, CALLED, ENTERED, LEFT, SILENCED, STANDS
 from profiler_ext.records import (
     DEEPEST_POSITION,
@@ -29,6 +29,9 @@ def code(name: str) -> CodeType:
 
 
 STEP, INNER, CALL = code("step"), code("inner"), code("_wrapped_call_impl")
+WRITTEN = code("written")
+"""Dynamo's: its line 7 means line 5, and line 9 may be one of several."""
+TORCH_CODE = TorchCode(CALL, True, lambda each: {7: 5, 9: None} if each is WRITTEN else {})
 
 
 def _held(modules: Sequence[Any]) -> list[tuple[ModuleFrame, int]]:
@@ -43,7 +46,7 @@ def lines(*log: tuple[int, Any, int] | tuple[int, Any, int, int]) -> PythonLines
         for time, subject, number, *thread in log
         for part in (time, *(thread or [PYTHON]), subject, number)
     ]
-    return laid_out(flat, (), 999, CALL, True, _held)
+    return laid_out(flat, (), 999, TORCH_CODE, _held)
 
 
 def times(found: PythonLines, thread: int = 0) -> list[tuple[int, int]]:
@@ -169,3 +172,9 @@ def test_what_lies_deeper_than_positions_go_has_no_line_that_is_known() -> None:
     assert inconsistency_of_lines(found) is None
     last = found.positions[times(found)[-1][1]]
     assert (last.line, last.module) == (0, None)
+
+
+def test_a_line_of_code_that_torch_wrote_is_the_one_that_is_meant() -> None:
+    found = lines(BEGINS, (1, WRITTEN, ENTERED), (2, WRITTEN, 7), (3, WRITTEN, 8), (4, WRITTEN, 9))
+    told = [(each.line, found.functions[each.function].is_compiled) for each in found.positions]
+    assert told == [(0, False), (5, False), (8, False), (9, True)]

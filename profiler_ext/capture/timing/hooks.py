@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from traceback import FrameSummary
+from types import CodeType
 
 from profiler_ext.capture.timing.log import CompileLog
 from profiler_ext.capture.timing.recompile_reasons import recompilation
+from profiler_ext.capture.traces.resumed_lines import note_break, note_resumed, resumed
 from profiler_ext.isolation import guard
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import (
@@ -22,7 +24,7 @@ from profiler_ext.records import (
     GapReason,
     GraphBreak,
 )
-from profiler_ext.torch_compat import compile_reports, points
+from profiler_ext.torch_compat import compile_reports, points, process
 from profiler_ext.torch_compat.patches import Hook
 
 _ANSWERS = {
@@ -111,13 +113,17 @@ class CompileHooks:
         error = told["exc"]
         if compile_reports.is_logged(error):
             return
+        code = compile_reports.code_of(told["self"])
+        if process.is_resumed(code):
+            note_resumed(code)
         stack = compile_reports.stack_of_break(error, told["code_options"])
         kind = compile_reports.kind_of_break(error)
         reason = str(told["reason"])
         if _is_of_ours(reason):
             return
         yield
-        self._log.note_break(GraphBreak(reason, tuple(map(_frame, stack)), kind))
+        frames = tuple(frame for each in stack if (frame := _frame(each, code)) is not None)
+        self._log.note_break(GraphBreak(reason, frames, kind))
 
 
 def _is_of_ours(reason: str) -> bool:
@@ -128,5 +134,15 @@ def _is_of_ours(reason: str) -> bool:
     return guard.__file__ in reason
 
 
-def _frame(told: FrameSummary) -> Frame:
-    return Frame(told.filename, told.lineno or 0, told.name, told.line or None)
+def _frame(told: FrameSummary, code: CodeType) -> Frame | None:
+    """Return a frame, if its line is known: after a graph break torch says others.
+
+    Source: ``torch/_dynamo/exc.py``, ``collapse_resume_frames``: what goes on with a function
+    has its name there.
+    """
+    goes_on = (told.filename, told.name) == (code.co_filename, resumed(code.co_name))
+    function = code.co_name if goes_on else told.name
+    line, text = note_break(told.filename, function, told.lineno or 0)
+    if line is None:
+        return None
+    return Frame(told.filename, line, told.name, text or told.line or None)

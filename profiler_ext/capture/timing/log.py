@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 from profiler_ext.capture.timing.phases import kind_of
 from profiler_ext.capture.timing.spans import Span, begun, times, visible
+from profiler_ext.capture.traces.resumed_lines import line_resumed, resumed
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.records import (
     CacheLookup,
@@ -32,8 +32,6 @@ _FIRST_KEPT, _LAST_KEPT = 1_000, 3_000
 The first ones are what a start takes, and the last ones may be in what is recorded.
 """
 _FUNCTIONS_KEPT = 10_000
-
-_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
 _LATE = Gap(
     GapReason.COMPILES_INCOMPLETE,
@@ -266,7 +264,9 @@ def _compilation(
     index: int, now: _UnderWay, outermost: Span, dynamo_number: int | None
 ) -> Compilation:
     name, file, line = now.function or (None, None, None)
-    resumed = _RESUMED.match(name) if name else None
+    goes_on = resumed(name) if name else None
+    if goes_on and file and line:
+        line = line_resumed(file, goes_on, line)
     return Compilation(
         index=index,
         kind=now.kind,
@@ -277,10 +277,10 @@ def _compilation(
         duration_ns=outermost.duration_ns,
         times=times(outermost),
         spans=visible(outermost),
-        function=resumed.group(1) if resumed else name,
+        function=goes_on or name,
         file=file,
         line=line,
-        is_resumed=resumed is not None,
+        is_resumed=goes_on is not None,
         recompiles=now.recompiles,
         breaks=tuple(now.breaks),
         restarts=now.restarts,

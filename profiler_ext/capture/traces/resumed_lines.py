@@ -1,24 +1,22 @@
 """Owns which line it is that torch names in code with which Dynamo goes on after a graph break.
 
-Torch writes that code's table of lines itself, and counts the step to another line twice where an
-instruction takes more than eight units, as a method's load does: all lines after it are off by that
-step, more with each statement that has several lines.
-
-Source: ``torch/_dynamo/bytecode_transformation.py``, ``linetable_311_writer``.
+What is compiled of it says the lines of that code's table, which are off
+(:mod:`profiler_ext.torch_compat.code_lines`), and so is the line at which it goes on, which it has
+in its name.
 """
 
 from __future__ import annotations
 
-import dis
 import linecache
+import re
 from collections import defaultdict
-from collections.abc import Iterator
-from itertools import pairwise
 from types import CodeType
 
-_MOST_UNITS = 8
-_UNIT_BYTES = 2
+from profiler_ext.torch_compat.code_lines import lines_written
+
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 _LINES: dict[tuple[str, str], dict[int, set[int]]] = {}
+_RESUMED_AT: dict[tuple[str, str, int], set[int | None]] = defaultdict(set)
 
 
 def note_resumed(code: CodeType) -> None:
@@ -28,7 +26,7 @@ def note_resumed(code: CodeType) -> None:
         code: what Dynamo compiles.
     """
     lines = _LINES.setdefault((code.co_filename, code.co_name), defaultdict(set))
-    for said, line in _lines(code):
+    for said, line in lines_written(code):
         lines[said].add(line)
 
 
@@ -51,15 +49,32 @@ def line_of(file: str, function: str, said: int) -> tuple[int | None, str | None
     return line, (None if line == said else linecache.getline(file, line).strip())
 
 
-def _lines(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield the line that the table says of each instruction, and the one that was meant."""
-    units = [line for line, *_ in code.co_positions()]
-    starts = [each.offset // _UNIT_BYTES for each in dis.get_instructions(code)]
-    drift = 0
-    for start, end in pairwise([*starts, len(units)]):
-        if (said := units[start]) is not None:
-            yield said, said - drift
-        drift += sum(
-            (units[at] or 0) - (units[at - _MOST_UNITS] or 0)
-            for at in range(start + _MOST_UNITS, end, _MOST_UNITS)
-        )
+def note_break(file: str, function: str, said: int) -> tuple[int | None, str | None]:
+    """Return what :func:`line_of` does of a place at which a graph breaks, and note it.
+
+    Args:
+        file: the code's file.
+        function: its name.
+        said: the line that torch says; the code that goes on there will say so, too.
+    """
+    line, text = line_of(file, function, said)
+    _RESUMED_AT[file, resumed(function) or function, said].add(line)
+    return line, text
+
+
+def line_resumed(file: str, function: str, said: int) -> int | None:
+    """Return the line at which code goes on, ``None`` where it may be one of several.
+
+    Args:
+        file: the code's file.
+        function: what it goes on with.
+        said: the line that torch says.
+    """
+    meant = _RESUMED_AT.get((file, function, said), {said})
+    return next(iter(meant)) if len(meant) == 1 else None
+
+
+def resumed(name: str) -> str | None:
+    """Return the function that code goes on with, by its own name; ``None`` of other code."""
+    match = _RESUMED.match(name)
+    return None if match is None else match.group(1)

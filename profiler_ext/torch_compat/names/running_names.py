@@ -44,6 +44,12 @@ RESUMED_CODE = Key(
     is_lazy=True,
 )
 """What the names of that code begin with."""
+ORIGINAL_CODES = Member(
+    "torch._dynamo.utils",
+    "orig_code_map",
+    "the lines of eager work in code that Dynamo wrote",
+    is_lazy=True,
+)
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"
 COMPILE_WRAPPER = Inner(_EVAL_FRAME, "compile_wrapper()", _STEPS)

@@ -1,0 +1,78 @@
+"""Owns which lines of the source are meant in code that Dynamo wrote, whose tables name others.
+
+Dynamo writes the tables of lines itself, for the code that it runs in a frame's stead and for that
+with which it goes on after a graph break. The step to another line is counted twice where an
+instruction takes more than eight units, as a method's load does: all lines after it are off by that
+step, more with each statement that has several lines.
+
+Source: ``torch/_dynamo/bytecode_transformation.py``, ``linetable_311_writer``.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import CodeType
+
+from profiler_ext.torch_compat.names import running_names
+
+_MOST_UNITS = 8
+_UNIT_BYTES = 2
+
+
+def lines_meant(code: CodeType) -> Mapping[int, int | None]:
+    """Return the line of the source that each line is which running code says, if it is another.
+
+    Args:
+        code: any code; that with which Dynamo goes on is off itself, and what Dynamo makes of it
+            is off from there.
+
+    Returns:
+        The lines of what Dynamo wrote; ``None`` for one that may be one of several.
+    """
+    if _is_from_source(code):
+        return {}
+    beneath = _lines_of_original(code)
+    meant: dict[int, set[int | None]] = defaultdict(set)
+    for said, line in lines_written(code):
+        meant[said].add(None if beneath is None else beneath.get(line, line))
+    return {said: lines.pop() if len(lines) == 1 else None for said, lines in meant.items()}
+
+
+def lines_written(code: CodeType) -> Iterator[tuple[int, int]]:
+    """Yield the line that the table says of each instruction, and the one that was to be written.
+
+    Args:
+        code: any code; in that which Python compiled both are the same.
+    """
+    units = [line for line, *_ in code.co_positions()]
+    starts = [each.offset // _UNIT_BYTES for each in dis.get_instructions(code)]
+    drift = 0
+    for start, end in pairwise([*starts, len(units)]):
+        if (said := units[start]) is not None:
+            yield said, said - drift
+        drift += sum(
+            (units[at] or 0) - (units[at - _MOST_UNITS] or 0)
+            for at in range(start + _MOST_UNITS, end, _MOST_UNITS)
+        )
+
+
+def _is_from_source(code: CodeType) -> bool:
+    """Tell whether Python compiled code: what Dynamo adds to it has no columns."""
+    return all(line is None or column is not None for line, _, column, _ in code.co_positions())
+
+
+def _lines_of_original(code: CodeType) -> Mapping[int, int | None] | None:
+    """Return the lines that are meant in what Dynamo made code of, ``None`` where nobody knows.
+
+    Code with which Dynamo goes on and that runs as it is was made of nothing.
+    """
+    if running_names.ORIGINAL_CODES.module not in sys.modules:
+        return {}
+    if not running_names.ORIGINAL_CODES.is_there():
+        return None
+    original = running_names.ORIGINAL_CODES.get().get(code)
+    return {} if original is None else lines_meant(original)
