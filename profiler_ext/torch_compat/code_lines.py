@@ -32,13 +32,16 @@ def lines_meant(code: CodeType) -> Mapping[int, int | None]:
 
     Returns:
         The lines of what Dynamo wrote; ``None`` for one that may be one of several.
+
+    Raises:
+        PrivateNameError: This torch does not tell what Dynamo made code of.
     """
     if _is_from_source(code):
         return {}
     beneath = _lines_of_original(code)
     meant: dict[int, set[int | None]] = defaultdict(set)
     for said, line in lines_written(code):
-        meant[said].add(None if beneath is None else beneath.get(line, line))
+        meant[said].add(beneath.get(line, line))
     return {said: lines.pop() if len(lines) == 1 else None for said, lines in meant.items()}
 
 
@@ -65,14 +68,12 @@ def _is_from_source(code: CodeType) -> bool:
     return all(line is None or column is not None for line, _, column, _ in code.co_positions())
 
 
-def _lines_of_original(code: CodeType) -> Mapping[int, int | None] | None:
-    """Return the lines that are meant in what Dynamo made code of, ``None`` where nobody knows.
+def _lines_of_original(code: CodeType) -> Mapping[int, int | None]:
+    """Return the lines that are meant in what Dynamo made code of.
 
     Code with which Dynamo goes on and that runs as it is was made of nothing.
     """
     if running_names.ORIGINAL_CODES.module not in sys.modules:
         return {}
-    if not running_names.ORIGINAL_CODES.is_there():
-        return None
     original = running_names.ORIGINAL_CODES.get().get(code)
     return {} if original is None else lines_meant(original)
