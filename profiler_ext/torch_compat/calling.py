@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
 import sys
 import weakref
 from collections.abc import Callable
@@ -16,9 +15,8 @@ from typing import Any, NamedTuple
 import torch
 
 from profiler_ext.torch_compat.names import running_names
-from profiler_ext.torch_compat.process import is_module, methods_of
+from profiler_ext.torch_compat.process import is_module, methods_of, resumed
 
-_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 _MACHINERY = tuple(
     str(Path(torch.__file__).parent / folder)
     for folder in (
@@ -205,12 +203,13 @@ def module_of(frame: FrameType) -> torch.nn.Module | None:
 
     What resumes after a graph break is still the method.
 
-    Source: ``torch/_dynamo/resume_execution.py``, ``TORCH_DYNAMO_RESUME_IN_PREFIX``; there
-    values of the stack come before ``self``.
+    Source: ``torch/_dynamo/resume_execution.py``, ``ContinueExecutionCache``; there values of the
+    stack come before ``self``.
     """
     code, scope = frame.f_code, frame.f_locals
     modules = [each for each in scope.values() if is_module(each)]
-    place = (code.co_filename, _RESUMED.sub(r"\1", code.co_name)) if modules else ("", "")
+    name = resumed(code.co_name) or code.co_name
+    place = (code.co_filename, name) if modules else ("", "")
     for module in modules:
         for method in methods_of(module, place[1]):
             first = "".join(method.co_varnames[:1])

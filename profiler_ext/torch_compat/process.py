@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ import torch
 
 from profiler_ext.torch_compat import private
 from profiler_ext.torch_compat.names import artifact_names, running_names
+
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 
 
 def version() -> str:
@@ -67,6 +70,15 @@ def dynamo_code(output_graph: Any) -> CodeType:
 def is_resumed(code: CodeType) -> bool:
     """Tell whether Dynamo made code to go on with after a graph break."""
     return code.co_name.startswith(running_names.RESUMED_CODE.text)
+
+
+def resumed(name: str) -> str | None:
+    """Return the function that code goes on with, by the code's name; ``None`` of other code.
+
+    Source: ``torch/_dynamo/resume_execution.py``, ``TORCH_DYNAMO_RESUME_IN_PREFIX``.
+    """
+    match = _RESUMED.match(name)
+    return None if match is None else match.group(1)
 
 
 def dynamo_self(output_graph: Any) -> str | None:

@@ -12,7 +12,7 @@ from types import CodeType
 
 from profiler_ext.capture.timing.log import CompileLog
 from profiler_ext.capture.timing.recompile_reasons import recompilation
-from profiler_ext.capture.traces.resumed_lines import note_break, note_resumed, resumed
+from profiler_ext.capture.traces.resumed_lines import note_break, note_resumed
 from profiler_ext.isolation import guard
 from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import (
@@ -140,7 +140,7 @@ def _frame(told: FrameSummary, code: CodeType) -> Frame | None:
     Source: ``torch/_dynamo/exc.py``, ``collapse_resume_frames``: what goes on with a function
     has its name there.
     """
-    goes_on = (told.filename, told.name) == (code.co_filename, resumed(code.co_name))
+    goes_on = (told.filename, told.name) == (code.co_filename, process.resumed(code.co_name))
     function = code.co_name if goes_on else told.name
     line, text = note_break(told.filename, function, told.lineno or 0)
     if line is None:

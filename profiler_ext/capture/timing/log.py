@@ -11,7 +11,7 @@ from typing import Any
 
 from profiler_ext.capture.timing.phases import kind_of
 from profiler_ext.capture.timing.spans import Span, begun, times, visible
-from profiler_ext.capture.traces.resumed_lines import line_resumed, resumed
+from profiler_ext.capture.traces.resumed_lines import line_resumed
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.records import (
     CacheLookup,
@@ -264,7 +264,7 @@ def _compilation(
     index: int, now: _UnderWay, outermost: Span, dynamo_number: int | None
 ) -> Compilation:
     name, file, line = now.function or (None, None, None)
-    goes_on = resumed(name) if name else None
+    goes_on = process.resumed(name) if name else None
     if goes_on and file and line:
         line = line_resumed(file, goes_on, line)
     return Compilation(

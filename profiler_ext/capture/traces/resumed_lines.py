@@ -8,13 +8,12 @@ in its name.
 from __future__ import annotations
 
 import linecache
-import re
 from collections import defaultdict
 from types import CodeType
 
 from profiler_ext.torch_compat.code_lines import lines_written
+from profiler_ext.torch_compat.process import resumed
 
-_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 _LINES: dict[tuple[str, str], dict[int, set[int]]] = {}
 _RESUMED_AT: dict[tuple[str, str, int], set[int | None]] = defaultdict(set)
 
@@ -72,9 +71,3 @@ def line_resumed(file: str, function: str, said: int) -> int | None:
     """
     meant = _RESUMED_AT.get((file, function, said), {said})
     return next(iter(meant)) if len(meant) == 1 else None
-
-
-def resumed(name: str) -> str | None:
-    """Return the function that code goes on with, by its own name; ``None`` of other code."""
-    match = _RESUMED.match(name)
-    return None if match is None else match.group(1)
