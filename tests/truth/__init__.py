@@ -11,6 +11,7 @@ The kernels of compiled code do nothing here, unless the program reads what they
 
 Not judged, and counted apart: an op that a graph has more often than the eager run (a view that
 functionalization makes again, what torch decomposes before autograd, what a pattern makes), what
-sums the gradients of parameters and of what a graph is given (no op of it made them), and
-constants.
+sums the gradients of parameters and of what a graph is given (no op of it made them),
+constants, and what one of several graphs differentiates though no gradient comes to it: the graph
+computes with zeros there, and the eager run computes nothing.
 """

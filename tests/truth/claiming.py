@@ -87,7 +87,7 @@ def _claims(
     graphs: tuple[GraphInstance, ...], gaps: tuple[Gap, ...], names: Mapping[str, str]
 ) -> Claims:
     places = {
-        (graph.joint, node.lineage.joint_name): _place(node, names)
+        (graph.compile_id, graph.joint, node.lineage.joint_name): _place(node, names)
         for graph in sorted(graphs, key=lambda graph: not graph.is_backward)
         for node in graph.nodes
         if node.lineage.joint_name is not None
@@ -109,7 +109,7 @@ def _of_graph(
 ) -> Iterator[Claim]:
     for node in with_modules_of_sums(graph.nodes):
         if not _is_constant(node):
-            linked = places.get((graph.joint, node.lineage.forward_node))
+            linked = places.get((graph.compile_id, graph.joint, node.lineage.forward_node))
             is_unique = not _is_again(node) and (_differentiates(node) or not graph.is_backward)
             yield Claim(
                 node=node,

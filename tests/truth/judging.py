@@ -92,9 +92,13 @@ def judge(score: Score, name: str, model: Callable[..., Any], inputs: tuple[Any,
 
 
 def _is_judged(claim: Claim, claims: Claims, run: Run) -> bool:
-    """Tell whether the eager run knows: of a value that a graph is given, it may know the maker."""
-    is_given = claim.is_of_input and not claims.is_whole
-    return not (claim.is_of_a_pass or is_given or claim.op.name in run.views)
+    """Tell whether the eager run knows: of a value that a graph is given, it may know the maker.
+
+    One of several graphs differentiates all that it yields, also what no gradient reaches.
+    """
+    is_unreached = claim.op.is_backward and claim.op.place[:2] in run.never_differentiated
+    is_of_part = not claims.is_whole and (claim.is_of_input or is_unreached)
+    return not (claim.is_of_a_pass or is_of_part or claim.op.name in run.views)
 
 
 def _judge_each(score: Score, name: str, claims: list[Claim], run: Run) -> None:

@@ -42,12 +42,18 @@ class Making(TorchFunctionMode):
         self.handed: Handed = lambda gradients, place: None
         self._standing = standing
         self._places: dict[Node, Place | None] = {}
+        self._ran: set[Node] = set()
 
     def place_of_running(self) -> Place | None:
         """Return where the node was made that the engine runs, or the hook was that runs."""
         if self._hooked is not None:
             return self._hooked
         return None if self.running is None else self._places.get(self.running)
+
+    def lines_never_run(self) -> frozenset[tuple[str, int]]:
+        """Return the lines of nodes that the engine did not run: no gradient reached them."""
+        never = (place for node, place in self._places.items() if node not in self._ran)
+        return frozenset(place[:2] for place in never if place is not None)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -109,6 +115,7 @@ class Making(TorchFunctionMode):
 
         def begins(gradients: Any) -> None:
             self.running, place = node, self._places[_past_aliases(node)]
+            self._ran.add(node)
             if place is not None and _LEAF not in node.name():
                 self.handed([each for each in gradients if each is not None], place)
 

@@ -30,12 +30,14 @@ class Run:
         views: the names of those that run nothing on a device: they yield views.
         own_backward: the lines of the user's own backward functions, and of what is run again.
         asks_values: the program reads numbers, so that they tell what runs, and on which sizes.
+        never_differentiated: the lines of what no gradient reached.
     """
 
     ops: tuple[Op, ...]
     views: frozenset[str]
     own_backward: frozenset[tuple[str, int]]
     asks_values: bool
+    never_differentiated: frozenset[tuple[str, int]]
 
 
 class Watching(TorchDispatchMode):
@@ -122,7 +124,8 @@ def run_eagerly(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Run:
         differentiate(outputs)
     views, own_backward = frozenset(watching.views), frozenset(watching.own_backward)
     asks_values = watching.asks_values or making.asks_values
-    return Run(tuple(watching.ops), views, own_backward, asks_values)
+    never = making.lines_never_run()
+    return Run(tuple(watching.ops), views, own_backward, asks_values, never)
 
 
 @contextlib.contextmanager

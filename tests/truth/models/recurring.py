@@ -52,6 +52,20 @@ class Broken(nn.Module):
         return x.sigmoid()
 
 
+class Parts(nn.Module):
+    """Graphs that are equal but for their lines, and one of whose values no gradient comes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        x = x.sin()
+        torch._dynamo.graph_break()
+        x = x.sin()
+        torch._dynamo.graph_break()
+        unused = x.tanh()
+        torch._dynamo.graph_break()
+        return torch.where(unused.detach() > 0, x.tanh(), x)
+
+
 def cells() -> Made:
     return Cells(), (leaf(2, 3, 6),)
 
@@ -68,4 +82,8 @@ def broken() -> Made:
     return Broken(), (leaf(4, 6),)
 
 
-MODELS = (cells, lstm, gru, broken)
+def parts() -> Made:
+    return Parts(), (leaf(4, 6),)
+
+
+MODELS = (cells, lstm, gru, broken, parts)
