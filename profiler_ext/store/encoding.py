@@ -5,8 +5,10 @@ reader refuses another format, other content, and text that inflates past
 ``INFLATED_LIMIT_BYTES``.
 
 History: format 1 could hold paths relative to the working folder of the process that compiled,
-which name another file elsewhere; such a record is told to be older and is not read. In format
-2 each path starts at a root token or at ``/``.
+which name another file elsewhere; such a record is told to be older and is not read. From format
+2 on each path starts at a root token or at ``/``. In format 2 the lines of code with which Dynamo
+goes on after a graph break could be off, and nothing in the record tells which: one that has such
+code is older, too, any other is read.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from profiler_ext.records import (
 from profiler_ext.version import VERSION
 
 MAGIC = b"PXPR"
-FORMAT = 2
+FORMAT = 3
+_FORMAT_WITH_RESUMED_LINES_OFF = 2
+_RESUMED_CODE = "torch_dynamo_resume_in_"
 INFLATED_LIMIT_BYTES = 256 << 20
 _INFLATED_TIMES = 200
 _INFLATED_LEAST_BYTES = 1 << 20
@@ -79,7 +83,7 @@ def to_bytes(provenance: Provenance) -> bytes:
         provenance: the record.
     """
     told = {**flat(provenance), WRITER_KEY: VERSION}
-    return MAGIC + FORMAT.to_bytes(2, "big") + zlib.compress(msgspec.json.encode(told), 3)
+    return _header(FORMAT) + zlib.compress(msgspec.json.encode(told), 3)
 
 
 def from_bytes(data: bytes) -> Provenance:
@@ -103,7 +107,7 @@ def from_bytes(data: bytes) -> Provenance:
             f"found provenance format {version}, expected {FORMAT}: a newer profiler-ext wrote it; "
             "update profiler-ext to read it"
         )
-    if version != FORMAT:
+    if _is_older(data):
         raise StoreError(
             f"found provenance format {version}, expected {FORMAT}: an older profiler-ext wrote it"
         )
@@ -158,10 +162,8 @@ def state_of(data: bytes) -> EntryState:
     Args:
         data: the bytes.
     """
-    if data[:4] == MAGIC and len(data) >= 6:
-        version = int.from_bytes(data[4:6], "big")
-        if version != FORMAT:
-            return EntryState.NEWER if version > FORMAT else EntryState.OLDER
+    if _is_older(data):
+        return EntryState.OLDER
     try:
         from_bytes(data)
     except NewerRecordError:
@@ -177,7 +179,20 @@ def is_current(data: bytes) -> bool:
     Args:
         data: the bytes.
     """
-    return data[:6] == MAGIC + FORMAT.to_bytes(2, "big")
+    return data[:6] == _header(FORMAT) or (
+        data[:6] == _header(_FORMAT_WITH_RESUMED_LINES_OFF) and not _is_older(data)
+    )
+
+
+def _is_older(data: bytes) -> bool:
+    """Tell whether a record is of a format that is not read, or whose lines may be off."""
+    if data[:6] == _header(_FORMAT_WITH_RESUMED_LINES_OFF):
+        return has_text(data, _RESUMED_CODE)
+    return len(data) >= 6 and _header(0) <= data[:6] < _header(FORMAT)
+
+
+def _header(version: int) -> bytes:
+    return MAGIC + version.to_bytes(2, "big")
 
 
 def _inflate(data: bytes) -> bytes:

@@ -71,7 +71,8 @@ _KEPT = (
         "on Inductor's cached artifact, and in the store beside Inductor's cache",
         "profiler_ext/store/encoding.py",
         encoding.FORMAT,
-        "neither a newer nor an older one is read; `profiler-ext cache list` names them",
+        "a newer one is not read, nor one of format 1, nor of format 2 where code goes on after a "
+        "graph break; `profiler-ext cache list` names them",
     ),
     (
         "kernels of library calls: JSON",
