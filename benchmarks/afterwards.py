@@ -4,7 +4,6 @@
 
 Each row is a process of its own. What ours has that torch.profiler alone has not stands in rows
 between the two: a schedule with a warm-up, the operators of all threads, lines that are watched.
-The last two record nothing: capture is on while CUDA graphs warm up, which it profiles or not.
 Each once more with ``TEARDOWN_CUPTI=1``, with which Kineto detaches CUPTI as a recording ends.
 """
 
@@ -66,24 +65,12 @@ def _by_us(step: Step, _sizes: Sizes) -> None:
     recorded(step, _RECORDED)
 
 
-def _captured(_step: Step, sizes: Sizes) -> None:
-    """Warm up and record the CUDA graphs of another model, with capture on."""
-    profiler_ext.enable()
-    model = GPT(sizes).to(sizes.device, torch.bfloat16)
-    compiled = torch.compile(model, mode="reduce-overhead")
-    replayed = training(model, inputs(sizes, 1, torch.bfloat16), forward=compiled)
-    for _ in range(_WARM_UP):
-        replayed()
-
-
 _ROWS: dict[str, tuple[After, dict[str, str]]] = {
     "torch": (_by_torch(), {}),
     "torch, scheduled": (_by_torch(wait=6), {}),
     "torch, all threads": (_by_torch(are_all=True), {}),
     "ours, no lines": (_by_us, {"PROFILER_EXT_LINES": "0"}),
     "ours": (_by_us, {}),
-    "capture, learning": (_captured, {}),
-    "capture, not learning": (_captured, {"PROFILER_EXT_LEARN": "0"}),
 }
 
 

@@ -147,7 +147,7 @@ def _with_kernels(
     if graph.library_kernels or graph.stored_kernels:
         return graph
     devices = (device.name for device in trace.devices)
-    kernels, unreadable = find_kernels(store, graph.record, devices)
+    kernels, unreadable = find_kernels(store, graph.key, graph.record, devices)
     gaps += unreadable
     return dataclasses.replace(graph, stored_kernels=kernels)
 

@@ -36,4 +36,5 @@ def start() -> None:
 
 def _enable() -> None:
     name = renaming.load_under_other_name() if renaming.is_taken([]) else renaming.NAME
-    import_module(f"{name}.profiling.switch").enable()
+    # Nobody has asked for a recording: what attaches CUPTI waits until somebody does.
+    import_module(f"{name}.profiling.switch").enable(learn=False)

@@ -13,9 +13,10 @@ OURS = (
     ),
     (
         "PROFILER_EXT_LEARN",
-        "`1`",
-        "`0`: calls that warm up and record a CUDA graph are not profiled; which kernel belongs to "
-        "which of several neighbouring library calls is then not known in replays",
+        "where a recording is asked for",
+        "`0`: calls that warm up and record a CUDA graph are never profiled; which kernel belongs "
+        "to which of several neighbouring library calls is then known in replays as far as the "
+        "store has it. `1`: they are, where the store lacks it, though nobody asks for a recording",
     ),
     (
         "PROFILER_EXT_LINES",

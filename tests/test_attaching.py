@@ -95,7 +95,7 @@ def test_the_region_of_a_graph_is_that_of_its_calls(store: Store, tmp_path: Path
 
 def test_what_a_run_learnt_of_library_calls_places_them(store: Store, tmp_path: Path) -> None:
     kernels = ((1, ("k1",)), (2, ("k2", "k3")))
-    store.put_kernels(work_digest(record()), DEVICE, kernels)
+    store.put_kernels(work_digest("fkey", record()), DEVICE, "a1", kernels)
     found = attach(plain("fkey"), store, tmp_path)
     assert rows(attribute(found.recording), "call_site", "evidence") == [
         (0, "replay_order"),
@@ -103,6 +103,18 @@ def test_what_a_run_learnt_of_library_calls_places_them(store: Store, tmp_path: 
         (2, "order_and_kernels_of_another_run"),
         (2, "order_and_kernels_of_another_run"),
     ]
+
+
+def test_what_runs_saw_launched_by_other_choices_of_libraries_places_only_what_is_the_same(
+    store: Store, tmp_path: Path
+) -> None:
+    digest = work_digest("fkey", record())
+    store.put_kernels(digest, DEVICE, "a1", ((1, ("k1",)), (2, ("k2", "k3"))))
+    store.put_kernels(digest, DEVICE, "b2", ((1, ("k1", "k2")), (2, ("k3",))))
+    assert told(attach(plain("fkey"), store, tmp_path).recording) == [LED, OPEN, OPEN, OPEN]
+    store.put_kernels(digest, DEVICE, "b2", ((1, ("k1",)),))
+    agreed = attach(plain("fkey"), store, tmp_path).recording.graphs[0].stored_kernels
+    assert agreed == ((1, ("k1",)), (2, ("k2", "k3")))
 
 
 def test_a_line_that_does_not_stand_any_more_is_not_given(store: Store, tmp_path: Path) -> None:

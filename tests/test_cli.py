@@ -210,3 +210,32 @@ def test_the_environment_switches_capture_on_when_torch_is_imported(
         check=False,
     )
     assert (finished.stdout, finished.stderr) == (f"{on}\n", "")
+
+
+LEARNS = """
+import torch
+import profiler_ext
+from profiler_ext.profiling import switch
+told = [switch.current().learns]
+for ask in (lambda: profiler_ext.enable(learn=False), profiler_ext.profile):
+    ask()
+    told.append(switch.current().learns)
+print(*told)
+"""
+
+
+@pytest.mark.parametrize(("learn", "told"), [("", "False False True"), ("1", "True True True")])
+def test_capture_that_the_environment_asks_for_learns_once_a_recording_is_asked_for(
+    learn: str, told: str, tmp_path: Path
+) -> None:
+    variables = {"PROFILER_EXT": "1", "PROFILER_EXT_LEARN": learn}
+    root = str(Path(__file__).parent.parent)
+    finished = subprocess.run(
+        [sys.executable, "-c", "import profiler_ext\n" + LEARNS],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (finished.stdout, finished.stderr) == (f"{told}\n", "")

@@ -8,22 +8,24 @@ import torch.profiler
 
 from profiler_ext.capture.hooks.installing import Capture
 from profiler_ext.isolation.locks import Lock
-from profiler_ext.profiling.warmup import WarmupProfile
+from profiler_ext.profiling.warmup import WarmupProfile, is_asked_for
 
 _lock = Lock()
 _capture: Capture | None = None
 
 
 def enable(
-    *, cpu_events: bool | None = None, strict: bool = False, recompile: bool = False
+    *,
+    cpu_events: bool | None = None,
+    strict: bool = False,
+    recompile: bool = False,
+    learn: bool = True,
 ) -> None:
     """Switch capture on, for code that compiles before it profiles.
 
-    Capture watches compiles, not steps, but that it profiles the calls that warm up and record
-    CUDA graphs, which leaves CUPTI in the process (``PROFILER_EXT_LEARN=0`` does not). What it
-    watches is not imported for it: a torch that does not fit is told when it is, by a warning and
-    by the next profile. Calling it again changes nothing, but that ``recompile`` can be asked for
-    later.
+    Capture watches compiles, not steps. What it watches is not imported for it: a torch that does
+    not fit is told when it is, by a warning and by the next profile. Calling it again changes
+    nothing, but that ``recompile`` and ``learn`` can be asked for later.
 
     Args:
         cpu_events: give Inductor's C++ kernels events, so that CPU time can be attributed;
@@ -31,6 +33,11 @@ def enable(
         strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
         recompile: compile those graphs once more that a cache has from a run without capture;
             the cache keeps what is compiled, and the next run has it from there.
+        learn: profile the calls that warm up and record a CUDA graph, where no run before has
+            learnt what its library calls launch: only then do replays tell. It leaves CUPTI in
+            the process, and each launch takes longer from then on; the next run has it from the
+            store. With ``False``, as ``PROFILER_EXT=1`` has it, nothing is profiled before a
+            ``profile`` is made.
 
     Raises:
         TorchCapabilityError: This torch lacks a place that capture stands on.
@@ -46,6 +53,7 @@ def enable(
             fresh.install()
             _capture = fresh
         _capture.recompile = _capture.recompile or recompile
+        _capture.learns = _capture.learns or learn or is_asked_for()
         if _capture.misfit is not None:
             raise _capture.misfit
 

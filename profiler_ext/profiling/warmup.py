@@ -1,7 +1,9 @@
 """Owns the short profile of a graph's first calls, before CUDA graphs replay it.
 
 A replay tells no operators, so what its library calls run is learnt from the calls that warm
-up and record. ``PROFILER_EXT_LEARN=0`` leaves those calls alone.
+up and record, where somebody asks for recordings and no run before has learnt it. Kineto leaves
+CUPTI attached after that, as after any profile, and then each launch takes longer:
+https://github.com/pytorch/pytorch/issues/144455.
 """
 
 from __future__ import annotations
@@ -16,6 +18,14 @@ import torch.profiler
 from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import process
 from profiler_ext.torch_compat.profiler_use import USE
+
+VARIABLE = "PROFILER_EXT_LEARN"
+"""At 0 in the environment nothing is learnt in any process, at 1 though nobody asks for it."""
+
+
+def is_asked_for() -> bool:
+    """Tell whether the environment asks for it, whoever records or not."""
+    return os.environ.get(VARIABLE, "0") not in ("", "0")
 
 
 class _OwnProfile(torch.profiler.profile):
@@ -36,7 +46,7 @@ class WarmupProfile:
     @staticmethod
     def is_wanted() -> bool:
         """Tell whether a warm-up call may be profiled now."""
-        wanted = os.environ.get("PROFILER_EXT_LEARN", "1") != "0"
+        wanted = os.environ.get(VARIABLE) != "0"
         return wanted and process.can_record() and not USE.is_taken
 
     def __init__(self) -> None:

@@ -105,21 +105,27 @@ def keep_record(
 
 
 def find_kernels(
-    store: Store, provenance: Provenance, devices: Iterable[str]
+    store: Store,
+    key: str | None,
+    provenance: Provenance,
+    devices: Iterable[str],
+    chosen_by: str | None = None,
 ) -> tuple[LibraryKernels, Gaps]:
     """Return what an earlier run learnt of a graph's library calls, or why it cannot be read.
 
     Args:
         store: where it is kept.
+        key: the graph's cache key, ``None`` when bypassed.
         provenance: the graph's record.
         devices: names of the devices that the graph may have run on.
+        chosen_by: names what libraries choose by; ``None`` where nobody knows.
     """
     if not provenance.calls_libraries:
         return (), ()
-    digest, gaps = work_digest(provenance), list[Gap]()
+    digest, gaps = work_digest(key, provenance), list[Gap]()
     for device in dict.fromkeys(devices):
         try:
-            if kernels := store.kernels(digest, device):
+            if kernels := store.kernels(digest, device, chosen_by):
                 return kernels, tuple(gaps)
         except StoreError as error:
             gaps.append(_unreadable(error))

@@ -18,7 +18,7 @@ from profiler_ext.files.regular import read_regular
 from profiler_ext.files.writing import replacing
 from profiler_ext.records import LibraryKernels, Provenance
 from profiler_ext.store.encoding import INFLATED_LIMIT_BYTES, EntryState, from_bytes, state_of
-from profiler_ext.store.kernels import kernels_from_bytes, kernels_to_bytes
+from profiler_ext.store.kernels import agreed_kernels, kernels_from_bytes, kernels_to_bytes
 from profiler_ext.store.own_files import (
     KERNELS_SUFFIX,
     LEARNT_BYTES,
@@ -124,31 +124,41 @@ class Store:
         for path in self.find(key):
             _note_use(path)
 
-    def put_kernels(self, digest: str, device: str, kernels: LibraryKernels) -> None:
+    def put_kernels(
+        self, digest: str, device: str, chosen_by: str, kernels: LibraryKernels
+    ) -> None:
         """Keep which kernels each library call of a graph launches on a device.
 
         Args:
             digest: names what the graph runs, see :func:`work_digest`.
             device: the device's name.
+            chosen_by: hexadecimal digits that name what libraries choose by.
             kernels: pairs of call site and the names of its device events, in order.
 
         Raises:
             OutputError: The folder cannot be written.
             StoreError: The limit in the environment is no number.
         """
-        self._write(self._kernels_path(digest, device), kernels_to_bytes(kernels, device))
+        path = self._kernels_path(digest, device, chosen_by)
+        self._write(path, kernels_to_bytes(kernels, device))
 
-    def kernels(self, digest: str, device: str) -> LibraryKernels:
+    def kernels(self, digest: str, device: str, chosen_by: str | None) -> LibraryKernels:
         """Return what :meth:`put_kernels` kept; nothing where nothing is known.
 
         Args:
             digest: names what the graph runs, see :func:`work_digest`.
             device: the device's name.
+            chosen_by: names what libraries choose by; ``None`` where nobody knows, and then only
+                that counts which is the same by whatever they chose.
 
         Raises:
             StoreError: It cannot be read; the message names the file.
         """
-        path = self._kernels_path(digest, device)
+        path = self._kernels_path(digest, device, chosen_by or "*")
+        paths = [path] if chosen_by else sorted(path.parent.glob(path.name))
+        return agreed_kernels(map(self._kernels_in, paths))
+
+    def _kernels_in(self, path: Path) -> LibraryKernels:
         try:
             learnt = kernels_from_bytes(read_regular(path, LEARNT_BYTES))
         except FileNotFoundError:
@@ -205,8 +215,9 @@ class Store:
         self._unmeasured_bytes = 0
         self.prune(max_bytes=limit_bytes)
 
-    def _kernels_path(self, digest: str, device: str) -> Path:
-        return self.folder / digest[:SHARD] / f"{digest}.{_safe(device)}{KERNELS_SUFFIX}"
+    def _kernels_path(self, digest: str, device: str, chosen_by: str) -> Path:
+        name = f"{digest}.{_safe(device)}.{chosen_by}{KERNELS_SUFFIX}"
+        return self.folder / digest[:SHARD] / name
 
     def _path(self, key: str, dynamo_digest: str | None) -> Path:
         name = f"{_safe(key)}.{dynamo_digest or 'none'}{SUFFIX}"

@@ -1,7 +1,8 @@
 """Owns what was learnt of library calls: which kernels each one launches, kept for others.
 
-A file for each graph's work and device: JSON with the names, and pairs of call site and names.
-The work is the call sites and the shapes that they compute, whatever source lines they came from.
+A file for each graph's work, device, and what libraries choose by there: JSON with the names, and
+pairs of call site and names. The work is the graph's cache key, its call sites and the shapes that
+they compute, whatever source lines they came from.
 
 History: format 1, ``.counts.json``, held how many kernels a call launches. A number cannot tell
 that one is missing, so such a file is no longer read; pruning still knows it.
@@ -10,6 +11,8 @@ that one is missing, so such a file is no longer read; pruning still knows it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from itertools import chain
 
 import msgspec
 
@@ -36,14 +39,15 @@ class _Counted(msgspec.Struct):
     counts: tuple[tuple[int, int], ...]
 
 
-def work_digest(provenance: Provenance) -> str:
-    """Return what names the work of a graph: equal work runs equal library kernels.
+def work_digest(key: str | None, provenance: Provenance) -> str:
+    """Return what names the work of a graph: equal work calls libraries for the same.
 
     Args:
+        key: the graph's cache key, which is of all arguments; ``None`` when bypassed.
         provenance: the graph's record.
     """
     computed = [(node.name, node.target, node.outputs) for node in provenance.nodes]
-    content = msgspec.json.encode((provenance.torch_version, provenance.call_sites, computed))
+    content = msgspec.json.encode((key, provenance.torch_version, provenance.call_sites, computed))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
@@ -86,6 +90,18 @@ def kernels_from_bytes(data: bytes) -> LibraryKernels:
     if not all(0 <= at < len(learnt.names) for _, own in learnt.kernels for at in own):
         raise StoreError("found damaged kernels of library calls (a name is missing)")
     return tuple((site, tuple(learnt.names[at] for at in own)) for site, own in learnt.kernels)
+
+
+def agreed_kernels(learnt: Iterable[LibraryKernels]) -> LibraryKernels:
+    """Return what all tell that tell something of a call site; the others are left out.
+
+    Args:
+        learnt: what several runs saw.
+    """
+    told: dict[int, set[tuple[str, ...]]] = {}
+    for site, names in chain.from_iterable(learnt):
+        told.setdefault(site, set()).add(names)
+    return tuple((site, own.pop()) for site, own in sorted(told.items()) if len(own) == 1)
 
 
 def is_learnt(data: bytes) -> bool:

@@ -29,7 +29,7 @@ LEARNT_BYTES = 16 << 20
 """More than the kernels of any graph's library calls take."""
 _NAME = re.compile(
     r"(?P<leftover>\.?)(?P<key>[^\W_]+)"
-    r"(?:\.(?:none|[^\W_]+)\.pxpr|\.[^\W_]*\.(?:kernels|counts)\.json)"
+    r"(?:\.(?:none|[^\W_]+)\.pxpr|\.[^\W_]*(?:\.[0-9a-f]+)?\.(?:kernels|counts)\.json)"
     r"(?P<writer>\.[a-z0-9_]{8})?"
 )
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)

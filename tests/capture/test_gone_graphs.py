@@ -72,7 +72,8 @@ def test_of_graphs_that_are_gone_the_last_ones_are_whole_and_of_others_a_row_is_
     assert (first.provenance, first.nodes, first.library_kernels) == (None, (), ())
     assert first.output_module is None
     assert last.output_module == "/cache/ab.py"
-    assert sorted(registry._to_learn) == [2, 3]
+    over = [registry._unlearnt.is_over(at) for at in range(4)]
+    assert over == [True, True, False, False]
     assert registry.index_of(alive) == 3
 
 

@@ -18,7 +18,7 @@ from profiler_ext.recall.records import Gaps, find_kernels
 from profiler_ext.recall.truths import ReadyArtifact, Recalled, keep_sealed, may_wait, recall
 from profiler_ext.records import Gap, GapReason, GraphInstance, LibraryKernels
 from profiler_ext.store import Store
-from profiler_ext.torch_compat import process
+from profiler_ext.torch_compat import libraries, process
 
 RECALL = "recall"
 """The hook that reads what is kept of a graph."""
@@ -120,7 +120,8 @@ class KeptGraph:
     def _stored_kernels(self, known: Recalled) -> tuple[LibraryKernels, Gaps]:
         if not self._is_replayed or known.provenance is None:
             return (), ()
-        return find_kernels(self._store, known.provenance, [process.device_name()])
+        devices, chosen_by = [process.device_name()], libraries.choice_digest()
+        return find_kernels(self._store, self.about.key, known.provenance, devices, chosen_by)
 
 
 def _recalled(artifact: ReadyArtifact, store: Store) -> Recalled:

@@ -17,20 +17,19 @@ from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.kept import KeptGraph
 from profiler_ext.capture.graphs.ready import ready_artifact
+from profiler_ext.capture.graphs.unlearnt import Unlearnt
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.recall.records import has_record
 from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.store import Store, work_digest
-from profiler_ext.torch_compat import inductor, process
+from profiler_ext.torch_compat import inductor, libraries, process
 
 CopiedInputs = tuple[tuple[str, ...], ...]
 """For each CUDA graph that one call recorded, in order, the inputs that it copies."""
 
 _MOST_GONE = 16
 """Artifacts that are gone and whose graphs are whole, so that a short run tells all that it did."""
-_MOST_PROFILED_CALLS = 4
-"""So many calls of a graph are profiled at most, should it never be recorded."""
 
 
 class Registry:
@@ -49,7 +48,7 @@ class Registry:
         self._graphs: list[KeptGraph] = []
         self._by_artifact: dict[int, tuple[weakref.ref[Any], list[KeptGraph]]] = {}
         self._shared: set[int] = set()
-        self._to_learn: dict[int, int] = {}
+        self._unlearnt = Unlearnt()
         self._copied: dict[int, list[CopiedInputs]] = {}
         self._gone: deque[tuple[int, list[KeptGraph]]] = deque()
         self._held: WeakSet[object] = WeakSet()
@@ -110,7 +109,7 @@ class Registry:
 
     def _forget(self, kept: KeptGraph) -> None:
         index = kept.about.index
-        self._to_learn.pop(index, None)
+        self._unlearnt.end(index)
         self._copied.pop(index, None)
         self._shared.discard(index)
         kept.let_go()
@@ -151,21 +150,17 @@ class Registry:
     def take_unlearnt(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that will be replayed, until it was recorded.
 
-        Calls before that warm up, where libraries may still set themselves up or try out what
-        is fastest; the one that records tells what the replays run.
+        It is ``None`` from the first call on where the store has all that can be learnt.
         """
-        kept = self._kept_of(artifact) if self._to_learn else None
-        if kept is None or not self._to_learn.get(kept.about.index):
+        kept = self._kept_of(artifact) if self._unlearnt.are_any else None
+        if kept is None:
             return None
-        instance = kept.instance
-        if not instance.record.calls_libraries:
-            self._to_learn.pop(instance.index, None)
-            return None
-        self._to_learn[instance.index] -= 1
-        return instance
+        return self._unlearnt.taken(kept.about.index, lambda: kept.instance)
 
     def learn(self, graph: int, kernels: LibraryKernels) -> None:
-        """Keep what calls of a graph taught, here and in the store; the later one knows better.
+        """Keep what calls of a graph taught; the later one knows better.
+
+        The store has it when the graph was recorded: a warm-up may run something else.
 
         Args:
             graph: index of the graph instance.
@@ -178,8 +173,10 @@ class Registry:
             known = kept.instance
             merged = tuple(sorted((dict(known.library_kernels) | dict(kernels)).items()))
             kept.change(library_kernels=merged)
-        if known.is_known:
-            _store().put_kernels(work_digest(known.record), process.device_name(), merged)
+        if known.is_known and self._unlearnt.is_over(graph):
+            every = tuple(sorted((dict(known.stored_kernels) | dict(merged)).items()))
+            digest, chosen_by = work_digest(known.key, known.record), libraries.choice_digest()
+            _store().put_kernels(digest, process.device_name(), chosen_by, every)
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
@@ -194,7 +191,7 @@ class Registry:
         graph = self._kept_of(artifact)
         if graph is None:
             return
-        self._to_learn.pop(graph.about.index, None)
+        self._unlearnt.end(graph.about.index)
         with self._lock.held():
             kept = self._copied.setdefault(graph.about.index, [])
             if copied not in kept:
@@ -258,7 +255,7 @@ class Registry:
             self._graphs.append(kept)
             self._bind(artifact, kept)
             if is_replayed:
-                self._to_learn[index] = _MOST_PROFILED_CALLS
+                self._unlearnt.add(index)
         return index
 
     def _kept_of(self, artifact: Any) -> KeptGraph | None:

@@ -50,6 +50,7 @@ class ArtifactHooks:
 
     Attributes:
         on_optimizer_graph: called when a graph that runs an optimizer's step has run.
+        learns: somebody asked for recordings, so that first calls of CUDA graphs are profiled.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ArtifactHooks:
             ready: is told the index of each instance that is made.
         """
         self.on_optimizer_graph: Callable[[GraphInstance], None] | None = None
+        self.learns = False
         self._guard = guard
         self._compiles = compiles
         self._registry = registry
@@ -137,7 +139,7 @@ class ArtifactHooks:
 
     def _to_warm_up(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of a call that teaches what library calls launch, if it is wanted."""
-        instance = self._registry.take_unlearnt(artifact)
+        instance = self._registry.take_unlearnt(artifact) if self.learns else None
         is_wanted = instance is not None and self._warmup is not None and self._warmup.is_wanted()
         return instance if is_wanted else None
 

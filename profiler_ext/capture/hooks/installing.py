@@ -100,6 +100,15 @@ class Capture:
         self._caches.recompile = recompile
 
     @property
+    def learns(self) -> bool:
+        """Whether the first calls of CUDA graphs are profiled, of which the store knows nothing."""
+        return self._artifacts.learns
+
+    @learns.setter
+    def learns(self, learns: bool) -> None:
+        self._artifacts.learns = learns
+
+    @property
     def on_optimizer_graph(self) -> Callable[[GraphInstance], None] | None:
         """What is called when a graph that runs an optimizer's step has run."""
         return self._artifacts.on_optimizer_graph

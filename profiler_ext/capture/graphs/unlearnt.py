@@ -1,0 +1,87 @@
+"""Owns which graphs are still to be learnt of: replays do not tell what library calls launch.
+
+What an earlier run saw is enough where the same calls launch the same. It is not where a process
+tries out which kernels are fastest, nor of sizes that are open, which libraries have other kernels
+for; then each process sees for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from profiler_ext.records import GraphInstance, SiteKind
+from profiler_ext.torch_compat import libraries
+
+_MOST_PROFILED_CALLS = 4
+"""So many calls of a graph are profiled at most, should it never be recorded."""
+
+
+class Unlearnt:
+    """The graphs that will be replayed, until a call of each was profiled that recorded it.
+
+    Calls before that warm up, where libraries may still set themselves up or try out what is
+    fastest; the one that records tells what the replays run.
+    """
+
+    def __init__(self) -> None:
+        """Know of no graph."""
+        self._calls_left: dict[int, int] = {}
+
+    @property
+    def are_any(self) -> bool:
+        """Whether there is one: asked at each call of a graph."""
+        return bool(self._calls_left)
+
+    def add(self, graph: int) -> None:
+        """Have a graph be learnt of.
+
+        Args:
+            graph: its index.
+        """
+        self._calls_left[graph] = _MOST_PROFILED_CALLS
+
+    def end(self, graph: int) -> None:
+        """Have nothing more be learnt of a graph: it is recorded, or gone."""
+        self._calls_left.pop(graph, None)
+
+    def is_over(self, graph: int) -> bool:
+        """Tell whether what was learnt of a graph is what its replays run."""
+        return not self._calls_left.get(graph)
+
+    def taken(self, graph: int, read: Callable[[], GraphInstance]) -> GraphInstance | None:
+        """Take one of the calls by which a graph is learnt of.
+
+        Args:
+            graph: its index.
+            read: reads what is known of it.
+
+        Returns:
+            Its instance; ``None`` where there is nothing left to learn.
+        """
+        if self.is_over(graph):
+            return None
+        instance = read()
+        if not instance.record.calls_libraries or is_enough(instance):
+            self.end(graph)
+            return None
+        self._calls_left[graph] -= 1
+        return instance
+
+
+def is_enough(graph: GraphInstance) -> bool:
+    """Tell whether an earlier run saw what each library call of a graph launches here, too.
+
+    Args:
+        graph: with what the store has of it.
+    """
+    calls = {at: s for at, s in enumerate(graph.call_sites) if s.kind is SiteKind.EXTERN}
+    seen = {at for at, _ in graph.stored_kernels}
+    if graph.key is None or _has_open_sizes(graph) or libraries.tries_products_out():
+        return False
+    is_tried_out = any("conv" in site.kernel for site in calls.values())
+    return calls.keys() <= seen and not (is_tried_out and libraries.tries_convolutions_out())
+
+
+def _has_open_sizes(graph: GraphInstance) -> bool:
+    specs = (spec for node in graph.record.nodes for spec in node.outputs)
+    return any(type(size) is str for spec in specs for size in spec.size)

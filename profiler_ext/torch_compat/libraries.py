@@ -1,0 +1,92 @@
+"""Owns by what libraries choose their kernels: the device, their versions, and what they are told.
+
+Where all of that is the same, the same call of a library launches the same kernels, unless it
+tries out here and now which ones are fastest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+_VARIABLES = (
+    *("CUBLAS", "CUDNN", "NVIDIA_TF32", "HIPBLAS", "ROCBLAS", "MIOPEN", "PYTORCH_TUNABLEOP"),
+    *("TORCH_ALLOW_TF32", "TORCH_BLAS", "TORCH_CUBLAS", "TORCH_CUDNN", "TORCH_LINALG"),
+)
+"""How the names of those begin that libraries, or torch when it calls them, heed."""
+
+
+def choice_digest() -> str:
+    """Return what names all that libraries choose their kernels by, but for their calls."""
+    content = json.dumps([_device(), _versions(), _settings(), _environment()])
+    return hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+
+
+def tries_convolutions_out() -> bool:
+    """Tell whether the fastest convolution is looked for in each process."""
+    return bool(torch.backends.cudnn.benchmark)
+
+
+def tries_products_out() -> bool:
+    """Tell whether the fastest product of matrices is looked for, or read in a file."""
+    return bool(torch.cuda.tunable.is_enabled())
+
+
+def _device() -> tuple[int, ...]:
+    if not torch.cuda.is_available():
+        return ()
+    about: Any = torch.cuda.get_device_properties()
+    return about.major, about.minor, about.multi_processor_count
+
+
+def _versions() -> tuple[str, ...]:
+    cudnn: Any = torch.backends.cudnn
+    built_with = (torch.__version__, torch.version.cuda, torch.version.hip)
+    told = (*built_with, cudnn.version(), cublas_version())
+    return tuple(map(str, told))
+
+
+def cublas_version() -> int | None:
+    """Return the version of cuBLAS that this process has loaded; ``None`` where it has none.
+
+    Torch tells which one it was built with, and the loader may have found another.
+    """
+    release = (torch.version.cuda or "").partition(".")[0]
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(f"libcublasLt.so.{release}", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        tell = library.cublasLtGetVersion
+        tell.restype = ctypes.c_size_t
+        return int(tell())
+    return None
+
+
+def _settings() -> tuple[str, ...]:
+    products: Any = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
+    told = (
+        products.fp32_precision,
+        products.allow_fp16_reduced_precision_reduction,
+        products.allow_bf16_reduced_precision_reduction,
+        products.allow_fp16_accumulation,
+        torch.backends.cuda.preferred_blas_library(),
+        torch.backends.cuda.preferred_linalg_library(),
+        cudnn.enabled,
+        cudnn.benchmark,
+        cudnn.benchmark_limit,
+        cudnn.deterministic,
+        cudnn.conv.fp32_precision,
+        cudnn.rnn.fp32_precision,
+        torch.are_deterministic_algorithms_enabled(),
+    )
+    return tuple(map(str, told))
+
+
+def _environment() -> list[tuple[str, str]]:
+    heeded = (pair for pair in os.environ.items() if pair[0].startswith(_VARIABLES))
+    return sorted(heeded)
