@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from profiler_ext.kineto.names import graph_key
+from profiler_ext.kineto.names import graph_key, is_graph_marker
 from profiler_ext.records import GraphInstance
 
 PYTHON = "Python outside of any op"
@@ -30,9 +30,15 @@ class ActivityNames:
         """
         if activity is None:
             return PYTHON
-        graph = self._graphs.get(graph_key(activity) or "")
-        if graph is not None:
-            part = "backward" if graph.runs_backward else "forward"
-            return f"compiled graph {graph.compile_id or '?'} {part}"
+        if is_graph_marker(activity):
+            return self._graph(graph_key(activity))
         is_long = len(activity) > _MOST_LETTERS
         return f"{activity[: _MOST_LETTERS - 1]}…" if is_long else activity
+
+    def _graph(self, key: str | None) -> str:
+        """Return a graph's name; one that bypassed torch's cache has no key, and tells no graph."""
+        graph = self._graphs.get(key or "")
+        if graph is None:
+            return "a compiled graph"
+        part = "backward" if graph.runs_backward else "forward"
+        return f"compiled graph {graph.compile_id or '?'} {part}"

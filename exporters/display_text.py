@@ -8,7 +8,7 @@ from typing import Any
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.colors import PHASE_COLORS
 from profiler_ext.exporters.table_kind import TableKind
-from profiler_ext.kineto.names import graph_key
+from profiler_ext.kineto.names import is_graph_marker
 from profiler_ext.printable import printable
 from profiler_ext.records import (
     Analysis,
@@ -127,7 +127,7 @@ def labels(kind: TableKind, row: Mapping[str, Any], settings: Settings) -> tuple
 
 def _activity(event: str | None) -> str | None:
     """Return what the CPU ran; of a graph's call, that it is one, and not its key."""
-    return "a compiled graph" if graph_key(event or "") else event
+    return "a compiled graph" if is_graph_marker(event or "") else event
 
 
 def _name(column: str, row: Mapping[str, Any], settings: Settings) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+from profiler_ext.exporters.module_tree import folded_paths, inclusive_times, summed_by_fold
 
 Row = Mapping[str, Any]
 Times = Mapping[str, int]
@@ -11,16 +14,33 @@ _PARTS = 2
 """As of one module, what is known of less than half of a row's time says nothing of it."""
 
 
-class ModuleRooflines:
+def tree_rooflines(rows: Sequence[Row], fold: bool = True) -> dict[str, dict[str, Any]]:
+    """Return the columns of rooflines of each row of the tree of modules, by its path.
+
+    Args:
+        rows: of the table ``by_module``, those of modules alone.
+        fold: numbered modules of one parent and class are one row.
+    """
+    own = {row["module"]: row["duration_ns"] for row in rows}
+    every = inclusive_times(own)
+    folds = {path: path for path in every}
+    if fold:
+        folds = folded_paths(every, {row["module"]: row["module_class"] for row in rows})
+    found = _ModuleRooflines(rows, folds)
+    return {path: found.of(path, took) for path, took in summed_by_fold(own, folds).items()}
+
+
+class _ModuleRooflines:
     """Sums what rooflines say of modules over what a tree shows as one."""
 
-    def __init__(self, rows: Sequence[Row], summed: Callable[[Times], Times]) -> None:
+    def __init__(self, rows: Sequence[Row], folds: Mapping[str, str]) -> None:
         """Take the modules.
 
         Args:
             rows: of the table ``by_module``, those of modules alone.
-            summed: adds up an amount of each module for each row of the tree.
+            folds: path of each module, and of those above it, to its row of the tree.
         """
+        summed = partial(summed_by_fold, folds=folds)
         bounded = [row for row in rows if row["bound"]]
         self._bounded = summed({row["module"]: _bounded_ns(row) for row in bounded})
         self._roofline = summed({row["module"]: row["roofline_ns"] for row in bounded})
@@ -39,7 +59,7 @@ class ModuleRooflines:
         """Return the columns of rooflines of a row of the tree.
 
         Args:
-            path: what ``summed`` calls it.
+            path: of the row.
             inclusive_ns: its time, with all that is below it.
         """
         saved, bounded = self._saved.get(path, 0), self._bounded.get(path, 0)

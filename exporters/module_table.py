@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -11,13 +11,14 @@ from rich.table import Table
 from profiler_ext.exporters.columns import Name, Row, number, table_of, time_cell
 from profiler_ext.exporters.display_text import PHASE_STYLES, labels, range_text, time_text
 from profiler_ext.exporters.drawing import Drawing
-from profiler_ext.exporters.module_rooflines import ModuleRooflines
+from profiler_ext.exporters.module_rooflines import tree_rooflines
 from profiler_ext.exporters.module_tree import (
     ModuleNode,
     Outlier,
     folded_paths,
     inclusive_times,
     module_tree,
+    summed_by_fold,
 )
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.exporters.table_texts import records
@@ -92,9 +93,10 @@ class _Tree:
         self._every = inclusive_times(own)
         self._folds = folded_paths(self._every, self._classes)
         self._phases = {
-            phase: self._folded({row["module"]: row[phase] for row in rows}) for phase in Phase
+            phase: summed_by_fold({row["module"]: row[phase] for row in rows}, self._folds)
+            for phase in Phase
         }
-        self._rooflines = ModuleRooflines(rows, self._folded)
+        self._rooflines = tree_rooflines(rows)
         self._root = module_tree(own, self._classes)
         self._is_empty = not rows
 
@@ -121,7 +123,7 @@ class _Tree:
             "own_ns": node.own_ns * self._of_step,
             "each": self._each(node),
             **{phase.value: self._phases[phase].get(node.path, 0) for phase in Phase},
-            **self._rooflines.of(node.path, node.inclusive_ns),
+            **self._rooflines[node.path],
         }
         for outlier in node.outliers[:_SHOWN_OUTLIERS]:
             yield self._of_outlier(outlier, at + 1)
@@ -146,13 +148,6 @@ class _Tree:
             time * self._of_step for time in (median(times), min(times), max(times))
         )
         return f"{time_text(usual)} ({range_text(least, most)})"
-
-    def _folded(self, own: Mapping[str, int]) -> dict[str, int]:
-        """Add up an amount of each module for each row of the tree."""
-        sums: dict[str, int] = {}
-        for path, amount in inclusive_times(own).items():
-            sums[self._folds[path]] = sums.get(self._folds[path], 0) + amount
-        return sums
 
 
 def _walk(root: ModuleNode, depth: int) -> Iterator[tuple[ModuleNode, str, int]]:

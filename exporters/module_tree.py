@@ -93,6 +93,22 @@ def inclusive_times(own_ns: Times) -> dict[str, int]:
     return sums
 
 
+def summed_by_fold(own: Times, folds: Mapping[str, str]) -> dict[str, int]:
+    """Add up an amount of modules, with all that is below each, for each row of a tree.
+
+    Args:
+        own: path of a module to its own amount.
+        folds: path of each module, and of those above it, to its row.
+
+    Returns:
+        Row of the tree to the sum.
+    """
+    sums: dict[str, int] = {}
+    for path, amount in inclusive_times(own).items():
+        sums[folds[path]] = sums.get(folds[path], 0) + amount
+    return sums
+
+
 def folded_paths(paths: Mapping[str, object], classes: Classes) -> dict[str, str]:
     """Return each path with ``*`` for the numbers of modules that are alike.
 

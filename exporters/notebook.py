@@ -1,4 +1,4 @@
-"""Owns how a session shows itself in a notebook: what to do first, the ledger, lines, modules.
+"""Owns how a session shows itself in a notebook: findings, ledger, lines, modules, kernels.
 
 A notebook puts the text into its own page, so every name is escaped, and styles are written
 on the elements: nothing leaks out, and light and dark themes keep their colours.
@@ -28,8 +28,10 @@ from profiler_ext.exporters.findings_texts import (
 )
 from profiler_ext.exporters.headings import heading, heading_of_ranks
 from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
+from profiler_ext.exporters.module_rooflines import tree_rooflines
 from profiler_ext.exporters.module_tree import ModuleNode, module_tree
 from profiler_ext.exporters.roofline_texts import roofline_text, utilisation_texts
+from profiler_ext.exporters.short_texts import kernel_text, middle
 from profiler_ext.exporters.skew_texts import skew_texts
 from profiler_ext.exporters.table_kinds import BY, table_called
 from profiler_ext.exporters.table_texts import led_texts, records
@@ -40,6 +42,7 @@ from profiler_ext.records import Analysis, Phase, Settings
 _TOP = 10
 _SHOWN_IDLE = 3
 _DEPTH = 4
+_MOST_LETTERS = 64
 _PHASES = {
     "forward": (Phase.FORWARD,),
     "backward": (Phase.BACKWARD,),
@@ -58,7 +61,7 @@ def session_html(analyses: Sequence[Analysis]) -> str:
 
     Returns:
         What to do first, the ledger, what compiling took, the lines that took most device time,
-        and the modules as a tree, folded. Times are the mean of a step.
+        and folded the modules as a tree and the kernels. Times are the mean of a step.
     """
     line = heading(analyses[0]) if len(analyses) == 1 else heading_of_ranks(analyses)
     told = compile_text_of_ranks(analyses) if len(analyses) > 1 else compile_text(analyses[0])
@@ -70,6 +73,7 @@ def session_html(analyses: Sequence[Analysis]) -> str:
         compiled,
         _top_lines(analyses),
         _modules(analyses),
+        _kernels(analyses),
         _notes(analyses),
     )
     return f"<div>{''.join(parts)}</div>"
@@ -139,7 +143,7 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_line")
     if not rows:
         return ""
-    near = ("roofline", "could save") if len(analyses) == 1 else ()
+    near = _near_heads(analyses)
     times = ("a step", "of device", "of wall time", *_PHASES)
     heads = ("line", *times, *near)
     styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*_PHASES, *near)))
@@ -155,10 +159,18 @@ def _line(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, .
     times = (sum(row[phase] for phase in phases) for phases in _PHASES.values())
     own = (_of_step(row["duration_ns"], spans), percent_text(row["duration_ns"], total_ns))
     numbers = (*own, _bar(row, _wall_ns(analyses)), *(_of_step(time, spans) for time in times))
-    if len(analyses) > 1:
-        return (name, *numbers)
-    near = (roofline_text(row), _of_step(row["could_save_ns"] or 0, spans))
-    return (name, *numbers, *near)
+    return (name, *numbers, *_near(analyses, row))
+
+
+def _near_heads(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """Return the headings of what rooflines say; the peaks of several ranks may differ."""
+    return ("roofline", "could save") if len(analyses) == 1 else ()
+
+
+def _near(analyses: Sequence[Analysis], row: Row) -> tuple[str, ...]:
+    if not _near_heads(analyses):
+        return ()
+    return roofline_text(row), _of_step(row["could_save_ns"] or 0, _spans(analyses))
 
 
 def _of_step(duration_ns: int, spans: int) -> str:
@@ -174,9 +186,13 @@ def _modules(analyses: Sequence[Analysis]) -> str:
     for row in rows:
         own[row["module"]] = own.get(row["module"], 0) + row["duration_ns"]
     tree = module_tree(own, {row["module"]: row["module_class"] for row in rows})
-    spans = _spans(analyses)
-    lines = [_module(node, depth, tree.inclusive_ns, spans) for node, depth in _walk(tree, 0)]
-    body = _table(("module", "a step", "of all modules"), (_CODE, _RIGHT, _RIGHT), lines)
+    spans, found = _spans(analyses), tree_rooflines(rows)
+    lines = [
+        (*_module(node, depth, tree.inclusive_ns, spans), *_near(analyses, found[node.path]))
+        for node, depth in _walk(tree, 0)
+    ]
+    heads = ("module", "a step", "of all modules", *_near_heads(analyses))
+    body = _table(heads, (_CODE, *(_RIGHT for _ in heads[1:])), lines)
     return f"<details><summary>modules</summary>{body}</details>"
 
 
@@ -197,6 +213,27 @@ def _module(node: ModuleNode, depth: int, whole_ns: int, spans: int) -> tuple[st
     label = f"{_text(name)} {_text(node.module_class or '')}{_text(''.join(marks))}"
     part = percent_text(node.inclusive_ns, whole_ns)
     return f"{'&emsp;' * depth}{label}", time_text(node.inclusive_ns / spans), part
+
+
+def _kernels(analyses: Sequence[Analysis]) -> str:
+    rows = _rows(analyses, "by_kernel")
+    if not rows:
+        return ""
+    near = _near_heads(analyses)
+    heads = ("kernel", "a step", "of device", "launches", *near)
+    styles = (_CODE, *(_RIGHT for _ in heads[1:]))
+    total = sum(row["duration_ns"] for row in rows)
+    lines = [_kernel(analyses, row, total) for row in rows[:_TOP]]
+    more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
+    body = _table(heads, styles, lines) + more
+    return f"<details><summary>kernels</summary>{body}</details>"
+
+
+def _kernel(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, ...]:
+    name = middle(kernel_text(row), _MOST_LETTERS)
+    time = _of_step(row["duration_ns"], _spans(analyses))
+    part = percent_text(row["duration_ns"], total_ns)
+    return _text(name), time, part, f"{row['launches']:,}", *_near(analyses, row)
 
 
 def _wall_ns(analyses: Sequence[Analysis]) -> int:

@@ -104,7 +104,7 @@ def roofline_numbers(rows: Sequence[Row]) -> list[Number]:
         rows: all rows of the table.
     """
     near = number("roofline", roofline_text, 2, ROOFLINE)
-    savings = number("could save", _saved_a_step, 6, ROOFLINE)
+    savings = number("could save", _saved_a_step, 2, TIME)
     has_rooflines = any(row.get("bound") for row in rows)
     return [each for each in (near, savings) if has_rooflines and _says(each, rows)]
 

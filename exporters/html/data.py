@@ -49,9 +49,8 @@ def report_data(
     chosen, layers = choices(analyses, sites), Layers(pools, sites.sites)
     codes = Codes(_kernel_times(analyses))
     of_lines = {(files[file].path, n): at for (file, n), at in pools.lines.codes().items()}
-    of_modules = {(path,): at for (path, _), at in pools.modules.codes().items()}
     data = {
-        "near": near(slowest, of_lines, of_modules, pools.kernels.codes()),
+        "near": near(slowest, of_lines, pools.kernels.codes()),
         "near_steps": len(slowest.steps),
         "near_rank": rank_of(slowest) if len(analyses) > 1 else None,
         "phases": [phase.value for phase in Phase],

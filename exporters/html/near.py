@@ -1,4 +1,4 @@
-"""Owns what the page says of rooflines: of each line, module and kernel, by its number."""
+"""Owns what the page says of rooflines: of lines and kernels, and of the tree of modules."""
 
 from __future__ import annotations
 
@@ -6,36 +6,45 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.module_rooflines import tree_rooflines
 from profiler_ext.exporters.roofline_texts import roofline_text, work_text
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.tables.keys import kernel_keys
 from profiler_ext.exporters.tables.selection import Selection
 from profiler_ext.exporters.tables.sums import with_rooflines
+from profiler_ext.printable import printable
 from profiler_ext.records import Analysis
 from profiler_ext.rooflines.peaks import PEAKS
 
 Codes = Mapping[Any, int]
 
 
-def near(analysis: Analysis, lines: Codes, modules: Codes, kernels: Codes) -> dict[str, Any]:
+def near(analysis: Analysis, lines: Codes, kernels: Codes) -> dict[str, Any]:
     """Return how near each is to its roofline, and what it could save.
 
     Args:
         analysis: what attribution found.
         lines: the number of each source line, by path and line.
-        modules: the number of each module, by path.
         kernels: the number of each kernel, by name, the device's own name, and kind.
 
     Returns:
-        For lines, modules and kernels pairs of its number and a list: how near in words,
-        nanoseconds that it could save, what it moves and computes, GB/s.
+        For lines and kernels the number of each, how near in words, nanoseconds that it could
+        save, what it moves and computes, GB/s. For rows of the tree of modules, as it is folded
+        and as it is not, the path, how near, and what it could save with all that is below it.
     """
     by_kernel = with_rooflines(analysis, kernel_keys(analysis), Selection(), PEAKS)
     return {
         "lines": _rows(tables.by_line(analysis), ("file", "line"), lines),
-        "modules": _rows(tables.by_module(analysis), ("module",), modules),
+        "modules": _modules(records(tables.by_module(analysis))),
         "kernels": _rows(by_kernel, ("kernel", "name", "kind"), kernels),
     }
+
+
+def _modules(every: list[dict[str, Any]]) -> list[list[Any]]:
+    rows = [row for row in every if row["module"] is not None]
+    found = tree_rooflines(rows, fold=False) | tree_rooflines(rows)
+    texts = ((path, roofline_text(row), row["could_save_ns"]) for path, row in found.items())
+    return [[printable(path), text, saved] for path, text, saved in texts if text or saved]
 
 
 def _rows(table: tables.DataFrame, keys: tuple[str, ...], codes: Codes) -> list[list[Any]]:

@@ -34,6 +34,8 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
         inclusive_ns: the time of those launches, each counted whole.
         file: index into ``Document.files``, for a source line.
         line: 1-based line number, for a source line.
+        near: how near it is to its roofline, ``""`` where that is not known.
+        could_save_ns: how much sooner it could be over by the roofline model.
     """
 
     names: tuple[str, ...]
@@ -42,6 +44,8 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     inclusive_ns: int
     file: int | None = None
     line: int | None = None
+    near: str = ""
+    could_save_ns: int = 0
 
 
 class Fusion(msgspec.Struct, frozen=True, array_like=True):
@@ -100,6 +104,38 @@ class Account(msgspec.Struct, frozen=True):
     duration_ns: int
 
 
+class Found(msgspec.Struct, frozen=True):
+    """A finding in words.
+
+    Attributes:
+        at_stake: the time, and which part of a step it is.
+        what: what is to be mended.
+        where: its place, ``""`` where it has none.
+        why: the rule with the figures that it rests on.
+        remedy: what to try.
+    """
+
+    at_stake: str
+    what: str
+    where: str
+    why: str
+    remedy: str
+
+
+class First(msgspec.Struct, frozen=True):
+    """What to do first.
+
+    Attributes:
+        title: what heads the findings.
+        found: the largest of them.
+        more: how many more there are, and what shows them; ``""`` where there is none.
+    """
+
+    title: str
+    found: tuple[Found, ...]
+    more: str
+
+
 class Tables(msgspec.Struct, frozen=True):
     """The four tables, each with its largest row first."""
 
@@ -126,6 +162,7 @@ class Document(msgspec.Struct, frozen=True):
         parts: what each of them is made of.
         files: the sources that lines are of.
         said: sentences on the ledger: how much is led, and where the CPU was in idle time.
+        first: what to do first; ``None`` of a session without steps.
     """
 
     format: Literal["profiler_ext.attribution"]
@@ -141,6 +178,7 @@ class Document(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
     files: tuple[Source, ...]
     said: tuple[str, ...] = ()
+    first: First | None = None
 
 
 class _Version(msgspec.Struct):

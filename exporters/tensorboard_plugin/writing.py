@@ -12,6 +12,7 @@ from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import labels, ledger_label, short_path
 from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import causes_text, idle_texts
+from profiler_ext.exporters.roofline_texts import roofline_text
 from profiler_ext.exporters.sources import SourceFile, source_files, sources_here
 from profiler_ext.exporters.table_kinds import BY
 from profiler_ext.exporters.table_texts import led_texts, records
@@ -37,8 +38,10 @@ from profiler_ext.exporters.tensorboard_plugin.document import (
     Tables,
     encoded,
 )
+from profiler_ext.exporters.tensorboard_plugin.first import first_of
 from profiler_ext.exporters.tensorboard_plugin.parts import fusions_and_parts
 from profiler_ext.files.writing import replacing
+from profiler_ext.findings import find
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Ints, Phase, Settings
 
@@ -82,6 +85,7 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
     files = _timed_files(analysis, tables["line"], roots)
     number_of = {file.path: number for number, file in enumerate(files)}
     fusions, parts = _made_of(analysis, tables)
+    settings = analysis.recording.settings
     return Document(
         format=FORMAT,
         version=VERSION,
@@ -90,6 +94,7 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
         steps=len(analysis.steps),
         phases=_PHASES,
         ledger=tuple(_accounts(analysis)),
+        first=first_of(find(analysis), settings) if analysis.steps else None,
         said=(*led_texts([analysis]), causes_text(analysis), *idle_texts(analysis, _SHOWN_IDLE)),
         tables=Tables(
             line=tables["line"].rows(number_of),
@@ -100,7 +105,7 @@ def document_of(analysis: Analysis, roots: Iterable[str | Path] = ()) -> Documen
         ops=tuple(name for (name,) in tables["op"].names),
         fusions=fusions,
         parts=parts,
-        files=tuple(_source(file, analysis.recording.settings) for file in files),
+        files=tuple(_source(file, settings) for file in files),
     )
 
 
@@ -130,6 +135,8 @@ def _row(row: Mapping[str, Any], names: tuple[str, ...], number_of: Mapping[str,
         inclusive_ns=row["inclusive_ns"],
         file=number_of.get(row.get("file") or ""),
         line=row.get("line"),
+        near=roofline_text(row),
+        could_save_ns=row.get("could_save_ns") or 0,
     )
 
 

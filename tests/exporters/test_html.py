@@ -11,7 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from profiler_ext import load
 from profiler_ext.errors import OutputError
+from profiler_ext.exporters import tables
 from profiler_ext.exporters.html import export_html, html_text
 from profiler_ext.exporters.html.data import report_data
 from profiler_ext.exporters.html.files import files_shown
@@ -19,8 +21,11 @@ from profiler_ext.exporters.html.graphs import MOST_CODE, Codes
 from profiler_ext.exporters.html.page import data_text
 from profiler_ext.exporters.html.pools import Pool
 from profiler_ext.exporters.html.sites import Site, sites_of
+from profiler_ext.exporters.table_texts import records
 from profiler_ext.records import Analysis, Recording
 from tests.analyses import GPU_MARKS, GPU_PLACES, GPU_ROWS, cpu_step, gpu_step
+from tests.attribution.recordings import FIXTURES
+from tests.cases.neutral import SUFFIX
 from tests.exporters.estimated import estimated
 from tests.exporters.reported import EVIL, SOURCE, Page, evil, two_ranks
 from tests.gpu_model import MODEL
@@ -194,9 +199,31 @@ def test_lines_modules_and_kernels_have_their_rooflines_by_number():
     kernels = {name: at for at, (name, *_) in enumerate(data["kernels"])}
     addmm = ["21% memory", 36_978, work, 1_000]
     assert near["kernels"][kernels["extern_kernels.addmm"]] == addmm
-    assert near["modules"][data["modules"].index(("mlp.up", "Linear"))] == addmm
-    for rows in near.values():
-        assert sum(row[1] for row in rows.values()) == 36_978
+    for name in ("lines", "kernels"):
+        assert sum(row[1] for row in near[name].values()) == 36_978
+
+
+def test_rows_of_the_tree_of_modules_have_what_all_below_them_could_save():
+    analysis = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
+    data, _ = report_data([analysis], {})
+    assert sorted(data["near"]["modules"]) == [
+        ["", "", 36_978],
+        ["mlp", "", 36_978],
+        ["mlp.down", "launch", 0],
+        ["mlp.up", "21% memory", 36_978],
+    ]
+
+
+def test_layers_have_it_folded_and_each_by_itself():
+    analysis = load(FIXTURES / "worked" / f"gpt_compiled{SUFFIX}").analysis
+    data, _ = report_data([analysis], {})
+    saved = {path: saved for path, _, saved in data["near"]["modules"]}
+    each = [saved[f"blocks.{layer}.mlp.up"] for layer in range(12)]
+    assert saved["blocks.*.mlp.up"] == sum(each) > 0
+    modules = records(tables.by_module(analysis))
+    assert saved[""] == sum(
+        row["could_save_ns"] or 0 for row in modules if row["module"] is not None
+    )
 
 
 def test_the_page_is_written_as_it_is(tmp_path):

@@ -7,6 +7,7 @@ from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.records import Analysis, Recording
 from tests.analyses import gpu_step
+from tests.exporters.estimated import estimated
 from tests.exporters.opened import browser, many, page, report, texts, written
 from tests.exporters.reported import EVIL, SOURCE, evil, two_ranks
 from tests.gpu_model import MODEL
@@ -54,6 +55,22 @@ def test_every_module_tells_its_eager_part(page):
         path: (time, eager.get(path, 0)) for path, time in whole.items()
     }
     assert texts(page, "#lines th button").count("of it eager") == 1
+
+
+def test_a_row_of_the_tree_says_what_all_below_it_could_save(browser, tmp_path):
+    page, troubles = browser
+    one = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
+    page.goto(written(tmp_path, html_text([one])))
+    heads = [text.strip() for text in page.locator(".tree th").all_inner_texts()]
+    saved = page.locator(f".tree tr > td:nth-child({heads.index('could save') + 1})")
+    assert [text.split("\n") for text in saved.all_inner_texts()] == [
+        ["37.0 us"],
+        ["37.0 us"],
+        ["37.0 us", "21% memory"],
+        ["launch"],
+        [""],
+    ]
+    assert troubles == []
 
 
 def kernel_names(page):

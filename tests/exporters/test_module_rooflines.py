@@ -6,9 +6,8 @@ import pytest
 
 import profiler_ext
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.module_rooflines import ModuleRooflines
+from profiler_ext.exporters.module_rooflines import tree_rooflines
 from profiler_ext.exporters.module_table import tree_rows
-from profiler_ext.exporters.module_tree import inclusive_times
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.terminal import report
 from tests.attribution.recordings import FIXTURES
@@ -21,6 +20,7 @@ def module(name: str, bound: str | None, took: int, at_roofline: int, **more: ob
     fraction = at_roofline / took if bound else None
     return {
         "module": name,
+        "module_class": None,
         "duration_ns": took,
         "bound": bound,
         "unit": "bf16_tensor",
@@ -38,7 +38,7 @@ def test_a_row_has_the_bound_of_most_of_its_time_and_what_all_below_it_could_sav
         module("mlp.act", "memory", 300, 240),
         module("mlp.norm", None, 100, 0),
     ]
-    assert ModuleRooflines(rows, inclusive_times).of("mlp", 1000) == {
+    assert tree_rooflines(rows)["mlp"] == {
         "could_save_ns": 360,
         "bound": "compute",
         "unit": "bf16_tensor",
@@ -48,13 +48,13 @@ def test_a_row_has_the_bound_of_most_of_its_time_and_what_all_below_it_could_sav
 
 def test_of_a_row_of_which_less_than_half_is_known_only_the_savings_are_told() -> None:
     rows = [module("mlp.up", "compute", 400, 300), module("mlp.norm", None, 600, 0)]
-    assert ModuleRooflines(rows, inclusive_times).of("mlp", 1000) == {"could_save_ns": 100}
+    assert tree_rooflines(rows)["mlp"] == {"could_save_ns": 100}
 
 
 def test_of_several_ranks_the_bound_is_told_without_the_part() -> None:
     rows = [module("mlp.up", "compute", 400, 300)]
     del rows[0]["est_peak_fraction"]
-    found = ModuleRooflines(rows, inclusive_times).of("mlp", 400)
+    found = tree_rooflines(rows)["mlp"]
     assert (found["bound"], found["est_peak_fraction"]) == ("compute", None)
 
 

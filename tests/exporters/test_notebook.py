@@ -8,8 +8,11 @@ from profiler_ext.exporters.display_text import PHASE_STYLES
 from profiler_ext.exporters.notebook import session_html
 from profiler_ext.records import Analysis, Phase, Recording
 from tests.analyses import GPU_PLACES, gpu_step
+from tests.exporters.estimated import estimated
 from tests.exporters.reported import Page, evil
 from tests.handmade import launches, shares, trace
+
+HEADS = ("roofline", "could save")
 
 
 def tables_of(analysis):
@@ -52,11 +55,27 @@ def test_a_bar_is_as_long_as_its_part_of_the_wall_time():
 
 def test_the_modules_are_a_tree():
     assert tables_of(gpu_step())[2] == [
-        ("module", "a step", "of all modules"),
-        ("(the model itself)", "140 us", "100.0%"),
-        ("mlp MLP", "140 us", "100.0%"),
-        ("mlp.up Linear", "100 us", "71.4%"),
-        ("mlp.down Linear", "6.67 us", "4.8%"),
+        ("module", "a step", "of all modules", "roofline", "could save"),
+        ("(the model itself)", "140 us", "100.0%", "", ""),
+        ("mlp MLP", "140 us", "100.0%", "", ""),
+        ("mlp.up Linear", "100 us", "71.4%", "", ""),
+        ("mlp.down Linear", "6.67 us", "4.8%", "", ""),
+    ]
+
+
+def test_lines_modules_and_kernels_say_what_they_could_save():
+    addmm = {(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")}
+    lines, modules, kernels = tables_of(estimated(addmm))[1:]
+    near = ("21% memory", "37.0 us")
+    assert [row[-2:] for row in lines if row[-1]] == [HEADS, near]
+    assert [(row[0], row[-2:]) for row in modules[1:4]] == [
+        ("(the model itself)", ("", near[1])),
+        ("mlp MLP", ("", near[1])),
+        ("mlp.up Linear", near),
+    ]
+    assert kernels[0] == ("kernel", "a step", "of device", "launches", *HEADS)
+    assert [(row[0], row[-2:]) for row in kernels[1:] if row[-1]] == [
+        ("addmm: nvjet_tst_64x8_64x16_1x4_h_bz_TNT", near)
     ]
 
 
@@ -66,8 +85,10 @@ def test_ranks_are_shown_together_and_their_times_are_of_a_step_of_one():
     other = replace(one, recording=replace(one.recording, settings=settings))
     both = [[tuple(row) for row in each] for each in Page(session_html([one, other])).tables]
     alone = tables_of(one)
-    assert both[0] == alone[0] and both[2] == alone[2]
+    assert both[0] == alone[0]
     assert [row[:7] for row in both[1]] == [row[:7] for row in alone[1]]
+    assert both[2] == [row[:3] for row in alone[2]]
+    assert both[3][0] == ("kernel", "a step", "of device", "launches")
 
 
 def test_what_is_left_out_is_counted():

@@ -88,7 +88,7 @@ def test_of_several_ranks_each_is_named() -> None:
     assert [text.partition(":")[0] for text in texts] == ["rank 0", "rank 1"]
 
 
-@pytest.mark.parametrize(("width", "headings"), [(60, 0), (90, 1), (120, 2)])
+@pytest.mark.parametrize(("width", "headings"), [(60, 0), (80, 1), (90, 2), (120, 2)])
 def test_the_terminal_shows_rooflines_where_there_is_room(width: int, headings: int) -> None:
     one = estimated({(0, 0): ("50000000", "10000000000")})
     text = report(one, by="kernel", width=width)

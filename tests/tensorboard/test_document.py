@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from profiler_ext import load
 from profiler_ext.errors import TraceError
+from profiler_ext.exporters.findings_texts import stake_texts, why_text
 from profiler_ext.exporters.tensorboard_plugin.document import (
     SUFFIX,
     Account,
@@ -15,9 +17,14 @@ from profiler_ext.exporters.tensorboard_plugin.document import (
     encoded,
     read_checked,
 )
+from profiler_ext.exporters.tensorboard_plugin.first import first_of
 from profiler_ext.exporters.tensorboard_plugin.runs import has_runs, runs_in
 from profiler_ext.exporters.tensorboard_plugin.writing import document_of, write_attribution
+from profiler_ext.findings import find
 from tests.analyses import gpu_step
+from tests.attribution.recordings import FIXTURES
+from tests.cases.neutral import SUFFIX as SESSION
+from tests.exporters.estimated import estimated
 from tests.tensorboard.sessions import ROOT, mlp
 
 
@@ -109,7 +116,40 @@ def test_a_recorded_session_says_what_was_profiled_and_the_ledger():
         inclusive_ns=47_392,
         file=0,
         line=21,
+        near="latency",
     )
+
+
+def test_a_row_says_how_near_it_is_to_its_roofline_and_what_it_could_save():
+    analysis = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
+    shown = document_of(analysis).tables
+    found = {
+        name: [(row.names[0], row.near, row.could_save_ns) for row in rows if row.could_save_ns]
+        for name, rows in (("line", shown.line), ("module", shown.module), ("kernel", shown.kernel))
+    }
+    assert found == {
+        "line": [("model.py:12", "21% memory", 36_978)],
+        "module": [("mlp.up", "21% memory", 36_978)],
+        "kernel": [("extern_kernels.addmm", "21% memory", 36_978)],
+    }
+
+
+def test_what_to_do_first_is_what_the_rules_found():
+    session = load(FIXTURES / "findings" / f"pageable_copy{SESSION}")
+    first = document_of(session.analysis).first
+    (found,), told = first.found, session.found.found[0]
+    assert first.title == "What to do first, of a step of 15.1 ms"
+    assert (found.at_stake, found.what) == (" ".join(stake_texts(told)), told.what)
+    assert (found.why, found.remedy, first.more) == (why_text(told), told.remedy, "")
+    assert found.where.startswith("flaws.py:147 · ")
+
+
+def test_of_more_findings_than_are_shown_it_is_said_how_many_and_where():
+    analysis = load(FIXTURES / "findings" / f"pageable_copy{SESSION}").analysis
+    told = find(analysis)
+    many = replace(told, found=told.found * 8)
+    first = first_of(many, analysis.recording.settings)
+    assert (len(first.found), first.more) == (5, "and 3 more: profiler-ext report --findings")
 
 
 def test_a_source_is_whole_where_its_recorded_lines_still_stand():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from profiler_ext.exporters.tensorboard_plugin.writing import document_of
 from tests.browser import open_page
-from tests.tensorboard.sessions import EVIL
+from tests.tensorboard.sessions import EVIL, mlp
 
 # TensorBoard's own page warns of its own library; a file that cannot be shown is no success.
 EXPECTED = (
@@ -49,7 +50,7 @@ def turn_to(frame, title: str) -> None:
 def test_the_lines_stand_with_the_largest_first(view):
     assert heads(view) == [
         "time/step", "part", "", "line", "code", "forward", "backward", "recompute", "optimizer",
-        "other", "inclusive", "launches/step",
+        "other", "inclusive", "launches/step", "roofline",
     ]  # fmt: skip
     assert list(zip(cells(view, 1), cells(view, 4), strict=True)) == [
         ("33.8 us", "(no source line)"),
@@ -57,10 +58,23 @@ def test_the_lines_stand_with_the_largest_first(view):
         ("15.7 us", "examples/mlp.py:19"),
         ("4.49 us", "examples/mlp.py:20"),
     ]
+    assert cells(view, 13) == ["", "latency", "launch", "launch"]
     assert view.locator(".summary h1").all_inner_texts() == ["first/rank0"]
     assert (
         "1.8% compiled: led to source lines, 43.9 us a step" in view.locator("li").all_inner_texts()
     )
+
+
+def test_what_to_do_first_stands_above_the_ledger(view):
+    first = document_of(mlp().analysis).first
+    assert view.locator(".summary h2").inner_text() == first.title
+    (item,) = view.locator(".summary ol li").all()
+    (found,) = first.found
+    assert item.inner_text().split("\n\n") == [
+        f"{found.at_stake} {found.what}",
+        found.why,
+        f"Try: {found.remedy}",
+    ]
 
 
 def test_a_click_on_a_heading_sorts_and_another_turns_it_round(view):

@@ -23,16 +23,18 @@ const lines = report.lines.map(([file, number], at) => ({
   holds(place) { return place.line === this; },
 }));
 const modules = report.modules.map(([path, type]) => ({
-  ...sum(), path, type, name: path || "(the model itself)", names: namesOf(path), folded: foldedNames(path), near: null,
+  ...sum(), path, type, name: path || "(the model itself)", names: namesOf(path), folded: foldedNames(path),
   holds(place) { return place.module === this; },
 }));
 const kernels = report.kernels.map(([name, own, kind, short, shortOwn], at) => ({
   ...sum(), at, name, own: own || name, kind, short, shortOwn, near: null,
 }));
 const graphs = report.graphs.map((graph, at) => ({ ...sum(), ...graph, at }));
-for (const [name, rows] of Object.entries({ lines, modules, kernels })) {
+for (const [name, rows] of Object.entries({ lines, kernels })) {
   for (const [at, text, saves, work, rate] of report.near[name]) rows[at].near = { text, saves, work, rate };
 }
+// Of rows of the tree, folded or not, by path: with all that is below each.
+const nearOfModules = new Map(report.near.modules.map(([path, text, saves]) => [path, { text, saves, work: "" }]));
 for (const [at, least, median, most, counts] of report.single.kernels) kernels[at].single = { least, median, most, counts };
 const unplaced = new Map(); // reason to its sum: what has no line
 

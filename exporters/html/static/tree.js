@@ -13,7 +13,8 @@ function shownNames(module) {
 
 class TreeNode {
   constructor(names) {
-    Object.assign(this, sum(), { names, path: names.join("."), below: new Map(), members: new Set(), near: null });
+    Object.assign(this, sum(), { names, path: names.join("."), below: new Map(), members: new Set() });
+    this.near = nearOfModules.get(this.path) ?? null;
     this.name = names.at(-1) === "*" ? names.slice(-2).join(".") : names.at(-1) ?? "(the model itself)";
     this.itself = { ...sum(), name: "(itself)", node: this, near: null, holds: place => this.holds(place) };
   }
@@ -54,7 +55,7 @@ function grow(root, site, place, time) {
 class ModuleTree {
   constructor() {
     this.columns = [{ title: "module", type: "name", show: row => this.nameOf(row) },
-      ...sumColumns(modules).filter(column => column !== COULD_SAVE)];
+      ...sumColumns([...nearOfModules.values()].map(near => ({ near })))];
     this.heads = element("tr");
     this.body = element("tbody");
     this.shut = new Map(); // path to whether it is shut, where that was chosen

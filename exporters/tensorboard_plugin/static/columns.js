@@ -41,10 +41,21 @@ function alone(run, by, rows, phase, names) {
         numbers("inclusive", (row) => row.cells[0].inclusive_ns / steps, timeText, INCLUSIVE),
       ]),
       numbers("launches/step", (row) => row.cells[0].launches / steps, countText),
+      ...rooflines(rows, steps),
     ]),
   ];
 }
 
+function rooflines(rows, steps) {
+  const saved = (row) => (row.cells[0].could_save_ns ?? 0) / steps;
+  const near = (row) => row.cells[0].near || null;
+  return [
+    ...(rows.some(near) ? [{ title: "roofline", value: near, text: (row) => near(row) ?? "" }] : []),
+    ...(rows.some(saved) ? [numbers("could save", saved, timeText, COULD_SAVE)] : []),
+  ];
+}
+
+const COULD_SAVE = "in a step, by the roofline model";
 const INCLUSIVE = "time of the launches that hold a part of it, each counted whole";
 const BELOW = "its own time and that of the modules below it";
 

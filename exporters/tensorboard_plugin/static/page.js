@@ -174,6 +174,20 @@ export class Page {
   }
 }
 
+function findings(first) {
+  if (!first) return [];
+  const items = first.found.map((each) => element("li", {},
+    element("p", {}, element("b", {}, each.at_stake), ` ${each.what}`),
+    ...[each.where, each.why].filter(Boolean).map((text) =>
+      element("p", { className: "quiet" }, text)),
+    element("p", {}, `Try: ${each.remedy}`)));
+  return [
+    element("h2", {}, first.title),
+    ...(items.length ? [element("ol", {}, ...items)] : []),
+    ...(first.more ? [element("p", { className: "quiet" }, first.more)] : []),
+  ];
+}
+
 function message(text) {
   return element("p", { className: "message", role: "status" }, text);
 }
@@ -194,6 +208,7 @@ function summary(run) {
   return element("section", { className: "summary" },
     element("h1", {}, run.name),
     element("p", {}, heading),
+    ...findings(run.data.first),
     ...notes.map((note) => element("p", { className: "message" }, note)),
     element("ul", {}, ...accounts),
     ...(said ?? []).map((sentence) => element("p", {}, sentence)));
