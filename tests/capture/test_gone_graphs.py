@@ -10,12 +10,13 @@ import pytest
 from profiler_ext.capture.graphs import registry as registry_of_graphs
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.kept import KeptGraph
+from profiler_ext.capture.graphs.process_store import process_store
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.recall.generated_code import GeneratedCode
 from profiler_ext.recall.truths import ReadyArtifact
 from profiler_ext.records import CacheState, GapReason, GraphInstance
-from profiler_ext.store import Store
+from profiler_ext.torch_compat import inductor
 
 CODE = GeneratedCode("", "", is_backward=False, is_inference=False, torch_version="2.13.0")
 
@@ -31,7 +32,7 @@ class Recording:
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.setattr(registry_of_graphs, "_MOST_GONE", 1)
-    monkeypatch.setattr(registry_of_graphs, "_store", lambda: Store(tmp_path))
+    monkeypatch.setattr(inductor, "cache_dir", lambda: str(tmp_path))
     return Registry(Compiles(), Guard(strict=True))
 
 
@@ -48,7 +49,7 @@ def add(registry: Registry, artifact: object) -> int:
         library_kernels=((0, ("gemm",)),),
     )
     ready = ReadyArtifact(key="key", code=lambda: CODE, is_compiled=True)
-    store = registry_of_graphs._store()
+    store = process_store()
     kept = KeptGraph(about, ready, store, registry._guard, is_replayed=False)
     return registry._add(artifact, kept, is_replayed=True)
 

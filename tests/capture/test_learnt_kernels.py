@@ -11,9 +11,12 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from profiler_ext.attribution import attribute
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.registry import Registry
 from profiler_ext.capture.hooks.artifacts import ArtifactHooks
+from profiler_ext.capture.hooks.installing import Capture
+from profiler_ext.errors import CaptureWarning
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.records import (
     CallSite,
@@ -27,6 +30,8 @@ from profiler_ext.records import (
 )
 from profiler_ext.store import to_bytes, with_digest, work_digest
 from profiler_ext.torch_compat import libraries
+from tests.attribution.reading import rows
+from tests.attribution.timeline import Timeline
 from tests.compiling import fresh_torch
 from tests.fx_nodes import changed, fx_node
 from tests.store.records import record
@@ -184,6 +189,45 @@ def test_a_graph_without_a_key_is_learnt_of_in_each_process(fresh_torch: Path) -
     artifact._fx_graph_cache_key = None
     learnt(artifact)
     assert learns_anew(artifact)
+
+
+@pytest.mark.parametrize(
+    ("ran", "gap"),
+    [
+        (("cublas", "splitK", "cublas", "other"), None),
+        (("cublas", "splitK", "cublas"), "alignment_mismatch"),
+        (("cublas", "cublas", "splitK", "other"), "alignment_mismatch"),
+        (("cublas", "new", "cublas", "other"), "ambiguous_extern_run"),
+    ],
+)
+def test_what_replays_contradict_leads_to_no_line_and_the_next_process_learns_anew(
+    ran: tuple[str, ...], gap: str | None, fresh_torch: Path
+) -> None:
+    both = (*WHOLE.call_sites, dataclasses.replace(MM, ordinal=2, path="2"))
+    artifact = Artifact(with_digest(dataclasses.replace(WHOLE, call_sites=both)))
+    learnt(artifact, (*KERNELS, (2, ("other",))))
+    capture = Capture(cpu_events=False, strict=True)
+    capture._registry.register(artifact, False, True, 0)
+    timeline = Timeline()
+    with timeline.forward("fkey"):
+        timeline.replay("triton_poi", *ran)
+    analysis = attribute(timeline.recording(*capture.graphs))
+    assert rows(analysis, "call_site", "gap")[1:] == (
+        [(None, gap)] * len(ran) if gap else [(at, "stale_source_line") for at in (1, 1, 1, 2)]
+    )
+    capture.learn(analysis)
+    assert learns_anew(artifact) == (gap is not None)
+
+
+def test_where_it_cannot_be_told_by_what_libraries_choose_a_graph_has_its_record(
+    fresh_torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries, "choice_digest", lambda: 1 // 0)
+    artifact, registry = Artifact(WHOLE), Registry(Compiles(), Guard())
+    with pytest.warns(CaptureWarning, match="ZeroDivisionError"):
+        registry.register(artifact, False, True, 0)
+        (graph,) = registry.graphs
+    assert (graph.is_known, graph.stored_kernels) == (True, ())
 
 
 class Seen:

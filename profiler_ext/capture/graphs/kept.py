@@ -111,7 +111,7 @@ class KeptGraph:
             return
         with seen_from(self._place):
             known = _recalled(artifact, self._store)
-            stored, gaps = self._stored_kernels(known)
+            stored, gaps = self._guard.run("learn", self._stored_kernels, known) or ((), ())
             about = dataclasses.replace(
                 self.about, stored_kernels=stored, gaps=(*self._kept, *self.about.gaps, *gaps)
             )

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from profiler_ext.capture.graphs.cache_states import cache_state
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.kept import KeptGraph
+from profiler_ext.capture.graphs.process_store import process_store
 from profiler_ext.capture.graphs.ready import ready_artifact
-from profiler_ext.capture.graphs.unlearnt import Unlearnt
+from profiler_ext.capture.graphs.unlearnt import Unlearnt, keep_for_others
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.recall.records import has_record
 from profiler_ext.records import GraphInstance, LibraryKernels
-from profiler_ext.store import Store, work_digest
-from profiler_ext.torch_compat import inductor, libraries, process
+from profiler_ext.torch_compat import inductor, process
 
 CopiedInputs = tuple[tuple[str, ...], ...]
 """For each CUDA graph that one call recorded, in order, the inputs that it copies."""
@@ -127,7 +125,7 @@ class Registry:
     def is_known(self, artifact: Any) -> bool:
         """Tell whether a cached artifact has a record: it carries one, or the store has it."""
         riding = getattr(artifact, inductor.RIDING, None)
-        return has_record(_store(), inductor.cache_key(artifact), riding)
+        return has_record(process_store(), inductor.cache_key(artifact), riding)
 
     def instance_of(self, artifact: Any) -> GraphInstance | None:
         """Return the instance of an artifact that is ready, as far as it was read."""
@@ -175,8 +173,17 @@ class Registry:
             kept.change(library_kernels=merged)
         if known.is_known and self._unlearnt.is_over(graph):
             every = tuple(sorted((dict(known.stored_kernels) | dict(merged)).items()))
-            digest, chosen_by = work_digest(known.key, known.record), libraries.choice_digest()
-            _store().put_kernels(digest, process.device_name(), chosen_by, every)
+            keep_for_others(known, every)
+
+    def unlearn(self, graph: int) -> None:
+        """Have the next process learn anew of a graph: what an earlier one learnt fails here.
+
+        Args:
+            graph: index of the graph instance.
+        """
+        known = self._graphs[graph].instance
+        if known.stored_kernels and not known.library_kernels:
+            keep_for_others(known, ())
 
     def keep_copies(self, artifact: Any, copied: CopiedInputs) -> None:
         """Keep which inputs the CUDA graphs copy that one call of an artifact recorded.
@@ -223,7 +230,7 @@ class Registry:
             is_kept=not self._guard.has_failed(about.compile_id),
             may_have_record=_may_have_record(artifact, about.key),
         )
-        kept = KeptGraph(about, ready, _store(), self._guard, is_replayed=is_replayed)
+        kept = KeptGraph(about, ready, process_store(), self._guard, is_replayed=is_replayed)
         return self._add(artifact, kept, is_replayed=is_replayed)
 
     def _about(self, artifact: Any, is_backward: bool, started_ns: int) -> GraphInstance:
@@ -282,13 +289,4 @@ def _noted(
 def _may_have_record(artifact: Any, key: str | None) -> bool:
     if getattr(artifact, inductor.RIDING, None) is not None:
         return True
-    return key is not None and bool(_store().find(key))
-
-
-def _store() -> Store:
-    return _store_in(inductor.cache_dir())
-
-
-@functools.cache
-def _store_in(cache_dir: str) -> Store:
-    return Store(Path(cache_dir) / "profiler_ext")
+    return key is not None and bool(process_store().find(key))

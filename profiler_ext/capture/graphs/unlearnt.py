@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from profiler_ext.records import GraphInstance, SiteKind
-from profiler_ext.torch_compat import libraries
+from profiler_ext.capture.graphs.process_store import process_store
+from profiler_ext.records import Analysis, GapReason, GraphInstance, LibraryKernels, SiteKind
+from profiler_ext.store import work_digest
+from profiler_ext.torch_compat import libraries, process
 
+_UNEXPLAINED = (GapReason.ALIGNMENT_MISMATCH, GapReason.AMBIGUOUS_EXTERN_RUN)
 _MOST_PROFILED_CALLS = 4
 """So many calls of a graph are profiled at most, should it never be recorded."""
 
@@ -80,6 +83,33 @@ def is_enough(graph: GraphInstance) -> bool:
         return False
     is_tried_out = any("conv" in site.kernel for site in calls.values())
     return calls.keys() <= seen and not (is_tried_out and libraries.tries_convolutions_out())
+
+
+def keep_for_others(graph: GraphInstance, kernels: LibraryKernels) -> None:
+    """Keep for other processes what a graph's library calls launch, as libraries choose here.
+
+    Args:
+        graph: the graph; its record is known.
+        kernels: pairs of call site and the names of its device events, in order.
+
+    Raises:
+        OutputError: The folder cannot be written.
+        StoreError: The limit in the environment is no number.
+    """
+    digest, device = work_digest(graph.key, graph.record), process.device_name()
+    process_store().put_kernels(digest, device, libraries.choice_digest(), kernels)
+
+
+def unexplained(analysis: Analysis) -> set[int]:
+    """Return the graphs of which some launches fit no call site, or may be of several.
+
+    Args:
+        analysis: of what was recorded in this process.
+    """
+    launches = analysis.launches
+    gaps = [at for at, gap in enumerate(launches.gap.strings) if gap in _UNEXPLAINED]
+    graphs = [launches.graph[launches.gap.codes == at].compressed() for at in gaps]
+    return {int(graph) for own in graphs for graph in own}
 
 
 def _has_open_sizes(graph: GraphInstance) -> bool:

@@ -12,6 +12,7 @@ from profiler_ext.capture.graphs.backwards import Backwards
 from profiler_ext.capture.graphs.compiles import Compiles
 from profiler_ext.capture.graphs.failed import OUT, failure_gap, without_failed
 from profiler_ext.capture.graphs.registry import Registry
+from profiler_ext.capture.graphs.unlearnt import unexplained
 from profiler_ext.capture.hooks.artifacts import ArtifactHooks, Warmup
 from profiler_ext.capture.hooks.autograd import AutogradHooks
 from profiler_ext.capture.hooks.caches import CacheHooks
@@ -175,9 +176,11 @@ class Capture:
         return self._lacking
 
     def learn(self, analysis: Analysis) -> None:
-        """Keep what replays showed of library calls, for a process that comes late."""
+        """Keep what replays showed of library calls, for later processes, and drop what fails."""
         for graph, kernels in analysis.library_kernels:
             self.guard.run("learn", self._registry.learn, graph, kernels)
+        for graph in self.guard.run("learn", unexplained, analysis) or ():
+            self.guard.run("learn", self._registry.unlearn, graph)
 
     def install(self) -> None:
         """Put all hooks in place, or none; those of what torch has not imported yet, when it has.
