@@ -5,7 +5,8 @@ pairs of call site and names. The work is the graph's cache key, its call sites 
 they compute, whatever source lines they came from.
 
 History: format 1, ``.counts.json``, held how many kernels a call launches. A number cannot tell
-that one is missing, so such a file is no longer read; pruning still knows it.
+that one is missing, so such a file is no longer read; pruning still knows it, and those of format 2
+that do not name what libraries chose by.
 """
 
 from __future__ import annotations

@@ -40,8 +40,18 @@ def our_names_without_our_header(store: Path, _: Path) -> list[Path]:
         *("ab/abkey.none.pxpr", "ab/.abkey.none.pxpr.abcdefgh"),
         *("ab/abkey.H100.counts.json", "ab/.abkey.H100.kernels.json.abcdefgh"),
         *("ab/abkey.H200.kernels.json", "ab/abkey.L40.kernels.json"),
+        *("ab/abkey.L40.notes.kernels.json", "ab/abkey.L40.0a.1b.kernels.json"),
     )
-    contents = (b"PXP", b"theirs", b'{"format": "mine"}', b"{}", b"[]", COUNTS + b"}")
+    contents = (
+        b"PXP",
+        b"theirs",
+        b'{"format": "mine"}',
+        b"{}",
+        b"[]",
+        COUNTS + b"}",
+        KERNELS,
+        KERNELS,
+    )
     return [old(store / name, data) for name, data in zip(names, contents, strict=True)]
 
 
@@ -120,8 +130,8 @@ def test_the_limit_on_bytes_leaves_what_is_not_the_store_s(
 
 def own_files(store: Path) -> list[Path]:
     """Write a record, what was learnt, and a leftover of each; all are the store's."""
-    names = ("none.pxpr", "H100.counts.json", "H100.kernels.json")
-    named = zip(names, (RECORD, COUNTS, KERNELS), strict=True)
+    names = ("none.pxpr", "H100.counts.json", "H100.kernels.json", "H100.0a1b.kernels.json")
+    named = zip(names, (RECORD, COUNTS, KERNELS, KERNELS), strict=True)
     written = [old(store / "fo" / f"foown.{name}", data) for name, data in named]
     left = [old(p.with_name(f".{p.name}.abcd0123"), p.read_bytes()[:40]) for p in written]
     return [*written, *left]
