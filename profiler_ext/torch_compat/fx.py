@@ -9,8 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -214,27 +213,6 @@ def size_hint(size: Any) -> int | None:
         return size if isinstance(size, int) else None
     hint = fx_names.SYM_HINT.of(fx_names.SYM_NODE.of(size))
     return hint if isinstance(hint, int) else None
-
-
-@contextmanager
-def watching_replacements(
-    gm: torch.fx.GraphModule, on_replace: Callable[..., None]
-) -> Iterator[None]:
-    """Report each replacement made in a graph.
-
-    Args:
-        gm: the graph's module.
-        on_replace: takes ``old``, ``new`` and ``user`` by these names, amid torch's passes: it
-            must not raise.
-
-    Source: ``torch/fx/graph_module.py``, ``GraphModule._register_replace_node_hook``.
-    """
-    forget = fx_names.UNREGISTER_REPLACE.of(gm)
-    fx_names.REGISTER_REPLACE.of(gm)(on_replace)
-    try:
-        yield
-    finally:
-        forget(on_replace)
 
 
 def node_name(node: torch.fx.Node | str) -> str:

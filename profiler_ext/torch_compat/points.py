@@ -57,6 +57,13 @@ NODE_MADE = Point(
     "which forward op each op of a gradient taken inside the function differentiates",
     "each node that is added to a graph, while the autograd node runs that it is made for",
 )
+NODE_REPLACED = Point(
+    "torch.fx.node",
+    "Node.replace_all_uses_with",
+    ("self", "replace_with"),
+    "compiles in which a pass puts a number in the place of a node",
+    "each node that a pass replaces: where a number takes its place, nothing is reported of it",
+)
 BACKWARD_BEGINS = Point(
     "torch._functorch._aot_autograd.graph_capture_wrappers",
     "setup_stacktrace_preservation_hooks",

@@ -58,3 +58,18 @@ def test_the_gradient_of_such_an_op_is_linked_to_it():
         node.lineage.partitioner_tag: (node.lineage.forward_node, code(node)) for node in scaled
     }
     assert links["is_backward"] == ("mul_tensor", "cos = x.cos() * scaling.value")
+
+
+def counted(x: torch.Tensor, most: float) -> torch.Tensor:
+    return torch.histc(x @ x, 4, max=most * 2)
+
+
+@pytest.mark.usefixtures("fresh_torch")
+def test_a_float_in_whose_place_torch_puts_its_number_compiles_and_its_op_has_its_line():
+    profiler_ext.enable(strict=True)
+    compiled = torch.compile(counted, dynamic=True)
+    assert compiled(torch.eye(4), 0.75).tolist() == [12.0, 0.0, 4.0, 0.0]
+    assert compiled(torch.eye(4), 1.0).tolist() == [12.0, 0.0, 4.0, 0.0]
+    graph, again = capture().graphs
+    assert lines(graph) == lines(again)
+    assert set(lines(graph).values()) == {"return torch.histc(x @ x, 4, max=most * 2)"}

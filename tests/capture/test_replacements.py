@@ -3,7 +3,7 @@
 import torch.fx
 
 from profiler_ext.capture.traces.replacements import Watch
-from profiler_ext.torch_compat import fx
+from profiler_ext.torch_compat.replacing import watching_replacements
 from tests.capture.fx_graphs import Graph, aten
 
 
@@ -14,7 +14,7 @@ def replaced(watch: Watch) -> dict[str, list[str]]:
 def put_in_place(
     gm: torch.fx.GraphModule, watch: Watch, old: torch.fx.Node, new: torch.fx.Node
 ) -> None:
-    with fx.watching_replacements(gm, watch.note):
+    with watching_replacements(gm, watch.note):
         old.replace_all_uses_with(new)
     gm.graph.erase_node(old)
     gm.graph.eliminate_dead_code()
@@ -163,7 +163,7 @@ def test_what_writes_into_memory_took_the_place_of_the_scatter_that_was_given_th
         with gm.graph.inserting_before(scatter):
             view = gm.graph.call_function(aten.slice.Tensor, (zeros, 0, 4 * at, 4 * at + 4))
             gm.graph.call_function(aten.copy_.default, (view, value))
-    with fx.watching_replacements(gm, watch.note):
+    with watching_replacements(gm, watch.note):
         for scatter in scatters[1:]:
             scatter.replace_all_uses_with(zeros)
     for scatter in scatters[:0:-1]:

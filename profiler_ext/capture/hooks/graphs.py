@@ -21,8 +21,9 @@ from profiler_ext.capture.traces.metadata import Replaced, forget_lineages
 from profiler_ext.capture.traces.replacements import Watch
 from profiler_ext.capture.traces.retraced_bodies import carried_graphs, retraced
 from profiler_ext.isolation.guard import Guard, Observation, Observed
-from profiler_ext.torch_compat import compiled_autograd, fx, inductor, points, process
+from profiler_ext.torch_compat import compiled_autograd, inductor, points, process
 from profiler_ext.torch_compat.patches import Hook
+from profiler_ext.torch_compat.replacing import unreported, watching_replacements
 
 
 class GraphHooks:
@@ -55,6 +56,7 @@ class GraphHooks:
         return [
             *self.creations.observations(),
             (points.DYNAMO_GRAPH, self._dynamo_graph),
+            (points.NODE_REPLACED, _node_replaced),
             (points.TENSORIFY, self._tensorify),
             (points.JOINT_PASSES, self._joint_passes),
             (points.POST_GRAD_PASSES, self._post_grad_passes),
@@ -72,7 +74,7 @@ class GraphHooks:
     def _tensorify(self, call: Observed) -> Observation:
         gm = call["module"]
         watch = Watch(gm)
-        with fx.watching_replacements(gm, self._noted(points.TENSORIFY.path, watch)):
+        with watching_replacements(gm, self._noted(points.TENSORIFY.path, watch)):
             yield
         self._tensorified[gm.graph] = watch.replaced()
 
@@ -83,7 +85,7 @@ class GraphHooks:
         watch = Watch(gm, self._tensorified.get(gm.graph, {}))
         mutated, fingerprint = find_mutations(gm, watch.before), fingerprint_of(gm.graph)
         traced_from = region.traced_from(gm) if region else None
-        with fx.watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
+        with watching_replacements(gm, self._noted(points.JOINT_PASSES.path, watch)):
             yield
         if region is None:
             self._keep_joint(gm, watch, mutated, fingerprint)
@@ -108,7 +110,7 @@ class GraphHooks:
             return
         gm = call["gm"]
         watch, carried = Watch(gm), carried_graphs(gm)
-        with fx.watching_replacements(gm, self._noted(points.POST_GRAD_PASSES.path, watch)):
+        with watching_replacements(gm, self._noted(points.POST_GRAD_PASSES.path, watch)):
             yield
         replaced = watch.replaced()
         inner.replaced[gm.graph] = replaced
@@ -133,3 +135,9 @@ class GraphHooks:
         finally:
             if call.error is not None:
                 self._compiles.keep_autograd_bypass(str(call.error))
+
+
+def _node_replaced(call: Observed) -> Observation:
+    if not isinstance(call["replace_with"], torch.fx.Node):
+        with unreported(call["self"]):
+            yield
