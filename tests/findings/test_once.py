@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Stake
+from profiler_ext.findings import Stake, Where
 from profiler_ext.findings.rules import first_step, uncached
 from profiler_ext.records import Analysis, CacheState, Step
 from tests.analyses import gpu_step
 from tests.findings.stepping import MS, is_silent, judged, only
+from tests.findings.test_compiles import compiled as function
 
 
 def steps(*walls_ms: int) -> Analysis:
@@ -49,6 +50,22 @@ def test_graphs_that_no_cache_keeps_cost_each_process_their_compile() -> None:
     assert (found.stake, found.at_stake_ns) == (Stake.PROCESS, count * 2_000 * MS)
     assert [each.value for each in found.why] == [count, count * 2_000 * MS, "no uuid"]
     assert is_silent(uncached.RULE, compiled(CacheState.MISS))
+
+
+def test_the_line_is_that_of_the_function_where_the_session_tells() -> None:
+    made = compiled(CacheState.BYPASS)
+    alone = only(uncached.RULE, made).where
+    assert (alone.file, alone.line, alone.graph) == (None, None, "0/0")
+    told = (replace(function(0, -9_000, 8_000), compile_id="0/0"),)
+    known = replace(made, recording=replace(made.recording, compiles=told))
+    assert only(uncached.RULE, known).where == Where("/home/ann/gpt/model.py", 10, graph="0/0")
+
+
+def test_of_an_op_that_torch_cannot_keep_the_rest_can_be_compiled_apart() -> None:
+    reason = "FX graph cache: bypass (Can't cache HigherOrderOperator: cond)"
+    found = only(uncached.RULE, compiled(CacheState.BYPASS, reason))
+    assert found.remedy.startswith("torch cannot keep that op")
+    assert only(uncached.RULE, compiled(CacheState.BYPASS)).remedy.startswith("change what torch's")
 
 
 def test_a_cache_that_is_off_can_be_left_on() -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.guards import remedy_of
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Compilation, CompileKind
-
-_OF_SIZES = re.compile(r"size mismatch|\bsize\b|\.shape|stride")
-_SIZES = (
-    "say that the size changes: mark_dynamic for that input, or torch.compile(dynamic=True); or "
-    "pad batches to few sizes"
-)
-_VALUES = (
-    "keep what the guard compares constant: hand it over as a tensor, or take it out of the model"
-)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
@@ -48,7 +39,7 @@ def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
         of_ns=total_ns,
         stake=Stake.PROCESS,
         sureness=Sureness.UPPER_BOUND,
-        remedy=_SIZES if _OF_SIZES.search(failed.guard) else _VALUES,
+        remedy=remedy_of(failed.guard),
         where=where,
         why=(
             Figure("compiled once more", len(compiles)),
@@ -68,7 +59,8 @@ RULE = Rule(
     because="Dynamo specialises code for what it saw: sizes, Python numbers, flags. After a few "
     "failures it gives up, and the function runs eagerly.",
     remedy="Sizes that change can be marked (`mark_dynamic`, `dynamic=True`) or padded to few; a "
-    "Python number that changes can be a tensor.",
+    "Python number that changes can be a tensor. Strides, dtypes, and whether a gradient is "
+    "wanted, can be the same in each call. One code for training and one for evaluation are right.",
     stake="The time that the further compiles took in this process: for each process once, and not "
     "for each step. It is an upper bound, as dynamic code takes longer to compile.",
     judge=_judge,

@@ -10,9 +10,14 @@ from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import CacheState, GraphInstance
 
 _IS_OFF = "FX graph cache: off"
+_IS_OP = "Can't cache HigherOrderOperator"
 _TURNED_OFF = (
     "leave torch's cache on: something sets TORCHINDUCTOR_FORCE_DISABLE_CACHES=1, "
     "TORCHINDUCTOR_FX_GRAPH_CACHE=0 or the config of that name"
+)
+_OP = (
+    "torch cannot keep that op: take what needs it out of the function that is compiled, so that "
+    "the rest is kept, or compile in each process"
 )
 _BYPASSED = "change what torch's reason names, so that the cache keeps the graph"
 
@@ -26,27 +31,44 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
         if graph.cache_state is CacheState.BYPASS:
             reasons.setdefault(graph.cache_detail or "torch gave no reason", []).append(graph)
     total = sum(graph.compile_ns for graph in graphs)
-    return tuple(_candidate(why, of_reason, total) for why, of_reason in reasons.items())
+    return tuple(_candidate(facts, why, of_reason, total) for why, of_reason in reasons.items())
 
 
-def _candidate(why: str, graphs: list[GraphInstance], total_ns: int) -> Candidate:
+def _candidate(facts: Facts, why: str, graphs: list[GraphInstance], total_ns: int) -> Candidate:
     longest = max(graphs, key=lambda graph: graph.compile_ns)
     compile_ns = sum(graph.compile_ns for graph in graphs)
-    where = NOWHERE if longest.compile_id is None else Where(graph=longest.compile_id)
     return Candidate(
         what="every process compiles these graphs anew",
         at_stake_ns=compile_ns,
         of_ns=total_ns,
         stake=Stake.PROCESS,
         sureness=Sureness.UPPER_BOUND,
-        remedy=_TURNED_OFF if _IS_OFF in why else _BYPASSED,
-        where=where,
+        remedy=_remedy(why),
+        where=_where(facts, longest.compile_id),
         why=(
             Figure("graphs", len(graphs)),
             Figure("compiled in", compile_ns, FigureUnit.NS),
             Figure("torch's reason", why, FigureUnit.TEXT),
         ),
     )
+
+
+def _where(facts: Facts, compile_id: str | None) -> Where:
+    """Return the function that a compile was of, where the session tells, with its number."""
+    if compile_id is None:
+        return NOWHERE
+    compiles = () if isinstance(facts.compiles, Lacking) else facts.compiles
+    own = (each for each in compiles if each.compile_id == compile_id and each.file is not None)
+    function = next(own, None)
+    if function is None:
+        return Where(graph=compile_id)
+    return Where(function.file, function.line, graph=compile_id)
+
+
+def _remedy(why: str) -> str:
+    if _IS_OFF in why:
+        return _TURNED_OFF
+    return _OP if _IS_OP in why else _BYPASSED
 
 
 RULE = Rule(
@@ -57,7 +79,8 @@ RULE = Rule(
     because="torch caches a graph only where it can tell that another process would compile the "
     "same. The finding has its reason: a custom pass without `uuid`, an op without a cache key, "
     "a tensor that is constant in the graph.",
-    remedy="What the reason names can often be changed.",
+    remedy="What the reason names can often be changed. Of an op that torch cannot keep "
+    "(`Can't cache HigherOrderOperator`) the rest of the function can be compiled apart.",
     stake="The time that those graphs took to compile in this process. It is for each process and "
     "not for each step, and an upper bound: what comes from a cache is still traced and loaded.",
     judge=_judge,
