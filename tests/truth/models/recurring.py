@@ -52,6 +52,11 @@ class Broken(nn.Module):
         return x.sigmoid()
 
 
+@torch._dynamo.disable
+def _eager(x: torch.Tensor) -> torch.Tensor:
+    return x.tanh()
+
+
 class Parts(nn.Module):
     """Graphs that are equal but for their lines, and one of whose values no gradient comes."""
 
@@ -61,9 +66,10 @@ class Parts(nn.Module):
         torch._dynamo.graph_break()
         x = x.sin()
         torch._dynamo.graph_break()
-        unused = x.tanh()
-        torch._dynamo.graph_break()
-        return torch.where(unused.detach() > 0, x.tanh(), x)
+        x = x.exp()
+        asked = x.tanh()
+        y = _eager(x)
+        return torch.where(asked.detach() > 0, y, x)
 
 
 def cells() -> Made:
