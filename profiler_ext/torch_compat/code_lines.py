@@ -18,6 +18,7 @@ from itertools import pairwise
 from types import CodeType
 
 from profiler_ext.torch_compat.names import running_names
+from profiler_ext.torch_compat.process import is_resumed
 
 _MOST_UNITS = 8
 _UNIT_BYTES = 2
@@ -41,7 +42,7 @@ def lines_meant(code: CodeType) -> Mapping[int, int | None]:
     beneath = _lines_of_original(code)
     meant: dict[int, set[int | None]] = defaultdict(set)
     for said, line in lines_written(code):
-        meant[said].add(beneath.get(line, line))
+        meant[said].add(None if beneath is None else beneath.get(line, line))
     return {said: lines.pop() if len(lines) == 1 else None for said, lines in meant.items()}
 
 
@@ -68,12 +69,16 @@ def _is_from_source(code: CodeType) -> bool:
     return all(line is None or column is not None for line, _, column, _ in code.co_positions())
 
 
-def _lines_of_original(code: CodeType) -> Mapping[int, int | None]:
-    """Return the lines that are meant in what Dynamo made code of.
+def _lines_of_original(code: CodeType) -> Mapping[int, int | None] | None:
+    """Return the lines that are meant in what Dynamo made code of, ``None`` if it forgot of what.
 
-    Code with which Dynamo goes on and that runs as it is was made of nothing.
+    Code with which Dynamo goes on and that runs as it is was made of nothing. After
+    ``torch._dynamo.reset()`` Dynamo knows it still, but not what it compiled of it.
     """
     if running_names.ORIGINAL_CODES.module not in sys.modules:
         return {}
     original = running_names.ORIGINAL_CODES.get().get(code)
-    return {} if original is None else lines_meant(original)
+    if original is not None:
+        return lines_meant(original)
+    is_forgotten = is_resumed(code) and code not in running_names.RESUMED_CODES.get()
+    return None if is_forgotten else {}

@@ -114,6 +114,25 @@ def test_what_breaks_a_graph_after_statements_of_several_lines_is_at_its_own() -
     ]
 
 
+def test_what_ran_in_code_that_dynamo_forgot_while_recording_is_at_the_line_that_calls_it() -> None:
+    profiler_ext.enable()
+    compiled: Any = torch.compile(Tall(), backend="eager")
+    x = torch.ones(2, 8, requires_grad=True)
+    for _ in range(3):
+        compiled(x).backward()
+
+    def stepping() -> None:
+        compiled(x).backward()  # line: forgotten
+        torch._dynamo.reset()
+
+    found = seen(stepping, "item", "tanh")
+    assert [(each.op, each.line) for each in found] == [
+        ("item", "forgotten"),
+        ("tanh", "apart"),
+        ("item", "forgotten"),
+    ]
+
+
 def test_dynamo_s_code_is_known_by_calls_that_have_no_columns() -> None:
     codes: list[Any] = []
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ _COPIED = "what each node of compiled autograd's graph was copied from"
 _RUNNING = "which backwards a call of compiled autograd's graph runs"
 _EVENTS = "events for C++ kernels, and the module that a compiled region was called on"
 _STEPS = "the end of a step whose optimizer is compiled"
+_EAGER_LINES = "the lines of eager work in code that Dynamo wrote"
 _SKIPPED = "that Dynamo leaves the hooks alone"
 _JOINT = "seq_table"
 
@@ -47,9 +48,17 @@ RESUMED_CODE = Key(
 ORIGINAL_CODES = Member(
     "torch._dynamo.utils",
     "orig_code_map",
-    "the lines of eager work in code that Dynamo wrote",
+    _EAGER_LINES,
     is_lazy=True,
 )
+"""What Dynamo made code of, since its last reset."""
+RESUMED_CODES = Member(
+    "torch._dynamo.resume_execution",
+    "ContinueExecutionCache.generated_code_metadata",
+    _EAGER_LINES,
+    is_lazy=True,
+)
+"""The code that Dynamo goes on with, as it was before it was compiled."""
 
 _EVAL_FRAME = "torch._dynamo.eval_frame"
 COMPILE_WRAPPER = Inner(_EVAL_FRAME, "compile_wrapper()", _STEPS)
