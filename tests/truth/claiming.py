@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch._dynamo
+from torch._dynamo.utils import counters
 
 import profiler_ext
 from profiler_ext.attribution.places.lines import SourceRoots
@@ -19,6 +20,9 @@ from tests.oracle.stubs import stubbed
 from tests.truth.ops import Op, Place, plain_name
 from tests.truth.running import differentiable, differentiate
 from tests.truth.standing import first_names
+
+InJoint = tuple[str | None, str | None, str | None]
+"""The compile, its joint graph, and a node's name there."""
 
 _ROOTS = SourceRoots(Settings(library_roots=library_roots()))
 
@@ -55,11 +59,13 @@ class Claims:
         gaps: what capture said that it does not know.
         is_whole: one forward graph is the whole model; else a graph knows no modules by itself,
             or by their paths in another one, whose ``forward`` it begins in.
+        is_broken: the rest ran as it is, or in other graphs.
     """
 
     each: tuple[Claim, ...]
     gaps: tuple[Gap, ...]
     is_whole: bool
+    is_broken: bool
 
 
 def claim(model: Callable[..., Any], inputs: tuple[Any, ...], *, is_computed: bool) -> Claims:
@@ -71,6 +77,7 @@ def claim(model: Callable[..., Any], inputs: tuple[Any, ...], *, is_computed: bo
         is_computed: compile the C++ too; else each kernel does nothing.
     """
     torch._dynamo.reset()
+    counters.clear()
     profiler_ext.disable()
     try:
         with stubbed("none" if is_computed else "cpu"), torch._dynamo.config.patch(allow_rnn=True):
@@ -86,16 +93,15 @@ def claim(model: Callable[..., Any], inputs: tuple[Any, ...], *, is_computed: bo
 def _claims(
     graphs: tuple[GraphInstance, ...], gaps: tuple[Gap, ...], names: Mapping[str, str]
 ) -> Claims:
-    places = {
-        (graph.compile_id, graph.joint, node.lineage.joint_name): _place(node, names)
-        for graph in sorted(graphs, key=lambda graph: not graph.is_backward)
-        for node in graph.nodes
-        if node.lineage.joint_name is not None
-    }
-    each = tuple(claim for graph in graphs for claim in _of_graph(graph, places, names))
+    backwards = _of_joints(graph for graph in graphs if graph.is_backward)
+    forwards = _of_joints(graph for graph in graphs if not graph.is_backward)
+    places = {at: _place(node, names) for at, node in (backwards | forwards).items()}
+    again = backwards.keys() & forwards.keys()
+    each = tuple(claim for graph in graphs for claim in _of_graph(graph, places, again, names))
     own = (gap for graph in graphs for gap in graph.gaps)
     is_one = sum(not graph.is_backward for graph in graphs) == 1
-    return Claims(each, (*gaps, *own), is_one and _is_of_model(each, names))
+    is_whole = is_one and _is_of_model(each, names)
+    return Claims(each, (*gaps, *own), is_whole, is_broken=counters["frames"]["total"] > 1)
 
 
 def _is_of_model(claims: tuple[Claim, ...], names: Mapping[str, str]) -> bool:
@@ -104,13 +110,29 @@ def _is_of_model(claims: tuple[Claim, ...], names: Mapping[str, str]) -> bool:
     return not paths or not paths.isdisjoint(names)
 
 
+def _of_joints(graphs: Iterable[GraphInstance]) -> dict[InJoint, FxNode]:
+    nodes = ((graph, node) for graph in graphs for node in graph.nodes)
+    known = ((graph, node) for graph, node in nodes if node.lineage.joint_name is not None)
+    return {_in_joint(graph, node.lineage.joint_name): node for graph, node in known}
+
+
+def _in_joint(graph: GraphInstance, name: str | None) -> InJoint:
+    """Tell where a node is in a joint graph; several compiles may have made equal ones."""
+    return graph.compile_id, graph.joint, name
+
+
 def _of_graph(
-    graph: GraphInstance, places: dict[Any, Place | None], names: Mapping[str, str]
+    graph: GraphInstance,
+    places: Mapping[InJoint, Place | None],
+    again: Set[InJoint],
+    names: Mapping[str, str],
 ) -> Iterator[Claim]:
     for node in with_modules_of_sums(graph.nodes):
         if not _is_constant(node):
-            linked = places.get((graph.compile_id, graph.joint, node.lineage.forward_node))
-            is_unique = not _is_again(node) and (_differentiates(node) or not graph.is_backward)
+            linked = places.get(_in_joint(graph, node.lineage.forward_node))
+            is_again = _is_again(node) or _in_joint(graph, node.lineage.joint_name) in again
+            is_first = not (graph.is_backward and is_again)
+            is_unique = is_first and (_differentiates(node) or not graph.is_backward)
             yield Claim(
                 node=node,
                 op=_op(node, names),

@@ -96,9 +96,10 @@ def _is_judged(claim: Claim, claims: Claims, run: Run) -> bool:
 
     One of several graphs differentiates all that it yields, also what no gradient reaches.
     """
-    is_unreached = claim.op.is_backward and claim.op.place[:2] in run.never_differentiated
-    is_of_part = not claims.is_whole and (claim.is_of_input or is_unreached)
-    return not (claim.is_of_a_pass or is_of_part or claim.op.name in run.views)
+    is_given = claim.is_of_input and not claims.is_whole
+    is_never = claim.op.is_backward and claim.op.place[:2] in run.never_differentiated
+    is_unknown = is_given or (is_never and claims.is_broken)
+    return not (claim.is_of_a_pass or is_unknown or claim.op.name in run.views)
 
 
 def _judge_each(score: Score, name: str, claims: list[Claim], run: Run) -> None:

@@ -10,6 +10,7 @@ from unittest import mock
 
 import torch
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch.autograd.forward_ad import unpack_dual
 from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
@@ -60,7 +61,7 @@ class Making(TorchFunctionMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         self.asks_values |= func in _READS
-        self._add((out, args))
+        self._add((out, args), self._standing.place)
         return out
 
     @contextlib.contextmanager
@@ -70,7 +71,7 @@ class Making(TorchFunctionMode):
 
         def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
             out = apply.__get__(None, cls)(*args, **kwargs)
-            self._add(out)
+            self._add(out, self._standing.place)
             return out
 
         register = torch.Tensor.register_hook
@@ -97,12 +98,12 @@ class Making(TorchFunctionMode):
 
         return standing
 
-    def _add(self, values: Any) -> None:
+    def _add(self, values: Any, place_of: Callable[[], Place | None]) -> None:
         tensors = [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
         todo = [level.grad_fn for each in tensors for level in _levels(each)]
         if not any(node is not None and node not in self._places for node in todo):
             return
-        place = self._standing.place()
+        place = place_of()
         while todo:
             node = todo.pop()
             if node is not None and node not in self._places:
@@ -119,7 +120,8 @@ class Making(TorchFunctionMode):
             if place is not None and _LEAF not in node.name():
                 self.handed([each for each in gradients if each is not None], place)
 
-        def ends(*_: Any) -> None:
+        def ends(gradients: Any, _: Any) -> None:
+            self._add(gradients, lambda: self._places[node])  # what differentiates them in turn
             self.running = None
 
         node.register_prehook(begins)
@@ -127,8 +129,11 @@ class Making(TorchFunctionMode):
 
 
 def _levels(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield a tensor, and what it wraps: under ``vmap`` the nodes are those of what is within."""
+    """Yield a tensor, its tangent, and what they wrap: ``vmap``'s nodes are of what is within."""
     yield tensor
+    tangent = unpack_dual(tensor).tangent
+    if tangent is not None:
+        yield from _levels(tangent)
     while is_functorch_wrapped_tensor(tensor):
         tensor = get_unwrapped(tensor)
         yield tensor

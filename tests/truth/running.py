@@ -48,7 +48,7 @@ class Watching(TorchDispatchMode):
         self.ops: list[Op] = []
         self.views: set[str] = set()
         self.own_backward: set[tuple[str, int]] = set()
-        self.is_backward = self.asks_values = False
+        self.asks_values = False
         self._standing, self._making = standing, making
         self._table = select_decomp_table()
         self._sums: dict[int, list[int]] = {}
@@ -81,13 +81,14 @@ class Watching(TorchDispatchMode):
         outputs = tuple(
             (tuple(each.shape), str(each.dtype).removeprefix("torch.")) for each in _tensors(out)
         )
-        self.ops.append(Op(name, self.is_backward, outputs, self._place()))
-        if self.is_backward and name == "add" and self.ops[-1].place is None:
+        is_backward = self._standing.is_in_engine()
+        self.ops.append(Op(name, is_backward, outputs, self._place(is_backward)))
+        if is_backward and name == "add" and self.ops[-1].place is None:
             self._begin_sum(args, out)
 
-    def _place(self) -> Place | None:
+    def _place(self, is_backward: bool) -> Place | None:
         place = self._standing.place()
-        if not self.is_backward:
+        if not is_backward:
             return place
         made = self._making.place_of_running()
         if place is None:
@@ -119,9 +120,7 @@ def run_eagerly(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Run:
     making = Making(standing)
     watching = Watching(standing, making)
     with _as_traced(), standing.followed(), making.of_functions_too(), making, watching:
-        outputs = differentiable(model(*inputs))
-        watching.is_backward = True
-        differentiate(outputs)
+        differentiate(differentiable(model(*inputs)))
     views, own_backward = frozenset(watching.views), frozenset(watching.own_backward)
     asks_values = watching.asks_values or making.asks_values
     never = making.lines_never_run()

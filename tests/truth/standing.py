@@ -47,6 +47,13 @@ class Standing:
         line = _line()
         return None if line is None else Place(*line, self._called[-1])
 
+    def is_in_engine(self) -> bool:
+        """Tell whether autograd's engine runs, called by anybody."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_name != _ENGINE:
+            frame = frame.f_back
+        return frame is not None
+
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
         """Follow the calls of modules."""
