@@ -89,7 +89,7 @@ def _followed(system: Any, found: _Found, into_ranks: bool = True) -> _Found:
     """Follow links, as ``report`` does: of files, and of ranks' folders but none within those.
 
     Only a file system of this machine has links. What they lead to that was found anyway is not
-    found twice, and a rank's that leads nowhere is a rank without a session.
+    found twice; a rank's that leads nowhere, or to a folder around it, is one without a session.
 
     Args:
         system: the file system.
@@ -98,13 +98,15 @@ def _followed(system: Any, found: _Found, into_ranks: bool = True) -> _Found:
     """
     links = {path for path, info in found.items() if info.get("islink")}
     real = {os.path.realpath(path) for path in found.keys() - links} if links else set()
+    around = real | {str(parent) for path in real for parent in PurePosixPath(path).parents}
     led = dict(found)
     for path in links:
         is_rank = _RANK_FOLDER.fullmatch(PurePosixPath(path).name) is not None
         there = _target(system, path)
         if there["type"] == "directory" and is_rank and into_ranks:
             led[path] = there
-            inside = _followed(system, _below(system, path), into_ranks=False)
+            is_new = os.path.realpath(path) not in around
+            inside = _followed(system, _below(system, path), into_ranks=False) if is_new else {}
             led |= {each: i for each, i in inside.items() if os.path.realpath(each) not in real}
         elif there["type"] == "file" and os.path.realpath(path) not in real:
             led[path] = there

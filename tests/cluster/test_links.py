@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from profiler_ext.cluster.listing import rank_files
 from profiler_ext.cluster.records import FileGap
@@ -59,3 +60,24 @@ def test_a_link_to_another_folder_is_not_followed(real: Path, tmp_path: Path) ->
     (tmp_path / "job" / "latest").symlink_to(real)
     with pytest.raises(UsageError, match="holds no session of a rank"):
         rank_files(str(tmp_path / "job"))
+
+
+def test_a_rank_s_link_to_a_folder_around_it_leads_to_no_other_job(
+    real: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = real.parent / "other" / "rank_7"
+    other.mkdir(parents=True)
+    (other / NAME).write_bytes(b"another job's")
+    listed = []
+    find = LocalFileSystem.find
+    monkeypatch.setattr(
+        LocalFileSystem, "find", lambda *of, **how: listed.append(of[1]) or find(*of, **how)
+    )
+    for rank, target in enumerate((".", "..", "/", "rank_0"), start=2):
+        (real / f"rank_{rank}").symlink_to(target)
+    files, gaps = rank_files(str(real))
+    assert [each.rank for each in files] == [0, 1]
+    assert {(each.reason, each.rank) for each in gaps} == {
+        (FileGap.MISSING, rank) for rank in (2, 3, 4, 5)
+    }
+    assert listed == [str(real)]

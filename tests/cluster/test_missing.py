@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -147,3 +148,16 @@ def test_where_no_file_can_be_read_it_is_an_error(tmp_path: Path, client: Client
     (tmp_path / "a.pt.trace.json").write_text("[]")
     with pytest.raises(UsageError, match=r"no rank of 1 files can be read: .*a.pt.trace.json"):
         read_job(str(tmp_path), client=client)
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_in_the_tables(
+    folder: Path, tmp_path: Path, client: Client
+) -> None:
+    named = Path(os.fsdecode(bytes(tmp_path) + b"/of\xff"))
+    for rank in (0, 1):
+        shutil.copytree(folder / f"rank_{rank}", named / f"rank_{rank}")
+    (named / "rank_1" / NAME).write_bytes(b"")
+    job = read_job(str(named), client=client)
+    assert job.table("ranks").recording.tolist() == [rf"{tmp_path}/of\udcff/rank_0/{NAME}"]
+    (gap,) = job.table("gaps").recording.dropna().tolist()
+    assert gap == rf"{tmp_path}/of\udcff/rank_1/{NAME}"

@@ -80,7 +80,7 @@ def ranks_table(
         "behind_ns": paces.behind_ns.tolist(),
         "shift_ns": [clock.shift_ns for clock in clocks],
         "torch_version": [each.torch_version or None for each in facts],
-        "recording": [each.url for each in facts],
+        "recording": [_written(each.url) for each in facts],
     }
     return of_columns(columns)
 
@@ -221,7 +221,12 @@ def gaps(found: Sequence[RankGap]) -> DataFrame:
             "reason": [each.reason.value for each in found],
             "rank": [each.rank for each in found],
             "host": [each.host or None for each in found],
-            "recording": [each.url or None for each in found],
-            "found": [each.found for each in found],
+            "recording": [_written(each.url) or None for each in found],
+            "found": [_written(each.found) for each in found],
         }
     )
+
+
+def _written(text: str) -> str:
+    """Return a text as tables have it: a path may hold bytes that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
