@@ -67,6 +67,12 @@ def dynamo_code(output_graph: Any) -> CodeType:
     return code
 
 
+def traced_code(output_graph: Any) -> list[CodeType]:
+    """Return the code that Dynamo traced for a graph, each once."""
+    traced: list[CodeType] = running_names.TRACED_CODE.of(output_graph)
+    return list({id(code): code for code in traced}.values())
+
+
 def is_resumed(code: CodeType) -> bool:
     """Tell whether Dynamo made code to go on with after a graph break."""
     return code.co_name.startswith(running_names.RESUMED_CODE.text)

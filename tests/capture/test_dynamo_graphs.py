@@ -18,7 +18,8 @@ def source(name: str, line: int, **meta: Any) -> dict[str, Any]:
 
 def scope(**local: Any) -> SimpleNamespace:
     frame = SimpleNamespace(f_code=compile("", "<frame>", "exec"))
-    return SimpleNamespace(local_scope=local, global_scope={}, root_tx=frame)
+    traced = [frame.f_code]
+    return SimpleNamespace(local_scope=local, global_scope={}, root_tx=frame, traced_code=traced)
 
 
 def tripled(lines: tuple[int, int], detach_first: bool = False) -> DynamoGraph:

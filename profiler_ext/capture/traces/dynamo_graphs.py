@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.fx
 
+from profiler_ext.capture.traces.equal_code import note_equal
 from profiler_ext.capture.traces.held_paths import HeldPaths, held_paths
 from profiler_ext.capture.traces.module_paths import module_frames, root_modules
 from profiler_ext.capture.traces.resumed_lines import note_resumed
@@ -28,6 +29,7 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
     """
     if process.is_resumed(code := process.dynamo_code(output_graph)):
         note_resumed(code)
+    note_equal(process.traced_code(output_graph))
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     scope = process.dynamo_scope(output_graph)
     # Compiled autograd's own graph module is no module of the user's.

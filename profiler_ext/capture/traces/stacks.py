@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
 
+from profiler_ext.capture.traces.equal_code import Function, file_of
 from profiler_ext.capture.traces.resumed_lines import line_of
 from profiler_ext.files.paths import absolute, shorten
 from profiler_ext.records import Frame
@@ -24,22 +26,27 @@ def parse_stack(trace: str | None) -> tuple[Frame, ...]:
         The frames, outermost first, their paths relative to roots.
     """
     lines = (trace or "").splitlines()
-    frames = (
-        _frame(match, lines[index + 1 : index + 2])
+    found = [
+        (match, lines[index + 1 : index + 2])
         for index, line in enumerate(lines)
         if (match := _FILE.match(line))
-    )
+    ]
+    functions = {(match["file"], match["function"]) for match, _ in found}
+    frames = (_frame(match, following, functions) for match, following in found)
     return tuple(frame for frame in frames if frame is not None)
 
 
-def _frame(match: re.Match[str], following: list[str]) -> Frame | None:
+def _frame(
+    match: re.Match[str], following: list[str], functions: Collection[Function]
+) -> Frame | None:
+    file = file_of(match["file"], match["function"], int(match["line"]), functions)
     line, text = line_of(match["file"], match["function"], int(match["line"]))
-    if line is None:
+    if file is None or line is None:
         return None
     code = text or (following[0].strip() if following else "")
     usable = code and not _MARKER.match(code) and not _FILE.match(code)
     return Frame(
-        file=shorten(absolute(match["file"])),
+        file=shorten(absolute(file)),
         line=line,
         function=match["function"],
         code=code if usable else None,

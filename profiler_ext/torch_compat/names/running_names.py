@@ -13,6 +13,7 @@ _COPIED = "what each node of compiled autograd's graph was copied from"
 _RUNNING = "which backwards a call of compiled autograd's graph runs"
 _EVENTS = "events for C++ kernels, and the module that a compiled region was called on"
 _STEPS = "the end of a step whose optimizer is compiled"
+_FILES = "the file of a function within one that is equal to another file's"
 _EAGER_LINES = "the lines of eager work in code that Dynamo wrote"
 _SKIPPED = "that Dynamo leaves the hooks alone"
 _JOINT = "seq_table"
@@ -23,6 +24,7 @@ _DYNAMO = "torch._dynamo.output_graph"
 LOCAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.local_scope", _MODULES)
 GLOBAL_SCOPE = Attribute(_DYNAMO, "OutputGraph.global_scope", _MODULES)
 ROOT_TX = Attribute(_DYNAMO, "OutputGraph.root_tx", _MODULES)
+TRACED_CODE = Attribute(_DYNAMO, "OutputGraph.traced_code", _FILES)
 FRAME_CODE = Attribute(
     "torch._dynamo.symbolic_convert", "InstructionTranslatorBase.f_code", _MODULES
 )
