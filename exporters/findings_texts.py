@@ -36,9 +36,13 @@ def findings_title(findings: Findings) -> str:
         return f"What to do first, of a step of {_step_text(findings)}"
     if not findings.judged:
         return "What to do first is not told: no rule could be judged (report --findings says why)"
+    unjudged = len({each.rule for each in findings.unjudged})
+    if unjudged > findings.judged:
+        of_all = f"{findings.judged} of {findings.judged + unjudged} rules could be judged"
+        return f"What to do first is hardly told: {of_all} (report --findings says why)"
     rules = f"{findings.judged} rules were judged"
-    if findings.unjudged:
-        rules += f", {len(findings.unjudged)} could not be"
+    if unjudged:
+        rules += f", {unjudged} could not be"
     return f"Nothing to do first: no rule found {LEAST_FRACTION:.0%} of a step at stake ({rules})"
 
 

@@ -132,6 +132,17 @@ def test_without_a_finding_it_says_so() -> None:
     )
 
 
+def test_where_most_rules_could_not_be_judged_nobody_is_told_that_all_is_well() -> None:
+    lacking = tuple(Unjudged(f"rule_{at}", "no GPU", rank) for at in range(3) for rank in (0, 1))
+    assert texts.findings_title(Findings(unjudged=lacking, judged=2)) == (
+        "What to do first is hardly told: 2 of 5 rules could be judged (report --findings says why)"
+    )
+    assert texts.findings_title(Findings(unjudged=lacking, judged=3)) == (
+        "Nothing to do first: no rule found 1% of a step at stake (3 rules were judged, 3 could "
+        "not be)"
+    )
+
+
 @pytest.mark.parametrize(
     ("figure", "text"),
     [
