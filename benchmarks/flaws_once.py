@@ -152,6 +152,34 @@ def custom_pass(sizes: Sizes, *, has_uuid: bool) -> Told:
         return mean_step(lambda _: step(), 3)[0], 1e3 * took
 
 
+def tuned(sizes: Sizes, *, is_tuned: bool) -> Told:
+    """Three small products beside a large layer; what they take with ten thousand calls more."""
+    sides = [max(sizes.width // part, 16) for part in (8, 12, 16)]
+    weights = [torch.randn(side, side, device=sizes.device) for side in sides]
+
+    def products(*rows: torch.Tensor) -> list[torch.Tensor]:
+        return [row @ weight for row, weight in zip(rows, weights, strict=True)]
+
+    with from_nothing():
+        rows = [torch.randn(64, side, device=sizes.device) for side in sides]
+        called = (
+            torch.compile(products, mode="max-autotune-no-cudagraphs") if is_tuned else products
+        )
+        layers = small(sizes)(8)
+        layers()
+
+        def step(_: int) -> None:
+            layers()
+            called(*rows)
+
+        begun = time.perf_counter()
+        for _ in range(10_001):
+            called(*rows)
+        synchronize()
+        took = time.perf_counter() - begun
+        return mean_step(step, 3)[0], 1e3 * took
+
+
 def changes_nothing(_: torch.fx.Graph) -> None:
     """Stand for a pass that somebody wrote."""
 
@@ -187,5 +215,11 @@ ONCE = (
         lambda sizes: custom_pass(sizes, has_uuid=False),
         lambda sizes: custom_pass(sizes, has_uuid=True),
         is_second=True,
+    ),
+    OnceCase(
+        "unpaid_tuning",
+        "three small products with `max-autotune`; eager, both with 10,000 calls",
+        lambda sizes: tuned(sizes, is_tuned=True),
+        lambda sizes: tuned(sizes, is_tuned=False),
     ),
 )

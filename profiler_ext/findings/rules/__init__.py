@@ -26,6 +26,7 @@ from profiler_ext.findings.rules import (
     synchronisation,
     uncached,
     unlike_siblings,
+    unpaid_tuning,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -51,4 +52,5 @@ RULES: Final[tuple[Rule, ...]] = (
     first_step.RULE,
     recompilation.RULE,
     uncached.RULE,
+    unpaid_tuning.RULE,
 )

@@ -1,0 +1,89 @@
+"""Owns the rule of autotuning that takes longer than many thousand steps can win back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from profiler_ext.findings.facts import Facts, Lacking
+from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness, Where
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import Compilation, CompileKind, CompilePhase
+
+_FEWEST_STEPS = 50_000
+_LEAST_NS = 10_000_000_000
+# Tuned kernels are taken to be at most twice as fast, so that a step wins what they take at most.
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if isinstance(facts.compiles, Lacking):
+        return facts.compiles
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU, of which not all are known")
+    tuned: dict[str, list[Compilation]] = {}
+    for each in facts.compiles:
+        if each.compile_id is not None and each.kind is not CompileKind.WORKER:
+            tuned.setdefault(each.compile_id, []).append(each)
+    total_ns = sum(each.duration_ns for of_id in tuned.values() for each in of_id)
+    return tuple(_unpaid(facts, tuned, total_ns))
+
+
+def _unpaid(
+    facts: Facts, tuned: dict[str, list[Compilation]], total_ns: int
+) -> Iterator[Candidate]:
+    for compile_id, compiles in tuned.items():
+        tuning_ns = sum(each.phase_ns(CompilePhase.AUTOTUNING) for each in compiles)
+        if tuning_ns < _LEAST_NS:
+            continue
+        runs_ns = _runs_ns(facts, compile_id)
+        if runs_ns and tuning_ns >= _FEWEST_STEPS * runs_ns:
+            yield _candidate(compiles, (tuning_ns, runs_ns, total_ns))
+
+
+def _runs_ns(facts: Facts, compile_id: str) -> int:
+    """Return what devices run for the graphs of a compile in a mean step."""
+    graphs = facts.analysis.recording.graphs
+    own = [at for at, graph in enumerate(graphs) if graph.compile_id == compile_id]
+    rows = facts.in_steps(np.isin(facts.launches.graph.filled(-1), own))
+    return int(facts.launches.duration_ns[rows].sum()) // len(facts.analysis.steps)
+
+
+def _candidate(compiles: list[Compilation], times: tuple[int, int, int]) -> Candidate:
+    tuning_ns, runs_ns, total_ns = times
+    first = compiles[0]
+    spent_ns = sum(each.duration_ns for each in compiles)
+    return Candidate(
+        what=f"{first.function or 'a function'} was tuned for longer than many thousand steps can "
+        "win back",
+        at_stake_ns=tuning_ns,
+        of_ns=total_ns,
+        stake=Stake.PROCESS,
+        sureness=Sureness.MEASURED,
+        remedy="leave max-autotune out for this function, and tune what most of a step is in",
+        where=Where(first.file, first.line, graph=first.compile_id),
+        why=(
+            Figure("autotuning took", tuning_ns, FigureUnit.NS),
+            Figure("of a compile of", spent_ns, FigureUnit.NS),
+            Figure("a step runs it for", runs_ns, FigureUnit.NS),
+            Figure("steps until it pays, at least", tuning_ns // runs_ns),
+        ),
+    )
+
+
+RULE = Rule(
+    name="unpaid_tuning",
+    title="Autotuning that does not pay",
+    means="Inductor tried out kernels for more than ten seconds for a function that a step runs so "
+    "shortly that 50,000 steps and more have to run before that is won back, even if what was "
+    "chosen is twice as fast as what would run without.",
+    because="`max-autotune` takes as long for what a step hardly runs as for what it runs all the "
+    "time: it tries each product of other sizes anew.",
+    remedy="Compile with `max-autotune` what most of a step is in, and the rest without. With "
+    "torch's caches the next process need not tune again.",
+    stake="The time that was spent on it in this process: once for each process that does not find "
+    "it in a cache, and not for each step. What a step runs of it is all that devices run for its "
+    "graphs, so fewer steps cannot pay. Code that ran in no recorded step is not judged; nor is a "
+    "compile without autotuning, as nobody knows how long a step takes without it.",
+    judge=_judge,
+)
