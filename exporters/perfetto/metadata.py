@@ -10,6 +10,7 @@ import numpy as np
 from profiler_ext.kineto.recording import as_written
 from profiler_ext.kineto.strictness import strict
 from profiler_ext.records import Ints, Thread, Trace
+from profiler_ext.records.known_types import known
 
 # Kineto writes "thread 4300 (pt_autograd_0)"; the viewer shows the number itself.
 _NUMBERED = re.compile(r"thread -?\d+ \((.+)\)")
@@ -66,6 +67,6 @@ def _other_positions(trace: Trace) -> Ints:
 
 def _decoded(raw: bytes) -> _Metadata | None:
     try:
-        return msgspec.json.decode(strict(raw), type=_Metadata)
+        return msgspec.json.decode(strict(raw), type=known(_Metadata))
     except msgspec.ValidationError:
         return None  # a name that is no text names nothing

@@ -16,6 +16,7 @@ from profiler_ext.errors import TraceError
 from profiler_ext.kineto import source
 from profiler_ext.kineto.checking import OverLimitError, check_amount
 from profiler_ext.kineto.limits import Limit
+from profiler_ext.records.known_types import known
 
 SUFFIX = ".attribution.json.gz"
 FORMAT: Final = "profiler_ext.attribution"
@@ -206,7 +207,7 @@ def read_checked(path: Path) -> bytes:
     try:
         _check_version(path, text)
         check_amount(text)
-        msgspec.json.decode(text, type=Document)
+        msgspec.json.decode(text, type=known(Document))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TraceError(
             f"{path.name} is no attribution of profiler-ext ({error}); export the session again"
@@ -218,7 +219,7 @@ def read_checked(path: Path) -> bytes:
 
 
 def _check_version(path: Path, text: bytes) -> None:
-    version = msgspec.json.decode(text, type=_Version).version
+    version = msgspec.json.decode(text, type=known(_Version)).version
     if version > VERSION:
         raise TraceError(
             f"{path.name} was written by a newer profiler-ext (version {version}; this one "

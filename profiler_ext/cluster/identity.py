@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from profiler_ext.records import Recording
+from profiler_ext.records.known_types import known
 
 _INFO_KEY = "distributedInfo"
 _HANDLER = re.compile(r"(?P<host>.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?")
@@ -31,7 +32,7 @@ def with_rank(recording: Recording) -> Recording:
     if settings.torch_version or told is None:
         return recording
     try:
-        info = msgspec.json.decode(told, type=_Info)
+        info = msgspec.json.decode(told, type=known(_Info))
     except msgspec.DecodeError:
         return recording
     settings = replace(settings, rank=info.rank, world_size=max(info.world_size, 1))

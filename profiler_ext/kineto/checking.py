@@ -14,6 +14,7 @@ import numpy.typing as npt
 from profiler_ext.kineto.limits import Limit
 from profiler_ext.kineto.names import step_number
 from profiler_ext.records import Events, Ints
+from profiler_ext.records.known_types import known
 
 _OBJECTS_AN_EVENT = 2
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
@@ -90,7 +91,7 @@ def decoded(text: bytes | msgspec.Raw, wanted: Any) -> Any:
         OverLimitError: It is nested too deep for the decoder itself.
     """
     try:
-        return msgspec.json.decode(text, type=wanted)
+        return msgspec.json.decode(text, type=known(wanted))
     except RecursionError as error:
         raise OverLimitError(Limit.DEPTH.told("is nested too deep")) from error
 

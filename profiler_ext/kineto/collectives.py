@@ -11,6 +11,7 @@ import numpy as np
 from profiler_ext.kineto.events import event_arguments
 from profiler_ext.kineto.names import Arg
 from profiler_ext.records import Launches, Trace
+from profiler_ext.records.known_types import known
 
 _INFO_KEY = "distributedInfo"
 _KERNEL = re.compile(r"(?:nccl|rccl|oneccl)(?:Dev)?Kernel_([A-Za-z]+)")
@@ -82,7 +83,7 @@ def only_group(trace: Trace) -> str | None:
     if info is None:
         return None
     try:
-        groups = msgspec.json.decode(info, type=_Info).pg_config
+        groups = msgspec.json.decode(info, type=known(_Info)).pg_config
     except msgspec.DecodeError:
         return None
     return groups[0].pg_name or None if len(groups) == 1 else None

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.records import Events, Ints, RawEvents, Trace
+from profiler_ext.records.known_types import known
 
 Kept = npt.NDArray[np.bool_]
 _ARROW_BEGINS, _ARROWS = "s", ("s", "t", "f")
@@ -99,7 +100,7 @@ def _time_ns(other: _Other) -> int | None:
 
 def _read(raw: bytes) -> _Other:
     try:
-        return msgspec.json.decode(raw, type=_Other)
+        return msgspec.json.decode(raw, type=known(_Other))
     except msgspec.MsgspecError:
         return _Other()  # of no time: it stays as it is
 

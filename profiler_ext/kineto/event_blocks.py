@@ -11,6 +11,7 @@ import numpy.typing as npt
 from profiler_ext.kineto.checking import are_opening
 from profiler_ext.kineto.source import Text
 from profiler_ext.records import Ints
+from profiler_ext.records.known_types import known
 
 BLOCK_BYTES = 1 << 19
 """It, and the objects made of it, fit the cache of a processor: half the time of larger ones."""
@@ -102,7 +103,7 @@ def next_cut(text: Text, begin: int) -> tuple[int, int] | None:
 def _is_event(text: bytes) -> bool:
     """Tell whether a text looks like an event: within one there may be such commas, too."""
     try:
-        msgspec.json.decode(text, type=_Event)
+        msgspec.json.decode(text, type=known(_Event))
     except msgspec.DecodeError:
         return False
     return True

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from profiler_ext.kineto.strictness import strict
+from profiler_ext.records.known_types import known
 
 ADDED_KEY = "compile.added"
 
@@ -48,7 +49,7 @@ def event_arguments(raw: bytes) -> dict[str, Any]:
     Returns:
         Its ``args``; empty where it has none. A number that no type holds is its text.
     """
-    args = msgspec.json.decode(strict(raw), type=_RawArgs).args
+    args = msgspec.json.decode(strict(raw), type=known(_RawArgs)).args
     return {key: _value(value) for key, value in args.items()}
 
 

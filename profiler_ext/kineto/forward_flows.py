@@ -17,6 +17,7 @@ import numpy as np
 
 from profiler_ext.kineto.names import Category
 from profiler_ext.records import Thread, Trace
+from profiler_ext.records.known_types import known
 
 _START, _END = "s", "f"
 _WORD = Category.FORWARD_BACKWARD.encode()
@@ -80,7 +81,7 @@ def forward_flows(trace: Trace) -> Iterator[ForwardFlow]:
 
 def _decoded(raw: bytes) -> _End | None:
     try:
-        end = msgspec.json.decode(raw, type=_End)
+        end = msgspec.json.decode(raw, type=known(_End))
         return end if end.ph in (_START, _END) and end.time_ns in _TIMES else None
     except (msgspec.DecodeError, ArithmeticError, ValueError):
         return None

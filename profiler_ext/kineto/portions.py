@@ -17,6 +17,7 @@ from profiler_ext.kineto.checking import check_counts
 from profiler_ext.kineto.decoding import Texts
 from profiler_ext.kineto.event_blocks import BLOCK_BYTES, last_block, next_cut
 from profiler_ext.kineto.source import Text
+from profiler_ext.records.known_types import known
 
 _LENGTH_BYTES = 8
 
@@ -104,7 +105,7 @@ def take_over(reading: Reading, handed: BinaryIO) -> None:
         ValueError: It is not whole, or both together go past a limit.
     """
     length = int.from_bytes(_read(handed, _LENGTH_BYTES), "little")
-    head = msgspec.msgpack.decode(_read(handed, length), type=_Head)
+    head = msgspec.msgpack.decode(_read(handed, length), type=known(_Head))
     check_counts(reading.braces + head.braces, reading.events + head.events)
     *types, of_starts, of_ends = zip(head.types, head.rows, strict=True)
     columns = (_column(handed, *each) for each in types)

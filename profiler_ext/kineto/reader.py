@@ -18,6 +18,7 @@ from profiler_ext.kineto.file_text import FileText
 from profiler_ext.kineto.together import processes_for, read_together
 from profiler_ext.kineto.writers import writer_of_text
 from profiler_ext.records import Device, Trace
+from profiler_ext.records.known_types import known
 
 BASE_KEY = "baseTimeNanoseconds"
 DEVICES_KEY = "deviceProperties"
@@ -155,7 +156,7 @@ def _devices(document: Document) -> tuple[Device, ...]:
 def _told_of(key: str, raw: msgspec.Raw, wanted: Any) -> Any:
     """Decode a value of the header; an error says which."""
     try:
-        return msgspec.json.decode(raw, type=wanted)
+        return msgspec.json.decode(raw, type=known(wanted))
     except msgspec.DecodeError as error:
         raise ValueError(f"{key}: {error}") from error
 

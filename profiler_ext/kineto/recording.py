@@ -48,6 +48,7 @@ from profiler_ext.records import (
     nested,
     told_by_another,
 )
+from profiler_ext.records.known_types import known
 from profiler_ext.version import VERSION
 
 Arguments = Mapping[int, Mapping[str, object]]
@@ -188,7 +189,7 @@ def in_utf8(recording: Recording) -> Recording:
         msgspec.json.encode(ours)
         return recording
     except UnicodeEncodeError:
-        clean = msgspec.convert(_escaped(msgspec.to_builtins(ours)), _Extension)
+        clean = msgspec.convert(_escaped(msgspec.to_builtins(ours)), known(_Extension))
     return replace(
         recording,
         settings=clean.settings,

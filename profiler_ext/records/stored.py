@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from profiler_ext.records.known_types import known
 from profiler_ext.records.lineage import Lineage
 
 _LINEAGE = frozenset(field.name for field in fields(Lineage))
@@ -34,7 +35,7 @@ def nested(told: Any, kind: type[Record]) -> Record:
     Raises:
         msgspec.ValidationError: They tell of something else.
     """
-    return msgspec.convert(_with_nodes(told, _nested), kind)
+    return msgspec.convert(_with_nodes(told, _nested), known(kind))
 
 
 def _with_nodes(told: Any, change: Callable[[Any], Any]) -> Any:

@@ -10,6 +10,7 @@ import msgspec
 from profiler_ext.records.cells import Cell
 from profiler_ext.records.compiles import Compilation
 from profiler_ext.records.gaps import GapReason
+from profiler_ext.records.known_types import known
 from profiler_ext.records.provenance import Gap, GraphInstance
 from profiler_ext.records.python_lines import PythonLines
 from profiler_ext.records.recording import Recording
@@ -41,7 +42,7 @@ def without_source(recording: Recording) -> Recording:
 
 
 def _cleared(records: Records, kind: Any) -> Records:
-    cleared: Records = msgspec.convert(_without_texts(msgspec.to_builtins(records)), kind)
+    cleared: Records = msgspec.convert(_without_texts(msgspec.to_builtins(records)), known(kind))
     return cleared
 
 

@@ -21,6 +21,7 @@ from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import candidates, explain
 from profiler_ext.exporters.table_kinds import table_by
 from profiler_ext.isolation.failures import failure_detail
+from profiler_ext.records.known_types import known
 from profiler_ext.serving.folders import Folders
 from profiler_ext.serving.questions import (
     TOOLS,
@@ -74,7 +75,7 @@ def _question(name: str, arguments: Mapping[str, Any]) -> Question:
     if name not in TOOLS:
         raise UsageError(f"there is no tool {name!r}; ask one of {', '.join(TOOLS)}")
     try:
-        return msgspec.convert(dict(arguments), TOOLS[name], strict=True)
+        return msgspec.convert(dict(arguments), known(TOOLS[name]), strict=True)
     except msgspec.ValidationError as error:
         raise UsageError(f"{name} does not take that: {error}") from error
 

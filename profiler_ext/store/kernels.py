@@ -19,6 +19,7 @@ import msgspec
 
 from profiler_ext.errors import NewerRecordError, StoreError
 from profiler_ext.records import LibraryKernels, Provenance
+from profiler_ext.records.known_types import known
 
 KERNELS_FORMAT = 2
 KERNELS_HEADER = b'{"format":'
@@ -77,7 +78,7 @@ def kernels_from_bytes(data: bytes) -> LibraryKernels:
         StoreError: The bytes are something else, damaged, or of another format.
     """
     try:
-        found = msgspec.json.decode(data, type=_Format).format
+        found = msgspec.json.decode(data, type=known(_Format)).format
         if found > KERNELS_FORMAT:
             raise NewerRecordError(
                 f"found format {found} of kernels, expected {KERNELS_FORMAT}: a newer profiler-ext "
@@ -85,7 +86,7 @@ def kernels_from_bytes(data: bytes) -> LibraryKernels:
             )
         if found != KERNELS_FORMAT:
             raise StoreError(f"found format {found} of kernels, expected {KERNELS_FORMAT}")
-        learnt = msgspec.json.decode(data, type=_Learnt)
+        learnt = msgspec.json.decode(data, type=known(_Learnt))
     except (msgspec.DecodeError, RecursionError) as error:
         raise StoreError(f"found damaged kernels of library calls ({error})") from error
     if not all(0 <= at < len(learnt.names) for _, own in learnt.kernels for at in own):
@@ -108,8 +109,8 @@ def agreed_kernels(learnt: Iterable[LibraryKernels]) -> LibraryKernels:
 def is_learnt(data: bytes) -> bool:
     """Tell whether bytes are what this version or an earlier one learnt of library calls."""
     try:
-        if msgspec.json.decode(data, type=_Format).format == 1:
-            msgspec.json.decode(data, type=_Counted)
+        if msgspec.json.decode(data, type=known(_Format)).format == 1:
+            msgspec.json.decode(data, type=known(_Counted))
         else:
             kernels_from_bytes(data)
     except (StoreError, msgspec.DecodeError, RecursionError):
