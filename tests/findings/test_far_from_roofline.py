@@ -14,6 +14,17 @@ from tests.findings.stepping import US, Script, judged
 from tests.handmade import interned, masked
 
 
+def rates(launches: int) -> dict[str, np.ma.MaskedArray]:
+    """How fast launches are, and how fast they could be."""
+    each = {
+        "tflop_per_s": 110.2,
+        "attainable_tflop_per_s": 989.5,
+        "gb_per_s": 1_200.0,
+        "bandwidth_fraction": 0.25,
+    }
+    return {name: np.ma.array([rate] * launches) for name, rate in each.items()}
+
+
 def candidates(kernel: str, roofline_us: int, bound: str = "compute") -> list[Candidate]:
     """What the rule would say of two launches of 100 us, with this much at their roofline."""
     script = Script()
@@ -28,6 +39,7 @@ def candidates(kernel: str, roofline_us: int, bound: str = "compute") -> list[Ca
         roofline_ns=masked([roofline_us * US] * 2),
         could_save_ns=masked([100 * US - could_take] * 2),
         bound=interned([bound] * 2),
+        **rates(2),
     )
     facts.__dict__["rooflines"] = told
     said = RULE.judge(facts)
@@ -39,13 +51,17 @@ def test_a_product_at_an_eighth_of_the_peak_could_save_most_of_its_time() -> Non
     (found,) = candidates("extern_kernels.mm", 12)
     assert found.at_stake_ns == 2 * 85 * US
     assert found.what == "a kernel takes 8.3 times as long as its roofline"
-    assert [each.value for each in found.why] == [2, 200 * US, 24 * US, "arithmetic"]
+    assert [each.value for each in found.why] == [
+        *(2, 200 * US, 24 * US, "arithmetic"),
+        *("110 of 990 TFLOP/s", "extern_kernels.mm"),
+    ]
     assert "multiples of 64" in found.remedy
 
 
 def test_a_product_that_reads_badly_is_told_by_its_bytes() -> None:
     (found,) = candidates("triton_tem_fused_mm_0", 20, "memory")
     assert "its operands" in found.remedy
+    assert found.why[4].value == "1,200 of 4,800 GB/s"
 
 
 def test_a_product_at_half_of_the_peak_is_none() -> None:
@@ -75,6 +91,7 @@ def test_what_runs_beside_a_collective_is_slowed_by_it_and_not_judged() -> None:
         roofline_ns=masked([10 * US] * 5),
         could_save_ns=masked([90 * US] * 5),
         bound=interned(["compute"] * 5),
+        **rates(5),
     )
     facts.__dict__["rooflines"] = told
     said = RULE.judge(facts)

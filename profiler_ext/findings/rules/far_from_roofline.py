@@ -17,6 +17,7 @@ from profiler_ext.rooflines.words import Bound
 _MOST_SAVED = 0.5
 """A kernel that could not be twice as fast is near enough: the makers' peaks are not reached."""
 _SHOWN = 3
+_MOST_LETTERS = 80
 # Attention over short sequences and convolutions of few channels are far from it by their nature,
 # and so are generated kernels that compute a softmax, or read a place several times (pooling).
 _JUDGED = re.compile(r"\b(?:add|b|badd)?b?mm\b|triton_tem_\w*mm")
@@ -77,9 +78,27 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
             Figure("they take", spent_ns, FigureUnit.NS),
             Figure("at the device's best", roofline_ns, FigureUnit.NS),
             Figure("bound by", bound.words, FigureUnit.TEXT),
+            Figure("the longest reaches", _reached(facts, longest, bound), FigureUnit.TEXT),
+            Figure("it runs", _name(facts, longest), FigureUnit.TEXT),
         ),
         launches=launches,
     )
+
+
+def _reached(facts: Facts, launch: int, bound: Bound) -> str:
+    """Return how fast a launch is in what bounds it, and how fast the device's best would be."""
+    found = facts.rooflines
+    if bound is Bound.COMPUTE:
+        rate, best = found.tflop_per_s[launch], found.attainable_tflop_per_s[launch]
+        return f"{rate:,.3g} of {best:,.3g} TFLOP/s"
+    rate = found.gb_per_s[launch]
+    return f"{rate:,.0f} of {rate / found.bandwidth_fraction[launch]:,.0f} GB/s"
+
+
+def _name(facts: Facts, launch: int) -> str:
+    """Return the device's own name of a launch: a library's tells tiles, and how it may load."""
+    name = facts.launches.name
+    return name.strings[int(name.codes[launch])].partition("(")[0][:_MOST_LETTERS]
 
 
 RULE = Rule(
