@@ -30,7 +30,7 @@ TOP = [
 ]
 BOARD = [
     ("label:has-text('eager/rank0')", "right", "runs side by side"),
-    ("text=52.7% device idle", "right", "the ledger of each"),
+    ("text=52.7% device idle", "right", "what to do first, and the ledger"),
     ("text='Lines'", "left", "time by line, module, kernel or phase"),
     ("th:has-text('change in')", "left", "what changed between the runs"),
     ("tr:has-text('gpt.py:25') td >> nth=3", "right", "a click shows launches and source"),

@@ -68,8 +68,10 @@ def test_the_lines_stand_with_the_largest_first(view):
 def test_what_to_do_first_stands_above_the_ledger(view):
     first = document_of(mlp().analysis).first
     assert view.locator(".summary h2").inner_text() == first.title
-    (item,) = view.locator(".summary ol li").all()
+    (item,) = view.locator(".summary details").all()
     (found,) = first.found
+    assert item.inner_text() == f"{found.at_stake} {found.what}"
+    item.locator("summary").click()
     assert item.inner_text().split("\n\n") == [
         f"{found.at_stake} {found.what}",
         found.why,

@@ -176,14 +176,14 @@ export class Page {
 
 function findings(first) {
   if (!first) return [];
-  const items = first.found.map((each) => element("li", {},
-    element("p", {}, element("b", {}, each.at_stake), ` ${each.what}`),
+  const items = first.found.map((each) => element("details", {},
+    element("summary", {}, element("b", {}, each.at_stake), ` ${each.what}`),
     ...[each.where, each.why].filter(Boolean).map((text) =>
       element("p", { className: "quiet" }, text)),
     element("p", {}, `Try: ${each.remedy}`)));
   return [
     element("h2", {}, first.title),
-    ...(items.length ? [element("ol", {}, ...items)] : []),
+    ...items,
     ...(first.more ? [element("p", { className: "quiet" }, first.more)] : []),
   ];
 }
