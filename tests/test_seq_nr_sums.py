@@ -6,10 +6,13 @@ Each function is traced, not compiled.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import profiler_ext
-from tests.compiling import fresh_torch, torch
+from profiler_ext.records import Mechanism
+from tests.compiling import capture, fresh_torch, torch
+from tests.oracle.stubs import stubbed
 from tests.test_seq_nr_cases import given, links
 
 __all__ = ["fresh_torch"]
@@ -69,6 +72,24 @@ def twice_by_one(x: Any) -> Any:
 
 def test_both_gradients_of_one_op_are_summed_for_the_value_that_it_takes_twice() -> None:
     assert sums(twice_by_one) == [("sin", 1)]
+
+
+def complex_value(x: Any) -> Any:
+    waves = torch.fft.rfft(x)
+    size = waves.abs()
+    return (size * torch.angle(waves)).sum()
+
+
+def test_all_of_a_sum_of_complex_gradients_is_of_the_complex_value(fresh_torch: Path) -> None:
+    profiler_ext.enable(strict=True, cpu_events=False)
+    with stubbed("cpu"):
+        compiled: Any = torch.compile(complex_value)
+        compiled(given()).backward()
+    (backward,) = (graph for graph in capture().graphs if graph.is_backward)
+    summed = [n.lineage for n in backward.nodes if n.lineage.original_aten == "aten.add.Tensor"]
+    first = complex_value.__code__.co_firstlineno
+    told = {(each.forward_node, each.stack[-1].line - first, each.mechanism) for each in summed}
+    assert told == {("_fft_r2c", 1, Mechanism.GRADIENT_SUM)}
 
 
 def used_parameter(x: Any, w: Any) -> Any:

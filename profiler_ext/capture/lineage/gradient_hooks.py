@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from profiler_ext.capture.lineage.complex_sums import parts_of_sums
 from profiler_ext.capture.lineage.stage import Lineages, Stage
 from profiler_ext.capture.traces.creations import Creation, Creations
 from profiler_ext.capture.traces.metadata import lineage_of
@@ -43,9 +44,12 @@ def _of_hooks(creations: Creations, names: Sequence[str]) -> Iterator[str]:
     """Find them among the nodes that were made while one autograd node ran: before its own."""
     marked = [creations[name].lineage.is_gradient_acc for name in names]
     own = max((at for at, is_marked in enumerate(marked) if not is_marked), default=-1)
+    parts = parts_of_sums(creations, names[own + 1 :])
+    of_sums = parts.keys() | {part for each in parts.values() for part in each}
     found: set[str] = set()
     for at, name in enumerate(names):
-        is_sum = creations[name].target == "aten.add.Tensor" and at > own
+        is_addition = creations[name].target == "aten.add.Tensor" or name in of_sums
+        is_sum = is_addition and at > own
         if marked[at] and (not is_sum or not found.isdisjoint(creations[name].inputs)):
             found.add(name)
             yield name

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from profiler_ext.capture.lineage.autograd_nodes import MadeWith
+from profiler_ext.capture.lineage.complex_sums import parts_of_sums
 from profiler_ext.capture.lineage.gradient_hooks import find_gradient_hooks
 from profiler_ext.capture.lineage.stage import Lineages, Link, Stage
-from profiler_ext.capture.lineage.sums import summed_values
+from profiler_ext.capture.lineage.sums import CallOf, summed_values
 from profiler_ext.capture.traces.creations import Creation, Creations, as_made
 from profiler_ext.records import ForwardEvidence, Lineage, Mechanism
 from profiler_ext.torch_compat import fx
@@ -63,8 +64,7 @@ def find_gradients(traced: Creations, overwritten: Lineages | None = None) -> Gr
     links |= outer | dict(_led_nowhere(creations, made, sums | hooks))
     places = _places(creations, links, sums, {})
     links = {n: link for n, link in links.items() if n not in sums}
-    values = dict(summed_values(creations, sums, made.call_of))
-    of_sums = {n: Link(value, ForwardEvidence.GRADIENT_SUM) for n, value in values.items()}
+    of_sums = dict(_links_of_sums(creations, sums, made.call_of))
     return Gradients(links | of_sums, _places(creations, of_sums, sums, places), made.of)
 
 
@@ -150,6 +150,16 @@ def _sums(creations: Creations, hooks: Collection[str]) -> Iterator[str]:
             if not _is_sum(creations, name, frozenset(names)):
                 break
             yield name
+
+
+def _links_of_sums(
+    creations: Creations, sums: frozenset[str], call_of: CallOf
+) -> Iterator[tuple[str, Link]]:
+    """Lead sums to the values whose gradients they add up: one of several nodes as a whole."""
+    parts = parts_of_sums(creations, [name for name in creations if name in sums])
+    for name, value in summed_values(creations, sums.difference(*parts.values()), call_of):
+        for part in (name, *parts.get(name, ())):
+            yield part, Link(value, ForwardEvidence.GRADIENT_SUM)
 
 
 def _is_sum(creations: Creations, name: str, here: frozenset[str]) -> bool:
