@@ -182,7 +182,8 @@ def main() -> int:
 
 
 def enable() -> None:
-    """Switch capture on, and let nothing be profiled until a step is recorded."""
+    """Switch capture on, let nothing be profiled until a step is recorded, and leave nothing."""
+    os.environ.setdefault("TEARDOWN_CUPTI", "1")
     os.environ.setdefault("PROFILER_EXT_LEARN", "0")
     profiler_ext.enable()
 

@@ -24,9 +24,8 @@ from typing import Any
 import torch
 from torch import nn
 
-import profiler_ext
 from benchmarks.cases import Case, Pair, Sizes, fp32_and_tf32
-from benchmarks.findings import add_options, tell
+from benchmarks.findings import add_options, enable, tell
 from benchmarks.models import channels_last
 from benchmarks.steps import Step
 
@@ -239,7 +238,7 @@ def main() -> int:
     parser.add_argument("--cifar", type=Path, required=True, help="its folder models")
     add_options(parser, rounds=5)
     options = parser.parse_args()
-    profiler_ext.enable()
+    enable()
     return tell(_cases(options.nanogpt, options.cifar), options)
 
 
