@@ -35,7 +35,8 @@ def tries_convolutions_out() -> bool:
 
 def tries_products_out() -> bool:
     """Tell whether the fastest product of matrices is looked for, or read in a file."""
-    return bool(torch.cuda.tunable.is_enabled())
+    cuda: Any = torch.backends.cuda  # a build without it cannot be asked
+    return bool(cuda.is_built() and torch.cuda.tunable.is_enabled())
 
 
 def _device() -> tuple[int, ...]:

@@ -163,6 +163,7 @@ def test_what_is_found_fastest_by_trying_each_process_sees_for_itself(
             for artifact in (convolution, product):
                 learnt(artifact)
             assert (learns_anew(convolution), learns_anew(product)) == (is_tried_out, False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda.tunable, "is_enabled", lambda: True)
     assert learns_anew(product)
 
