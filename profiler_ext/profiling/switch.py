@@ -33,11 +33,9 @@ def enable(
         strict: raise what goes wrong in a hook; by default it becomes a gap and a warning.
         recompile: compile those graphs once more that a cache has from a run without capture;
             the cache keeps what is compiled, and the next run has it from there.
-        learn: profile the calls that warm up and record a CUDA graph, where no run before has
-            learnt what its library calls launch: only then do replays tell. It leaves CUPTI in
-            the process, and each launch takes longer from then on; the next run has it from the
-            store. With ``False``, as ``PROFILER_EXT=1`` has it, nothing is profiled before a
-            ``profile`` is made.
+        learn: profile the first calls of a CUDA graph whose library calls the store does not know:
+            replays do not tell. CUPTI stays, and slows each launch. With ``False``, as
+            ``PROFILER_EXT=1`` has it, nothing is profiled before a ``profile`` is made.
 
     Raises:
         TorchCapabilityError: This torch lacks a place that capture stands on.
