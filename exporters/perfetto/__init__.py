@@ -15,6 +15,7 @@ from profiler_ext.exporters.perfetto.packets import PacketWriter
 from profiler_ext.exporters.perfetto.places import draw_places
 from profiler_ext.exporters.perfetto.queries import queries
 from profiler_ext.exporters.perfetto.rates import Rates
+from profiler_ext.exporters.perfetto.step_rooflines import StepRooflines, draw_rooflines
 from profiler_ext.exporters.perfetto.tracks import Tracks
 from profiler_ext.files.writing import replacing
 from profiler_ext.records import Analysis, Events
@@ -120,11 +121,12 @@ def _draw(
     writer: PacketWriter, tracks: Tracks, analysis: Analysis, peaks: Mapping[str, Peak]
 ) -> None:
     events = analysis.recording.trace.events
-    flows = Flows(analysis)
-    draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks))
+    flows, of_steps = Flows(analysis), StepRooflines(analysis, peaks)
+    draw_devices(writer, tracks, analysis, flows, Rates(analysis, peaks), of_steps)
     draw_host(writer, tracks, analysis.recording, flows.host_rows, flows.from_host)
     draw_compiles(writer, tracks, analysis)
     draw_places(writer, tracks, analysis, _start_ns(events))
+    draw_rooflines(writer, tracks, analysis, of_steps, _start_ns(events))
     writer.flush()
 
 

@@ -17,6 +17,7 @@ from profiler_ext.exporters.perfetto.launch_slices import LaunchSlices
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices, listed
 from profiler_ext.exporters.perfetto.rates import Rates
 from profiler_ext.exporters.perfetto.shared import Shared
+from profiler_ext.exporters.perfetto.step_rooflines import StepRooflines
 from profiler_ext.exporters.perfetto.tracks import Tracks, with_rank
 from profiler_ext.records import Analysis, Ints
 
@@ -32,7 +33,12 @@ class _Group(NamedTuple):
 
 
 def draw_devices(
-    writer: PacketWriter, tracks: Tracks, analysis: Analysis, flows: Flows, rates: Rates
+    writer: PacketWriter,
+    tracks: Tracks,
+    analysis: Analysis,
+    flows: Flows,
+    rates: Rates,
+    of_steps: StepRooflines,
 ) -> None:
     """Draw steps, every launch once, lanes of what launches computed, idle time and counters.
 
@@ -42,8 +48,9 @@ def draw_devices(
         analysis: the launches, places and idle time.
         flows: arrows, and the events of the devices.
         rates: estimated rates of the launches.
+        of_steps: the rooflines of lines and modules.
     """
-    drawing = _Drawing(writer, tracks, analysis, flows, rates)
+    drawing = _Drawing(writer, tracks, analysis, flows, rates, of_steps)
     groups = _groups(analysis)
     if not groups:
         drawing.steps(None)
@@ -67,13 +74,14 @@ class _Drawing:
         analysis: Analysis,
         flows: Flows,
         rates: Rates,
+        of_steps: StepRooflines,
     ) -> None:
         self._writer = writer
         self._tracks = tracks
         self._analysis = analysis
         arguments = LaunchArguments(analysis, rates, writer.texts)
         self._slices = LaunchSlices(writer, analysis.launches, arguments, flows)
-        self._label_spans = LabelSpans(writer, analysis, arguments.parts.largest())
+        self._label_spans = LabelSpans(writer, analysis, arguments.parts.largest(), of_steps)
         self._idle_slices = IdleSlices(writer, analysis)
         self._other_rows = _other_rows(analysis, flows)
         self.counters = Counters(writer, tracks, analysis.launches, rates)

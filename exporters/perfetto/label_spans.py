@@ -17,6 +17,7 @@ from profiler_ext.exporters.perfetto.byte_columns import Few
 from profiler_ext.exporters.perfetto.lanes import FreeLanes
 from profiler_ext.exporters.perfetto.own_arguments import Whole
 from profiler_ext.exporters.perfetto.packets import PacketWriter, Slices
+from profiler_ext.exporters.perfetto.step_rooflines import ROOFLINE, StepRooflines
 from profiler_ext.exporters.perfetto.texts import Argument, present
 from profiler_ext.records import Analysis, Ints, Launches, Phase
 
@@ -30,13 +31,20 @@ _PASS = {Phase.RECOMPUTE: Phase.BACKWARD, Phase.GRADIENT_ACCUMULATION: Phase.BAC
 class LabelSpans:
     """Makes the slices of a lane: launches in a row with one label are one slice."""
 
-    def __init__(self, writer: PacketWriter, analysis: Analysis, largest: Ints) -> None:
+    def __init__(
+        self,
+        writer: PacketWriter,
+        analysis: Analysis,
+        largest: Ints,
+        of_steps: StepRooflines,
+    ) -> None:
         """Take what is labelled.
 
         Args:
             writer: encodes the constant parts.
             analysis: the launches and their places.
             largest: the place of each launch's largest part.
+            of_steps: the rooflines of lines and modules.
         """
         self._writer, self._launches, self._places = writer, analysis.launches, analysis.places
         self._largest = largest
@@ -51,6 +59,11 @@ class LabelSpans:
         self._steps = np.where(np.ma.getmaskarray(steps), _NOTHING, numbers)
         self._positions = [position_text(place) for place in analysis.places]
         self._paths = [_prefixes(module_text(place)) for place in analysis.places]
+        self._depths = max(map(len, self._paths), default=1) or 1
+        self._of_lines = of_steps.words(of_steps.of_lines)
+        self._of_modules: dict[str, str] = {}
+        for depth in range(self._depths):
+            self._of_modules |= of_steps.words(of_steps.of_places(self._at_depth(depth)))
 
     def of(self, lane: str, rows: Ints) -> Slices:
         """Return the slices of a lane.
@@ -73,12 +86,14 @@ class LabelSpans:
 
     def _stretches_of_modules(self, rows: Ints) -> Iterator[_Stretches]:
         within: tuple[Ints, ...] = (self._passes[rows], self._steps[rows])
-        for depth in range(max(map(len, self._paths), default=1) or 1):
-            at_depth = [path[depth] if depth < len(path) else None for path in self._paths]
-            found = _stretches(self._of_places(at_depth, rows), *within)
+        for depth in range(self._depths):
+            found = _stretches(self._of_places(self._at_depth(depth), rows), *within)
             yield found
             # What is within a module does not go on where the module does not.
             within = (np.repeat(np.arange(len(found.firsts)), found.counts),)
+
+    def _at_depth(self, depth: int) -> list[str | None]:
+        return [path[depth] if depth < len(path) else None for path in self._paths]
 
     def _of_places(self, labels: Sequence[str | None], rows: Ints) -> Ints:
         codes = np.append(_coded(labels), _NOTHING)
@@ -124,8 +139,10 @@ class LabelSpans:
             return self._launches.phase[row], {}
         place = self._places[self._largest[row]]
         if lane == MODULE:
-            return self._paths[self._largest[row]][depth], {}
+            path = self._paths[self._largest[row]][depth]
+            return path, present({ROOFLINE: self._of_modules.get(path)})
         about = {"code": place.code, "function": place.function, "path": path_text(place)}
+        about[ROOFLINE] = self._of_lines.get((place.file, place.line)) if place.file else None
         return position_text(place) or "", present(about)
 
 

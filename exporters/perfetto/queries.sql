@@ -185,3 +185,27 @@ from slice
 where category = 'idle'
 group by 1, 2
 order by duration_ns desc;
+
+-- The rooflines of lines, modules (without their children) and kernels over the profiled steps.
+create or replace perfetto table roofline as
+select
+  ifnull(extract_arg(arg_set_id, 'debug.rank'), 0) as rank,
+  extract_arg(arg_set_id, 'debug.of') as of,
+  extract_arg(arg_set_id, 'debug.file') as file,
+  extract_arg(arg_set_id, 'debug.line') as line,
+  extract_arg(arg_set_id, 'debug.module') as module,
+  extract_arg(arg_set_id, 'debug.kernel') as kernel,
+  extract_arg(arg_set_id, 'debug.name') as name,
+  extract_arg(arg_set_id, 'debug.kind') as kind,
+  extract_arg(arg_set_id, 'debug.est_bytes') as est_bytes,
+  extract_arg(arg_set_id, 'debug.est_flops') as est_flops,
+  extract_arg(arg_set_id, 'debug.est_gb_per_s') as est_gb_per_s,
+  extract_arg(arg_set_id, 'debug.est_tflop_per_s') as est_tflop_per_s,
+  extract_arg(arg_set_id, 'debug.est_attainable_tflop_per_s') as est_attainable_tflop_per_s,
+  extract_arg(arg_set_id, 'debug.est_peak_fraction') as est_peak_fraction,
+  extract_arg(arg_set_id, 'debug.unit') as unit,
+  extract_arg(arg_set_id, 'debug.bound') as bound,
+  extract_arg(arg_set_id, 'debug.roofline_ns') as roofline_ns,
+  extract_arg(arg_set_id, 'debug.could_save_ns') as could_save_ns
+from slice
+where category = 'roofline';

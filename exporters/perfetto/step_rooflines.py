@@ -1,0 +1,167 @@
+"""Owns the rooflines of lines, modules and kernels over the profiled steps, as the trace has them.
+
+Slices of the lanes say them in words, which are sent once; the queries find the figures on a track
+of their own, once each, so that the trace stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from profiler_ext.exporters.display_text import time_text
+from profiler_ext.exporters.launch_places import module_text
+from profiler_ext.exporters.perfetto.packets import PacketWriter, listed
+from profiler_ext.exporters.perfetto.texts import Argument, present
+from profiler_ext.exporters.perfetto.tracks import Tracks, profiler_group
+from profiler_ext.exporters.roofline_texts import work_text
+from profiler_ext.records import Analysis, Codes, Ints, first_rows, numbered
+from profiler_ext.rooflines.peaks import Peak
+from profiler_ext.rooflines.rooflines import rooflines
+from profiler_ext.rooflines.sums import RooflineSums, summed
+from profiler_ext.rooflines.words import Bound
+
+ROOFLINE = "roofline"
+_TRACK, _RANK = "rooflines (for the queries)", 2
+Row = Mapping[str, Any]
+Label = TypeVar("Label", bound=Hashable)
+
+
+class StepRooflines:
+    """Sums the rooflines of parts of launches over the profiled steps."""
+
+    def __init__(self, analysis: Analysis, peaks: Mapping[str, Peak]) -> None:
+        """Take what is summed.
+
+        Args:
+            analysis: what attribution found.
+            peaks: what devices can do at best, by the words of their names.
+        """
+        self._analysis = analysis
+        self._found = rooflines(analysis, peaks)
+        in_step = ~np.ma.getmaskarray(analysis.launches.step)
+        self._shares = np.flatnonzero(in_step[analysis.shares.launch])
+
+    @cached_property
+    def of_lines(self) -> dict[tuple[str, int | None], Row]:
+        """A row for each file and line that has work or a roofline, with the tables' columns."""
+        places = self._analysis.places
+        return self.of_places(
+            [None if each.file is None else (each.file, each.line) for each in places]
+        )
+
+    @cached_property
+    def of_kernels(self) -> dict[tuple[str, str, str], Row]:
+        """The same for each kernel, its name on the device and its kind."""
+        launches = self._analysis.launches
+        columns = (launches.kernel, launches.name, launches.kind)
+        codes = numbered([column.codes for column in columns])
+        told = (tuple(column[row] for column in columns) for row in first_rows(codes).tolist())
+        names = [(kernel or name, name, kind) for kernel, name, kind in told]
+        return self._rows(names, codes[self._analysis.shares.launch])
+
+    def of_places(self, labels: Sequence[Label | None]) -> dict[Label, Row]:
+        """Return the same for other labels of places.
+
+        Args:
+            labels: what each place counts for; ``None`` for nothing.
+        """
+        return self._rows(labels, self._analysis.shares.place)
+
+    def words(self, rows: Mapping[Label, Row]) -> dict[Label, str]:
+        """Return what rows say, in words; a row that says nothing is left out.
+
+        Args:
+            rows: of this class.
+        """
+        told = {label: _words(row, self._steps) for label, row in rows.items()}
+        return {label: words for label, words in told.items() if words}
+
+    @cached_property
+    def _steps(self) -> str:
+        steps = len(self._analysis.steps)
+        return "the profiled step" if steps == 1 else f"the {steps} profiled steps"
+
+    def _rows(
+        self, labels: Sequence[Label | None], code_of_share: Ints | Codes
+    ) -> dict[Label, Row]:
+        numbers: dict[Label, int] = {}
+        codes = [-1 if each is None else numbers.setdefault(each, len(numbers)) for each in labels]
+        key = np.array(codes, np.int64)[code_of_share[self._shares]]
+        chosen = key >= 0
+        sums = summed(self._analysis, self._found, self._shares[chosen], key[chosen], len(numbers))
+        rows = zip(numbers, _rows_of(sums), strict=True)
+        return {label: row for label, row in rows if present(row)}
+
+
+def _rows_of(sums: RooflineSums) -> Iterator[Row]:
+    """Yield the sums of each key by the names of the tables' columns; absent is ``None``."""
+    columns: dict[str, Sequence[Any]] = {
+        "est_bytes": sums.bytes.tolist(),
+        "est_flops": sums.flops.tolist(),
+        "est_gb_per_s": sums.gb_per_s.tolist(),
+        "est_tflop_per_s": sums.tflop_per_s.tolist(),
+        "est_attainable_tflop_per_s": sums.attainable_tflop_per_s.tolist(),
+        "est_peak_fraction": sums.peak_fraction.tolist(),
+        "unit": [sums.unit[row] or None for row in range(len(sums.unit.codes))],
+        "bound": [sums.bound[row] or None for row in range(len(sums.bound.codes))],
+        "roofline_ns": sums.roofline_ns.tolist(),
+        "could_save_ns": sums.could_save_ns.tolist(),
+    }
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _words(row: Row, steps: str) -> str:
+    saved = row["could_save_ns"]
+    could = f"could save {time_text(saved)}" if saved else ""
+    parts = [each for each in (_bound(row), could, work_text(row)) if each]
+    return f"over {steps}: {'; '.join(parts)}" if parts else ""
+
+
+def _bound(row: Row) -> str:
+    if row["bound"] is None:
+        return ""
+    bound, fraction = Bound(row["bound"]), row["est_peak_fraction"]
+    near = bound in (Bound.MEMORY, Bound.COMPUTE) and fraction is not None
+    return f"bound by {bound.words}" + (f", {100 * fraction:.0f}% of its roofline" if near else "")
+
+
+def draw_rooflines(
+    writer: PacketWriter,
+    tracks: Tracks,
+    analysis: Analysis,
+    found: StepRooflines,
+    start_ns: int,
+) -> None:
+    """Put the roofline of every line, module and kernel on a track, without a duration.
+
+    Args:
+        writer: encodes the slices.
+        tracks: describes the track.
+        analysis: the places and launches.
+        found: sums their rooflines.
+        start_ns: when they stand.
+    """
+    settings = analysis.recording.settings
+    rank = settings.rank if settings.world_size > 1 else None
+    slices = listed(
+        (start_ns, start_ns, writer.constant(name, ROOFLINE, present({"rank": rank, **told})))
+        for name, told in _told(analysis, found)
+    )
+    tracks.draw(_TRACK, profiler_group(tracks, settings), _RANK, slices)
+
+
+_Told = tuple[str, dict[str, Argument | None]]
+
+
+def _told(analysis: Analysis, found: StepRooflines) -> Iterator[_Told]:
+    for (file, line), row in found.of_lines.items():
+        yield f"{file}:{line}", {"of": "line", "file": file, "line": line, **row}
+    for module, row in found.of_places([*map(module_text, analysis.places)]).items():
+        yield module, {"of": "module", "module": module, **row}
+    for (kernel, name, kind), row in found.of_kernels.items():
+        yield kernel, {"of": "kernel", "kernel": kernel, "name": name, "kind": kind, **row}
