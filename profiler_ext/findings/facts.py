@@ -119,10 +119,7 @@ class Facts:
     @cached_property
     def idle_ns(self) -> int:
         """How long a device idles in the usual step where nobody records, at most."""
-        step_ns = self.training.step_ns
-        if self.replay is not None:
-            step_ns = max(step_ns, self.replay.step_ns(self.training.slowed))
-        return max(step_ns - self.busy_ns, 0)
+        return max(self.training.most_ns - self.busy_ns, 0)
 
     @cached_property
     def compiles(self) -> tuple[Compilation, ...] | Lacking:

@@ -23,6 +23,8 @@ ENOUGH: Final = 3
 _MOST_SLOWED = 3.0
 _NEAR = 1.05
 """Steps differ from each other by as much."""
+_UNLIKE = 2
+"""What takes more than so many times as long as the median is no such step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Training:
         fills_device: it is known that a device is busy all the while, and so sets the pace.
         slowed: how many times as long the CPU took while it was recorded.
         step_ns: its time, as the steps before tell it; of an estimate that of the recorded step.
+        most_ns: its time at most: from one to the next on the device it may take longer than the
+            program is at it, as the CPU is now more, now less ahead.
         adds_ns: how much longer the recorded step is for the CPU.
         cpu_ns: how long the CPU works in it.
     """
@@ -59,6 +63,7 @@ class Training:
     fills_device: bool
     slowed: float
     step_ns: int
+    most_ns: int
     adds_ns: int
     cpu_ns: int
 
@@ -79,9 +84,11 @@ def training_of(recorded: Recorded, before_ns: tuple[int, ...], replay: Replay |
     if step_ns is None or replay is None or slowed is None:
         cpu_ns = int((recorded.cpu_ns - recorded.profiler_ns) / RECORDING_SLOWS)
         adds_ns = recorded.cpu_ns - cpu_ns
-        return Training(False, False, RECORDING_SLOWS, recorded.step_ns, adds_ns, cpu_ns)
+        least_ns = recorded.step_ns
+        return Training(False, False, RECORDING_SLOWS, least_ns, least_ns, adds_ns, cpu_ns)
     cpu_ns, adds_ns = int(replay.worked_ns / slowed), recorded.step_ns - step_ns
-    return Training(True, fills, slowed, step_ns, adds_ns, cpu_ns)
+    most_ns = max(step_ns, _mean_ns(before_ns))
+    return Training(True, fills, slowed, step_ns, most_ns, adds_ns, cpu_ns)
 
 
 def _step_ns(recorded: Recorded, before_ns: tuple[int, ...]) -> int | None:
@@ -95,3 +102,10 @@ def _step_ns(recorded: Recorded, before_ns: tuple[int, ...]) -> int | None:
     if not recorded.cpu_ns / _MOST_SLOWED <= took_ns <= _NEAR * recorded.step_ns:
         return None
     return min(max(took_ns, recorded.busy_ns), recorded.step_ns)
+
+
+def _mean_ns(before_ns: tuple[int, ...]) -> int:
+    """Return the mean but for those so long that something else, as a compile, was in them."""
+    most_ns = _UNLIKE * median_low(before_ns)
+    alike_ns = [each for each in before_ns if each <= most_ns]
+    return sum(alike_ns) // len(alike_ns)

@@ -33,13 +33,20 @@ def test_a_device_that_is_busy_all_the_while_sets_the_pace_of_all_launches() -> 
     analysis = trained(steps(9).analysis(), 905 * US, 900 * US, 905 * US)
     assert not Facts(trained(analysis)).pace.sets.any()
     facts = Facts(analysis)
-    assert facts.training == Training(True, True, 1.45, 905 * US, 95 * US, int(1000 * US / 1.45))
+    assert facts.training == Training(
+        True, True, 1.45, 905 * US, 905 * US, 95 * US, int(1000 * US / 1.45)
+    )
     assert facts.pace.sets.all()
 
 
 def test_a_program_that_runs_ahead_of_the_device_is_at_a_step_for_less_than_it_takes() -> None:
     found = training(steps(40), 700, 710, 720)
     assert (found.is_known, found.fills_device, found.step_ns) == (True, True, 4_000 * US)
+
+
+def test_a_step_takes_at_most_the_mean_of_those_alike() -> None:
+    found = training(steps(9), 4_000, 905, 905, 905, 955)
+    assert (found.step_ns, found.most_ns) == (905 * US, 917_500)
 
 
 def test_few_steps_and_steps_unlike_the_recorded_ones_tell_nothing() -> None:

@@ -56,6 +56,19 @@ def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unreco
     assert (round(found.at_stake_ns / US), found.of_ns) == (140, 1_040 * US)
 
 
+def test_a_wait_costs_nothing_where_the_steps_before_took_no_longer_than_the_device() -> None:
+    script = Script()
+    for _ in range(3):
+        for _ in range(100):
+            script.launch("vectorized_elementwise_kernel", 9 * US, op="aten::mul")
+        script.wait("aten::_local_scalar_dense")
+        script.work("aten::item", 400 * US, "cpu_op")
+        script.end_step()
+    before_ns = [905 * US] * 5  # Recorded, 1,400; laid out with a quicker CPU, more than 905 too.
+    assert is_silent(synchronisation.RULE, trained(script.analysis(), *before_ns))
+    assert not is_silent(synchronisation.RULE, script.analysis())
+
+
 def test_a_wait_costs_as_much_where_the_cpus_lead_differs_from_step_to_step() -> None:
     script = Script()
     for first in (5, 35, 5, 35, 5):
