@@ -27,7 +27,7 @@ from profiler_ext.records import Phase
 
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
 _EACH, _EACH_WIDTH = "each (least - most)", 26
-_LEAST_NAME = 28
+_LEAST_NAME = 24
 _SHOWN_OUTLIERS = 3
 _INDENT = "  "
 
@@ -47,7 +47,7 @@ def module_table(drawing: Drawing) -> Table:
         *(phase_number(phase, 2) for phase in _PHASES if any(row[phase] for row in rows)),
         number(_EACH, lambda row: row.get("each", ""), 3, _EACH_WIDTH),
         bar(_parts, drawing, 4),
-        *roofline_numbers(drawn),
+        *roofline_numbers(drawn, drawing.console.width),
     ]
     table = table_of(drawn, _names(drawn), numbers, drawing.console.width)
     for line, row in zip(table.rows, drawn, strict=True):

@@ -44,8 +44,9 @@ TIME, PART, ROOFLINE, _RANGE = 7, 6, 11, 17
 _GROUP = 12
 OF_STEP = "of the step"
 _LEAST = {"file": 18, "code": 28, "kernel": 30, "name": 30, "module": 24}
-_NARROW_LEAST = {"file": 16, "code": 18, "kernel": 22, "name": 22, "module": 20}
-_NARROW = 96
+_NARROW_LEAST = {"file": 16, "code": 17, "kernel": 22, "name": 22, "module": 20}
+_NARROW, _NAMES_NARROW = 96, 112
+_SAVED, _SAVED_NARROW = "could save", "to save"
 
 
 def top_table(drawing: Drawing) -> Table:
@@ -62,7 +63,7 @@ def top_table(drawing: Drawing) -> Table:
         *(_kernel_numbers(rows) if "min_ns" in whole else ()),
         *_phase_numbers(kind, every),
         _bar(drawing),
-        *roofline_numbers(rows),
+        *roofline_numbers(rows, drawing.console.width),
     ]
     table = table_of(rows, _names(drawing, rows), numbers, drawing.console.width)
     if len(whole) > len(shown):
@@ -97,14 +98,18 @@ def measures(total_ns: float) -> list[Number]:
     ]
 
 
-def roofline_numbers(rows: Sequence[Row]) -> list[Number]:
+def roofline_numbers(rows: Sequence[Row], width: int) -> list[Number]:
     """Return the columns that say how near rows are to their roofline, and what they could save.
+
+    What could be saved is among the first columns of numbers that get room, the roofline after
+    these; in 80 letters a line has the former beside its forward and backward.
 
     Args:
         rows: all rows of the table.
+        width: of the terminal.
     """
     near = number("roofline", roofline_text, 2, ROOFLINE)
-    savings = number("could save", _saved_a_step, 2, TIME)
+    savings = number(_SAVED_NARROW if width < _NARROW else _SAVED, _saved_a_step, 1, TIME)
     has_rooflines = any(row.get("bound") for row in rows)
     return [each for each in (near, savings) if has_rooflines and _says(each, rows)]
 
@@ -127,7 +132,8 @@ def _bar(drawing: Drawing) -> Number:
             return {SCOPE_STYLES[Scope.IDLE]: row["duration_ns"]}
         return {PHASE_STYLES[phase]: row[phase] for phase in Phase}
 
-    return bar(parts, drawing, 4 if "kernel" in kind.keys else 3)
+    names_first = "kernel" in kind.keys or drawing.console.width < _NAMES_NARROW
+    return bar(parts, drawing, 4 if names_first else 3)
 
 
 def bar(parts: Callable[[Row], Mapping[str, float]], drawing: Drawing, order: int) -> Number:
@@ -173,8 +179,8 @@ def phase_number(phase: Phase, order: int) -> Number:
 def _kernel_numbers(rows: Sequence[Row]) -> list[Number]:
     """Return what single launches took, how fast they were, and how they were launched."""
     columns = [
-        number("launches", lambda row: f"{row['launches']:,}", 1),
-        number("median", lambda row: time_cell(row.get("median_ns") or 0), 1, TIME),
+        number("launches", lambda row: f"{row['launches']:,}", 2),
+        number("median", lambda row: time_cell(row.get("median_ns") or 0), 2, TIME),
         number("range", lambda row: range_text(row["min_ns"], row["max_ns"]), 4, _RANGE),
         number("GB/s", lambda row: _rate(row.get("est_gb_per_s")), 3, 5),
         number("TFLOP/s", lambda row: _rate(row.get("est_tflop_per_s")), 3),
@@ -223,7 +229,7 @@ def _whole(value: int | None) -> str:
 
 def _names(drawing: Drawing, rows: Sequence[Row]) -> list[Name]:
     kind = drawing.kind
-    least = _NARROW_LEAST if drawing.console.width < _NARROW else _LEAST
+    least = _NARROW_LEAST if drawing.console.width < _NAMES_NARROW else _LEAST
     texts = list(zip(*(labels(kind, row, drawing.settings) for row in rows), strict=True))
     names = []
     for (column, heading), of_rows in zip(kind.shown, texts, strict=True):

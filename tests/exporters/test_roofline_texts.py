@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profiler_ext import load
 from profiler_ext.exporters.roofline_texts import (
     roofline_text,
     savings_text,
@@ -16,6 +17,8 @@ from profiler_ext.exporters.roofline_texts import (
 from profiler_ext.exporters.terminal import report
 from profiler_ext.records import Analysis
 from tests.analyses import gpu_step
+from tests.book.recordings import RECORDED
+from tests.cases.neutral import SUFFIX
 from tests.exporters.estimated import estimated
 
 NOTHING: dict[str, Any] = dict.fromkeys(
@@ -88,13 +91,33 @@ def test_of_several_ranks_each_is_named() -> None:
     assert [text.partition(":")[0] for text in texts] == ["rank 0", "rank 1"]
 
 
-@pytest.mark.parametrize(("width", "headings"), [(60, 0), (80, 1), (90, 2), (120, 2)])
-def test_the_terminal_shows_rooflines_where_there_is_room(width: int, headings: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(60, ["to save"]), (80, ["roofline", "to save"]), (96, ["roofline", "could save"])],
+)
+def test_the_terminal_shows_rooflines_where_there_is_room(width: int, shown: list[str]) -> None:
     one = estimated({(0, 0): ("50000000", "10000000000")})
     text = report(one, by="kernel", width=width)
-    assert sum(heading in text for heading in ("roofline", "could save")) == headings
-    assert ("21% memory" in text, "37.0 us" in text) == (headings > 0, headings > 1)
+    words = ("roofline", "to save", "could save")
+    assert [word for word in words if word in text.split("\n\n")[-1]] == shown
+    assert ("21% memory" in text, "37.0 us" in text) == ("roofline" in shown, True)
     assert all(len(line) <= width for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("by", "columns"),
+    [
+        ("line", "line code a step part forward backward to save"),
+        ("module", "module a step part itself forward backward to save"),
+        ("kernel", "kernel a step part launches median roofline to save"),
+        ("site", "kernel module or line a step part launches to save"),
+    ],
+)
+def test_what_could_be_saved_fits_eighty_columns(by: str, columns: str) -> None:
+    analysis = load(RECORDED / f"findings/tuned_gpt{SUFFIX}").analysis
+    head, *rows = report(analysis, by=by, width=80).split("\n\n")[-1].splitlines()
+    assert " ".join(head.split()) == columns
+    assert max(map(len, (head, *rows))) <= 80
 
 
 def _renamed(analysis: Analysis, old: str, new: str) -> Any:

@@ -88,11 +88,11 @@ def test_what_to_do_stands_first_and_then_the_ledger():
 
 def test_links_are_rules_and_what_has_none_says_what_it_is():
     found = table_of(report(gpu_step(), by="link", width=72)).splitlines()[1:]
-    assert [line[:24].rstrip() for line in found] == [
+    assert [line[:36].rstrip() for line in found] == [
         "(no source line)",
         "(not backward)",
         "seq_nr",
-        "(library ca…n boundary)",
+        "(library calls wit…an open boundary)",
     ]
 
 
