@@ -20,28 +20,74 @@ _H200 = (
     "NVIDIA H200 Tensor Core GPU data sheet, halved where with sparsity: "
     "https://resources.nvidia.com/en-us-data-center-overview-mc/en-us-data-center-overview/hpc-datasheet-sc23-h200"
 )
-_GH200 = "NVIDIA GH200 Grace Hopper Superchip data sheet, halved where with sparsity"
-_BLACKWELL = "NVIDIA Blackwell Architecture Technical Brief, table of GPU specifications, dense"
+_GH200 = (
+    "NVIDIA GH200 Grace Hopper Superchip data sheet, halved where with sparsity: "
+    "https://resources.nvidia.com/en-us-data-center-overview-mc/en-us-data-center-overview/grace-hopper-superchip-datasheet-partner"
+)
+_BLACKWELL = (
+    "NVIDIA Blackwell Architecture Technical Brief, table of GPU specifications, dense: "
+    "https://resources.nvidia.com/en-us-blackwell-architecture/blackwell-architecture-technical-brief"
+)
 _A100 = (
     "NVIDIA A100 Tensor Core GPU data sheet: "
     "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
 )
-_L40S = "NVIDIA L40S data sheet, halved where with sparsity"
-_L4 = "NVIDIA L4 Tensor Core GPU data sheet, halved where with sparsity"
+_L40S = (
+    "NVIDIA L40S data sheet, halved where with sparsity: "
+    "https://resources.nvidia.com/en-us-l40s/l40s-datasheet-28413"
+)
+_L4 = (
+    "NVIDIA L4 Tensor Core GPU data sheet, halved where with sparsity: "
+    "https://resources.nvidia.com/en-us-data-center-overview/l4-gpu-datasheet"
+)
 _A10 = (
     "NVIDIA A10 Tensor Core GPU data sheet: "
     "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a10/pdf/a10-datasheet.pdf"
 )
-_A10G = "NVIDIA A10G data sheet for AWS EC2 G5"
-_A30 = "NVIDIA A30 Tensor Core GPU data sheet"
-_A40 = "NVIDIA A40 data sheet"
-_GA102 = "NVIDIA Ampere GA102 GPU Architecture white paper, with FP32 accumulation"
-_ADA = "NVIDIA Ada GPU Architecture white paper, with FP32 accumulation"
-_RTX_BLACKWELL = "NVIDIA RTX Blackwell GPU Architecture white paper, with FP32 accumulation"
-_V100 = "NVIDIA V100 Tensor Core GPU data sheet"
-_T4 = "NVIDIA T4 Tensor Core GPU data sheet"
-_MI300 = "AMD Instinct MI300X and MI325X data sheets, matrix peaks"
-_MI250 = "AMD Instinct MI250X data sheet, halved: torch sees each of its two dies as a device"
+_A10G = (
+    "NVIDIA A10G data sheet for AWS EC2 G5: "
+    "https://d1.awsstatic.com/product-marketing/ec2/NVIDIA_AWS_A10G_DataSheet_FINAL_02_17_2022.pdf"
+)
+_A30 = (
+    "NVIDIA A30 Tensor Core GPU data sheet: "
+    "https://www.nvidia.com/content/dam/en-zz/Solutions/data-center/products/a30-gpu/pdf/a30-datasheet.pdf"
+)
+_A40 = (
+    "NVIDIA A40 data sheet: "
+    "https://images.nvidia.com/content/Solutions/data-center/a40/nvidia-a40-datasheet.pdf"
+)
+_GA102 = (
+    "NVIDIA Ampere GA102 GPU Architecture white paper, with FP32 accumulation: "
+    "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.1.pdf"
+)
+_ADA = (
+    "NVIDIA Ada GPU Architecture white paper, with FP32 accumulation: "
+    "https://images.nvidia.com/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"
+)
+_RTX_BLACKWELL = (
+    "NVIDIA RTX Blackwell GPU Architecture white paper, with FP32 accumulation: "
+    "https://images.nvidia.com/aem-dam/Solutions/geforce/blackwell/nvidia-rtx-blackwell-gpu-architecture.pdf"
+)
+_V100 = (
+    "NVIDIA V100 Tensor Core GPU data sheet: "
+    "https://images.nvidia.com/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"
+)
+_T4 = (
+    "NVIDIA T4 Tensor Core GPU data sheet: "
+    "https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf"
+)
+_MI325X = (
+    "AMD Instinct MI325X data sheet, matrix peaks: "
+    "https://www.amd.com/content/dam/amd/en/documents/instinct-tech-docs/product-briefs/instinct-mi325x-datasheet.pdf"
+)
+_MI300X = (
+    "AMD Instinct MI300X data sheet, matrix peaks: "
+    "https://www.amd.com/content/dam/amd/en/documents/instinct-tech-docs/data-sheets/amd-instinct-mi300x-data-sheet.pdf"
+)
+_MI250 = (
+    "AMD Instinct MI200 data sheet, MI250X halved, as torch sees each of its two dies: "
+    "https://www.amd.com/content/dam/amd/en/documents/instinct-tech-docs/instinct-mi200-datasheet.pdf"
+)
 
 _UNITS = (
     Unit.FP64,
@@ -111,8 +157,8 @@ DEVICES = (
     _row("V100 PCIE", _V100, 900, (7, _, 14, _, _, 112, _, _, _)),
     _row("V100 SXM2", _V100, 900, (7.8, _, 15.7, _, _, 125, _, _, _)),
     _row("T4", _T4, 320, (_, _, 8.1, _, _, 65, _, _, 130)),
-    _row("MI325X", _MI300, 6000, (81.7, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, _, 2614.9)),
-    _row("MI300X", _MI300, 5300, (81.7, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, _, 2614.9)),
+    _row("MI325X", _MI325X, 6000, (81.7, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, _, 2614.9)),
+    _row("MI300X", _MI300X, 5300, (81.7, 163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, _, 2614.9)),
     _row("MI250X", _MI250, 1638, (23.95, 47.85, 23.95, _, 191.5, 191.5, _, _, 191.5)),
 )  # fmt: skip
 """Of two rows whose words stand in a name, the first is meant."""

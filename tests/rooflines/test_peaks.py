@@ -6,6 +6,14 @@ from profiler_ext.rooflines.devices import DEVICES
 from profiler_ext.rooflines.peaks import PEAKS, Peak, peak_of
 from profiler_ext.rooflines.words import Unit
 
+HOSTS = (
+    "www.nvidia.com/",
+    "images.nvidia.com/",
+    "resources.nvidia.com/",
+    "www.amd.com/",
+    "d1.awsstatic.com/",
+)
+
 
 @pytest.mark.parametrize(
     ("device", "gb_per_s", "fp32", "tf32", "bf16", "fp8"),
@@ -56,10 +64,12 @@ def test_a_device_that_is_not_in_the_table_has_no_peak(device: str) -> None:
     assert peak_of(device) is None
 
 
-def test_every_row_is_found_by_its_own_name_and_says_its_source() -> None:
+def test_every_row_is_found_by_its_own_name_and_says_its_source_with_a_link() -> None:
     for device in DEVICES:
         assert peak_of(device.name) == PEAKS[device.name]
-        assert device.source.startswith(("NVIDIA ", "AMD "))
+        title, _, link = device.source.partition(": https://")
+        assert title.startswith(("NVIDIA ", "AMD "))
+        assert link.startswith(HOSTS)
 
 
 def test_tensor_cores_are_faster_the_narrower_the_format() -> None:
