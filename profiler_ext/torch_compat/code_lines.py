@@ -16,12 +16,21 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from types import CodeType
+from typing import NamedTuple
 
 from profiler_ext.torch_compat.names import running_names
 from profiler_ext.torch_compat.process import is_resumed
 
 _MOST_UNITS = 8
 _UNIT_BYTES = 2
+_MOVES = frozenset(
+    (
+        *("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "LOAD_FAST_LOAD_FAST"),
+        *("STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "LOAD_CONST"),
+        *("RETURN_VALUE", "RETURN_CONST", "POP_TOP", "SWAP", "COPY", "PUSH_NULL", "NOP"),
+        *("JUMP_FORWARD", "JUMP_BACKWARD", "RERAISE", "LIST_APPEND", "BUILD_TUPLE", "END_FOR"),
+    )
+)
 
 
 def lines_meant(code: CodeType) -> Mapping[int, int | None]:
@@ -52,12 +61,52 @@ def lines_written(code: CodeType) -> Iterator[tuple[int, int]]:
     Args:
         code: any code; in that which Python compiled both are the same.
     """
+    return ((said, line) for _, said, line in _instructions(code))
+
+
+class Traced(NamedTuple):
+    """An instruction as Dynamo traces it.
+
+    Attributes:
+        said: the line that Dynamo says.
+        line: the one that is meant.
+        columns: those of the source that Dynamo says.
+        computes: it may add to a graph; what moves a value from one place to another does not.
+    """
+
+    said: int
+    line: int
+    columns: tuple[int | None, int | None]
+    computes: bool
+
+
+def lines_traced(code: CodeType) -> Iterator[Traced]:
+    """Yield what Dynamo says of each instruction of code.
+
+    It takes a new line where an instruction begins, and none that begins within one.
+
+    Args:
+        code: any code.
+
+    Source: ``torch/_dynamo/bytecode_analysis.py``, ``propagate_line_nums``.
+    """
+    begins = dict(dis.findlinestarts(code))
+    said = code.co_firstlineno
+    for each, _, line in _instructions(code):
+        said = begins.get(each.offset) or said
+        columns = (None, None) if each.positions is None else each.positions[2:]
+        yield Traced(said, line, columns, each.opname not in _MOVES)
+
+
+def _instructions(code: CodeType) -> Iterator[tuple[dis.Instruction, int, int]]:
+    """Yield each instruction, the line that the table says, and the one that was to be written."""
     units = [line for line, *_ in code.co_positions()]
-    starts = [each.offset // _UNIT_BYTES for each in dis.get_instructions(code)]
+    instructions = [*dis.get_instructions(code)]
+    starts = [each.offset // _UNIT_BYTES for each in instructions]
     drift = 0
-    for start, end in pairwise([*starts, len(units)]):
+    for each, (start, end) in zip(instructions, pairwise([*starts, len(units)]), strict=True):
         if (said := units[start]) is not None:
-            yield said, said - drift
+            yield each, said, said - drift
         drift += sum(
             (units[at] or 0) - (units[at - _MOST_UNITS] or 0)
             for at in range(start + _MOST_UNITS, end, _MOST_UNITS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 import profiler_ext
 from profiler_ext.capture.traces import resumed_lines
 from profiler_ext.capture.traces.stacks import parse_stack
+from profiler_ext.torch_compat.code_lines import Traced
 from tests.capture.fx_graphs import frame_text
 from tests.compiling import capture
 
@@ -70,7 +72,65 @@ def test_where_one_of_two_lines_may_be_meant_none_is_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place = ("/src/model.py", "torch_dynamo_resume_in_forward_at_3")
-    monkeypatch.setitem(resumed_lines._LINES, place, {7: {6, 7}, 9: {8}})
+    traced = {7: {_computing(7, 6), _computing(7, 7)}, 9: {_computing(9, 8)}}
+    monkeypatch.setitem(resumed_lines._TRACED, place, traced)
     file, function = place
     either, told = (frame_text(file, line, function, "text") for line in (7, 9))
     assert [frame.line for frame in parse_stack(either + told)] == [8]
+
+
+def _computing(said: int, line: int) -> Traced:
+    return Traced(said, line, (None, None), computes=True)
+
+
+def stored(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    y = (
+        x
+        .mm(x)
+        .t()
+    )  # fmt: skip
+    return y.mm(x)
+
+
+def test_what_stores_a_value_or_returns_it_is_no_line_of_what_computed_it(
+    fresh_torch: Path,
+) -> None:
+    assert _lines_of_products(stored) == [4, 7]
+
+
+def multiplied(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    return (
+        x
+        .t()
+        .mm(x)
+        @ x
+    )  # fmt: skip
+
+
+def test_a_line_that_begins_within_an_instruction_is_none_that_torch_says(
+    fresh_torch: Path,
+) -> None:
+    assert _lines_of_products(multiplied) == [5, 3]
+
+
+def test_carets_tell_which_of_two_lines_is_meant(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (file := tmp_path / "model.py").write_text("with scope():\n    y = (x\n         .mm(x))\n")
+    product, leaving = Traced(3, 2, (10, 12), True), Traced(3, 1, (5, 7), True)
+    monkeypatch.setitem(resumed_lines._TRACED, (str(file), "forward"), {3: {product, leaving}})
+    text = frame_text(str(file), 3, "forward", ".mm(x))")
+    (told,) = parse_stack(f"{text}     ^^\n")
+    assert (told.line, told.code) == (2, "y = (x")
+    assert parse_stack(text) == ()
+
+
+def _lines_of_products(function: Callable[[torch.Tensor], torch.Tensor]) -> list[int]:
+    """Return the lines of a function's products, from its own on."""
+    profiler_ext.enable(strict=True, cpu_events=False)
+    torch.compile(function)(torch.randn(4, 4))
+    nodes = [node for graph in capture().graphs for node in graph.nodes]
+    stacks = [node.lineage.stack for node in nodes if node.target == "aten.mm.default"]
+    return [stack[-1].line - function.__code__.co_firstlineno for stack in stacks]

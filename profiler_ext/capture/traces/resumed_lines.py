@@ -8,14 +8,19 @@ in its name.
 from __future__ import annotations
 
 import linecache
+import re
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from traceback import FrameSummary, StackSummary
 from types import CodeType
 
-from profiler_ext.torch_compat.code_lines import lines_written
+from profiler_ext.torch_compat.code_lines import Traced, lines_traced
 from profiler_ext.torch_compat.process import resumed
 
-_LINES: dict[tuple[str, str], dict[int, set[int]]] = {}
+_TRACED: dict[tuple[str, str], dict[int, set[Traced]]] = {}
+"""By file, function and the line that torch says."""
 _RESUMED_AT: dict[tuple[str, str, int], set[int | None]] = defaultdict(set)
+_CARETS = re.compile(r" +[~^]*")
 
 
 def note_resumed(code: CodeType) -> None:
@@ -24,39 +29,67 @@ def note_resumed(code: CodeType) -> None:
     Args:
         code: what Dynamo compiles.
     """
-    lines = _LINES.setdefault((code.co_filename, code.co_name), defaultdict(set))
-    for said, line in lines_written(code):
-        lines[said].add(line)
+    known = _TRACED.setdefault((code.co_filename, code.co_name), defaultdict(set))
+    for each in lines_traced(code):
+        known[each.said].add(each)
 
 
-def line_of(file: str, function: str, said: int) -> tuple[int | None, str | None]:
-    """Return the line that is meant where torch says another, with its text.
+def line_of(
+    file: str, function: str, said: int, text: Sequence[str] = ()
+) -> tuple[int | None, str | None]:
+    """Return the line that is meant where torch says another of what a graph has, with its text.
 
     Args:
         file: the code's file.
         function: its name.
         said: the line that torch says.
+        text: all that torch says; where there are carets, they tell the column.
 
     Returns:
         The line; ``None`` where it may be one of several. Its text is ``None`` where torch has it.
     """
-    lines = _LINES.get((file, function))
-    meant = {said} if lines is None else lines.get(said, {said})
-    if len(meant) != 1:
+    traced = _TRACED.get((file, function), {}).get(said, set())
+    meant = {each for each in traced if each.computes} or traced
+    column = _first_caret(text) if len({each.line for each in meant}) > 1 else None
+    if column is not None:
+        meant = {each for each in meant if _first_caret(_text(file, each)) == column}
+    return _only(file, said, meant or traced)
+
+
+def _first_caret(text: Sequence[str]) -> int | None:
+    """Return where the line of carets begins that torch writes under a line of code."""
+    carets = "".join(text[2:3])
+    return len(carets) - len(carets.lstrip()) if _CARETS.fullmatch(carets) else None
+
+
+def _text(file: str, traced: Traced) -> Sequence[str]:
+    """Return what torch says of an instruction.
+
+    Source: ``torch/_dynamo/symbolic_convert.py``, ``InstructionTranslatorBase.frame_summary``.
+    """
+    start, end = traced.columns
+    told = FrameSummary(file, traced.said, "", lookup_line=False, colno=start, end_colno=end)
+    return "".join(StackSummary.from_list([told]).format()).splitlines()
+
+
+def _only(file: str, said: int, traced: Iterable[Traced]) -> tuple[int | None, str | None]:
+    line, *others = {each.line for each in traced} or {said}
+    if others:
         return None, None
-    (line,) = meant
     return line, (None if line == said else linecache.getline(file, line).strip())
 
 
 def note_break(file: str, function: str, said: int) -> tuple[int | None, str | None]:
-    """Return what :func:`line_of` does of a place at which a graph breaks, and note it.
+    """Return the line at which a graph breaks, with its text, as :func:`line_of` does; note it.
+
+    A graph may break where nothing is computed: at the first instruction of a statement.
 
     Args:
         file: the code's file.
         function: its name.
         said: the line that torch says; the code that goes on there will say so, too.
     """
-    line, text = line_of(file, function, said)
+    line, text = _only(file, said, _TRACED.get((file, function), {}).get(said, ()))
     _RESUMED_AT[file, resumed(function) or function, said].add(line)
     return line, text
 

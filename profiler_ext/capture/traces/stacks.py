@@ -26,25 +26,23 @@ def parse_stack(trace: str | None) -> tuple[Frame, ...]:
         The frames, outermost first, their paths relative to roots.
     """
     lines = (trace or "").splitlines()
-    found = [
-        (match, lines[index + 1 : index + 2])
-        for index, line in enumerate(lines)
-        if (match := _FILE.match(line))
-    ]
-    functions = {(match["file"], match["function"]) for match, _ in found}
-    frames = (_frame(match, following, functions) for match, following in found)
+    found = [(index, match) for index, line in enumerate(lines) if (match := _FILE.match(line))]
+    functions = {(match["file"], match["function"]) for _, match in found}
+    ends = [*(index for index, _ in found[1:]), len(lines)]
+    frames = (
+        _frame(match, lines[index:end], functions)
+        for (index, match), end in zip(found, ends, strict=False)
+    )
     return tuple(frame for frame in frames if frame is not None)
 
 
-def _frame(
-    match: re.Match[str], following: list[str], functions: Collection[Function]
-) -> Frame | None:
+def _frame(match: re.Match[str], told: list[str], functions: Collection[Function]) -> Frame | None:
     file = file_of(match["file"], match["function"], int(match["line"]), functions)
-    line, text = line_of(match["file"], match["function"], int(match["line"]))
+    line, text = line_of(match["file"], match["function"], int(match["line"]), told)
     if file is None or line is None:
         return None
-    code = text or (following[0].strip() if following else "")
-    usable = code and not _MARKER.match(code) and not _FILE.match(code)
+    code = text or "".join(told[1:2]).strip()
+    usable = code and not _MARKER.match(code)
     return Frame(
         file=shorten(absolute(file)),
         line=line,
