@@ -27,9 +27,11 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         output_graph: Dynamo's ``OutputGraph``.
         gm: the graph.
     """
-    if process.is_resumed(code := process.dynamo_code(output_graph)):
+    traced = process.traced_code(output_graph)
+    # Under `nested_graph_breaks` code that goes on calls such code, which is traced within it.
+    for code in filter(process.is_resumed, {process.dynamo_code(output_graph), *traced}):
         note_resumed(code)
-    note_equal(process.traced_code(output_graph))
+    note_equal(traced)
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     scope = process.dynamo_scope(output_graph)
     # Compiled autograd's own graph module is no module of the user's.
