@@ -74,6 +74,16 @@ def percent_text(part: float, total: float) -> str:
     return f"{100 * part / total:.1f}%" if total else ""
 
 
+def recorded_text(unrecorded: str, recorded: str) -> str:
+    """Return what is so in training, and what was recorded where that reads otherwise.
+
+    Args:
+        unrecorded: where nobody records.
+        recorded: in the recording.
+    """
+    return unrecorded if unrecorded == recorded else f"{unrecorded} ({recorded} as recorded)"
+
+
 def short_path(path: str, settings: Settings) -> str:
     """Return a path without the root that it lies under.
 

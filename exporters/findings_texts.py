@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from profiler_ext.exporters.display_text import percent_text, short_path, time_text
+from profiler_ext.exporters.display_text import (
+    percent_text,
+    recorded_text,
+    short_path,
+    time_text,
+)
 from profiler_ext.findings import (
     LEAST_FRACTION,
     ON_RANKS,
@@ -48,9 +53,10 @@ def findings_title(findings: Findings) -> str:
 
 def _step_text(findings: Findings) -> str:
     """Return how long a step takes in training, and in the recording where that is known apart."""
+    recorded = time_text(findings.step_ns)
     if findings.unrecorded_ns is None:
-        return time_text(findings.step_ns)
-    return f"{time_text(findings.unrecorded_ns)} ({time_text(findings.step_ns)} as recorded)"
+        return recorded
+    return recorded_text(time_text(findings.unrecorded_ns), recorded)
 
 
 def stake_texts(finding: Finding) -> tuple[str, str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from profiler_ext.exporters.display_text import percent_text, time_text
+from profiler_ext.exporters.display_text import percent_text, recorded_text, time_text
+from profiler_ext.findings import find
 from profiler_ext.records import Analysis
 from profiler_ext.rooflines.utilisation import Utilisation, utilisation
 from profiler_ext.rooflines.words import Bound, Unit
@@ -80,24 +81,31 @@ def utilisation_texts(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     Args:
         analyses: one for each rank.
     """
-    found = [(a.recording.settings, len(a.steps), utilisation(a)) for a in analyses]
-    known = [(settings, steps, each) for settings, steps, each in found if each is not None]
-    named = len(analyses) > 1
-    return tuple(
-        _text(each, steps, f"rank {settings.rank}: " if named else "", settings.asked)
-        for settings, steps, each in known
-    )
+    found = [(analysis, utilisation(analysis)) for analysis in analyses]
+    known = [(analysis, each) for analysis, each in found if each is not None]
+    return tuple(_text(each, analysis, len(analyses) > 1) for analysis, each in known)
 
 
-def _text(found: Utilisation, steps: int, of_rank: str, asked: tuple[str, ...]) -> str:
+def _text(found: Utilisation, analysis: Analysis, is_named: bool) -> str:
+    settings = analysis.recording.settings
+    of_rank = f"rank {settings.rank}: " if is_named else ""
     if found.counted_fraction < _LEAST_COUNTED:
         told = percent_text(found.counted_fraction, 1)
-        more = "" if "shapes" in asked else "; `--shapes` records those of eager ops"
+        more = "" if "shapes" in settings.asked else "; `--shapes` records those of eager ops"
         return f"{of_rank}MFU is not known: products of {told} of their time have sizes{more}."
     units = ", ".join(_units(found))
     known = "" if found.known_fraction > _ALL else f"; the unit of {_known(found)} is known"
-    amount = _amount(found.flops / steps, "FLOP")
-    return f"{of_rank}MFU {percent_text(found.mfu, 1)}: {amount} a step, {units}{known}."
+    amount = _amount(found.flops / len(analysis.steps), "FLOP")
+    mfu = _mfu(found, find(analysis).unrecorded_ns)
+    return f"{of_rank}MFU {mfu}: {amount} a step, {units}{known}."
+
+
+def _mfu(found: Utilisation, unrecorded_ns: int | None) -> str:
+    """Return it of a step in training, and of the recorded ones where that is known apart."""
+    recorded = percent_text(found.mfu, 1)
+    if unrecorded_ns is None:
+        return recorded
+    return recorded_text(percent_text(found.mfu_of(unrecorded_ns), 1), recorded)
 
 
 def _known(found: Utilisation) -> str:

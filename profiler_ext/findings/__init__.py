@@ -44,7 +44,7 @@ def find(analysis: Analysis) -> Findings:
     Args:
         analysis: what attribution found.
     """
-    return judge(analysis, RULES)
+    return analysis.derived.once("findings", lambda: judge(analysis, RULES))
 
 
 def find_of_ranks(analyses: Sequence[Analysis]) -> Findings:

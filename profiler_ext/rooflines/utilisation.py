@@ -32,6 +32,7 @@ class Utilisation:
     Attributes:
         wall_ns: wall time of the profiled steps, once for each device.
         lasted_ns: the same, or how long the busiest device ran their work, where that is longer.
+        steps: how many there are, once for each device.
         flops: operations of the model in them.
         by_unit: pairs of unit and the operations that it did, most first.
         known_fraction: the part of the operations whose unit, and its peak, is known.
@@ -42,6 +43,7 @@ class Utilisation:
 
     wall_ns: int
     lasted_ns: int
+    steps: int
     flops: int
     by_unit: tuple[tuple[str, int], ...]
     known_fraction: float
@@ -52,6 +54,14 @@ class Utilisation:
     def mfu(self) -> float:
         """The part of the steps that the model's operations take at the peak."""
         return self.peak_ns / self.lasted_ns
+
+    def mfu_of(self, step_ns: int) -> float:
+        """Return the same of steps that last otherwise.
+
+        Args:
+            step_ns: so long each.
+        """
+        return self.peak_ns / (self.steps * step_ns)
 
 
 def utilisation(
@@ -183,6 +193,7 @@ def _utilisation(products: _Products, spans: Sequence[tuple[int, int]]) -> Utili
     return Utilisation(
         wall_ns=wall_ns,
         lasted_ns=max(wall_ns, busy_ns),
+        steps=devices * len(spans),
         flops=int(flops.data[counted].sum()),
         by_unit=_by_unit(products[known]),
         known_fraction=float(flops.data[known].sum() / flops.data[counted].sum()),

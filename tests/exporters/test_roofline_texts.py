@@ -20,6 +20,7 @@ from tests.analyses import gpu_step
 from tests.book.recordings import RECORDED
 from tests.cases.neutral import SUFFIX
 from tests.exporters.estimated import estimated
+from tests.findings.stepping import trained
 
 NOTHING: dict[str, Any] = dict.fromkeys(
     (
@@ -69,6 +70,16 @@ def test_utilisation_names_its_units_and_what_is_not_known() -> None:
     unknown = replace(one, launches=_renamed(one, "nvjet_tst_128x64", "nobody_knows"))
     text = "MFU 1.0%: 40 GFLOP a step, bf16_tensor; the unit of 25.0% is known."
     assert utilisation_texts([unknown]) == (text,)
+
+
+def test_utilisation_is_of_a_step_in_training_where_steps_before_the_recording_tell_it() -> None:
+    one = estimated({(0, 0): ("50000000", "10000000000"), (1, 1): ("50000000", "30000000000")})
+    step_ns = one.steps[0].wall_ns
+    known = trained(one, *[step_ns // 2] * 3)
+    text = "MFU 8.1% (4.0% as recorded): 40 GFLOP a step, bf16_tensor."
+    assert utilisation_texts([known]) == (text,)
+    alike = trained(one, *[step_ns] * 3)
+    assert utilisation_texts([alike]) == ("MFU 4.0%: 40 GFLOP a step, bf16_tensor.",)
 
 
 def test_products_without_sizes_make_it_unknown() -> None:
