@@ -99,16 +99,26 @@ def test_what_stores_a_value_or_returns_it_is_no_line_of_what_computed_it(
     assert _lines_of_products(stored) == [4, 7]
 
 
-def nested(x: torch.Tensor) -> torch.Tensor:
-    return stored(x).t()
+def called(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    y = (
+        x
+        .mm(x)
+        .t()
+    )  # fmt: skip
+    return y.mm(x)
+
+
+def calling(x: torch.Tensor) -> torch.Tensor:
+    return called(x).t()
 
 
 def test_lines_are_those_of_the_source_where_code_goes_on_within_a_function_that_is_called(
     fresh_torch: Path,
 ) -> None:
     with torch._dynamo.config.patch(nested_graph_breaks=True):
-        lines = _lines_of_products(nested)
-    beyond = nested.__code__.co_firstlineno - stored.__code__.co_firstlineno
+        lines = _lines_of_products(calling)
+    beyond = calling.__code__.co_firstlineno - called.__code__.co_firstlineno
     assert [line + beyond for line in lines] == [4, 7]
 
 
