@@ -43,10 +43,10 @@ def _home() -> str:
 
 
 def working_folder() -> str:
-    """Return the working folder, ``"/"`` where it was removed."""
+    """Return the working folder, ``"/"`` where it was removed, or its disk is gone."""
     try:
         return str(Path.cwd())
-    except FileNotFoundError:
+    except OSError:
         return "/"
 
 

@@ -113,11 +113,11 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         self.sessions: list[Session] = []
         self.refusal: ProfilerExtError | None = None
         self.step_source = "none"
-        self._on_session = on_trace_ready
-        self._user_roots = user_roots
+        self._on_session, self._user_roots = on_trace_ready, user_roots
         self._keeps_source, self._most = source, keep
-        self._raw, self._unrecorded = RawTrace(), UnrecordedSteps()
+        self._raw = RawTrace()
         guard = outset.run("enable", _guard) or outset
+        self._unrecorded = guard.run("steps", UnrecordedSteps)
         self._called_modules = guard.run("called modules", self._new_called_modules, guard)
         self._is_ours_to_choose = "experimental_config" not in torch_options
         if self._is_ours_to_choose:
@@ -163,12 +163,14 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
 
     def step(self) -> None:
         """End a step."""
-        self._guard.run("steps", self._unrecorded.end)
+        if self._unrecorded is not None:
+            self._guard.run("steps", self._unrecorded.end)
         if self.step_source == "none":
             self.step_source = "prof.step"
         self._guard.run("steps", self._finish_device_work)
         super().step()
-        self._guard.run("steps", self._unrecorded.begin)
+        if self._unrecorded is not None:
+            self._guard.run("steps", self._unrecorded.begin)
 
     def _finish_device_work(self) -> None:
         """Let none of it run into the first recorded step."""
@@ -260,7 +262,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
     def _settings(self, held: HeldModules) -> Settings:
         called = self._guard.run("called modules", self._paths, held) or ()
         own = user_roots() if self._user_roots is None else self._user_roots
-        before_ns = self._unrecorded.took_ns
+        before_ns = () if self._unrecorded is None else self._unrecorded.took_ns
         return settings_of_process(own, self.step_source, called, self._asked(), before_ns)
 
     def _asked(self) -> tuple[str, ...]:

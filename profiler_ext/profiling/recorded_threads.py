@@ -36,9 +36,8 @@ class HearsThreads(torch.profiler.profile):
     _heard: int | None = None
     _beside: tuple[str, ...] = ()
 
-    @property
     def is_elsewhere(self) -> bool:
-        """Whether what is recorded is that of one thread, and not of this one."""
+        """Tell whether what is recorded is that of one thread, and not of this one."""
         return self._heard not in (None, get_ident())
 
     def start_trace(self) -> None:
@@ -52,7 +51,7 @@ class HearsThreads(torch.profiler.profile):
         else:
             self._guard.run(THREADS, self._leave_behind, self._heard)
         super().start_trace()
-        self._heard = get_ident() if is_heard_alone() else None
+        self._heard = self._guard.run(THREADS, _heard_alone)
 
     def stop_trace(self) -> None:
         """End the recording, which this thread can."""
@@ -81,6 +80,11 @@ class HearsThreads(torch.profiler.profile):
         if are_all and ProfilerActivity.CPU in self.activities and threads_beside():
             self.toggle_collection_dynamic(False, [ProfilerActivity.CPU])
             time.sleep(_SETTLES_S)
+
+
+def _heard_alone() -> int | None:
+    """Return this thread where it is heard alone."""
+    return get_ident() if is_heard_alone() else None
 
 
 _LEFT: dict[int, HearsThreads] = {}

@@ -19,7 +19,7 @@ from typing import Any
 from profiler_ext.isolation.guard import Guard
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.isolation.undisturbed import disturbed, undisturbed
-from profiler_ext.profiling.recorded_threads import HearsThreads, end_what_is_left
+from profiler_ext.profiling.recorded_threads import THREADS, HearsThreads, end_what_is_left
 from profiler_ext.records import Gap, GapReason
 from profiler_ext.torch_compat import profilers
 from profiler_ext.torch_compat.profiler_use import (
@@ -92,10 +92,17 @@ class TakesTurns(HearsThreads):
 
     def step(self) -> None:
         """End a step; while one thread is heard alone, its own."""
-        if self._process != os.getpid() or (self.is_recording and self.is_elsewhere):
+        if self._process != os.getpid() or (
+            self.is_recording and self._guard.run(THREADS, self.is_elsewhere)
+        ):
             return
         with _LOCK.native, undisturbed():
-            super().step()
+            try:
+                super().step()
+            except BaseException:
+                if not self.is_prepared:  # torch has not prepared what its next step would start
+                    self._begin_anew()
+                raise
 
     def step_aside(self) -> None:
         """End what is under way, because another profiler begins."""
@@ -127,7 +134,7 @@ class TakesTurns(HearsThreads):
     def _takes_its_turn(self) -> bool:
         """Have the others of ours step aside; tell whether nobody else is on."""
         others = _STARTED - {self}
-        if any(other.is_recording and other.is_elsewhere for other in others):
+        if any(other.is_recording and other.is_elsewhere() for other in others):
             self._lose(_REFUSED)
         elif not USE.by_others:
             for other in others:
@@ -145,7 +152,7 @@ class TakesTurns(HearsThreads):
     def stop_trace(self) -> None:
         """End the recording, if there is one."""
         if self.is_prepared:
-            is_lost = self.is_recording and self.is_elsewhere
+            is_lost = self._guard.run(THREADS, self.is_elsewhere)
             self.has_trace = self.is_recording and not is_lost
             self.is_prepared = self.is_recording = USE.by_us = False
             with USE.own():

@@ -218,7 +218,7 @@ def output_folder(request: Request) -> Path:
     """
     try:
         return request.folder.absolute()
-    except FileNotFoundError:
+    except OSError:
         raise OutputError(
             f"the working folder is gone, and {request.folder} is in it; give a whole path with -o"
         ) from None

@@ -49,16 +49,19 @@ def looped(**options: Any) -> Any:
 @pytest.mark.parametrize(
     "where",
     [
-        "switch.enable",
-        "process.anything_compiled",
-        "process.threads_config",
-        "profilers.mark_steps",
-        "profilers.begins_recording",
-        "CalledModules",
+        "profiler.switch.enable",
+        "profiler.process.anything_compiled",
+        "profiler.process.threads_config",
+        "profiler.profilers.mark_steps",
+        "profiler.profilers.begins_recording",
+        "profiler.CalledModules",
+        "profiler.UnrecordedSteps",
+        "recorded_threads.is_heard_alone",
+        "recorded_threads.HearsThreads.is_elsewhere",
     ],
 )
 def test_a_failure_that_costs_no_trace_is_a_gap_of_the_session(monkeypatch, where: str) -> None:
-    monkeypatch.setattr(f"profiler_ext.profiling.profiler.{where}", fails)
+    monkeypatch.setattr(f"profiler_ext.profiling.{where}", fails)
     with pytest.warns(CaptureWarning, match="of ours"):
         prof = looped()
     gaps = [gap.reason for gap in other_gaps(prof.session)]

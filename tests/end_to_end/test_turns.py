@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,22 @@ def test_who_is_told_of_a_session_may_wait_for_another_threads_profile(fresh_tor
         ours.step()
     assert [len(each.sessions) for each in profilers] == [1, 2, 1, 2]
     assert not USE.is_taken
+
+
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
+def test_a_cycle_whose_handler_raises_has_its_session_and_so_has_the_next(
+    fresh_torch: Path,
+) -> None:
+    def fails(_: object) -> None:
+        raise ValueError("the program's")
+
+    cycles = torch.profiler.schedule(wait=0, warmup=1, active=1, repeat=2)
+    with profiler_ext.profile(schedule=cycles, on_trace_ready=fails) as prof:
+        for number in range(4):
+            torch.ones(2).sum()
+            with pytest.raises(ValueError) if number in (1, 3) else nullcontext():
+                prof.step()
+    assert [[step.number for step in each.analysis.steps] for each in prof.sessions] == [[1], [3]]
 
 
 def test_torch_is_left_as_it_was_found(fresh_torch: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -41,7 +42,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sample", type=int, help="so many names of each script")
     parser.add_argument("--seed", default="")
-    parser.add_argument("--only", help="names that have this in them")
+    parser.add_argument("--only", default="", help="names that have this expression")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--compiled", type=Path, help="keep compiled C++ in this folder")
     parser.add_argument("--verbose", action="store_true")
@@ -64,7 +65,7 @@ def _tried(script: str, options: argparse.Namespace, folder: Path) -> int:
     here = (
         at for at in sorted(read) if names.ALL[at].comes_with is None or names.ALL[at].comes_with
     )
-    faults = [Renamed(at) for at in here if (options.only or "") in Renamed(at).label()]
+    faults = [Renamed(at) for at in here if re.search(options.only, Renamed(at).label())]
     if options.sample is not None:
         draw = random.Random(f"{script} {options.seed}")
         faults = draw.sample(faults, min(options.sample, len(faults)))

@@ -79,6 +79,10 @@ CALLED_BY_THE_USER = frozenset(
             for name in ("__init__", "step", "prepare_trace", "start_trace", "stop_trace")
         ),
         *(
+            f"profiler_ext.profiling.recorded_threads:HearsThreads.{name}"
+            for name in ("start_trace", "stop_trace")
+        ),
+        *(
             f"profiler_ext.profiling.turns:TakesTurns.{name}"
             for name in (
                 "__init__",

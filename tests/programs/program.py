@@ -10,6 +10,7 @@ NONE = "none"  # there was nothing to record
 ANY = "any"
 SERIES = "series"  # at least one, in a folder of its own
 
+IN_ITS_PLACE = "in its place"  # the program uses our profile where it uses torch's without us
 FORK_MODES = ("run", "enabled", "profile")
 
 
@@ -21,13 +22,15 @@ class Program:
         name: what it is called in the table.
         words: script and arguments.
         session: what a run must leave.
-        modes: ways it is run with us: under ``run``, with capture enabled, within a profile.
+        modes: ways it is run with us: under ``run``, with capture enabled, within a profile,
+            with our profile in the place of torch's.
         real: it is started as a process of its own, not as a fork of one that has torch.
         flags: options of the interpreter.
         environment: more variables; an empty one is taken away.
         files: more files beside the scripts.
         stdout: another place for standard output: ``closed`` or ``full``.
         options: more of what ``run`` is asked for.
+        code: what ``run`` ends with, where it is not what the program ends with.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Program:
     stdout: str = ""
     stderr: str = ""
     options: tuple[str, ...] = ()
+    code: int | None = None
 
 
 def programs_of(script: str, *calls: str, asked: str = "", **options) -> list[Program]:

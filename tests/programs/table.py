@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from profiler_ext.cli.choices import FAILED
 from tests.programs.program import (
     ANY,
     FORK_MODES,
+    IN_ITS_PLACE,
     NONE,
     PART,
     SERIES,
@@ -96,6 +98,16 @@ PROFILERS = [
     *programs_of("profilers", "whole", "scheduled", "low_level", session=ANY, modes=FORK_MODES),
     *programs_of("profilers", "unstopped", session=ANY, modes=("run", "enabled")),
 ]
+DROP_INS = programs_of(
+    "drop_in",
+    *(f"handler_{does}" for does in ("raises", "exits", "leaves", "trains", "exports", "profiles")),
+    *("body_raises", "body_exits", "body_leaves", "entered_twice"),
+    *("used_again", "one_in_another", "ends_twice", "steps_first", "forgotten", "never_ends"),
+    *("in_thread", "beside_training", "thread_compiles", "exits_in_hook", "forks_in_block"),
+    *("generated", "decorated", "at_exit", "subclassed", "odd_options", "kept_in_cycle"),
+    "compiled_around",
+    modes=(IN_ITS_PLACE,),
+)
 MODULES = programs_of(
     "modules",
     *("made_by_new", "without_super", "odd_named_children", "unhashable", "all_equal"),
@@ -125,6 +137,19 @@ SURROUNDINGS = programs_of(
 SURROUNDINGS += programs_of(
     "surroundings", "trains_at_exit", "replaces_itself", "nowhere_to_import_from", session=ANY
 )
+DISKS = [
+    *programs_of(
+        "disks",
+        *(f"renames {name}" for name in ("EXDEV", "ESTALE", "EACCES")),
+        *(f"syncs {name}" for name in ("EIO", "EDQUOT")),
+        *(f"files_made {name}" for name in ("ENOSPC", "EROFS")),
+        *("small_files 4000", "small_files 20000"),
+        session=NONE,
+        code=FAILED,  # what was recorded is lost, which one sentence says
+    ),
+    *programs_of("disks", "own_open", "no_open", "removed_output"),
+    *programs_of("disks", "stale_folder", "other_modules", session=ANY),
+]
 TORCH_USES = programs_of(
     "torch_uses",
     *("compiled_as", "left_out", "forgets", "configures", "exports", "scripts", "functional"),
@@ -171,8 +196,8 @@ PROGRAMS = [
     *MODES,
     *(CALLS if sys.version_info >= (3, 12) else ()),
     *(MONITORS if sys.version_info >= (3, 12) else ()),
-    *FORKS, *WORKERS, *FEATURES, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *MODULES, *NAMES, *MAINS,
-    *SETTINGS, *SURROUNDINGS, *TORCH_USES, *STARTS,
+    *FORKS, *WORKERS, *FEATURES, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *DROP_INS, *MODULES,
+    *NAMES, *MAINS, *SETTINGS, *SURROUNDINGS, *DISKS, *TORCH_USES, *STARTS,
 ]  # fmt: skip
 FAST = frozenset(
     {

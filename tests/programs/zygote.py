@@ -58,7 +58,7 @@ def run_plain(words: list[str]) -> None:
 request = next_request()
 become(request)
 mode, words = request["mode"], request["words"]
-if mode == "plain":
+if mode in ("plain", "in its place"):
     run_plain(words)
 elif mode == "run":
     del sys.path[0]
