@@ -81,7 +81,12 @@ class Facts:
         idle = self.analysis.idle
         rows = idle.cause.where(IdleCause.PROFILER)
         sums = sums_of_steps(self.analysis.steps, idle.step[rows], idle.duration_ns[rows])
-        return median_low(sums) // max(len(np.unique(idle.device)), 1) if sums else 0
+        return median_low(sums) // max(self.idle_devices, 1) if sums else 0
+
+    @cached_property
+    def idle_devices(self) -> int:
+        """How many devices idled at some time."""
+        return len(np.unique(self.analysis.idle.device))
 
     @cached_property
     def on_device(self) -> bool:

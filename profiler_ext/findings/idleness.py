@@ -30,10 +30,9 @@ def of_usual_step(facts: Facts, rows: Ints) -> int:
         rows: rows of pieces of idle time.
     """
     idle = facts.analysis.idle
-    devices = len(np.unique(idle.device))
     step, duration_ns = idle.step[rows], idle.duration_ns[rows]
     sums = sums_of_steps(facts.analysis.steps, step, duration_ns)
-    return median_low(sums) // max(devices, 1) if sums else 0
+    return median_low(sums) // max(facts.idle_devices, 1) if sums else 0
 
 
 def spans_in_usual_step(facts: Facts, rows: Ints) -> int:
@@ -59,9 +58,11 @@ def by_line(facts: Facts, rows: Ints, places: Codes) -> dict[Where, Ints]:
         places: the place of each piece of all: where the CPU was, or that of the cause.
     """
     lines: dict[Where, list[Ints]] = {}
-    own = places[rows]
-    for at in np.unique(own).tolist():
+    order = np.argsort(places[rows], kind="stable")
+    each, firsts = np.unique(places[rows][order], return_index=True)
+    of_places = np.split(rows[order], firsts[1:])
+    for at, of_place in zip(each.tolist(), of_places, strict=False):
         place = facts.analysis.idle.places[at]
         where = NOWHERE if place.line is None else where_of(place)
-        lines.setdefault(where, []).append(rows[own == at])
+        lines.setdefault(where, []).append(of_place)
     return {where: np.sort(np.concatenate(of_line)) for where, of_line in lines.items()}

@@ -31,6 +31,7 @@ LEAST_NS: Final = {
 """Below this part, and this time, nothing is said: steps differ by as much from each other."""
 _MOST_SHARED = 0.5
 _Said = tuple[Rule, Candidate]
+_Counted = tuple[Ints, Ints]
 
 
 def judge(analysis: Analysis, rules: Iterable[Rule]) -> Findings:
@@ -122,25 +123,28 @@ def _is_worth_saying(candidate: Candidate, facts: Facts) -> bool:
 def _ranked(said: list[_Said], facts: Facts, rank: int) -> tuple[Finding, ...]:
     order = list(Stake)
     said = sorted(said, key=lambda each: (order.index(each[1].stake), -each[1].at_stake_ns))
+    counted = [(rule.name, _counted(candidate, facts)) for rule, candidate in said]
     return tuple(
-        _finding(rule, candidate, _sharing(candidate, said[:at], facts), facts, rank)
+        _finding(rule, candidate, _sharing(counted[at][1], counted[:at], facts), facts, rank)
         for at, (rule, candidate) in enumerate(said)
     )
 
 
-def _sharing(candidate: Candidate, larger: list[_Said], facts: Facts) -> tuple[str, ...]:
+def _sharing(
+    own: _Counted, larger: Sequence[tuple[str, _Counted]], facts: Facts
+) -> tuple[str, ...]:
     """Return the rules of larger findings that count most of the time of this one."""
-    idle, launches = _counted(candidate, facts)
+    idle, launches = own
     total = _time(idle, launches, facts)
     shared = (
-        rule.name
-        for rule, other in larger
-        if total and _common(idle, launches, _counted(other, facts), facts) > _MOST_SHARED * total
+        name
+        for name, other in larger
+        if total and _common(idle, launches, other, facts) > _MOST_SHARED * total
     )
     return tuple(dict.fromkeys(shared))
 
 
-def _counted(candidate: Candidate, facts: Facts) -> tuple[Ints, Ints]:
+def _counted(candidate: Candidate, facts: Facts) -> _Counted:
     """Return the pieces of idle time and the launches that a candidate counts.
 
     Where the device waited for the CPU, a launch that goes saves of that wait, not of its own time.
@@ -149,7 +153,7 @@ def _counted(candidate: Candidate, facts: Facts) -> tuple[Ints, Ints]:
     return np.union1d(candidate.idle, waited), np.unique(candidate.launches)
 
 
-def _common(idle: Ints, launches: Ints, other: tuple[Ints, Ints], facts: Facts) -> int:
+def _common(idle: Ints, launches: Ints, other: _Counted, facts: Facts) -> int:
     return _time(np.intersect1d(idle, other[0]), np.intersect1d(launches, other[1]), facts)
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from profiler_ext.findings import Stake, Where
+from profiler_ext.findings.rules import graph_break
 from profiler_ext.findings.rules.graph_break import RULE
+from profiler_ext.findings.steps import within
 from profiler_ext.records import (
     Analysis,
     Compilation,
@@ -94,6 +98,18 @@ def test_a_function_that_goes_on_at_another_line_is_of_no_break() -> None:
 
 def test_a_break_that_the_device_works_across_costs_nothing() -> None:
     assert is_silent(RULE, steps(200))
+
+
+def test_the_idle_time_of_all_breaks_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = steps(5), []
+    lines = (compiled(f"{at}/0", at, resumed=True) for at in range(2, 100))
+    breaks = (replace(BREAK, stack=(Frame("/m.py", at, "forward", ""),)) for at in range(2, 100))
+    broken = replace(compiled("0/0", 10, resumed=False), breaks=(BREAK, *breaks))
+    compiles = (broken, compiled("1/0", 12, resumed=True), *lines)
+    many = replace(made, recording=replace(made.recording, compiles=compiles))
+    monkeypatch.setattr(graph_break, "within", lambda *spans: told.append(spans) or within(*spans))
+    assert only(RULE, many) == only(RULE, made)
+    assert len(told) == 2
 
 
 def test_without_compiles_it_cannot_be_judged() -> None:

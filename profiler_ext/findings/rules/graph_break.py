@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median_low
 
 import numpy as np
@@ -15,6 +15,7 @@ from profiler_ext.kineto import classify, names
 from profiler_ext.records import Compilation, GraphBreak, Ints
 
 _Span = tuple[int, int]
+_Line = tuple[str | None, int | None]
 _LEAST = 0.01
 _FOR_DEVELOPERS = "Developer debug context"
 """What heads the last part of a reason. Source: ``torch/_dynamo/exc.py``."""
@@ -27,21 +28,36 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if isinstance(compiles, Lacking):
         return compiles
     resumed = {each.compile_id: each for each in compiles if each.is_resumed and each.compile_id}
+    breaks, frames = _breaks_by_line(compiles), _Frames(facts)
     places: dict[GraphBreak, list[str]] = {}
     for compile_id, compiled in resumed.items():
-        if (found := _break_of(compiled, compiles)) is not None:
+        # Dynamo has a function go on at the line of the break.
+        if (found := breaks.get((compiled.file, compiled.line))) is not None:
             places.setdefault(found, []).append(compile_id)
-    said = (_candidate(facts, found, _calls(facts, ids)) for found, ids in places.items())
+    ways = {found: frames.ways_to(ids) for found, ids in places.items()}
+    idle_ns = _idle_ns(facts, [way for of_break in ways.values() for way in of_break])
+    said = (_candidate(facts, found, own, idle_ns) for found, own in ways.items())
     return tuple(filter(None, said))
 
 
-def _candidate(facts: Facts, found: GraphBreak, calls: Sequence[_Span]) -> Candidate | None:
+def _breaks_by_line(compiles: Sequence[Compilation]) -> dict[_Line, GraphBreak]:
+    """Return the first break at each line of its stack."""
+    found: dict[_Line, GraphBreak] = {}
+    for each in (one for compiled in compiles for one in compiled.breaks):
+        for frame in each.stack:
+            found.setdefault((frame.file, frame.line), each)
+    return found
+
+
+def _candidate(
+    facts: Facts, found: GraphBreak, calls: Sequence[_Span], idle_of: Mapping[_Span, int]
+) -> Candidate | None:
     """Return a break where the device waits on the way to the next graph."""
     steps = facts.analysis.steps
-    of_steps = (
-        [each for each in calls if step.start_ns <= each[0] < step.end_ns] for step in steps
+    idle_ns = median_low(
+        sum(idle_of[each] for each in calls if step.start_ns <= each[0] < step.end_ns)
+        for step in steps
     )
-    idle_ns = median_low([_idle_ns(facts, own) for own in of_steps])
     if idle_ns < _LEAST * facts.step_ns:
         return None
     frame = found.stack[-1] if found.stack else None
@@ -62,37 +78,46 @@ def _candidate(facts: Facts, found: GraphBreak, calls: Sequence[_Span]) -> Candi
     )
 
 
-def _break_of(resumed: Compilation, compiles: Sequence[Compilation]) -> GraphBreak | None:
-    """Return the break after which a function goes on: Dynamo has it begin at that line."""
-    breaks = (each for compiled in compiles for each in compiled.breaks)
-    place = resumed.file, resumed.line
-    at_line = (b for b in breaks if any((f.file, f.line) == place for f in b.stack))
-    return next(at_line, None)
+class _Frames:
+    """The frames of compiled functions in the trace, and the calls of graphs within them."""
 
+    def __init__(self, facts: Facts) -> None:
+        self._events = facts.analysis.recording.trace.events
+        ids = [names.compile_id(text) for text in self._events.name.strings]
+        codes = self._events.name.codes
+        self._rows = np.flatnonzero(np.array([each is not None for each in ids], np.bool_)[codes])
+        self._of_id: dict[str, list[int]] = {}
+        for row in self._rows.tolist():
+            self._of_id.setdefault(str(ids[int(codes[row])]), []).append(row)
+        calls = _forwards(facts)
+        self._starts_ns, self._ends_ns = self._events.start_ns[calls], self._events.end_ns[calls]
+        self._latest_ns = np.maximum.accumulate(self._ends_ns)
+        ordered = self._rows[np.argsort(self._events.start_ns[self._rows], kind="stable")]
+        self._frame_starts_ns = self._events.start_ns[ordered]
+        self._frame_latest_ns = np.maximum.accumulate(self._events.end_ns[ordered])
 
-def _calls(facts: Facts, compile_ids: Sequence[str]) -> list[_Span]:
-    """Return from the end of a graph before a break to the begin of the one after it."""
-    events = facts.analysis.recording.trace.events
-    ids = [names.compile_id(text) for text in events.name.strings]
-    frames = np.flatnonzero(np.array([each is not None for each in ids])[events.name.codes])
-    own = [row for row in frames.tolist() if ids[int(events.name.codes[row])] in compile_ids]
-    return list(_gaps(facts, np.array(own, np.int64), frames))
+    def ways_to(self, compile_ids: Sequence[str]) -> list[_Span]:
+        """Return from the end of a graph before a break to the begin of the one after it."""
+        rows = sorted(row for each in compile_ids for row in self._of_id.get(each, ()))
+        return list(filter(None, map(self._way, rows)))
 
+    def _way(self, row: int) -> _Span | None:
+        """Return the way to the first graph in a frame, from within the frame around it."""
+        begin, end = int(self._events.start_ns[row]), int(self._events.end_ns[row])
+        following = int(np.searchsorted(self._starts_ns, begin))
+        if following == len(self._starts_ns) or self._starts_ns[following] >= end:
+            return None
+        outer = self._outer_ns(begin, end)
+        before = self._ends_ns[int(np.searchsorted(self._latest_ns, outer)) : following]
+        left = before[(before <= begin) & (before >= outer)]
+        # Else it is the way to the first graph, which is there without a break.
+        return (int(left.max()), int(self._starts_ns[following])) if len(left) else None
 
-def _gaps(facts: Facts, resumed: Ints, frames: Ints) -> Iterator[_Span]:
-    """Yield the ways to the first graph in frames that go on, from within the frame around each."""
-    events, calls = facts.analysis.recording.trace.events, _forwards(facts)
-    starts, over = events.start_ns[calls], events.end_ns[calls]
-    for row in resumed.tolist():
-        begin, end = int(events.start_ns[row]), int(events.end_ns[row])
-        around = frames[(events.start_ns[frames] < begin) & (events.end_ns[frames] >= end)]
-        following = int(np.searchsorted(starts, begin))
-        if following == len(starts) or starts[following] >= end:
-            continue
-        outer = int(events.start_ns[around].min()) if len(around) else begin
-        left = over[:following][(over[:following] <= begin) & (over[:following] >= outer)]
-        if len(left):  # else it is the way to the first graph, which is there without a break
-            yield int(left.max()), int(starts[following])
+    def _outer_ns(self, begin: int, end: int) -> int:
+        """Return when the outermost frame around this one began; of one without, its own begin."""
+        first = int(np.searchsorted(self._frame_latest_ns, end))
+        is_around = first < np.searchsorted(self._frame_starts_ns, begin)
+        return int(self._frame_starts_ns[first]) if is_around else begin
 
 
 def _forwards(facts: Facts) -> Ints:
@@ -121,10 +146,11 @@ def _pieces(facts: Facts, spans: Sequence[_Span]) -> Ints:
     return np.flatnonzero(begun > over)
 
 
-def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> int:
-    """Return how long devices ran nothing within spans."""
+def _idle_ns(facts: Facts, spans: Sequence[_Span]) -> dict[_Span, int]:
+    """Return how long devices ran nothing within each span."""
     idle = facts.analysis.idle
-    return sum(within(spans, idle.start_ns, idle.start_ns + idle.duration_ns))
+    spent = within(spans, idle.start_ns, idle.start_ns + idle.duration_ns)
+    return dict(zip(spans, spent, strict=True))
 
 
 def _told(reason: str) -> str:
