@@ -24,6 +24,8 @@ from profiler_ext.records import Settings
 
 SHOWN = 5
 """So many findings are shown before all else; the rest is behind a key."""
+IN_PAGE = 100
+"""So many findings are in a page: they are ranked, and each has its words with it."""
 _SURE = {
     Sureness.MEASURED: "measured",
     Sureness.ESTIMATED: "an estimate",

@@ -20,6 +20,7 @@ from profiler_ext.exporters.display_text import (
     time_text,
 )
 from profiler_ext.exporters.findings_texts import (
+    IN_PAGE,
     SHOWN,
     findings_title,
     stake_texts,
@@ -100,9 +101,13 @@ def _findings(analyses: Sequence[Analysis]) -> str:
     if not any(analysis.steps for analysis in analyses):
         return ""
     told = find(analyses[0]) if len(analyses) == 1 else find_of_ranks(analyses)
-    items = [_finding(each, analyses[0].recording.settings) for each in told.found]
-    rest = "".join(items[SHOWN:])
-    more = f"<details><summary>{len(items) - SHOWN} more</summary><ol>{rest}</ol></details>"
+    settings = analyses[0].recording.settings
+    items = [_finding(each, settings) for each in told.found[:IN_PAGE]]
+    rest, left = "".join(items[SHOWN:]), len(told.found) - SHOWN
+    rest = f'<ol start="{SHOWN + 1}">{rest}</ol>' if rest else ""
+    if len(told.found) > IN_PAGE:
+        rest += f"<p>and {len(told.found) - IN_PAGE:,} more: session.findings()</p>"
+    more = f"<details><summary>{left:,} more</summary>{rest}</details>"
     shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
     return f"<p><b>{_text(findings_title(told))}</b></p>{shown}{more if rest else ''}"
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from profiler_ext.exporters.display_text import short_path
 from profiler_ext.exporters.findings_texts import (
+    IN_PAGE,
     SHOWN,
     findings_title,
     stake_texts,
@@ -30,15 +31,21 @@ def findings(analyses: Sequence[Analysis]) -> str:
         return ""
     told = find(analyses[0]) if len(analyses) == 1 else find_of_ranks(analyses)
     settings = analyses[0].recording.settings
-    items = [_item(each, settings) for each in told.found]
+    items = [_item(each, settings) for each in told.found[:IN_PAGE]]
     shown = f"<ol>{''.join(items[:SHOWN])}</ol>" if items else ""
-    rest = "".join(items[SHOWN:])
-    numbered = f'<ol start="{SHOWN + 1}">{rest}</ol>'
-    more = _opened(f"{len(items) - SHOWN} more", numbered) if rest else ""
+    more = _more("".join(items[SHOWN:]), len(told.found))
     unjudged = "".join(f"<p>{escape(line)}</p>" for line in unjudged_texts(told))
     lacking = _opened("rules that could not be judged", unjudged) if unjudged else ""
     title = escape(findings_title(told))
     return f'<section id="findings"><h2>{title}</h2>{shown}{more}{lacking}</section>\n'
+
+
+def _more(rest: str, found: int) -> str:
+    """Return what is behind a key; of very many findings how all are seen."""
+    numbered = f'<ol start="{SHOWN + 1}">{rest}</ol>'
+    if found > IN_PAGE:
+        numbered += f"<p>and {found - IN_PAGE:,} more: profiler-ext report --findings</p>"
+    return _opened(f"{found - SHOWN:,} more", numbered) if rest else ""
 
 
 def _item(finding: Finding, settings: Settings) -> str:

@@ -16,6 +16,7 @@ from profiler_ext.exporters import notebook, tables
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.documents import FindingsAnswer
 from profiler_ext.exporters.answers.making import findings_answer
+from profiler_ext.exporters.html import findings as html_findings
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.html.findings import place_links
 from profiler_ext.exporters.terminal_findings import print_all, print_first
@@ -114,6 +115,22 @@ def test_top_says_how_many_findings_it_leaves_out() -> None:
     print_all(replace(TOLD, found=(FINDING,) * 7), SETTINGS, Console(file=file, width=100), 2)
     assert file.getvalue().count("try: TF32") == 2
     assert "and 5 more: leave out --top" in file.getvalue()
+
+
+def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = replace(TOLD, found=tuple(replace(FINDING, at_stake_ns=at) for at in range(10_000)))
+    for view in (html_findings, notebook):
+        monkeypatch.setattr(view, "find", lambda analysis: many)
+    page, cell = html_findings.findings([gpu_step()]), notebook.session_html([gpu_step()])
+    for text, all_of_them in (
+        (page, "profiler-ext report --findings"),
+        (cell, "session.findings()"),
+    ):
+        assert text.count("<li>") == 100
+        assert "<summary>9,995 more</summary>" in text
+        assert f"<p>and 9,900 more: {all_of_them}</p>" in text
 
 
 def test_a_step_in_training_heads_them_with_the_recorded_one_beside_it() -> None:
