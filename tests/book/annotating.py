@@ -111,7 +111,7 @@ def with_labels(svg: str, lines: list[str], labels: dict[str, str]) -> str:
 
 def _shape(number: int, label: str, column: int, row: int) -> str:
     x, y = column * _CHARACTER, _FIRST + row * _LINE
-    wide = 44 + len(label) * 7.6
+    wide = 44 + len(label) * 8.8
     return (
         f'<g><rect x="{x:.0f}" y="{y - 17:.1f}" width="{wide:.0f}" height="23" rx="5" '
         f'fill="{_PAPER}" stroke="{_INK}"/><circle cx="{x + 15:.0f}" cy="{y - 5.5:.1f}" r="9" '

@@ -19,33 +19,33 @@ SOURCE = [
     Mark((730, 534), "its part of the page, and its phases"),
     Mark((1160, 534), "a click on the line opens its kernels"),
     Mark((470, 607), "a kernel leads to its generated code"),
-    Mark((782, 724), "with which lines it is shared"),
+    Mark((782, 724), "what else is fused into it; here nothing"),
 ]
 TOP = [
     ("h2:has-text('What to do first')", "right", "the most at stake stands first"),
-    ("a:text-is('gpt.py:78')", "left", "where: it leads to the source below"),
     ("text=launch_bound", "left", "the rule's name, and what it rests on"),
+    ("#findings a:text-is('gpt.py:36')", "left", "where: it leads to the source below"),
     ("#ledger td:text-is('compiled: led to source lines')", "right", "all of a step's wall time"),
     ("#ledger a:text-is('launching')", "left", "why the device waited"),
 ]
 BOARD = [
     ("label:has-text('eager/rank0')", "right", "runs side by side"),
-    ("text=52.7% device idle", "right", "what to do first, and the ledger"),
+    ("text=49.7% device idle", "right", "what to do first, and the ledger"),
     ("text='Lines'", "left", "time by line, module, kernel or phase"),
     ("th:has-text('change in')", "left", "what changed between the runs"),
     ("tr:has-text('gpt.py:25') td >> nth=3", "right", "a click shows launches and source"),
 ]
 REPORT = {
     "What to do first": "the most at stake stands first",
-    "                 gpt.py:78": "the line, or module, or kernel",
     "                 compiled: 99.9%": "the rule, and what it rests on",
+    "                 self.down(": "the line, or module, or kernel",
     "compiled: led": "the ledger: all of the wall time",
     "  launching": "why the device waited",
     "100.0% of compiled dev": "how much is led to lines",
-    "idle 5.51": "where the CPU was meanwhile",
+    "idle 2.56": "where the CPU was meanwhile",
 }
 INFERENCE = {
-    "3.42 ms": "half of a call is at stake",
+    "3.49 ms": "most of a call is at stake",
     "                 compiled: 99.5%": "210 launches, none replayed",
     "compiled: led": "the device works 1.3 of 6.9 ms",
     "  launching": "the rest is the CPU's",

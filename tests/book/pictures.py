@@ -89,7 +89,7 @@ def perfetto(folder: Path) -> None:
     shutil.copytree(_UI, folder / "ui")
     session = profiler_ext.load(SESSION)
     session.export(folder / "ui" / "step.pftrace")
-    launches = session.launches(step=5)
+    launches = session.launches(step=session.analysis.steps[1].number)
     triton = launches[(launches.kind == "triton") & (launches.phase == "backward")]
     chosen = triton[triton.duration_ns > 40_000].iloc[0]
     with serving(folder / "ui") as url, page(1600, 1200) as shown:
@@ -117,7 +117,7 @@ def report(folder: Path) -> None:
     with page(1400, 860) as shown:
         shown.goto(file.as_uri())
         shown.wait_for_timeout(1_500)
-        top = [*beside(shown, marks.TOP), Mark((990, 143), "narrows the whole page to a step")]
+        top = [*beside(shown, marks.TOP), Mark((978, 143), "narrows the whole page to a step")]
         shoot(shown, DOCS / "views" / "report_top.png", top, legend=(480, 640))
         shown.locator("#source").scroll_into_view_if_needed()
         shown.get_by_label("only near lines that took time").check()
