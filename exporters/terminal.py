@@ -22,7 +22,13 @@ from profiler_ext.exporters.columns import (
 )
 from profiler_ext.exporters.compile_texts import compile_text
 from profiler_ext.exporters.console import print_notes, say, text_console
-from profiler_ext.exporters.display_text import bypass_text, checked_top, ledger_label, step_text
+from profiler_ext.exporters.display_text import (
+    bypass_text,
+    checked_top,
+    ledger_label,
+    range_text,
+    step_text,
+)
 from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
@@ -273,5 +279,6 @@ def _print_steps(analysis: Analysis, console: Console) -> None:
         return
     for step in analysis.steps[:_SHOWN_STEPS]:
         say(console, step_text(analysis, step))
-    if len(analysis.steps) > _SHOWN_STEPS:
-        say(console, f"and {len(analysis.steps) - _SHOWN_STEPS} more steps")
+    if walls := [step.wall_ns for step in analysis.steps[_SHOWN_STEPS:]]:
+        # Where the CPU runs ahead, the last step waits for the device, and is the longest.
+        say(console, f"and {len(walls)} more: {range_text(min(walls), max(walls))}")

@@ -158,11 +158,13 @@ def test_a_terminal_without_unicode_gets_plain_bars():
 
 
 def test_several_steps_are_listed_with_their_busy_part():
-    steps = tuple(Step(number, number * 100, number * 100 + 100) for number in range(10))
+    steps = tuple(
+        Step(number, number * 100, number * 100 + 100 + 4 * (number == 9)) for number in range(10)
+    )
     ledger = (LedgerLine(0, 0, "eager", "op", "op", 25), LedgerLine(0, 0, "idle", None, "idle", 75))
     text = report(replace(gpu_step(), steps=steps, ledger=ledger), width=80)
     assert "step 0: 100 ns, device busy 25.0%\nstep 1: 100 ns\n" in text
-    assert "step 7: 100 ns\nand 2 more steps\n" in text
+    assert "step 7: 100 ns\nand 2 more: 100 - 104 ns\n" in text
 
 
 def test_nothing_recorded_says_so_and_keeps_the_notes():
