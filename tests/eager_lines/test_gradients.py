@@ -108,3 +108,35 @@ def test_the_backward_of_a_forward_that_ran_before_the_recording_is_a_gap() -> N
 
     (product,) = seen(step, "mul")
     assert product.brief == ("mul", "backward", "gap forward_not_recorded")
+
+
+def test_each_micro_batch_has_its_ops_lines_and_what_is_done_once_for_all_has_its_own() -> None:
+    model, given = nn.Linear(4, 4, bias=False), torch.rand(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+
+    def step() -> None:
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16):
+                y = model(given)  # line: model
+            scaler.scale(y.float().sum()).backward()  # line: loss
+        scaler.unscale_(optimizer)  # line: unscaling
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # line: clipping
+        scaler.step(optimizer)  # line: stepping
+        scaler.update()  # line: updating
+        optimizer.zero_grad()
+
+    ops = ("mm", "mul", "add_", "_amp_foreach_non_finite_check_and_unscale_", "_foreach_norm")
+    found = seen(step, *ops, "_foreach_mul_", "_amp_update_scale_")
+    micro_batch = [("mul", "loss"), ("mul", "loss"), ("mm", "model")]
+    assert [(each.op, each.line) for each in found] == [
+        *micro_batch,
+        *micro_batch,
+        ("add_", "model"),
+        ("_amp_foreach_non_finite_check_and_unscale_", "unscaling"),
+        ("_foreach_norm", "clipping"),
+        ("mul", "clipping"),
+        ("_foreach_mul_", "clipping"),
+        ("add_", "stepping"),
+        ("_amp_update_scale_", "updating"),
+    ]

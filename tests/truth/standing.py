@@ -58,7 +58,7 @@ class Standing:
     def followed(self) -> Iterator[None]:
         """Follow the calls of modules."""
         before = hooks.register_module_forward_pre_hook(self._enter)
-        after = hooks.register_module_forward_hook(self._leave)
+        after = hooks.register_module_forward_hook(self._leave, always_call=True)
         try:
             yield
         finally:

@@ -1,0 +1,26 @@
+"""Where a program stands while it runs."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from tests.truth.standing import Standing
+
+
+class _Failing(nn.Module):
+    def forward(self, _: torch.Tensor) -> torch.Tensor:
+        raise ValueError
+
+
+def test_a_program_does_not_stand_in_a_module_that_an_error_left() -> None:
+    """A checkpoint leaves what it runs again so, when it has all that it asked for."""
+    model = nn.Sequential(_Failing())
+    standing = Standing(model)
+    with standing.followed():
+        try:
+            model(torch.ones(2))
+        except ValueError:
+            place = standing.place()
+    assert place is not None
+    assert place.module == ""
