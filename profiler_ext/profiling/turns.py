@@ -77,18 +77,15 @@ class TakesTurns(HearsThreads):
 
     def stop(self) -> None:
         """End; what ``on_trace_ready`` makes of the trace is there when this returns."""
-        with _LOCK.native:
-            if self in _STARTED:  # else it is over, or a forked child's copy
-                self._stop()
-                self._guard.run(TURNS, end_what_is_left)
-
-    def _stop(self) -> None:
-        with undisturbed():
+        with _LOCK.native, undisturbed():
+            if self not in _STARTED:  # it is over, or a forked child's copy
+                return
             try:
                 super().stop()
             finally:
                 _STARTED.discard(self)
                 self._guard.run(TURNS, self._leave)
+            self._guard.run(TURNS, end_what_is_left)
 
     def step(self) -> None:
         """End a step; while one thread is heard alone, its own."""

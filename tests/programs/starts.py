@@ -82,6 +82,8 @@ STARTS = [
         environment={"LC_ALL": "C"},
     ),
     Program("python -O", _NOTHING, real=True, flags=("-O",)),
+    Program("python -OO", _NOTHING, real=True, flags=("-OO",)),
+    Program("python -X faulthandler", _NOTHING, real=True, flags=("-X", "faulthandler")),
     Program("python -X dev", _NOTHING, real=True, flags=("-X", "dev")),
     Program("python -W error", _NOTHING, real=True, flags=("-W", "error::UserWarning")),
     Program("python -P", ("mains.py",), real=True, flags=("-P",), environment={"PYTHONPATH": "+."}),

@@ -218,6 +218,7 @@ FAST = frozenset(
         "modes: catches fails (--step-on forward)",
         *("monitors: within", "frames: recursion", "frames: kept"),
         "settings: deleted_folder",
+        *("disks: renames ESTALE", "drop_in: handler_raises"),
         "standard output full, silent script",
         "what a script sees",
         "a local package profiler_ext",
