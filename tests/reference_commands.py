@@ -27,8 +27,9 @@ concerns; none is ever set by us."""
 
 STATUSES_PAGE = """# Exit statuses
 
-`profiler-ext run` ends with the script's own status where that is not 0. Else a command ends
-with:"""
+`profiler-ext run` ends with the script's own status where that is not 0, and as one rank of several
+(`WORLD_SIZE`) with that always: torchrun ends all other ranks when one fails, and they may be at
+their last checkpoint. What could not be recorded is said. Else a command ends with:"""
 
 ERRORS = """# Errors
 

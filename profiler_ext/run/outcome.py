@@ -12,6 +12,7 @@ from profiler_ext.run import remarks
 from profiler_ext.run.program import Ending
 from profiler_ext.run.request import Request
 from profiler_ext.run.series import Series
+from profiler_ext.sessions.folder import rank_folder
 
 if TYPE_CHECKING:
     from profiler_ext.run.recorder import Recorder
@@ -90,13 +91,13 @@ def outcome_of(
     failed, steps = said_by(recorder), recorder.ends.count
     if ending.code == 0 and failed:
         code = 0 if _is_own_fault(recorder.failure) else NOT_KEPT
-        return Outcome(Ending(code), None, kept, failed)
+        return Outcome(_ending(code), None, kept, failed)
     if ending.code:
         said = remarks.failed_script(ending.code, kept.words(recorder), steps)
         return Outcome(ending, recorder.session, kept, (said, *failed))
     is_whole = recorder.session is not None and request.skip.is_nothing
     code = 0 if steps or is_whole else NEVER_STEPPED
-    return Outcome(Ending(code), recorder.session, kept, remarks.of_success(request, recorder))
+    return Outcome(_ending(code), recorder.session, kept, remarks.of_success(request, recorder))
 
 
 def _unrecorded(ending: Ending, kept: Kept, refused: Exception | None) -> Outcome:
@@ -106,8 +107,17 @@ def _unrecorded(ending: Ending, kept: Kept, refused: Exception | None) -> Outcom
         return Outcome(ending, None, kept, (said,))
     if refused is not None:
         code = 0 if _is_own_fault(refused) else NOT_KEPT
-        return Outcome(Ending(code), None, kept, ())
-    return Outcome(Ending(NEVER_STEPPED), None, kept, (remarks.NO_TORCH,))
+        return Outcome(_ending(code), None, kept, ())
+    return Outcome(_ending(NEVER_STEPPED), None, kept, (remarks.NO_TORCH,))
+
+
+def _ending(code: int) -> Ending:
+    """Return how the run of a script that did well ends.
+
+    One rank of several ends well too: torchrun ends all others at once when one does not, and
+    they may be at their last checkpoint.
+    """
+    return Ending(0 if rank_folder() else code)
 
 
 def said_by(recorder: Recorder) -> tuple[str, ...]:

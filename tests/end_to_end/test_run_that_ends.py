@@ -37,6 +37,34 @@ def test_a_script_that_never_steps_is_3_and_writes_no_session(
     assert "the script never stepped" in capfd.readouterr().err
 
 
+NO_PLACE = "shutil.rmtree('out'); open('out', 'w').close()"
+
+
+@pytest.mark.parametrize(
+    ("script", "alone", "said"),
+    [
+        ("print(model(torch.ones(2, 4)).shape)", 3, "the script never stepped"),
+        (f"import shutil; {NO_PLACE}\nfor _ in range(8): step()", 2, "out"),
+    ],
+)
+def test_one_rank_of_several_never_ends_the_others_for_what_it_could_not_record(
+    run: Run,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    alone: int,
+    said: str,
+) -> None:
+    assert run(script) == alone
+    if Path("out").is_file():
+        Path("out").unlink()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    capfd.readouterr()
+    assert run(script) == 0
+    assert said in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(("ended", "would_do"), [(2, 0), (4, 2)])
 def test_a_script_that_ends_before_the_recorded_steps_says_which_skip_would_do(
     run: Run, capfd: pytest.CaptureFixture[str], ended: int, would_do: int
