@@ -48,8 +48,8 @@ def line_of(
     Returns:
         The line; ``None`` where it may be one of several. Its text is ``None`` where torch has it.
     """
-    traced = _TRACED.get((file, function), {}).get(said, set())
-    meant = {each for each in traced if each.computes} or traced
+    traced: set[Traced] = _TRACED.get((file, function), {}).get(said, set())
+    meant: set[Traced] = {each for each in traced if each.computes} or traced
     column = _first_caret(text) if len({each.line for each in meant}) > 1 else None
     if column is not None:
         meant = {each for each in meant if _first_caret(_text(file, each)) == column}
