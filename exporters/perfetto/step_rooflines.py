@@ -98,7 +98,10 @@ class StepRooflines:
 
 
 def _rows_of(sums: RooflineSums) -> Iterator[Row]:
-    """Yield the sums of each key by the names of the tables' columns; absent is ``None``."""
+    """Yield the sums of each key by the names of the tables' columns; absent is ``None``.
+
+    A table itself would need pandas, which a trace is written without.
+    """
     columns: dict[str, Sequence[Any]] = {
         "est_bytes": sums.bytes.tolist(),
         "est_flops": sums.flops.tolist(),

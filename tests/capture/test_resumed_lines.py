@@ -99,6 +99,7 @@ def test_what_stores_a_value_or_returns_it_is_no_line_of_what_computed_it(
     assert _lines_of_products(stored) == [4, 7]
 
 
+# The same once more: what is known of code that went on is known by its name, and for good.
 def called(x: torch.Tensor) -> torch.Tensor:
     torch._dynamo.graph_break()
     y = (

@@ -16,20 +16,9 @@ from profiler_ext.records import Analysis
 from tests.book.recordings import RECORDED
 from tests.cases.neutral import SUFFIX
 from tests.exporters.estimated import estimated
+from tests.exporters.tabled import ROOFLINES
 from tests.trace_processor import Reader, reading
 
-FIGURES = (
-    "est_bytes",
-    "est_flops",
-    "est_gb_per_s",
-    "est_tflop_per_s",
-    "est_attainable_tflop_per_s",
-    "est_peak_fraction",
-    "unit",
-    "bound",
-    "roofline_ns",
-    "could_save_ns",
-)
 KNOWN = ("est_bytes", "est_flops", "unit", "roofline_ns")
 
 
@@ -54,19 +43,19 @@ def _drawn(reader: Reader, of: str, *names: str) -> list[tuple[Any, ...]]:
 
 
 def test_lines_have_the_rooflines_of_the_table(both: tuple[Analysis, Reader]) -> None:
-    names = ("file", "line", *FIGURES)
+    names = ("file", "line", *ROOFLINES)
     assert _drawn(both[1], "line", *names) == _rows(tables.by_line(both[0]), *names)
 
 
 def test_modules_have_the_rooflines_of_the_table(both: tuple[Analysis, Reader]) -> None:
-    names = ("module", *FIGURES)
+    names = ("module", *ROOFLINES)
     expected = tables.by_module(both[0])
     expected["module"] = expected["module"].replace("", "(model)")
     assert _drawn(both[1], "module", *names) == _rows(expected, *names)
 
 
 def test_kernels_have_the_rooflines_of_the_table(both: tuple[Analysis, Reader]) -> None:
-    names = ("kernel", "name", "kind", *FIGURES)
+    names = ("kernel", "name", "kind", *ROOFLINES)
     assert _drawn(both[1], "kernel", *names) == _rows(tables.by_kernel(both[0]), *names)
 
 

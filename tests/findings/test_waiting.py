@@ -34,6 +34,18 @@ def waiting(*, waits: bool) -> Analysis:
     return script.analysis()
 
 
+def behind(work_us: int) -> Analysis:
+    """Steps whose CPU is no quicker than the device, waits for it, and then does something else."""
+    script = Script()
+    for _ in range(3):
+        for _ in range(100):
+            script.launch("vectorized_elementwise_kernel", 9 * US, op="aten::mul")
+        script.wait("aten::_local_scalar_dense")
+        script.work("aten::item", work_us * US, "cpu_op")
+        script.end_step()
+    return script.analysis()
+
+
 def test_a_wait_costs_what_the_device_then_waits() -> None:
     found = only(synchronisation.RULE, waiting(waits=True))
     # Two microseconds of the wait itself; the work after it and the way to the end of the next
@@ -44,29 +56,16 @@ def test_a_wait_costs_what_the_device_then_waits() -> None:
 
 
 def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unrecorded() -> None:
-    script = Script()
-    for _ in range(3):
-        for _ in range(100):
-            script.launch("vectorized_elementwise_kernel", 9 * US, op="aten::mul")
-        script.wait("aten::_local_scalar_dense")
-        script.work("aten::item", 200 * US, "cpu_op")
-        script.end_step()
-    found = only(synchronisation.RULE, trained(script.analysis(), 1_050 * US, *[1_040 * US] * 2))
+    before_ns = [1_050 * US, 1_040 * US, 1_040 * US]
+    found = only(synchronisation.RULE, trained(behind(200), *before_ns))
     # The device runs 900 us a step, and the CPU, 1,200 recorded, would take less than that.
     assert (round(found.at_stake_ns / US), found.of_ns) == (140, 1_040 * US)
 
 
 def test_a_wait_costs_nothing_where_the_steps_before_took_no_longer_than_the_device() -> None:
-    script = Script()
-    for _ in range(3):
-        for _ in range(100):
-            script.launch("vectorized_elementwise_kernel", 9 * US, op="aten::mul")
-        script.wait("aten::_local_scalar_dense")
-        script.work("aten::item", 400 * US, "cpu_op")
-        script.end_step()
     before_ns = [905 * US] * 5  # Recorded, 1,400; laid out with a quicker CPU, more than 905 too.
-    assert is_silent(synchronisation.RULE, trained(script.analysis(), *before_ns))
-    assert not is_silent(synchronisation.RULE, script.analysis())
+    assert is_silent(synchronisation.RULE, trained(behind(400), *before_ns))
+    assert not is_silent(synchronisation.RULE, behind(400))
 
 
 def test_a_wait_costs_as_much_where_the_cpus_lead_differs_from_step_to_step() -> None:

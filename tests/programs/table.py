@@ -98,9 +98,13 @@ PROFILERS = [
     *programs_of("profilers", "whole", "scheduled", "low_level", session=ANY, modes=FORK_MODES),
     *programs_of("profilers", "unstopped", session=ANY, modes=("run", "enabled")),
 ]
+HANDLERS = programs_of(
+    "handlers",
+    *("raises", "exits", "leaves", "trains", "exports", "profiles"),
+    modes=(IN_ITS_PLACE,),
+)
 DROP_INS = programs_of(
     "drop_in",
-    *(f"handler_{does}" for does in ("raises", "exits", "leaves", "trains", "exports", "profiles")),
     *("body_raises", "body_exits", "body_leaves", "entered_twice"),
     *("used_again", "one_in_another", "ends_twice", "steps_first", "forgotten", "never_ends"),
     *("in_thread", "beside_training", "thread_compiles", "exits_in_hook", "forks_in_block"),
@@ -196,8 +200,8 @@ PROGRAMS = [
     *MODES,
     *(CALLS if sys.version_info >= (3, 12) else ()),
     *(MONITORS if sys.version_info >= (3, 12) else ()),
-    *FORKS, *WORKERS, *FEATURES, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *DROP_INS, *MODULES,
-    *NAMES, *MAINS, *SETTINGS, *SURROUNDINGS, *DISKS, *TORCH_USES, *STARTS,
+    *FORKS, *WORKERS, *FEATURES, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *HANDLERS, *DROP_INS,
+    *MODULES, *NAMES, *MAINS, *SETTINGS, *SURROUNDINGS, *DISKS, *TORCH_USES, *STARTS,
 ]  # fmt: skip
 FAST = frozenset(
     {
@@ -218,7 +222,7 @@ FAST = frozenset(
         "modes: catches fails (--step-on forward)",
         *("monitors: within", "frames: recursion", "frames: kept"),
         "settings: deleted_folder",
-        *("disks: renames ESTALE", "drop_in: handler_raises"),
+        *("disks: renames ESTALE", "handlers: raises"),
         "standard output full, silent script",
         "what a script sees",
         "a local package profiler_ext",

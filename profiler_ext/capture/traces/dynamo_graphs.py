@@ -27,11 +27,7 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         output_graph: Dynamo's ``OutputGraph``.
         gm: the graph.
     """
-    traced = process.traced_code(output_graph)
-    # Under `nested_graph_breaks` code that goes on calls such code, which is traced within it.
-    for code in filter(process.is_resumed, {process.dynamo_code(output_graph), *traced}):
-        note_resumed(code)
-    note_equal(traced)
+    _note_code(output_graph)
     nodes = [n for g in fx.graph_modules(gm) for n in g.graph.nodes if n.op.startswith("call_")]
     scope = process.dynamo_scope(output_graph)
     # Compiled autograd's own graph module is no module of the user's.
@@ -62,6 +58,14 @@ def describe_dynamo_graph(output_graph: Any, gm: torch.fx.GraphModule) -> Dynamo
         takes_gradient=any(map(fx.asks_for_gradient, set(named))),
         held=held,
     )
+
+
+def _note_code(output_graph: Any) -> None:
+    traced = process.traced_code(output_graph)
+    # Under `nested_graph_breaks` code that goes on calls such code, which is traced within it.
+    for code in filter(process.is_resumed, {process.dynamo_code(output_graph), *traced}):
+        note_resumed(code)
+    note_equal(traced)
 
 
 def _argument(given: torch.fx.Node) -> tuple[str, ...]:
