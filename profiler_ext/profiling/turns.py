@@ -98,7 +98,7 @@ class TakesTurns(HearsThreads):
                 super().step()
             except BaseException:
                 if not self.is_prepared:  # torch has not prepared what its next step would start
-                    self._begin_anew()
+                    self._guard.run(TURNS, self._begin_anew)
                 raise
 
     def step_aside(self) -> None:
