@@ -119,7 +119,7 @@ def _in_process(case: OnceCase, name: str, sizes: Sizes, caches: str) -> dict[st
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=400,
     )
     if done.returncode:
         raise RuntimeError(f"{name} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
