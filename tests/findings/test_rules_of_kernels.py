@@ -11,7 +11,6 @@ import profiler_ext
 from profiler_ext.findings import RULES, Rule, Stake
 from profiler_ext.findings.rules import (
     dtype_conversion,
-    eager_beside_compiled,
     fp32_matmul,
     layout_conversion,
     pageable_copy,
@@ -99,34 +98,6 @@ def test_batch_norms_beside_changes_of_layout_lose_two_thirds_of_their_time() ->
     script.end_step()
     found = only(layout_conversion.RULE, script.analysis())
     assert (found.at_stake_ns, found.why[2].value) == (400 * US + 2 * MS, 3 * MS)
-
-
-def half_eager(*eager_us: int, compiled_us: int = 2000, paced: bool = True) -> Analysis:
-    """A step of one compiled kernel, and of eager ones at one line."""
-    script = Script()
-    script.launch("triton_red_fused_mul_0", compiled_us * US, op="aten::mm")
-    for duration in eager_us:
-        script.launch("void at::native::reduce_kernel<512, 1>", duration * US, op="aten::sum")
-        script.now_ns += 0 if paced else 10 * MS
-    script.wait()
-    script.end_step()
-    made = script.analysis()
-    scope = interned(["compiled", *["eager"] * len(eager_us)])
-    at_line = {"file": "/m.py", "line": 3, "phase": Phase.FORWARD}
-    return placed(replace(made, launches=replace(made.launches, scope=scope)), sum=at_line)
-
-
-def test_two_thirds_of_eager_ops_beside_compiled_code_are_at_stake() -> None:
-    found = only(eager_beside_compiled.RULE, half_eager(300, 300, 300))
-    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.STEP, 600 * US, 3)
-    assert [each.value for each in found.why] == [3, 900 * US, 1]
-
-
-def test_few_eager_ops_short_ones_and_those_of_an_eager_step_are_left_alone() -> None:
-    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300))
-    assert is_silent(eager_beside_compiled.RULE, half_eager(20, 20, 20))
-    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300, 300, compiled_us=200))
-    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300, 300, paced=False))
 
 
 def test_a_conversion_counts_where_the_line_asks_for_none() -> None:

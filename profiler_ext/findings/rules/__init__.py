@@ -25,6 +25,7 @@ from profiler_ext.findings.rules import (
     replay_copy,
     synchronisation,
     uncached,
+    uncompiled,
     unlike_siblings,
     unpaid_tuning,
 )
@@ -41,6 +42,7 @@ RULES: Final[tuple[Rule, ...]] = (
     graph_break.RULE,
     fp32_matmul.RULE,
     far_from_roofline.RULE,
+    uncompiled.RULE,
     eager_beside_compiled.RULE,
     autotuning.RULE,
     recompute.RULE,

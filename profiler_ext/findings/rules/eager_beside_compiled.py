@@ -6,47 +6,25 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, Rows, where_of
+from profiler_ext.findings.eager import by_line, eager_kernels, is_much_compiled
+from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints, Phase, Place, Scope
+from profiler_ext.records import Ints
 
 _LEAST_LAUNCHES = 3
 _LEAST_OF_STEP = 0.03
-_LEAST_COMPILED = 0.25
 _FUSED_AWAY = 2 / 3
 """Of 36 bytes that an eager cross entropy moves for each number a fused one moves 8 to 12."""
-_NATIVE = "at::native::"
-_PHASES = (Phase.FORWARD, Phase.BACKWARD)
 
 
 def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU")
-    compiled = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.COMPILED)))
-    compiled_ns = facts.of_usual_step(compiled, facts.launches.duration_ns[compiled])
-    if not compiled_ns or compiled_ns < _LEAST_COMPILED * facts.step_ns:
+    if not is_much_compiled(facts):
         return ()
-    lines = [own for own in _by_line(facts, _eager(facts)) if _is_much(facts, own)]
+    lines = [own for own in by_line(facts, eager_kernels(facts)) if _is_much(facts, own)]
     return (_candidate(facts, lines),) if lines else ()
-
-
-def _eager(facts: Facts) -> Rows:
-    """Return the launches of torch's own kernels, each of an eager op, that stand at a line."""
-    eager = facts.launches.scope.where(Scope.EAGER) & facts.named(lambda name: _NATIVE in name)
-    return facts.in_steps(eager & facts.wholly(_is_of_the_model))
-
-
-def _is_of_the_model(place: Place) -> bool:
-    return place.phase in _PHASES and place.line is not None
-
-
-def _by_line(facts: Facts, rows: Rows) -> Iterable[Ints]:
-    lines: dict[tuple[str | None, int | None], list[int]] = {}
-    for launch in np.flatnonzero(rows).tolist():
-        place = facts.place(launch)
-        lines.setdefault((place.file, place.line), []).append(launch)
-    return (np.array(own, np.int64) for own in lines.values())
 
 
 def _is_much(facts: Facts, launches: Ints) -> bool:

@@ -1,0 +1,70 @@
+"""Owns the rule of a step whose device runs eager ops one by one, and nothing that is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from profiler_ext.findings.eager import by_line, eager_kernels, is_much_compiled
+from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import Ints
+
+_LEAST_OF_STEP = 0.1
+_FUSED_AWAY = 0.5
+_FILLED = 0.9
+"""A step whose device idles for more is that of the rule of launch-bound ones."""
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU")
+    if is_much_compiled(facts):
+        return ()
+    launches = eager_kernels(facts)
+    paced_ns = _paced_ns(facts, launches)
+    if not paced_ns or paced_ns < _LEAST_OF_STEP * facts.training.step_ns:
+        return ()
+    return (_candidate(facts, launches, paced_ns),)
+
+
+def _paced_ns(facts: Facts, launches: Ints) -> int:
+    """Return how long the usual step waits for launches: for all, if a device is hardly idle."""
+    training = facts.training
+    is_filled = training.is_known and facts.busy_ns >= _FILLED * training.step_ns
+    all_ns = facts.launches.duration_ns[launches]
+    return facts.of_usual_step(launches, all_ns if is_filled else facts.paced_ns(launches))
+
+
+def _candidate(facts: Facts, launches: Ints, paced_ns: int) -> Candidate:
+    spent_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
+    return Candidate(
+        what="eager ops run kernel by kernel, and nothing fuses them",
+        at_stake_ns=int(_FUSED_AWAY * paced_ns),
+        sureness=Sureness.ESTIMATED,
+        remedy="torch.compile(model), with the loss in it: what lies between its products becomes "
+        "one kernel each",
+        where=where_of(facts.place(facts.longest(launches))),
+        why=(
+            Figure("launches a step", facts.count_in_usual_step(launches)),
+            Figure("they take", spent_ns, FigureUnit.NS),
+            Figure("that sets the pace", paced_ns, FigureUnit.NS),
+            Figure("lines", sum(1 for _ in by_line(facts, launches))),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="uncompiled",
+    title="A step that nothing compiles",
+    means="Less than a quarter of a step runs in compiled graphs, and torch's own kernels of eager "
+    "ops, forward and backward, set the pace for a tenth of it or more.",
+    because="An eager op reads its operands from memory and writes its result there, to be read by "
+    "the next. Compiled, what lies between two products is one kernel that reads and writes once.",
+    remedy="`torch.compile` of the model, best of a function that calls it and computes the loss.",
+    stake="Half of what these kernels take, as far as they set the pace: norms, activations, "
+    "residuals, casts and losses. Products, convolutions, attention and the optimizer are not "
+    "among them.",
+    judge=_judge,
+)

@@ -1,0 +1,61 @@
+"""Facts about the rules of eager ops: beside compiled code, and where nothing is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from profiler_ext.findings import Stake
+from profiler_ext.findings.rules import eager_beside_compiled, uncompiled
+from profiler_ext.records import Analysis, Phase
+from tests.findings.stepping import MS, US, Script, is_silent, only, placed, trained
+from tests.handmade import interned
+
+
+def half_eager(*eager_us: int, compiled_us: int = 2000, paced: bool = True) -> Analysis:
+    """A step of one compiled kernel, and of eager ones at one line."""
+    script = Script()
+    script.launch("triton_red_fused_mul_0", compiled_us * US, op="aten::mm")
+    for duration in eager_us:
+        script.launch("void at::native::reduce_kernel<512, 1>", duration * US, op="aten::sum")
+        script.now_ns += 0 if paced else 10 * MS
+    script.wait()
+    script.end_step()
+    made = script.analysis()
+    scope = interned(["compiled", *["eager"] * len(eager_us)])
+    at_line = {"file": "/m.py", "line": 3, "phase": Phase.FORWARD}
+    return placed(replace(made, launches=replace(made.launches, scope=scope)), sum=at_line)
+
+
+def test_two_thirds_of_eager_ops_beside_compiled_code_are_at_stake() -> None:
+    found = only(eager_beside_compiled.RULE, half_eager(300, 300, 300))
+    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.STEP, 600 * US, 3)
+    assert [each.value for each in found.why] == [3, 900 * US, 1]
+
+
+def test_few_eager_ops_short_ones_and_those_of_an_eager_step_are_left_alone() -> None:
+    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300))
+    assert is_silent(eager_beside_compiled.RULE, half_eager(20, 20, 20))
+    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300, 300, compiled_us=200))
+    assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300, 300, paced=False))
+
+
+def test_half_of_eager_ops_is_at_stake_where_nothing_is_compiled() -> None:
+    found = only(uncompiled.RULE, half_eager(300, 500, compiled_us=100))
+    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.STEP, 400 * US, 3)
+    assert [each.value for each in found.why] == [2, 800 * US, 800 * US, 1]
+
+
+def test_beside_much_compiled_code_and_in_a_step_of_products_nothing_is_said() -> None:
+    assert is_silent(uncompiled.RULE, half_eager(300, 300, 300))
+    products = half_eager(300, compiled_us=4000)
+    in_eager = replace(products.launches, scope=interned(["eager"] * 2))
+    assert is_silent(uncompiled.RULE, replace(products, launches=in_eager))
+
+
+def test_where_the_cpu_sets_the_pace_it_is_the_steps_before_that_tell_whether_they_count() -> None:
+    waiting = half_eager(8000, 8000, compiled_us=100, paced=False)
+    assert waiting.steps[0].wall_ns > 20 * MS
+    assert is_silent(uncompiled.RULE, waiting)
+    filled = only(uncompiled.RULE, trained(waiting, *[17 * MS] * 5))
+    assert filled.at_stake_ns == 8 * MS
+    assert is_silent(uncompiled.RULE, trained(waiting, *[19 * MS] * 5))
