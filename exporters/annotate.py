@@ -6,9 +6,6 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
-from rich.text import Text
-
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.answers.bounds import answer_text
@@ -18,6 +15,7 @@ from profiler_ext.exporters.console import text_console
 from profiler_ext.exporters.display_text import PHASE_STYLES, short_path, short_phase, time_text
 from profiler_ext.exporters.headings import heading, heading_of_ranks
 from profiler_ext.exporters.printed import PRINTED
+from profiler_ext.exporters.rich_parts import Console, Text
 from profiler_ext.exporters.sources import SourceFile, sources_of_ranks
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable

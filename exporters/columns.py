@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from profiler_ext.exporters.display_text import percent_text, time_text
+from profiler_ext.exporters.rich_parts import Console, Table, Text
 from profiler_ext.printable import printable
 
 BETWEEN = 2

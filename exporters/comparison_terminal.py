@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.text import Text
-
 from profiler_ext.comparison.comparison import Comparison
 from profiler_ext.comparison.notes import notes
 from profiler_ext.comparison.records import FusedKernel, FusionChange, Row, Table
@@ -26,6 +23,7 @@ from profiler_ext.exporters.comparison_texts import (
     total_texts,
 )
 from profiler_ext.exporters.console import print_notes, say, tell, text_console
+from profiler_ext.exporters.rich_parts import Console, Text
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.printable import printable
 

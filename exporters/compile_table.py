@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.text import Text
-
 from profiler_ext.exporters.columns import BETWEEN
 from profiler_ext.exporters.compile_texts import detail_texts, name_text
 from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.drawing import Drawing
+from profiler_ext.exporters.rich_parts import Group, Padding, RenderableType, Text
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.top_table import TIME
 from profiler_ext.printable import printable

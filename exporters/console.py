@@ -6,9 +6,7 @@ import re
 from textwrap import wrap
 from typing import IO
 
-from rich.console import Console
-from rich.text import Text
-
+from profiler_ext.exporters.rich_parts import Console, Text
 from profiler_ext.printable import printable
 
 _QUANTITY = re.compile(r"(?<=\d) (?=(?:ns|us|ms|s)\b)")

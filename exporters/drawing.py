@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.console import Console
-
 from profiler_ext.exporters import tables
+from profiler_ext.exporters.rich_parts import Console
 from profiler_ext.exporters.table_kind import TableKind
 from profiler_ext.records import Settings
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
-
 from profiler_ext.comparison.words import Verdict
 from profiler_ext.exporters.comparison_texts import signed
 from profiler_ext.exporters.console import say
 from profiler_ext.exporters.display_text import time_text
+from profiler_ext.exporters.rich_parts import Console, Padding, Text
 from profiler_ext.gate.chosen import PlacedLine
 from profiler_ext.gate.conditions import Unit
 from profiler_ext.gate.records import Gate, Judged, Result

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from rich.table import Table
-
 from profiler_ext.exporters.columns import Name, Row, number, table_of, time_cell
 from profiler_ext.exporters.display_text import PHASE_STYLES, labels, range_text, time_text
 from profiler_ext.exporters.drawing import Drawing
@@ -20,6 +18,7 @@ from profiler_ext.exporters.module_tree import (
     module_tree,
     summed_by_fold,
 )
+from profiler_ext.exporters.rich_parts import Table
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.exporters.top_table import TIME, bar, measures, phase_number, roofline_numbers

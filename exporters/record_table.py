@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
 from profiler_ext.exporters.columns import Name, Number, Row, number, table_of
 from profiler_ext.exporters.display_text import gap_text, percent_text, short_path, time_text
 from profiler_ext.exporters.drawing import Drawing
+from profiler_ext.exporters.rich_parts import Group, RenderableType, Text
 from profiler_ext.exporters.roofline_texts import figure
 from profiler_ext.exporters.short_texts import kernel_text, middle, short_kernel
 from profiler_ext.exporters.table_texts import records

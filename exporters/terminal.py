@@ -7,10 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.columns import (
     Name,
@@ -33,6 +29,7 @@ from profiler_ext.exporters.drawing import Drawing
 from profiler_ext.exporters.headings import heading
 from profiler_ext.exporters.idle_texts import cause_parts, idle_texts
 from profiler_ext.exporters.loading import named
+from profiler_ext.exporters.rich_parts import Console, Table, Text
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.short_texts import middle
 from profiler_ext.exporters.table_kind import TableKind

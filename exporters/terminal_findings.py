@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from profiler_ext.exporters.console import say
 from profiler_ext.exporters.display_text import checked_top
 from profiler_ext.exporters.findings_texts import (
@@ -18,6 +14,7 @@ from profiler_ext.exporters.findings_texts import (
     where_text,
     why_text,
 )
+from profiler_ext.exporters.rich_parts import Console, Table, Text
 from profiler_ext.findings import Finding, Findings
 from profiler_ext.printable import printable
 from profiler_ext.records import Settings

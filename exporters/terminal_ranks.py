@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol, Unpack
 
-from rich.console import Console
-from rich.text import Text
-
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.compile_texts import compile_text_of_ranks
 from profiler_ext.exporters.console import print_notes, say
 from profiler_ext.exporters.display_text import bypass_text
 from profiler_ext.exporters.headings import heading_of_ranks
 from profiler_ext.exporters.idle_texts import cause_parts
+from profiler_ext.exporters.rich_parts import Console, Text
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
 from profiler_ext.exporters.table_texts import led_texts, records

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
 from profiler_ext.exporters.colors import SCOPE_COLORS
 from profiler_ext.exporters.columns import (
     Name,
@@ -28,6 +25,7 @@ from profiler_ext.exporters.display_text import (
     short_phase,
 )
 from profiler_ext.exporters.drawing import Drawing
+from profiler_ext.exporters.rich_parts import Table, Text
 from profiler_ext.exporters.roofline_texts import (
     figure,
     roofline_text,

@@ -74,6 +74,7 @@ OWNERS = {
         "doctor",
     },
     "pandas": {"profiler_ext.exporters.tables", "profiler_ext.cluster.tables"},
+    "rich": {"profiler_ext.exporters.rich_parts"},
     "dask": {"cluster"},
     "distributed": {"cluster"},
     "fsspec": {"cluster"},

@@ -7,10 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from profiler_ext.errors import UsageError
 from profiler_ext.exporters.answers.bounds import answer_text
 from profiler_ext.exporters.answers.whole import Asked
@@ -19,6 +15,7 @@ from profiler_ext.exporters.display_text import PHASE_STYLES, short_phase
 from profiler_ext.exporters.explain.against import Earlier
 from profiler_ext.exporters.explain.making import explain
 from profiler_ext.exporters.explain.sections import Page, Section, page
+from profiler_ext.exporters.rich_parts import Console, Table, Text
 from profiler_ext.exporters.short_texts import middle, start
 from profiler_ext.printable import printable, printable_lines
 

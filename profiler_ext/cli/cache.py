@@ -18,9 +18,8 @@ from profiler_ext.errors import UsageError
 from profiler_ext.printable import printable
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from profiler_ext.exporters.answers.documents import CacheList, Pruned
+    from profiler_ext.exporters.rich_parts import Text
     from profiler_ext.store import Store, StoredFile
     from profiler_ext.store.listing import Listed
 
@@ -141,7 +140,7 @@ def _amount(files: tuple[StoredFile, ...]) -> str:
 
 
 def _print(store: Store, listed: list[Listed]) -> None:
-    from rich.table import Table
+    from profiler_ext.exporters.rich_parts import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("key", "graph", "first line", "kernels", "used"):
@@ -157,7 +156,7 @@ def _print(store: Store, listed: list[Listed]) -> None:
 
 
 def _cells(each: Listed) -> tuple[Text, ...]:
-    from rich.text import Text
+    from profiler_ext.exporters.rich_parts import Text
 
     graph = "" if each.graph is None else f"{each.graph}, {each.nodes} nodes"
     kernels = "" if each.call_sites is None else f"{len(each.kernels)} in {each.call_sites} calls"

@@ -19,7 +19,7 @@ from profiler_ext.errors import OutputError, ReaderGoneError
 from profiler_ext.printable import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from profiler_ext.exporters.rich_parts import Console
 
 
 def write(text: str) -> None:
@@ -66,7 +66,7 @@ def console(file_width: int | None = None) -> Console:
         file_width: how wide lines may be where standard output is a file or a pipe; by default
             as wide as a terminal.
     """
-    from rich.console import Console
+    from profiler_ext.exporters.rich_parts import Console
 
     made = Console(file=cast(IO[str], _Printed()), highlight=False)
     if file_width is not None and not made.is_terminal:

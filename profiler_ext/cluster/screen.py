@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from profiler_ext.cluster.job import Job
 from profiler_ext.cluster.views import (
     AT_A_GLANCE,
@@ -22,6 +18,7 @@ from profiler_ext.cluster.views import (
 from profiler_ext.exporters.columns import Name, Number, number, table_of
 from profiler_ext.exporters.console import print_notes
 from profiler_ext.exporters.display_text import checked_top
+from profiler_ext.exporters.rich_parts import Console, Table, Text
 from profiler_ext.exporters.short_texts import path_end, start
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from profiler_ext.exporters.rich_parts import Console
 
 
 class Progress:
@@ -24,7 +24,7 @@ class Progress:
     @property
     def _console(self) -> Console:
         if self._made is None:
-            from rich.console import Console
+            from profiler_ext.exporters.rich_parts import Console
 
             self._made = Console(file=sys.stderr, highlight=False)
         return self._made

@@ -151,8 +151,8 @@ DISKS = [
         session=NONE,
         code=FAILED,  # what was recorded is lost, which one sentence says
     ),
-    *programs_of("disks", "own_open", "no_open", "removed_output"),
-    *programs_of("disks", "stale_folder", "other_modules", session=ANY),
+    *programs_of("disks", "own_open", "no_open", "removed_output", "stale_folder"),
+    *programs_of("disks", "other_modules", session=ANY),
 ]
 TORCH_USES = programs_of(
     "torch_uses",
