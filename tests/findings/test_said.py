@@ -21,8 +21,8 @@ NOTHING_COMPILED = (
     *("synchronisation", "synchronisation.remedied", "unlike_siblings", "unlike_siblings.remedied"),
 )
 """They are eager, and their device is busy: 8 to 26% of a step."""
-AS_WELL = {"unlike_siblings": {"fp32_matmul"}}
-"""What one block has that is in float32, beside being unlike its siblings."""
+AS_WELL = {"unlike_siblings": {"fp32_matmul"}, "unfused_attention": {"fp32_matmul"}}
+"""What one block has that is in float32, beside being unlike its siblings; attention too."""
 
 
 @pytest.mark.parametrize("name", [each for each in EVERY if each.startswith("findings ")])

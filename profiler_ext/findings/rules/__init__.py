@@ -26,6 +26,7 @@ from profiler_ext.findings.rules import (
     synchronisation,
     uncached,
     uncompiled,
+    unfused_attention,
     unlike_siblings,
     unpaid_tuning,
 )
@@ -42,6 +43,7 @@ RULES: Final[tuple[Rule, ...]] = (
     graph_break.RULE,
     fp32_matmul.RULE,
     far_from_roofline.RULE,
+    unfused_attention.RULE,
     uncompiled.RULE,
     eager_beside_compiled.RULE,
     autotuning.RULE,

@@ -1,0 +1,74 @@
+"""Owns the rule of attention that runs as products and a softmax, and not as one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from profiler_ext.findings.eager import by_line
+from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.rule import Candidate, Rule
+from profiler_ext.records import Ints, Phase, Place
+
+_CALL = "scaled_dot_product_attention"
+_PRODUCT = "bmm"
+_FUSED_AWAY = 2 / 3
+
+
+def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
+    if not facts.on_device:
+        return Lacking("the launches ran on the CPU")
+    places = facts.analysis.places
+    is_part = np.array([_is_part(place) for place in places] or [False], np.bool_)
+    rows = facts.in_steps(is_part[facts.main_place] & (facts.main_place >= 0))
+    return _of_lines(facts, by_line(facts, np.flatnonzero(rows)))
+
+
+def _is_part(place: Place) -> bool:
+    """Tell whether a place is at a call of attention, and not attention as one kernel."""
+    return _CALL in (place.code or "") and "attention" not in (place.aten_op or "")
+
+
+def _of_lines(facts: Facts, lines: Iterable[Ints]) -> Iterator[Candidate]:
+    for launches in lines:
+        places = [facts.place(launch) for launch in launches.tolist()]
+        phases = {place.phase for place in places if _PRODUCT in (place.aten_op or "")}
+        if {Phase.FORWARD, Phase.BACKWARD} <= phases:
+            yield _candidate(facts, launches)
+
+
+def _candidate(facts: Facts, launches: Ints) -> Candidate:
+    paced_ns = facts.of_usual_step(launches, facts.paced_ns(launches))
+    spent_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
+    return Candidate(
+        what="attention runs as products and a softmax, not as one kernel",
+        at_stake_ns=int(_FUSED_AWAY * paced_ns),
+        sureness=Sureness.ESTIMATED,
+        remedy="torch.nn.attention.sdpa_kernel(...) around the call, with all backends but MATH: "
+        "torch then says what keeps each from it (the mask, the dtype, dropout, strides)",
+        where=where_of(facts.place(facts.longest(launches))),
+        why=(
+            Figure("launches a step", facts.count_in_usual_step(launches)),
+            Figure("they take", spent_ns, FigureUnit.NS),
+        ),
+        launches=launches,
+    )
+
+
+RULE = Rule(
+    name="unfused_attention",
+    title="Attention that is not one kernel",
+    means="Forward and backward of a call of `scaled_dot_product_attention` run batched products "
+    "and a softmax, whose results go through memory, and set the pace.",
+    because="Torch has kernels that do all of it at once, and takes none of them where the mask, "
+    "the dtype, the strides or a setting do not allow it; of bfloat16 it then computes in float32. "
+    "That happens without a word, also where only the compiled model gets a mask.",
+    remedy="`torch.nn.attention.sdpa_kernel` around the call, with all backends but `MATH`: torch "
+    "then raises, and warns of what keeps each backend from it.",
+    stake="Two thirds of what is launched at that line, as far as it sets the pace: what is "
+    "computed is as much, but nothing of the size of the mask goes through memory. Of inference "
+    "nothing is said: where one token is made at a time products are as good.",
+    judge=_judge,
+)
