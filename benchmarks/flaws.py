@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.captured import captured
 from benchmarks.cases import Case, Pair, Sizes, fp32_and_tf32, gpt, heads, training
@@ -39,6 +40,23 @@ def fp32_matmul(sizes: Sizes) -> Pair:
     """float32 as it is; the same with TF32."""
     model, x = gpt(sizes, 16, torch.float32)
     return fp32_and_tf32(training(model, x))
+
+
+def unfused_attention(sizes: Sizes) -> Pair:
+    """Attention by its formula; by a kernel of its own."""
+    every = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+
+    def made(backends: list[SDPBackend]) -> Step:
+        model, x = gpt(sizes, 16, torch.bfloat16)
+        step = training(model, x)
+
+        def run() -> None:
+            with sdpa_kernel(backends):
+                step()
+
+        return run
+
+    return Pair(made([SDPBackend.MATH]), made([*every, SDPBackend.MATH]))
 
 
 def recompute(sizes: Sizes) -> Pair:
@@ -230,6 +248,7 @@ CASES = (
     Case("launch_bound", "GPT, 8 x 512 tokens, eager; `reduce-overhead`", launch_bound),
     Case("launch_bound", "the same under CUDA graphs; the whole step in one", still_launched),
     Case("fp32_matmul", "GPT in float32; TF32", fp32_matmul),
+    Case("unfused_attention", "GPT, attention by `MATH`; by a kernel", unfused_attention),
     Case("pageable_copy", "128 images, pageable; pinned", pageable_copy),
     Case("recompute", "GPT, each block in a checkpoint; none", recompute),
     Case("dtype_conversion", "8 layers of 4096, autocast; bfloat16", dtype_conversion),
