@@ -140,3 +140,5 @@ def test_each_micro_batch_has_its_ops_lines_and_what_is_done_once_for_all_has_it
         ("add_", "stepping"),
         ("_amp_update_scale_", "updating"),
     ]
+    scaled = [each for each in seen(step) if each.line in ("unscaling", "updating")]
+    assert {each.phase for each in scaled} == {"optimizer"}

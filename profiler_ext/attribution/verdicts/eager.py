@@ -18,6 +18,7 @@ from profiler_ext.attribution.verdicts.compiled import kind_by_name
 from profiler_ext.attribution.verdicts.eager_line import EagerLine
 from profiler_ext.attribution.verdicts.eager_lines import EagerLines
 from profiler_ext.attribution.verdicts.forward_ops import ForwardOps
+from profiler_ext.attribution.verdicts.loss_scaling import scaling_ops
 from profiler_ext.attribution.verdicts.unheard import unheard_launches
 from profiler_ext.attribution.verdicts.verdicts import Verdict, VerdictTable
 from profiler_ext.kineto import classify, names
@@ -81,6 +82,7 @@ class EagerJudge:
         self._forward: dict[int, int] = {}
         self._known: dict[Hashable, tuple[int, EagerLine]] = {}
         self._numbered = nesting.nearest(~np.ma.getmaskarray(events.sequence_number))
+        self._scaling = scaling_ops(enclosing)
         self._trial = enclosing.is_trial(enqueued.cpu)
         self._unheard = unheard_launches(recording, enqueued)
         self._sharding_pass = nesting.nearest(flag_rows(events.name, classify.is_sharding_pass))
@@ -115,7 +117,8 @@ class EagerJudge:
         row, cpu = enqueued.event[launches], enqueued.cpu[launches]
         codes = name.codes
         named = [take(e, cpu, NO_ROW) for e in (self._op, self._sharding_pass, self._sharded)]
-        flagged = (enclosing.optimizer, self._accumulation, self._numbered, enclosing.engine)
+        ranges = (enclosing.optimizer, enclosing.engine, self._accumulation)
+        flagged = (*ranges, self._scaling, self._numbered)
         return numbered(
             [
                 codes[row],
@@ -265,7 +268,8 @@ class EagerJudge:
         """Return phase, the forward op of a backward op, and the rule that told."""
         if self._enclosing.optimizer[cpu] != NO_ROW:
             return Phase.OPTIMIZER, None, SiteEvidence.OPTIMIZER_RANGE
-        if self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu)):
+        is_op = self._op[cpu] != NO_ROW and classify.is_optimizer_op(self._op_name(cpu))
+        if is_op or self._scaling[cpu] != NO_ROW:
             return Phase.OPTIMIZER, None, SiteEvidence.LAUNCHING_OP
         if self._accumulation[cpu] != NO_ROW:
             # DDP's hook begins there to reduce gradients over ranks, which adds none up here.
