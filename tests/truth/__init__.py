@@ -7,7 +7,8 @@ the backward graph. Of each op on tensors of given sizes and types the claimed p
 those where it ran, each as often as it ran there. Nothing that attribution rests on is used: no
 FX meta data, no number of autograd's, no pattern.
 
-The kernels of compiled code do nothing here, unless the program reads what they compute.
+Compiled code is not run here: its graph is, as it was before Inductor, so that a program that reads
+numbers goes the same way.
 
 Not judged, and counted apart: an op that a graph has more often than the eager run (a view that
 functionalization makes again, what torch decomposes before autograd, what a pattern makes), what

@@ -17,6 +17,7 @@ from profiler_ext.files.paths import library_roots
 from profiler_ext.profiling import switch
 from profiler_ext.records import FxNode, Gap, GraphInstance, Mechanism, Settings
 from tests.oracle.stubs import stubbed
+from tests.truth.computing import by_graphs
 from tests.truth.ops import Op, Place, plain_name
 from tests.truth.running import differentiable, differentiate
 from tests.truth.standing import first_names
@@ -68,26 +69,25 @@ class Claims:
     is_broken: bool
 
 
-def claim(model: Callable[..., Any], inputs: tuple[Any, ...], *, is_computed: bool) -> Claims:
+def claim(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Claims:
     """Compile a model and run it forward and backward, with capture on.
 
     Args:
         model: the model.
         inputs: what it is called on.
-        is_computed: compile the C++ too; else each kernel does nothing.
     """
     torch._dynamo.reset()
     counters.clear()
     profiler_ext.disable()
-    try:
-        with stubbed("none" if is_computed else "cpu"), torch._dynamo.config.patch(allow_rnn=True):
+    with stubbed("cpu"), by_graphs(), torch._dynamo.config.patch(allow_rnn=True):
+        try:
             profiler_ext.enable(cpu_events=False)
             differentiate(differentiable(torch.compile(model)(*inputs)))
-        capture = switch.current()
-        assert capture is not None
-        return _claims(capture.graphs, capture.gaps, first_names(model))
-    finally:
-        profiler_ext.disable()
+            capture = switch.current()
+            assert capture is not None
+            return _claims(capture.graphs, capture.gaps, first_names(model))
+        finally:
+            profiler_ext.disable()
 
 
 def _claims(

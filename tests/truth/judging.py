@@ -75,7 +75,7 @@ def judge(score: Score, name: str, model: Callable[..., Any], inputs: tuple[Any,
         inputs: what it is called on.
     """
     run = run_eagerly(model, inputs)
-    claims = claim(model, inputs, is_computed=run.asks_values)
+    claims = claim(model, inputs)
     score.models += 1
     score.failed += [f"{name}: {gap.reason}: {gap.detail}" for gap in claims.gaps]
     if not claims.is_whole:
@@ -94,11 +94,13 @@ def judge(score: Score, name: str, model: Callable[..., Any], inputs: tuple[Any,
 def _is_judged(claim: Claim, claims: Claims, run: Run) -> bool:
     """Tell whether the eager run knows: of a value that a graph is given, it may know the maker.
 
-    One of several graphs differentiates all that it yields, also what no gradient reaches.
+    One of several graphs differentiates all that it yields, also what no gradient reaches: sums
+    have parts of it.
     """
     is_given = claim.is_of_input and not claims.is_whole
+    is_sum = claim.node.lineage.is_gradient_acc and bool(run.never_differentiated)
     is_never = claim.op.is_backward and claim.op.place[:2] in run.never_differentiated
-    is_unknown = is_given or (is_never and claims.is_broken)
+    is_unknown = is_given or ((is_never or is_sum) and claims.is_broken)
     return not (claim.is_of_a_pass or is_unknown or claim.op.name in run.views)
 
 

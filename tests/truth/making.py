@@ -22,8 +22,6 @@ Handed = Callable[[list[torch.Tensor], Place], None]
 """What is told of the gradients that the engine hands to a node, and of where it was made."""
 
 _LEAF = "AccumulateGrad"
-_READS = (torch.Tensor.tolist, torch.Tensor.numpy)
-"""What reads a tensor's numbers without an op."""
 
 
 class Making(TorchFunctionMode):
@@ -31,14 +29,14 @@ class Making(TorchFunctionMode):
 
     Attributes:
         running: the node that the engine runs.
+        own_backward: the lines of the backward functions of the user's own functions.
         handed: what is told of the gradients that a node is handed.
-        asks_values: the program read the numbers of a tensor.
     """
 
     def __init__(self, standing: Standing) -> None:
         super().__init__()
         self.running: Node | None = None
-        self.asks_values = False
+        self.own_backward: set[tuple[str, int]] = set()
         self._hooked: Place | None = None
         self.handed: Handed = lambda gradients, place: None
         self._standing = standing
@@ -60,7 +58,6 @@ class Making(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.asks_values |= func in _READS
         self._add((out, args), self._standing.place)
         return out
 
@@ -70,6 +67,7 @@ class Making(TorchFunctionMode):
         apply = inspect.getattr_static(torch.autograd.Function, "apply")
 
         def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            self.own_backward |= _lines(cls.backward)
             out = apply.__get__(None, cls)(*args, **kwargs)
             self._add(out, self._standing.place)
             return out
@@ -126,6 +124,11 @@ class Making(TorchFunctionMode):
 
         node.register_prehook(begins)
         node.register_hook(ends)
+
+
+def _lines(function: Any) -> set[tuple[str, int]]:
+    code = inspect.unwrap(function).__code__
+    return {(code.co_filename, line) for _, _, line in code.co_lines() if line is not None}
 
 
 def _levels(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -29,14 +29,12 @@ class Run:
         ops: what ran, in order.
         views: the names of those that run nothing on a device: they yield views.
         own_backward: the lines of the user's own backward functions, and of what is run again.
-        asks_values: the program reads numbers, so that they tell what runs, and on which sizes.
         never_differentiated: the lines of what no gradient reached.
     """
 
     ops: tuple[Op, ...]
     views: frozenset[str]
     own_backward: frozenset[tuple[str, int]]
-    asks_values: bool
     never_differentiated: frozenset[tuple[str, int]]
 
 
@@ -48,7 +46,6 @@ class Watching(TorchDispatchMode):
         self.ops: list[Op] = []
         self.views: set[str] = set()
         self.own_backward: set[tuple[str, int]] = set()
-        self.asks_values = False
         self._standing, self._making = standing, making
         self._table = select_decomp_table()
         self._sums: dict[int, list[int]] = {}
@@ -61,7 +58,6 @@ class Watching(TorchDispatchMode):
         out = self._decomposed(func, args, kwargs or {})
         if out is NotImplemented:
             out = func(*args, **(kwargs or {}))
-            self.asks_values |= _asks_values(func, args)
             self._note(plain_name(func.name()), out, args)
             self.views |= {plain_name(func.name())} if func.is_view else set()
         return out
@@ -121,10 +117,10 @@ def run_eagerly(model: Callable[..., Any], inputs: tuple[Any, ...]) -> Run:
     watching = Watching(standing, making)
     with _as_traced(), standing.followed(), making.of_functions_too(), making, watching:
         differentiate(differentiable(model(*inputs)))
-    views, own_backward = frozenset(watching.views), frozenset(watching.own_backward)
-    asks_values = watching.asks_values or making.asks_values
+    views = frozenset(watching.views)
+    own_backward = frozenset(watching.own_backward | making.own_backward)
     never = making.lines_never_run()
-    return Run(tuple(watching.ops), views, own_backward, asks_values, never)
+    return Run(tuple(watching.ops), views, own_backward, never)
 
 
 @contextlib.contextmanager
@@ -141,15 +137,6 @@ def _as_traced() -> Iterator[None]:
             yield
     finally:
         torch.set_autocast_cache_enabled(before)
-
-
-def _asks_values(func: Any, args: tuple[Any, ...]) -> bool:
-    """Tell whether a call reads numbers: what indexes does so by a mask alone."""
-    if torch.Tag.data_dependent_output in func.tags:
-        return True
-    is_indexing = func is torch.ops.aten.index.Tensor
-    by_mask = any(each.dtype is torch.bool for each in _tensors(args[1:2]))
-    return torch.Tag.dynamic_output_shape in func.tags and (by_mask or not is_indexing)
 
 
 def differentiable(value: Any) -> list[torch.Tensor]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import torch
-from torch.nn.modules import module as hooks
 
 from tests.truth.ops import Place
 
@@ -56,22 +56,19 @@ class Standing:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Follow the calls of modules."""
-        before = hooks.register_module_forward_pre_hook(self._enter)
-        after = hooks.register_module_forward_hook(self._leave, always_call=True)
-        try:
+        """Follow the calls of modules, with the hooks of each."""
+        call = torch.nn.Module.__call__
+
+        def called(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            is_named = module in self._names
+            self._called += [self._names[module]] if is_named else []
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                del self._called[len(self._called) - is_named :]
+
+        with mock.patch.object(torch.nn.Module, "__call__", called):
             yield
-        finally:
-            before.remove()
-            after.remove()
-
-    def _enter(self, module: torch.nn.Module, _: Any) -> None:
-        if module in self._names:
-            self._called.append(self._names[module])
-
-    def _leave(self, module: torch.nn.Module, *_: Any) -> None:
-        if module in self._names:
-            self._called.pop()
 
 
 def _line() -> tuple[str, int] | None:

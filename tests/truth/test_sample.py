@@ -21,7 +21,7 @@ JUDGED = {
     "summed_gradients": (63, 31),
     "own_backward": (23, 10),
     "asking": (7, 4),
-    "parts": (14, 11),
+    "parts": (13, 11),
     "pulled_back": (45, 36),
     "gradient_by_row": (36, 29),
 }

@@ -24,3 +24,13 @@ def test_a_program_does_not_stand_in_a_module_that_an_error_left() -> None:
             place = standing.place()
     assert place is not None
     assert place.module == ""
+
+
+def test_a_forward_hook_runs_in_its_module() -> None:
+    model = nn.Sequential(nn.Identity())
+    standing = Standing(model)
+    places = []
+    model[0].register_forward_hook(lambda *_: places.append(standing.place()))
+    with standing.followed():
+        model(torch.ones(2))
+    assert [place is not None and place.module for place in places] == ["0"]
