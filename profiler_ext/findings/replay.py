@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median_low
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from profiler_ext.findings.pace import NO_ROW, Pace, is_wait
 from profiler_ext.records import Analysis, Ints
 
-_MOST_OFF = 0.1
+MOST_OFF: Final = 0.1
 """Steps whose replay as they were recorded is off by more than this part are not understood."""
 _TRIES = 24
 Floats = npt.NDArray[np.float64]
@@ -127,7 +127,7 @@ class Replay:
     @property
     def is_true(self) -> bool:
         """Whether the steps, replayed as they were recorded, take as long as recorded."""
-        return abs(self.step_ns(1.0) - self.recorded_ns) <= _MOST_OFF * self.recorded_ns
+        return abs(self.step_ns(1.0) - self.recorded_ns) <= MOST_OFF * self.recorded_ns
 
     def _waited_ns(self, slowed: float, *, waits: bool) -> Floats:
         """Return how long the CPU has waited in all, before the first wait and after each."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
-from profiler_ext.findings.replay import Replay
+from profiler_ext.findings.replay import MOST_OFF, Replay
 
 RECORDING_SLOWS: Final = 1.45
 """How many times as long the CPU takes to launch while it is recorded, where nothing tells.
@@ -77,7 +77,7 @@ def training_of(recorded: Recorded, before_ns: tuple[int, ...], replay: Replay |
         replay: the recorded steps, to be laid out in time anew.
     """
     step_ns = _step_ns(recorded, before_ns)
-    slowed = None if step_ns is None or replay is None else replay.slowed(step_ns, _MOST_SLOWED)
+    slowed = None if step_ns is None or replay is None else _slowed(replay, step_ns)
     fills = step_ns is not None and step_ns <= _NEAR * recorded.busy_ns
     if fills:  # which says no more than that the CPU is quick enough
         slowed = max(slowed or RECORDING_SLOWS, RECORDING_SLOWS)
@@ -89,6 +89,18 @@ def training_of(recorded: Recorded, before_ns: tuple[int, ...], replay: Replay |
     cpu_ns, adds_ns = int(replay.worked_ns / slowed), recorded.step_ns - step_ns
     most_ns = max(step_ns, _mean_ns(before_ns))
     return Training(True, fills, slowed, step_ns, most_ns, adds_ns, cpu_ns)
+
+
+def _slowed(replay: Replay, step_ns: int) -> float | None:
+    """Return how many times as long the CPU took; ``None`` where no such CPU gives that step.
+
+    Where the quickest one comes near it, nothing but its waits is left of what the CPU did, and
+    the steps before do not tell how quick it was: an estimate does.
+    """
+    slowed = replay.slowed(step_ns, _MOST_SLOWED)
+    if slowed is None and replay.step_ns(_MOST_SLOWED) <= (1 + MOST_OFF) * step_ns:
+        return RECORDING_SLOWS
+    return slowed
 
 
 def _step_ns(recorded: Recorded, before_ns: tuple[int, ...]) -> int | None:

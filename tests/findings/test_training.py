@@ -49,6 +49,23 @@ def test_a_step_takes_at_most_the_mean_of_those_alike() -> None:
     assert (found.step_ns, found.most_ns) == (905 * US, 917_500)
 
 
+def waiting() -> Script:
+    """Five steps of 20 launches, for each of which the CPU waits: 1,040 us, no less than 920."""
+    script = Script()
+    for _ in range(5):
+        for _ in range(20):
+            script.launch("vectorized_elementwise_kernel", 40 * US)
+            script.wait("aten::_local_scalar_dense")
+        script.end_step()
+    return script
+
+
+def test_where_a_quick_cpu_comes_near_the_steps_before_they_tell_the_step_and_not_the_cpu() -> None:
+    found = training(waiting(), 900, 900, 900)
+    assert (found.is_known, found.step_ns, found.slowed) == (True, 900 * US, 1.45)
+    assert not training(waiting(), 850, 850, 850).is_known
+
+
 def test_few_steps_and_steps_unlike_the_recorded_ones_tell_nothing() -> None:
     estimate = training(steps(2))
     assert not estimate.is_known

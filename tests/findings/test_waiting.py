@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from profiler_ext.findings import NOWHERE
 from profiler_ext.findings.rules import (
     allocating,
@@ -53,6 +57,16 @@ def test_a_wait_costs_what_the_device_then_waits() -> None:
     assert found.at_stake_ns == 2 * US + int(207.5 * US / 1.45) + 2.5 * US
     assert found.where == NOWHERE
     assert is_silent(launch_bound.RULE, waiting(waits=True))
+
+
+def test_a_line_that_waits_in_one_step_of_three_is_left_alone() -> None:
+    made = waiting(waits=True)
+    (nowhere,) = made.idle.places
+    of_first = (made.idle.step == 0).astype(np.int32)
+    places = (nowhere, replace(nowhere, file="/m.py", line=3))
+    rarely = replace(made, idle=replace(made.idle, places=places, cause_place=of_first))
+    found = only(synchronisation.RULE, rarely)
+    assert (found.where, found.why[0].value) == (NOWHERE, 1)
 
 
 def test_a_wait_of_a_cpu_that_is_behind_costs_the_lead_that_it_would_have_unrecorded() -> None:

@@ -17,7 +17,11 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     rows = pieces_of(facts, IdleCause.SYNCHRONISATION, IdleCause.AFTER_SYNCHRONISATION)
     lines = by_line(facts, rows, facts.analysis.idle.cause_place)
     both_ns = _with_and_without(facts)
-    return tuple(_candidate(facts, where, own, rows, both_ns) for where, own in lines.items())
+    return tuple(
+        _candidate(facts, where, own, rows, both_ns)
+        for where, own in lines.items()
+        if of_usual_step(facts, own)
+    )
 
 
 def _with_and_without(facts: Facts) -> tuple[int, int]:
