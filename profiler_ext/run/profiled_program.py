@@ -163,6 +163,8 @@ class _Run:
             self._progress.done()
         outcome = outcome_of(ending, self._request, recorder, self._kept, self._refused)
         self._tell(outcome)
+        if recorder is not None:
+            recorder.let_go()
         return outcome.ending
 
     def _keep_trace(self, recorder: Recorder) -> None:

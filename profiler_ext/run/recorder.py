@@ -24,6 +24,7 @@ from profiler_ext.run.step_ends import StepEnds
 from profiler_ext.run.window import Window
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import profilers
+from profiler_ext.torch_compat.cupti import let_cupti_go
 from profiler_ext.torch_compat.default_store import agreed_to_end
 from profiler_ext.torch_compat.open_regions import OpenRegions
 
@@ -132,6 +133,12 @@ class Recorder:
         has_failed = self.failure is not None or self.lost is not None
         if has_failed and not is_told and self.has_recorded:
             self.trace = self._profiler.kept_trace(folder)
+
+    def let_go(self) -> None:
+        """Leave nothing in the process that it would wait for at its end."""
+        if not self.is_in_child:
+            with suppress(Exception):
+                let_cupti_go()
 
     def refuse(self, error: Exception) -> None:
         """Have it that what was recorded cannot be kept."""
