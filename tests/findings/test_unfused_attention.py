@@ -32,6 +32,12 @@ def test_two_thirds_of_what_is_launched_at_the_call_are_at_stake() -> None:
     assert [each.value for each in found.why] == [3, 900 * US]
 
 
+def test_products_with_a_weight_at_the_same_line_are_not_counted() -> None:
+    made = step("addmm", "mm", "bmm", "baddbmm")
+    placed_there = placed(made, addmm=FORWARD, mm=BACKWARD, bmm=FORWARD, baddbmm=BACKWARD)
+    assert only(unfused_attention.RULE, placed_there).at_stake_ns == 400 * US
+
+
 def test_attention_as_one_kernel_and_that_of_inference_are_left_alone() -> None:
     one = step(
         "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"

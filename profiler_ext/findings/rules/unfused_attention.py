@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -10,10 +11,13 @@ from profiler_ext.findings.eager import by_line
 from profiler_ext.findings.facts import Facts, Lacking, where_of
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
-from profiler_ext.records import Ints, Phase, Place
+from profiler_ext.records import Ints, Phase
 
 _CALL = "scaled_dot_product_attention"
 _PRODUCT = "bmm"
+_KERNEL = "attention"
+_PROJECTION = re.compile(r"\b(?:add)?mm\b")
+"""Products with a weight may stand at the same line."""
 _FUSED_AWAY = 2 / 3
 
 
@@ -21,22 +25,19 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     if not facts.on_device:
         return Lacking("the launches ran on the CPU")
     places = facts.analysis.places
-    is_part = np.array([_is_part(place) for place in places] or [False], np.bool_)
-    rows = facts.in_steps(is_part[facts.main_place] & (facts.main_place >= 0))
+    is_there = np.array([_CALL in (place.code or "") for place in places] or [False], np.bool_)
+    rows = facts.in_steps(is_there[facts.main_place] & (facts.main_place >= 0))
     return _of_lines(facts, by_line(facts, np.flatnonzero(rows)))
-
-
-def _is_part(place: Place) -> bool:
-    """Tell whether a place is at a call of attention, and not attention as one kernel."""
-    return _CALL in (place.code or "") and "attention" not in (place.aten_op or "")
 
 
 def _of_lines(facts: Facts, lines: Iterable[Ints]) -> Iterator[Candidate]:
     for launches in lines:
         places = [facts.place(launch) for launch in launches.tolist()]
-        phases = {place.phase for place in places if _PRODUCT in (place.aten_op or "")}
-        if {Phase.FORWARD, Phase.BACKWARD} <= phases:
-            yield _candidate(facts, launches)
+        ops = [place.aten_op or "" for place in places]
+        phases = {place.phase for place, op in zip(places, ops, strict=True) if _PRODUCT in op}
+        is_fused = any(_KERNEL in op for op in ops)
+        if not is_fused and {Phase.FORWARD, Phase.BACKWARD} <= phases:
+            yield _candidate(facts, launches[[not _PROJECTION.search(op) for op in ops]])
 
 
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
