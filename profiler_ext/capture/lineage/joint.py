@@ -72,6 +72,7 @@ def _findings(
     }
     gradients = find_gradients(creations, lineages)
     links = {} if is_traced_again(creations) else find_links(nodes, snapshots)
+    links = _without_neighbours(links, snapshots, creations, gradients.made)
     return JointFindings(
         links={**links, **_by_autograd(links, gradients.made), **gradients.links},
         replaced=replaced,
@@ -82,6 +83,33 @@ def _findings(
         random=_random(nodes),
         outputs=_outputs(graph, snapshots),
     )
+
+
+def _without_neighbours(
+    links: Mapping[str, Link],
+    snapshots: Mapping[str, NodeSnapshot],
+    creations: Creations,
+    made: Callable[[str], str | None],
+) -> dict[str, Link]:
+    """Drop links by the number of an op whose own nodes are gone, as nobody uses its value.
+
+    What is left of that number are neighbours that have no gradient, at other lines.
+    """
+    apart = {name for name, link in links.items() if _are_apart(name, link, snapshots)}
+    numbers = {snapshots[name].lineage.seq_nr for name in apart}
+    gone = {
+        ran.number
+        for name, creation in creations.items()
+        if (ran := creation.autograd_node) is not None and ran.number in numbers
+        if (node := made(name)) is not None and node not in snapshots
+    }
+    neighbours = {name for name in apart if snapshots[name].lineage.seq_nr in gone}
+    return {name: link for name, link in links.items() if name not in neighbours}
+
+
+def _are_apart(name: str, link: Link, snapshots: Mapping[str, NodeSnapshot]) -> bool:
+    lines = {snapshots[name].stack_text, snapshots[link.forward_node].stack_text}
+    return len(lines - {None}) > 1
 
 
 def _random(nodes: Sequence[torch.fx.Node]) -> dict[OpCall, NodeSnapshot]:
