@@ -55,6 +55,22 @@ class Failing(io.TextIOWrapper):
         raise OSError(self.code, os.strerror(self.code))
 
 
+def test_a_stream_of_the_program_s_own_has_to_be_written_to_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Written:
+        def write(self, text: str) -> None:
+            texts.append(text)
+
+    texts: list[str] = []
+    monkeypatch.setattr(sys, "stdout", Written())
+    monkeypatch.setattr(sys, "stderr", Written())
+    printing.say("one line")
+    printing.console().print("another")
+    printing.tell("a third")
+    assert "".join(texts) == "one line\nanother\nprofiler-ext: a third\n"
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the commands are asked for; nothing here needs torch."""

@@ -92,15 +92,20 @@ class _Printed(io.TextIOBase):
 def _put(stream: IO[str] | None, text: str) -> None:
     if stream is None:
         raise OSError(errno.EBADF, "it is closed")
-    stream.flush()  # what others wrote; where that fails, it is theirs to tell
+    flush = getattr(stream, "flush", _nothing_kept)
+    flush()  # what others wrote; where that fails, it is theirs to tell
     encoding = _encoding(stream)
     try:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        stream.flush()
+        flush()
     except (OSError, ValueError):
         with suppress(OSError, ValueError), _leading_nowhere(stream):
             stream.flush()
         raise
+
+
+def _nothing_kept() -> None:
+    """Flush a stream of the program's own, which can only be written to."""
 
 
 @contextmanager
@@ -125,5 +130,5 @@ def _encoding(stream: IO[str] | None) -> str:
 def _is_terminal(stream: IO[str] | None) -> bool:
     try:
         return stream is not None and stream.isatty()
-    except ValueError:  # it is closed
+    except (ValueError, AttributeError):  # it is closed, or a program's own and only written to
         return False

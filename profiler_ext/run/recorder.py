@@ -117,7 +117,7 @@ class Recorder:
         """End, and keep what was recorded."""
         if self.is_in_child:
             return
-        self.ends.leave()
+        self._try(self.ends.leave)
         self._try(self._profiler.stop)
         if self.session is None and (part := self._part) is not None:
             with undisturbed():

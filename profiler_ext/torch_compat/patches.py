@@ -83,6 +83,7 @@ class Patch:
     guard: Guard
     is_on: bool = False
     lasts: bool = False
+    _owner: Any = None
     _original: Any = None
     _wrapper: Any = None
 
@@ -94,7 +95,7 @@ class Patch:
         """
         if problem := self.point.problem():
             raise TorchCapabilityError(problem)
-        owner = self.point.owner()
+        self._owner = owner = self.point.owner()
         with _STANDING.native:
             self._original = inspect.getattr_static(owner, self.point.name)
             self._wrapper = self._wrap(self._original)
@@ -102,11 +103,13 @@ class Patch:
             setattr(owner, self.point.name, self._wrapper)
 
     def remove(self) -> None:
-        """Give the original back; where someone wrapped the wrapper, only fall silent."""
-        owner = self.point.owner()
+        """Give the original back; where someone wrapped the wrapper, only fall silent.
+
+        It is given to whom it was taken from: the program may have another in its place by now.
+        """
         with _STANDING.native:
-            if inspect.getattr_static(owner, self.point.name) is self._wrapper:
-                setattr(owner, self.point.name, _beneath(self._original))
+            if inspect.getattr_static(self._owner, self.point.name, None) is self._wrapper:
+                setattr(self._owner, self.point.name, _beneath(self._original))
             elif self.is_on:
                 _COVERED.append((self._wrapper, self._original))
             self.is_on = False

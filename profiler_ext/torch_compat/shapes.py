@@ -35,11 +35,22 @@ def owner_of(module: str, path: str) -> Any:
     """
     owner: Any = sys.modules.get(module)
     if owner is None:
-        owner = _loaded(module)
+        owner = _taken_out(module) or _loaded(module)
     if "." in path:
         for name in path.split(".")[:-1]:
             owner = getattr(owner, name)
     return owner
+
+
+def _taken_out(module: str) -> ModuleType | None:
+    """Return a module that the program took out of ``sys.modules``, by what its package holds.
+
+    Loaded anew it would stand there instead, and what torch has loaded of it would be gone.
+    """
+    package, _, name = module.rpartition(".")
+    holder = sys.modules.get(package) or (_taken_out(package) if package else None)
+    found = vars(holder).get(name) if holder is not None else None
+    return found if isinstance(found, ModuleType) else None
 
 
 def _loaded(module: str) -> ModuleType:

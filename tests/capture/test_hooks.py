@@ -22,6 +22,7 @@ from profiler_ext.profiling import switch
 from profiler_ext.records import GapReason
 from profiler_ext.torch_compat import points
 from profiler_ext.torch_compat.patches import Patch, Point
+from profiler_ext.torch_compat.shapes import owner_of
 from tests.compiling import capture, expected_gradient, train_once
 
 PACKAGE = str(Path(profiler_ext.__file__).parent)
@@ -153,6 +154,32 @@ def test_wrappers_that_overlap_leave_nothing_whoever_is_first_to_leave(
     for each in order:
         patches[each].remove()
     assert attributes_of_owners() == before
+
+
+def test_a_function_is_given_back_to_the_class_that_it_was_taken_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def seen(_: Observed) -> Observation:
+        yield
+
+    before, point = attributes_of_owners(), points.PROFILER_STEP
+    patch = Patch(point, seen, Guard(strict=True))
+    patch.install()
+    with monkeypatch.context() as taken:
+        taken.setattr(sys.modules[point.module], point.owner().__name__, None)
+        patch.remove()
+    assert attributes_of_owners() == before
+
+
+def test_a_module_that_the_program_took_out_is_not_loaded_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, inductor = torch._inductor.output_code.CompiledFxGraph, torch._inductor
+    for name in [each for each in sys.modules if each.startswith("torch._inductor")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert owner_of("torch._inductor.output_code", "CompiledFxGraph.post_compile") is graph
+    assert torch._inductor is inductor
+    assert "torch._inductor" not in sys.modules
 
 
 @pytest.fixture

@@ -154,6 +154,11 @@ DISKS = [
     *programs_of("disks", "own_open", "no_open", "removed_output", "stale_folder"),
     *programs_of("disks", "other_modules", session=ANY),
 ]
+REPLACED = programs_of(
+    "replaced",
+    *("compile", "reset", "stance", "profile", "modules", "stdout", "module_hooks", "folder"),
+    "process",
+)
 TORCH_USES = programs_of(
     "torch_uses",
     *("compiled_as", "left_out", "forgets", "configures", "exports", "scripts", "functional"),
@@ -201,7 +206,7 @@ PROGRAMS = [
     *(CALLS if sys.version_info >= (3, 12) else ()),
     *(MONITORS if sys.version_info >= (3, 12) else ()),
     *FORKS, *WORKERS, *FEATURES, *THREADS, *SIGNALS, *ENDINGS, *PROFILERS, *HANDLERS, *DROP_INS,
-    *MODULES, *NAMES, *MAINS, *SETTINGS, *SURROUNDINGS, *DISKS, *TORCH_USES, *STARTS,
+    *MODULES, *NAMES, *MAINS, *SETTINGS, *SURROUNDINGS, *DISKS, *REPLACED, *TORCH_USES, *STARTS,
 ]  # fmt: skip
 FAST = frozenset(
     {
@@ -222,7 +227,7 @@ FAST = frozenset(
         "modes: catches fails (--step-on forward)",
         *("monitors: within", "frames: recursion", "frames: kept"),
         "settings: deleted_folder",
-        *("disks: renames ESTALE", "handlers: raises"),
+        *("disks: renames ESTALE", "handlers: raises", "replaced: profile"),
         "standard output full, silent script",
         "what a script sees",
         "a local package profiler_ext",
