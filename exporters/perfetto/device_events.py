@@ -32,7 +32,7 @@ _SAID = {
 _READ = reader(_SAID)
 # The columns of events have how a kernel was launched; what else is said of it is little.
 _READ_BESIDE_SHAPE = reader({key: name for key, name in _SAID.items() if key not in LAUNCH_SHAPE})
-_NOTHING_MORE = _READ_BESIDE_SHAPE(b"{}")
+_NOTHING_MORE = _READ_BESIDE_SHAPE(b"{}").args
 
 
 def reported(analysis: Analysis, texts: Texts) -> Shared:
@@ -66,7 +66,7 @@ def _keys(analysis: Analysis, communicating: Mapping[int, Words]) -> Iterator[Ha
 def _key_beside_shape(raw: bytes, shape: int) -> Hashable:
     """Return what is the same for events that say the same, whose shapes have a number."""
     try:
-        args = _READ_BESIDE_SHAPE(raw)
+        args = _READ_BESIDE_SHAPE(raw).args
     except msgspec.DecodeError:
         return raw
     return shape if args == _NOTHING_MORE else (shape, *map(bytes, msgspec.structs.astuple(args)))
@@ -75,7 +75,7 @@ def _key_beside_shape(raw: bytes, shape: int) -> Hashable:
 def _key(raw: bytes) -> Hashable:
     """Return what is the same for events that say the same."""
     try:
-        return tuple(map(bytes, msgspec.structs.astuple(_READ(raw))))
+        return tuple(map(bytes, msgspec.structs.astuple(_READ(raw).args)))
     except msgspec.DecodeError:
         return raw
 

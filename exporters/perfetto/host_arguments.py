@@ -63,17 +63,15 @@ class HostArguments:
         Args:
             rows: rows of ``Events``.
         """
-        return map(self._key, as_written(self._trace.raw).at(self._trace.events.position[rows]))
-
-    def _key(self, raw: bytes) -> Hashable:
-        """Return what only events have that say the same; it stays text, most of which is known."""
-        try:
-            usual = _READ_USUAL(raw)
-        except msgspec.DecodeError:
-            return self._key_of_unusual(raw)
-        if not (usual.dims or usual.types or usual.concrete):
-            return None
-        return bytes(usual.dims), bytes(usual.types), bytes(usual.concrete)
+        for raw in as_written(self._trace.raw).at(self._trace.events.position[rows]):
+            try:
+                usual = _READ_USUAL(raw).args
+            except msgspec.DecodeError:
+                yield self._key_of_unusual(raw)
+                continue
+            # It stays text, most of which is known.
+            says = usual.dims or usual.types or usual.concrete
+            yield (bytes(usual.dims), bytes(usual.types), bytes(usual.concrete)) if says else None
 
     def _key_of_unusual(self, raw: bytes) -> Hashable:
         try:

@@ -116,13 +116,23 @@ class LabelSpans:
         # Of slices with the same times the outer one comes first.
         order = np.lexsort((columns[5], columns[4]))
         start_ns, end_ns, busy_ns, counts, firsts, depths = (column[order] for column in columns)
-        keys = zip(rows[firsts].tolist(), depths.tolist(), strict=True)
-        codes = np.array([self._code(lane, *key) for key in keys], np.int64)
+        codes = self._codes(lane, rows[firsts], depths)
         own = (Whole("launches", counts), Whole("launch_time_ns", busy_ns))
         return Slices(start_ns, end_ns, Few(self._constants), codes, np.arange(len(codes)), own)
 
-    def _code(self, lane: str, row: int, depth: int) -> int:
-        at = int(self._phases[row]) if lane == PHASE else int(self._largest[row])
+    def _codes(self, lane: str, rows: Ints, depths: Ints) -> Ints:
+        """Return which constant each slice has; most are those of one before."""
+        at = (self._phases if lane == PHASE else self._largest)[rows]
+        _, firsts, kinds = np.unique(
+            at * self._depths + depths, return_index=True, return_inverse=True
+        )
+        codes = np.empty(len(firsts), np.int64)
+        for kind in np.argsort(firsts).tolist():
+            first = firsts[kind]
+            codes[kind] = self._code(lane, int(at[first]), int(rows[first]), int(depths[first]))
+        return codes[kinds]
+
+    def _code(self, lane: str, at: int, row: int, depth: int) -> int:
         known = self._known.get((lane, at, depth))
         if known is None:
             text, about = self._told(lane, row, depth)

@@ -40,7 +40,8 @@ def reader(
         no_others: an event that has any other argument is refused, with ``ValidationError``.
 
     Returns:
-        A function from an event's JSON to its arguments; it raises ``msgspec.DecodeError``.
+        A function from an event's JSON to what has its arguments as ``args``; it raises
+        ``msgspec.DecodeError``.
     """
     read: list[Any] = [
         (attribute, msgspec.Raw, msgspec.field(default=msgspec.Raw(b""), name=name))
@@ -54,5 +55,4 @@ def reader(
         "_Args", [*read, *passed], frozen=True, gc=False, forbid_unknown_fields=no_others
     )
     event = msgspec.defstruct("_Event", [("args", args, args())], gc=False)
-    decode: Callable[[bytes], Any] = msgspec.json.Decoder(event).decode
-    return lambda raw: decode(raw).args
+    return msgspec.json.Decoder(event).decode

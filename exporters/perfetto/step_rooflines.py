@@ -21,7 +21,7 @@ from profiler_ext.exporters.roofline_texts import work_text
 from profiler_ext.records import Analysis, Codes, Ints, first_rows, numbered
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import rooflines
-from profiler_ext.rooflines.sums import RooflineSums, summed
+from profiler_ext.rooflines.sums import PartSums, RooflineSums, part_sums
 from profiler_ext.rooflines.words import Bound
 
 ROOFLINE = "roofline"
@@ -61,7 +61,7 @@ class StepRooflines:
         codes = numbered([column.codes for column in columns])
         told = (tuple(column[row] for column in columns) for row in first_rows(codes).tolist())
         names = [(kernel or name, name, kind) for kernel, name, kind in told]
-        return self._rows(names, codes[self._analysis.shares.launch])
+        return self._rows(names, self._sums(codes[self._analysis.shares.launch], len(names)))
 
     def of_places(self, labels: Sequence[Label | None]) -> dict[Label, Row]:
         """Return the same for other labels of places.
@@ -69,7 +69,7 @@ class StepRooflines:
         Args:
             labels: what each place counts for; ``None`` for nothing.
         """
-        return self._rows(labels, self._analysis.shares.place)
+        return self._rows(labels, self._of_places)
 
     def words(self, rows: Mapping[Label, Row]) -> dict[Label, str]:
         """Return what rows say, in words; a row that says nothing is left out.
@@ -85,15 +85,20 @@ class StepRooflines:
         steps = len(self._analysis.steps)
         return "the profiled step" if steps == 1 else f"the {steps} profiled steps"
 
-    def _rows(
-        self, labels: Sequence[Label | None], code_of_share: Ints | Codes
-    ) -> dict[Label, Row]:
+    @cached_property
+    def _of_places(self) -> PartSums:
+        """The sums of each place, of which there are few: launches are gone through once."""
+        return self._sums(self._analysis.shares.place, len(self._analysis.places))
+
+    def _sums(self, code_of_share: Ints | Codes, codes: int) -> PartSums:
+        key = code_of_share[self._shares].astype(np.int64, copy=False)
+        return part_sums(self._analysis, self._found, self._shares, key, codes)
+
+    def _rows(self, labels: Sequence[Label | None], sums: PartSums) -> dict[Label, Row]:
         numbers: dict[Label, int] = {}
         codes = [-1 if each is None else numbers.setdefault(each, len(numbers)) for each in labels]
-        key = np.array(codes, np.int64)[code_of_share[self._shares]]
-        chosen = key >= 0
-        sums = summed(self._analysis, self._found, self._shares[chosen], key[chosen], len(numbers))
-        rows = zip(numbers, _rows_of(sums), strict=True)
+        told = sums.by(np.array(codes, np.int64), len(numbers)).told()
+        rows = zip(numbers, _rows_of(told), strict=True)
         return {label: row for label, row in rows if present(row)}
 
 

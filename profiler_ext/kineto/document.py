@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -45,16 +46,18 @@ class FileEvents:
 
     def at(self, positions: Ints) -> Iterator[bytes]:
         """Return the JSON of several events, much quicker than one by one."""
-        for first in range(0, len(positions), _EVENTS_AT_ONCE):
-            some = positions[first : first + _EVENTS_AT_ONCE]
-            starts, ends = self.starts[some], self.ends[some]
-            begin, end = int(starts.min()), int(ends.max())
-            if end - begin > _FAR_BYTES * len(some):
-                yield from (self[position] for position in some.tolist())
-                continue
-            text = self.text[begin:end]
-            bounds = zip((starts - begin).tolist(), (ends - begin).tolist(), strict=True)
-            yield from (text[start:end] for start, end in bounds)
+        firsts = range(0, len(positions), _EVENTS_AT_ONCE)
+        some = (positions[first : first + _EVENTS_AT_ONCE] for first in firsts)
+        return chain.from_iterable(map(self._some, some))
+
+    def _some(self, positions: Ints) -> list[bytes]:
+        starts, ends = self.starts[positions], self.ends[positions]
+        begin, end = int(starts.min()), int(ends.max())
+        if end - begin > _FAR_BYTES * len(positions):
+            return [self[position] for position in positions.tolist()]
+        text = self.text[begin:end]
+        bounds = zip((starts - begin).tolist(), (ends - begin).tolist(), strict=True)
+        return [text[start:end] for start, end in bounds]
 
 
 class Document(NamedTuple):

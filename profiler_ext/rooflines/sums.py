@@ -7,14 +7,17 @@ that add up to the launch; so what is said of the rows of a table adds up to wha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from profiler_ext.records import Analysis, Interned, Ints, MaskedInts
 from profiler_ext.rooflines.calls import Rows
 from profiler_ext.rooflines.rooflines import MaskedFloats, Rooflines
 
+Floats = npt.NDArray[np.float64]
 _PARTS = 2
 """One of so many parts of a row's time at least has a roofline, or the row has no bound."""
 
@@ -89,6 +92,64 @@ def _parts_of(analysis: Analysis, found: Rooflines) -> _Parts:
     return analysis.derived.once(("parts of rooflines", id(found)), split)[1]
 
 
+class PartSums(NamedTuple):
+    """What parts of launches add up to, one row for each key; rows can be added up further.
+
+    Attributes:
+        found: the rooflines of the launches.
+        took_ns: the time of the parts.
+        amounts: bytes, operations, time at the roofline, operations and time at it of those of
+            which both are known, and what could be saved: a column each, of the parts that tell it.
+        known_ns: the time of these parts.
+        known: their number.
+        bounds: what speaks for each bound.
+        units: what speaks for each unit.
+    """
+
+    found: Rooflines
+    took_ns: Ints
+    amounts: Ints
+    known_ns: Ints
+    known: Ints
+    bounds: Floats
+    units: Floats
+
+    def by(self, key: Ints, rows: int) -> PartSums:
+        """Add up rows.
+
+        Args:
+            key: the row that each of these counts for; below zero for none.
+            rows: how many rows there are then.
+        """
+        some = np.flatnonzero(key >= 0)
+        sums = (self.took_ns, self.amounts, self.known_ns, self.known, self.bounds, self.units)
+        return PartSums(self.found, *(_added(each[some], key[some], rows) for each in sums))
+
+    def told(self) -> RooflineSums:
+        """Return what the sums say of rooflines."""
+        nothing = self.known.T == 0
+        moved, computed, roofline, bounded_flops, at_roofline, saved = (
+            np.ma.MaskedArray(*each) for each in zip(self.amounts.T, nothing, strict=True)
+        )
+        moving_ns, computing_ns, bounded_ns, *_ = (
+            np.ma.MaskedArray(*each) for each in zip(self.known_ns.T, nothing, strict=True)
+        )
+        # What is known of a sliver says nothing of the row.
+        is_told = _PARTS * bounded_ns.filled(0) >= self.took_ns
+        return RooflineSums(
+            bytes=moved,
+            flops=computed,
+            gb_per_s=_ratio(moved, moving_ns),
+            tflop_per_s=_ratio(computed, computing_ns * 1000),
+            attainable_tflop_per_s=_ratio(bounded_flops, at_roofline * 1000),
+            peak_fraction=_ratio(roofline, np.ma.masked_where(~is_told, bounded_ns)),
+            roofline_ns=roofline,
+            could_save_ns=saved,
+            bound=_told(_most(self.bounds, self.found.bound.strings), is_told),
+            unit=_most(self.units, self.found.unit.strings),
+        )
+
+
 def summed(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: int) -> RooflineSums:
     """Return the sums of some parts of launches.
 
@@ -102,28 +163,71 @@ def summed(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: i
     Returns:
         The sums, one row for each key.
     """
-    sums, parts = _Sums(analysis, share, key, rows), _parts_of(analysis, found)
-    moved, moving_ns = sums.of(parts.bytes)
-    computed, computing_ns = sums.of(parts.flops)
-    roofline, bounded_ns = sums.of(parts.roofline_ns)
+    return part_sums(analysis, found, share, key, rows).told()
+
+
+def part_sums(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: int) -> PartSums:
+    """Return what :func:`summed` says, as sums that can be added up further.
+
+    Args:
+        analysis: what attribution found.
+        found: the rooflines of its launches.
+        share: the rows of ``analysis.shares`` to sum.
+        key: the row that each of these counts for.
+        rows: how many rows there are.
+    """
+    parts = _parts_of(analysis, found)
     is_unknown = parts.flops.mask | parts.roofline_ns.mask
-    bounded_flops, _ = sums.of(np.ma.MaskedArray(parts.flops.data, is_unknown))
-    at_roofline, _ = sums.of(np.ma.MaskedArray(parts.roofline_ns.data, is_unknown))
-    saved, _ = sums.of(parts.could_save_ns)
-    # What is known of a sliver says nothing of the row.
-    is_told = _PARTS * bounded_ns.filled(0) >= sums.took_ns
-    return RooflineSums(
-        bytes=moved,
-        flops=computed,
-        gb_per_s=_ratio(moved, moving_ns),
-        tflop_per_s=_ratio(computed, computing_ns * 1000),
-        attainable_tflop_per_s=_ratio(bounded_flops, at_roofline * 1000),
-        peak_fraction=_ratio(roofline, np.ma.masked_where(~is_told, bounded_ns)),
-        roofline_ns=roofline,
-        could_save_ns=saved,
-        bound=_told(sums.most(found.bound, analysis.launches.duration_ns), is_told),
-        unit=sums.most(found.unit, _weight(found, analysis.launches.duration_ns)),
+    both = (np.ma.MaskedArray(each.data, is_unknown) for each in (parts.flops, parts.roofline_ns))
+    took_ns = analysis.shares.duration_ns[share]
+    told = (*parts[:3], *both, parts.could_save_ns)
+    amounts = [_known(each, share, key, took_ns, rows) for each in told]
+    sums, known_ns, known = (np.stack(each, axis=1) for each in zip(*amounts, strict=True))
+    weigh = partial(_weighed, analysis, share, key, rows)
+    duration_ns = analysis.launches.duration_ns
+    return PartSums(
+        found,
+        _added(took_ns, key, rows),
+        sums,
+        known_ns,
+        known,
+        weigh(found.bound, duration_ns),
+        weigh(found.unit, _weight(found, duration_ns)),
     )
+
+
+def _known(
+    parts: MaskedInts, share: Ints, key: Ints, took_ns: Ints, rows: int
+) -> tuple[Ints, Ints, Ints]:
+    """Return the sums of the known amounts of all parts, the time of those parts, their number."""
+    some = np.flatnonzero(~np.ma.getmaskarray(parts)[share])
+    keys = key[some]
+    amounts = _added(parts.data[share[some]], keys, rows)
+    return amounts, _added(took_ns[some], keys, rows), np.bincount(keys, minlength=rows)
+
+
+def _weighed(
+    analysis: Analysis, share: Ints, key: Ints, rows: int, column: Interned, weight: Ints
+) -> Floats:
+    """Return what each word weighs among the parts of each key; no word weighs nothing."""
+    launch = analysis.shares.launch[share]
+    took_ns = analysis.launches.duration_ns[launch]
+    part = analysis.shares.duration_ns[share] / np.maximum(took_ns, 1)
+    words = np.zeros((rows, len(column.strings)))
+    np.add.at(words, (key, column.codes[launch]), part * weight[launch] + 1e-9)
+    words[:, column.strings.index("")] = 0
+    return words
+
+
+def _most(weights: Floats, strings: tuple[str, ...]) -> Interned:
+    """Return the word that weighs most in each row, ``""`` where none does."""
+    return Interned(weights.argmax(axis=1).astype(np.int32), strings)
+
+
+def _added(values: npt.NDArray[Any], key: Ints, rows: int) -> npt.NDArray[Any]:
+    total = np.zeros((rows, *values.shape[1:]), values.dtype)
+    np.add.at(total, key, values)
+    return total
 
 
 def _told(words: Interned, is_told: Rows) -> Interned:
@@ -134,39 +238,6 @@ def _told(words: Interned, is_told: Rows) -> Interned:
 def _weight(found: Rooflines, duration_ns: Ints) -> Ints:
     """Weigh units by operations; those whose operations are not known, by time, come after."""
     return np.where(found.flops.mask, np.minimum(duration_ns, 1), found.flops.data + 2)
-
-
-class _Sums:
-    def __init__(self, analysis: Analysis, share: Ints, key: Ints, rows: int) -> None:
-        self._analysis, self._share, self._key, self._rows = analysis, share, key, rows
-        self._launch = analysis.shares.launch[share]
-        self._took_ns = analysis.shares.duration_ns[share]
-
-    @property
-    def took_ns(self) -> Ints:
-        """The time of each key."""
-        total = np.zeros(self._rows, np.int64)
-        np.add.at(total, self._key, self._took_ns)
-        return total
-
-    def of(self, parts: MaskedInts) -> tuple[MaskedInts, MaskedInts]:
-        """Return the sums of the known amounts of all parts, and the time of those parts."""
-        known = np.flatnonzero(~np.ma.getmaskarray(parts)[self._share])
-        key = self._key[known]
-        total, took_ns = np.zeros((2, self._rows), np.int64)
-        np.add.at(total, key, parts.data[self._share[known]])
-        np.add.at(took_ns, key, self._took_ns[known])
-        nothing = np.bincount(key, minlength=self._rows) == 0
-        return np.ma.MaskedArray(total, nothing), np.ma.MaskedArray(took_ns, nothing)
-
-    def most(self, column: Interned, weight: Ints) -> Interned:
-        """Return the word that weighs most among the parts of each key, ``""`` where none is."""
-        part = self._took_ns / np.maximum(self._analysis.launches.duration_ns[self._launch], 1)
-        words = np.zeros((self._rows, len(column.strings)))
-        codes = column.codes[self._launch]
-        np.add.at(words, (self._key, codes), part * weight[self._launch] + 1e-9)
-        words[:, column.strings.index("")] = 0
-        return Interned(words.argmax(axis=1).astype(np.int32), column.strings)
 
 
 def _ratio(amount: MaskedInts, by: MaskedInts) -> MaskedFloats:
