@@ -105,7 +105,7 @@ def is_sharding(facts: Facts, launches: Ints) -> Rows:
     ranges = np.flatnonzero(np.isin(events.name.codes, codes))
     known: Rows = call != NO_ROW
     begun_ns = np.where(known, events.start_ns[np.where(known, call, 0)], -1)
-    return known & is_within(begun_ns, events.start_ns[ranges], events.end_ns[ranges])
+    return known & is_within(begun_ns, events.start_ns[ranges], events.end_of(ranges))
 
 
 def transfers_ns(facts: Facts, rows: Ints) -> tuple[Ints, bool]:

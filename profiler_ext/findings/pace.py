@@ -58,7 +58,7 @@ def find_pace(analysis: Analysis) -> Pace:
     call = _calls(analysis)
     known = call != NO_ROW
     enqueued_ns = launches.start_ns.copy()
-    enqueued_ns[known] = events.end_ns[call[known]]
+    enqueued_ns[known] = events.end_of(call[known])
     waits = np.flatnonzero(is_wait(events.name))
     sets, waited_ns = np.zeros(len(launches), np.bool_), np.zeros(len(launches), np.int64)
     busy_ns = np.zeros(len(launches), np.int64)
@@ -70,7 +70,7 @@ def find_pace(analysis: Analysis) -> Pace:
             launches.start_ns[rows],
             launches.duration_ns[rows],
             enqueued_ns[rows],
-            (events.start_ns[waits], events.end_ns[waits]),
+            (events.start_ns[waits], events.end_of(waits)),
         )
     cost_ns = np.minimum(_since_the_last(enqueued_ns), waited_ns + launches.duration_ns)
     return Pace(enqueued_ns, call, sets, waited_ns, busy_ns, cost_ns, _replayed(analysis, call))

@@ -187,7 +187,7 @@ def _awaited_copies(analysis: Analysis, pace: Pace) -> Ints:
     launches, events = analysis.launches, analysis.recording.trace.events
     call, end_ns = np.maximum(pace.call, 0), launches.start_ns + launches.duration_ns
     is_copy = _named(analysis, "Memcpy") & (pace.call != NO_ROW) & ~pace.replayed
-    is_within = (end_ns <= events.end_ns[call]) & (launches.start_ns >= events.start_ns[call])
+    is_within = (end_ns <= events.end_of(call)) & (launches.start_ns >= events.start_ns[call])
     return np.flatnonzero(is_copy & is_within & ~is_wait(events.name)[call])
 
 
@@ -204,7 +204,7 @@ def _waits(analysis: Analysis, start_ns: Ints, copies: Ints) -> Waits:
     rows = np.flatnonzero(is_wait(events.name))
     ends_ns = launches.start_ns + launches.duration_ns
     begun = np.append(events.start_ns[rows], start_ns[copies])
-    over = np.append(events.end_ns[rows], ends_ns[copies])
+    over = np.append(events.end_of(rows), ends_ns[copies])
     order = _one_by_one(begun, over, analysis.steps[0].start_ns, analysis.steps[-1].end_ns)
     begun, over = begun[order], over[order]
     through = np.append(0, np.sort(ends_ns))[np.searchsorted(np.sort(ends_ns), over, side="right")]

@@ -107,9 +107,14 @@ class Events:
         """End of each event."""
         return self.start_ns + self.duration_ns
 
-    def end_of(self, rows: Ints) -> Ints:
+    def end_at(self, row: int) -> int:
+        """Return the end of one event."""
+        return int(self.start_ns[row] + self.duration_ns[row])
+
+    def end_of(self, rows: Ints | Codes) -> Ints:
         """Return the end of some events; of few it takes less than all."""
-        ends: Ints = self.start_ns[rows] + self.duration_ns[rows]
+        ends: Ints = self.start_ns[rows]
+        ends += self.duration_ns[rows]
         return ends
 
 

@@ -25,14 +25,13 @@ def ranks(column: Column) -> tuple[Ints, Ints]:
     Args:
         column: whole numbers or flags, one a row.
     """
-    values = column.astype(np.int64, copy=False)
-    if not len(values):
-        return values, values
-    least, most = int(values.min()), int(values.max())
-    if most - least >= _MOST_TIMES * len(values):
-        distinct, own = np.unique(values, return_inverse=True)
-        return distinct, own.reshape(-1)
-    places = values - least
+    if not len(column):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    least, most = int(column.min()), int(column.max())
+    if most - least >= _MOST_TIMES * len(column):
+        distinct, own = np.unique(column, return_inverse=True)
+        return distinct.astype(np.int64, copy=False), own.reshape(-1)
+    places = np.subtract(column, least, dtype=np.int64)
     is_there = np.zeros(most - least + 1, np.bool_)
     is_there[places] = True
     return np.flatnonzero(is_there) + least, (np.cumsum(is_there) - 1)[places]

@@ -61,7 +61,7 @@ def _awaited(events: Events, end_ns: Ints) -> Rows:
     if not len(rows):
         return np.zeros(len(end_ns), np.bool_)
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    until = np.maximum.accumulate(events.end_ns[rows])
+    until = np.maximum.accumulate(events.end_of(rows))
     begun = np.searchsorted(events.start_ns[rows], end_ns, side="right") - 1
     spans: Rows = (begun >= 0) & (until[np.maximum(begun, 0)] >= end_ns)
     return spans

@@ -83,7 +83,7 @@ class EnclosingRanges:
         self._called = nesting.outermost(self.is_marker, within=is_mark)
         self._copies = nearest(flag_rows(events.name, classify.is_copies_mark))
         self._mark = nearest(flag_rows(events.name, classify.is_module_mark))
-        marks = np.flatnonzero(self._mark == np.arange(len(self._mark)))
+        marks = np.flatnonzero(self._mark == np.arange(len(self._mark), dtype=np.int32))
         self._marked_within = dict(zip(self.forward[marks].tolist(), marks.tolist(), strict=True))
 
     def is_trial(self, rows: Ints) -> Flags:

@@ -99,7 +99,7 @@ class WorkOfCalls:
     def _operators(self, launches: Ints, by_operator: Ints, device: _Items) -> _Items:
         """Return the operators that calls called themselves, and those that launched anything."""
         enclosing = self._enclosing
-        is_own: Flags = enclosing.operator == np.arange(len(enclosing.operator))
+        is_own: Flags = enclosing.operator == np.arange(len(enclosing.operator), dtype=np.int32)
         called = np.flatnonzero(is_own & (enclosing.marker != NO_ROW))
         called = called[~enclosing.is_trial(called)]
         launching, first = np.unique(by_operator, return_index=True)

@@ -48,7 +48,8 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
     each_ns = time_before(*spans, waits.end_ns) - time_before(*spans, waits.start_ns)
     lost = np.cumsum(each_ns)
     counts = ~is_of(pieces.cause, _NOT_OF_CPU)
-    used = np.cumsum(np.where(counts, pieces.duration_ns, 0))
+    used = np.where(counts, pieces.duration_ns, 0)
+    np.cumsum(used, out=used)
     # A lead that is used up cannot fall below nothing: what was lost so far bounds what is used.
     left = np.append(0, lost)[np.searchsorted(waits.start_ns, pieces.start_ns, side="right")]
     left -= used
@@ -57,8 +58,10 @@ def consequences(pieces: Pieces, waits: Spans, busy: BusySpans) -> tuple[Ints, I
     before = np.append(0, used[:-1])[: len(used)]
     is_named = is_of(pieces.cause, _CONSEQUENCES)
     blamed = np.searchsorted(lost, before, side="right")
-    moments = np.append(waits.start_ns, 0)[np.minimum(blamed, len(lost) - 1)]
-    return np.where(is_named, used - before, 0), moments
+    np.minimum(blamed, len(lost) - 1, out=blamed)
+    used -= before
+    used[~is_named] = 0
+    return used, waits.start_ns[blamed]
 
 
 def split(pieces: Pieces, taken: Ints, blamed_ns: Ints) -> tuple[Pieces, Ints]:

@@ -123,14 +123,15 @@ class Controls:
         causes = causes_of(events, self._nesting)
         copied = _copies_waited_for(events, enqueued)
         own = np.flatnonzero((depth != NO_ROW) & (causes != NOTHING))
-        rows, is_copys = np.append(own, enqueued.call[copied]), slice(len(own), None)
+        rows = np.append(own, enqueued.call[copied]).astype(np.int32)
+        is_copys = slice(len(own), None)
         start_ns, innermost, cause = events.start_ns[rows], depth[rows], causes[rows]
         start_ns[is_copys] = events.end_of(enqueued.event[copied])
         innermost[is_copys] += 1
         cause[is_copys] = code(IdleCause.SYNCHRONISATION)
         order = np.lexsort((innermost, start_ns))
         rows = rows[order]
-        return Spans(start_ns[order], events.end_of(rows), rows.astype(np.int32), cause[order])
+        return Spans(start_ns[order], events.end_of(rows), rows, cause[order])
 
 
 def turn_of(control: Ints) -> Ints:

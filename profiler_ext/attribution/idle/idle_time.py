@@ -115,9 +115,10 @@ class _Finder:
             begin, end = np.searchsorted(pieces.span, spans).tolist()
             turn = turn_of(self._cutter.controls(idle, pieces.span[begin:end]))
             for each in np.unique(turns).tolist():
-                of_turn, found = begin + np.flatnonzero(turn == each), waits.of(turns == each)
-                parts = consequences(pieces.at(of_turn), found, own)
-                taken[of_turn], blamed_ns[of_turn] = parts
+                is_of_turn, found = turn == each, waits.of(turns == each)
+                # Mostly there is one turn: what a slice has of columns is no copy.
+                some = slice(begin, end) if is_of_turn.all() else begin + np.flatnonzero(is_of_turn)
+                taken[some], blamed_ns[some] = consequences(pieces.at(some), found, own)
         return taken, blamed_ns
 
     def _placed(self, idle: IdleSpans, step: Ints, pieces: Pieces, moments: Ints) -> IdlePieces:

@@ -27,7 +27,7 @@ class Overhead:
         """
         rows = np.flatnonzero(flag_rows(events.category, classify.is_profilers))
         rows = rows[np.lexsort((-events.duration_ns[rows], events.start_ns[rows]))]
-        self._start_ns, self._end_ns = events.start_ns[rows], events.end_ns[rows]
+        self._start_ns, self._end_ns = events.start_ns[rows], events.end_of(rows)
         laid_out = timeline(self._start_ns, self._end_ns)
         lasts = np.append(np.diff(laid_out.times_ns) > 0, True)[: len(laid_out.times_ns)]
         self._times_ns = laid_out.times_ns[lasts]

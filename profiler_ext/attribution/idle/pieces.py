@@ -67,10 +67,12 @@ class Cutter:
         self._of_launch = controls.of_launch
         self.tracks = controls.tracks()
         self._overhead = Overhead(events)
-        starts = events.end_ns if not enqueued.on_cpu else events.start_ns
         by = enqueued.event if enqueued.on_cpu else enqueued.call
+        called_ns = take(events.start_ns, by, NO_ROW)
+        if not enqueued.on_cpu:
+            called_ns += take(events.duration_ns, by, 0)
         # The last of each is that of spans which no launch ended.
-        self._called_ns = np.append(take(starts, by, NO_ROW), 0)
+        self._called_ns = np.append(called_ns, 0)
         self._is_known = np.append(by != NO_ROW, True)
         self._enqueued_ns = np.append(enqueued.enqueue_ns, np.iinfo(np.int64).max)
 

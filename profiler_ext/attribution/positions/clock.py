@@ -70,11 +70,10 @@ def _bounds(events: Events, marks: Sequence[ClockMark]) -> Iterator[tuple[int, i
     rows = np.flatnonzero(
         flag_rows(events.name, lambda name: names.marked_moment(name) is not None)
     )
-    start_ns, end_ns = events.start_ns, events.end_ns
     known = {names.marked_moment(events.name[row]): row for row in rows.tolist()}
     for mark in marks:
         if (row := known.get(mark.number)) is not None:
-            start, end = int(start_ns[row]), int(end_ns[row])
+            start, end = int(events.start_ns[row]), events.end_at(row)
             low, high = end - mark.after_ns, start - mark.before_ns
             if low <= high:
                 yield mark.before_ns, low, high

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.attribution.trace.lookups import NO_ROW, Rows
 from profiler_ext.records import Ints
 
 _LEAST = np.iinfo(np.int64).min
 
 
-def last_reaching(values: Ints, limits: Ints) -> Ints:
+def last_reaching(values: Ints, limits: Ints) -> Rows:
     """Return for each place the last one before it whose value is its limit or more.
 
     Args:
@@ -24,7 +24,7 @@ def last_reaching(values: Ints, limits: Ints) -> Ints:
     Returns:
         The place, or ``NO_ROW`` where none before it has such a value.
     """
-    found = np.arange(-1, len(values) - 1)  # most often it is the one before
+    found = np.arange(-1, len(values) - 1, dtype=np.int32)  # most often it is the one before
     places = blocks = np.append(0, np.flatnonzero(values[:-1] < limits[1:]) + 1)[: len(values)]
     found[places] = NO_ROW
     levels = _maxima(values)

@@ -72,7 +72,9 @@ def take(
     """
     if not len(values):
         return np.full(len(rows), default, dtype=values.dtype)
-    return np.where(rows == NO_ROW, default, values[rows])
+    found = values[rows]
+    found[rows == NO_ROW] = default
+    return found
 
 
 def find_unique(keys: MaskedInts, rows: Ints, wanted: MaskedInts) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -85,9 +86,9 @@ def nest(events: Events) -> Nesting:
     holder = flag_rows(events.category, classify.is_op) | flag_rows(
         events.category, classify.is_annotation
     )
-    order = _outer_first(events, leaf, np.flatnonzero(leaf | holder))
+    order = _outer_first(events, leaf, np.flatnonzero(leaf | holder).astype(np.int32))
     above = _innermost(events, order, leaf[order])
-    parent, depth = np.full((2, len(events)), NO_ROW, dtype=np.int32)
+    parent, depth = (np.full(len(events), NO_ROW, dtype=np.int32) for _ in range(2))
     parent[order], depth[order] = take(order, above, NO_ROW), _depths(above)
     levels = _levels(depth)
     return Nesting(parent, depth, levels, _above(parent, levels))
@@ -112,11 +113,11 @@ def _above(parent: Rows, levels: tuple[Rows, ...]) -> tuple[Rows, ...]:
     )
 
 
-def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
+def _outer_first(events: Events, leaf: Flags, rows: Rows) -> Rows:
     """Sort by thread and start; of those that start together the outer one comes first."""
     rows = rows[np.lexsort((events.start_ns[rows], events.thread[rows]))]
     thread, start = events.thread[rows], events.start_ns[rows]
-    is_same = (np.diff(start) == 0) & (np.diff(thread) == 0)
+    is_same = (start[1:] == start[:-1]) & (thread[1:] == thread[:-1])
     together = np.flatnonzero(np.append(is_same, False) | np.append(False, is_same))
     some = rows[together]
     keys = (events.external_id[some].filled(0), -events.duration_ns[some], leaf[some])
@@ -124,23 +125,37 @@ def _outer_first(events: Events, leaf: Flags, rows: Ints) -> Ints:
     return rows
 
 
-def _innermost(events: Events, rows: Ints, leaf: Flags) -> Ints:
+def _innermost(events: Events, rows: Rows, leaf: Flags) -> Rows:
     """Return for each of the sorted rows the place of its parent: the last that is still open.
 
     What ended before an event that opened after it encloses nothing more. So an event stays open
     for those behind it as long as its own time, and a later one that does is within it.
     """
-    start, duration = events.start_ns[rows], events.duration_ns[rows]
-    ends = np.where(leaf, _NEVER_OPEN, start + duration)
-    above = last_reaching(ends, start + np.where(leaf, 1, np.maximum(duration, 1)))
-    firsts = np.flatnonzero(np.append(True, np.diff(events.thread[rows])))[: len(rows)]
-    of_thread = np.repeat(firsts, np.diff(np.append(firsts, len(rows))))
-    return np.where(above < of_thread, NO_ROW, above)
+    thread = events.thread[rows]
+    firsts = np.flatnonzero(np.append(True, thread[1:] != thread[:-1]))[: len(rows)]
+    above = np.empty(len(rows), dtype=np.int32)
+    for first, end in pairwise((*firsts.tolist(), len(rows))):
+        some = slice(first, end)
+        own = last_reaching(*_ends_and_limits(events, rows[some], leaf[some]))
+        own[own != NO_ROW] += first
+        above[some] = own
+    return above
 
 
-def _depths(above: Ints) -> Ints:
+def _ends_and_limits(events: Events, rows: Rows, leaf: Flags) -> tuple[Ints, Ints]:
+    """Return until when each of some events encloses others, and until when one around it must."""
+    starts, ends = events.start_ns[rows], events.duration_ns[rows]
+    limits = np.maximum(ends, 1)
+    limits[leaf] = 1
+    limits += starts
+    ends += starts
+    ends[leaf] = _NEVER_OPEN
+    return ends, limits
+
+
+def _depths(above: Rows) -> Rows:
     """Return how many stand above each place; each turn looks twice as far up as the last."""
-    depth: Ints = (above != NO_ROW).astype(np.int64)
+    depth: Rows = (above != NO_ROW).astype(np.int32)
     up = above
     while len(on := np.flatnonzero(up != NO_ROW)):
         depth[on] += depth[up[on]]

@@ -65,4 +65,4 @@ def _spanning_step(events: Events, cpu: Ints, launches: Ints) -> tuple[Step, ...
     rows = np.concatenate([cpu, launches])
     if not len(rows):
         return ()
-    return (Step(0, int(events.start_ns[rows].min()), int(events.end_ns[rows].max())),)
+    return (Step(0, int(events.start_ns[rows].min()), int(events.end_of(rows).max())),)

@@ -55,7 +55,7 @@ def _is_impossible(events: Events, calls: Ints) -> bool:
 
     Threads that launch at the same time may be served in either order.
     """
-    starts, ends = events.start_ns[calls], events.end_ns[calls]
+    starts, ends = events.start_ns[calls], events.end_of(calls)
     return bool((ends[1:] < np.maximum.accumulate(starts)[:-1]).any())
 
 

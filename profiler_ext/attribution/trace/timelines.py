@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiler_ext.attribution.trace.last_reaching import last_reaching
-from profiler_ext.attribution.trace.lookups import NO_ROW
+from profiler_ext.attribution.trace.lookups import NO_ROW, Rows
 from profiler_ext.records import Ints
 
 
@@ -55,7 +55,7 @@ def timeline(starts_ns: Ints, ends_ns: Ints) -> Timeline:
     return Timeline(times, opened)
 
 
-def _enclosing(ends_ns: Ints) -> tuple[Ints, Ints]:
+def _enclosing(ends_ns: Ints) -> tuple[Rows, Rows]:
     """Return for each span the last before it that ends later, and the next that ends no earlier.
 
     The first is open when the span is over; the other, if it begins before that, hides its end.

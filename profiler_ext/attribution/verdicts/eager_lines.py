@@ -56,7 +56,7 @@ class EagerLines:
             links: the forward ops by autograd's numbers.
         """
         self._events, self._enclosing, self._links = enclosing.events, enclosing, links
-        self._start_ns, self._end_ns = self._events.start_ns, self._events.end_ns
+        self._start_ns = self._events.start_ns
         self._without = why_none(recording.gaps)
         self._threads = [each.tid for each in self._events.threads]
         self._enqueued = enqueued
@@ -107,7 +107,7 @@ class EagerLines:
 
     def _holds_no_python(self, row: int) -> bool:
         assert self._positions is not None
-        start, end = int(self._start_ns[row]), int(self._end_ns[row])
+        start, end = int(self._start_ns[row]), self._events.end_at(row)
         error = self._positions.error_ns
         return end - start <= 2 * error or self._positions.is_still(
             self._thread(row), start + error, end - error
@@ -115,7 +115,7 @@ class EagerLines:
 
     def _during(self, row: int, jut_ns: int = 0) -> int:
         assert self._positions is not None
-        start, end = int(self._start_ns[row]), int(self._end_ns[row])
+        start, end = int(self._start_ns[row]), self._events.end_at(row)
         return self._positions.during(self._thread(row), start, end, jut_ns)
 
     def _thread(self, row: int) -> int:
@@ -256,7 +256,7 @@ class EagerLines:
         assert self._positions is not None
         is_below = self._during(engine) != NOWHERE
         thread = self._thread(engine) if is_below else self._thread_of_forward(before)
-        start, end = int(self._end_ns[before]), int(self._events.start_ns[engine])
+        start, end = self._events.end_at(before), int(self._events.start_ns[engine])
         return self._positions.stays(thread, start, end)
 
     def _thread_of_forward(self, engine: int) -> int:
@@ -281,7 +281,7 @@ class EagerLines:
     def _that_waits(self, since_ns: int, row: int) -> EagerLine:
         """Return the line of the one thread that waited until a row was over: in a backward."""
         assert self._positions is not None
-        end_ns = int(self._end_ns[row])
+        end_ns = self._events.end_at(row)
         position = self._positions.only_one(self._callers, since_ns, end_ns)
         if position is None:
             return EagerLine(gap=GapReason.NO_LINE_RAN)

@@ -23,9 +23,9 @@ class EngineOrder:
     def __init__(self, enclosing: EnclosingRanges) -> None:
         """Go through the engine's events."""
         events, parent = enclosing.events, enclosing.nesting.parent
-        rows: Ints = np.flatnonzero(enclosing.engine == np.arange(len(events)))
+        rows: Ints = np.flatnonzero(enclosing.engine == np.arange(len(events), dtype=np.int32))
         rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-        self._events, self._end_ns = events, events.end_ns
+        self._events = events
         self._giving: dict[int, int] = {}
         self._starts: dict[int, list[int]] = {}
         self._ends: dict[int, list[int]] = {}
@@ -34,7 +34,7 @@ class EngineOrder:
             around, thread = int(parent[row]), int(events.thread[row])
             outer = NO_ROW if around == NO_ROW else int(enclosing.engine[around])
             self._starts.setdefault(thread, []).append(int(events.start_ns[row]))
-            self._ends.setdefault(thread, []).append(int(self._end_ns[row]))
+            self._ends.setdefault(thread, []).append(events.end_at(row))
             if not classify.is_gradient_accumulation(events.name[row]):
                 last[thread, outer] = row
             elif (thread, outer) in last:
@@ -53,5 +53,5 @@ class EngineOrder:
     def next_ns(self, row: int) -> int | None:
         """Return when the thread of a row next began with a node after it."""
         starts = self._starts.get(int(self._events.thread[row]), [])
-        at = bisect_left(starts, int(self._end_ns[row]))
+        at = bisect_left(starts, self._events.end_at(row))
         return starts[at] if at < len(starts) else None

@@ -33,7 +33,9 @@ def forward_launches(
     op = take(nesting.nearest(is_forward), enqueued.cpu, NO_ROW)
     shortest_first = np.argsort(duration_ns, kind="stable")
     # Of several the last stays: the longest launch of an op. Behind the events stands ``NO_ROW``.
-    longest, launch_at = np.full((2, len(nesting.parent) + 1), NO_ROW, dtype=np.int64)
+    longest, launch_at = (
+        np.full(len(nesting.parent) + 1, NO_ROW, dtype=np.int32) for _ in range(2)
+    )
     longest[op[shortest_first]] = shortest_first
     launch_at[enqueued.event] = np.arange(len(op))
     is_launch = np.zeros(len(nesting.parent), dtype=np.bool_)

@@ -59,7 +59,7 @@ class ForwardOps:
         before it. Source: ``torch/csrc/profiler/collection.cpp``, ``set_autograd_evaluate``.
         """
         enclosing, events = self._enclosing, self._enclosing.events
-        rows, nodes = np.arange(len(events)), self._nodes()
+        rows, nodes = np.arange(len(events), dtype=np.int32), self._nodes()
         is_engine: Flags = enclosing.engine == rows
         is_engine[nodes] = True
         backward = np.unique(enclosing.engine)

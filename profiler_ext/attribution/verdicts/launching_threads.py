@@ -33,5 +33,5 @@ def jut_of_calls(enclosing: EnclosingRanges, enqueued: EnqueuedLaunches) -> int:
     is_op: Flags = enclosing.is_op[op]
     op, call = op[is_op], call[is_op]
     early = events.start_ns[op] - events.start_ns[call]
-    late = events.end_ns[call] - events.end_ns[op]
+    late = events.end_of(call) - events.end_of(op)
     return int(max(early.max(initial=0), late.max(initial=0), 0))

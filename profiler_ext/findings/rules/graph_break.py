@@ -90,11 +90,11 @@ class _Frames:
         for row in self._rows.tolist():
             self._of_id.setdefault(str(ids[int(codes[row])]), []).append(row)
         calls = _forwards(facts)
-        self._starts_ns, self._ends_ns = self._events.start_ns[calls], self._events.end_ns[calls]
+        self._starts_ns, self._ends_ns = self._events.start_ns[calls], self._events.end_of(calls)
         self._latest_ns = np.maximum.accumulate(self._ends_ns)
         ordered = self._rows[np.argsort(self._events.start_ns[self._rows], kind="stable")]
         self._frame_starts_ns = self._events.start_ns[ordered]
-        self._frame_latest_ns = np.maximum.accumulate(self._events.end_ns[ordered])
+        self._frame_latest_ns = np.maximum.accumulate(self._events.end_of(ordered))
 
     def ways_to(self, compile_ids: Sequence[str]) -> list[_Span]:
         """Return from the end of a graph before a break to the begin of the one after it."""
@@ -103,7 +103,7 @@ class _Frames:
 
     def _way(self, row: int) -> _Span | None:
         """Return the way to the first graph in a frame, from within the frame around it."""
-        begin, end = int(self._events.start_ns[row]), int(self._events.end_ns[row])
+        begin, end = int(self._events.start_ns[row]), self._events.end_at(row)
         following = int(np.searchsorted(self._starts_ns, begin))
         if following == len(self._starts_ns) or self._starts_ns[following] >= end:
             return None

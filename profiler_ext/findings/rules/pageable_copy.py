@@ -61,7 +61,7 @@ def _held_up_ns(facts: Facts, launches: Ints) -> Ints:
     events, call = facts.analysis.recording.trace.events, facts.pace.call[launches]
     drained_ns = facts.launches.start_ns[launches] - facts.pace.waited_ns[launches]
     since_ns = np.maximum(events.start_ns[call], drained_ns)
-    held_up_ns: Ints = np.maximum(events.end_ns[call] - since_ns, 0)
+    held_up_ns: Ints = np.maximum(events.end_of(call) - since_ns, 0)
     return held_up_ns
 
 
