@@ -115,7 +115,7 @@ class PartSums(NamedTuple):
     units: Floats
 
     def by(self, key: Ints, rows: int) -> PartSums:
-        """Add up rows.
+        """Return the sums of rows that count for the same.
 
         Args:
             key: the row that each of these counts for; below zero for none.
