@@ -38,6 +38,12 @@ OTHERS = (
         "torch's own folder",
         "where Inductor's cache is, and what is kept of compiled graphs",
     ),
+    (
+        "TEARDOWN_CUPTI",
+        "torch's own",
+        "Kineto's: `1`: CUPTI is detached after a recording; `run` then calls CUDA once more at "
+        "its end, which Kineto waits for",
+    ),
     ("GITHUB_WORKSPACE", "the working folder", "of `diff --github`: below which files are named"),
     ("GITHUB_STEP_SUMMARY", "", "of `diff --github`: where the summary is added"),
     ("COLUMNS", "the terminal's", "how wide a report is; help has 80 columns at most"),
