@@ -10,7 +10,7 @@ from profiler_ext.exporters.tables.arrays import real, text, whole
 from profiler_ext.records import Analysis, Ints
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import rooflines
-from profiler_ext.rooflines.sums import summed
+from profiler_ext.rooflines.sums import part_sums
 
 
 def achieved_by_launch(analysis: Analysis, peaks: Mapping[str, Peak]) -> dict[str, ExtensionArray]:
@@ -51,7 +51,7 @@ def achieved_by_key(
     Returns:
         The columns; a rate is over the time of those parts that have an estimate.
     """
-    found = summed(analysis, rooflines(analysis, peaks), share, key, rows)
+    found = part_sums(analysis, rooflines(analysis, peaks), share, key, rows).told()
     return {
         "est_bytes": whole(found.bytes),
         "est_flops": whole(found.flops),

@@ -150,7 +150,7 @@ class PartSums(NamedTuple):
         )
 
 
-def summed(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: int) -> RooflineSums:
+def part_sums(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: int) -> PartSums:
     """Return the sums of some parts of launches.
 
     Args:
@@ -162,19 +162,6 @@ def summed(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: i
 
     Returns:
         The sums, one row for each key.
-    """
-    return part_sums(analysis, found, share, key, rows).told()
-
-
-def part_sums(analysis: Analysis, found: Rooflines, share: Ints, key: Ints, rows: int) -> PartSums:
-    """Return what :func:`summed` says, as sums that can be added up further.
-
-    Args:
-        analysis: what attribution found.
-        found: the rooflines of its launches.
-        share: the rows of ``analysis.shares`` to sum.
-        key: the row that each of these counts for.
-        rows: how many rows there are.
     """
     parts = _parts_of(analysis, found)
     is_unknown = parts.flops.mask | parts.roofline_ns.mask

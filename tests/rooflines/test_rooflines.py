@@ -11,7 +11,7 @@ from profiler_ext.exporters import tables
 from profiler_ext.records import Analysis, Device
 from profiler_ext.rooflines.peaks import Peak
 from profiler_ext.rooflines.rooflines import LATENCY_NS, Rooflines, rooflines
-from profiler_ext.rooflines.sums import of_shares, summed
+from profiler_ext.rooflines.sums import of_shares, part_sums
 from profiler_ext.rooflines.utilisation import utilisation, utilisation_by_step
 from tests.analyses import GPU_MARKS, GPU_ROWS, gpu_step
 from tests.exporters.estimated import Numbers, estimated
@@ -117,7 +117,7 @@ def test_sums_over_keys_add_up_to_the_launches() -> None:
     analysis = estimated(numbers, queued())
     each = rooflines(analysis, PEAKS)
     share = np.arange(len(analysis.shares))
-    sums = summed(analysis, each, share, analysis.shares.place.astype(np.int64) % 3, 3)
+    sums = part_sums(analysis, each, share, analysis.shares.place.astype(np.int64) % 3, 3).told()
     for name in ("bytes", "flops", "roofline_ns", "could_save_ns"):
         assert int(getattr(sums, name).sum()) == int(getattr(each, name).sum())
 
@@ -131,7 +131,9 @@ def test_less_than_half_of_a_rows_time_tells_no_bound_of_it(
     analysis = estimated({(0, 0): ("20000000", "10")}, queued())
     assert analysis.launches.duration_ns[[ADDMM, 3, 5, 7]].tolist() == [50_000, 30_000, 20_000, 500]
     share = np.flatnonzero(np.isin(analysis.shares.launch, (ADDMM, *others)))
-    sums = summed(analysis, rooflines(analysis, PEAKS), share, np.zeros(len(share), np.int64), 1)
+    sums = part_sums(
+        analysis, rooflines(analysis, PEAKS), share, np.zeros(len(share), np.int64), 1
+    ).told()
     assert (sums.bound[0], sums.peak_fraction.tolist()) == (bound, [fraction])
     assert (sums.roofline_ns.tolist(), sums.could_save_ns.tolist()) == ([20_000], [25_000])
 
