@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 
 from profiler_ext.findings.facts import Facts
 from profiler_ext.records import Ints, Phase, Place, Scope
 
-MUCH_COMPILED: Final = 0.25
+_MUCH_COMPILED = 0.25
 """The part of a step in compiled graphs from which on the rest of it is beside them."""
 _NATIVE = "at::native::"
 _PHASES = (Phase.FORWARD, Phase.BACKWARD)
@@ -24,7 +23,7 @@ def is_much_compiled(facts: Facts) -> bool:
     """
     compiled = np.flatnonzero(facts.in_steps(facts.launches.scope.where(Scope.COMPILED)))
     compiled_ns = facts.of_usual_step(compiled, facts.launches.duration_ns[compiled])
-    return compiled_ns > 0 and compiled_ns >= MUCH_COMPILED * facts.step_ns
+    return compiled_ns > 0 and compiled_ns >= _MUCH_COMPILED * facts.step_ns
 
 
 def eager_kernels(facts: Facts) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiler_ext.findings.enclosing import enclosing
-from profiler_ext.findings.finding import Figure, FigureUnit, Where
+from profiler_ext.findings.finding import Where
 from profiler_ext.findings.pace import Pace, find_pace, is_wait
 from profiler_ext.findings.replay import Replay
 from profiler_ext.findings.steps import sums_of_steps, within
@@ -274,18 +274,6 @@ class Facts:
         if graph is np.ma.masked:
             return None
         return self.analysis.recording.graphs[int(graph)].compile_id
-
-
-def launching(facts: Facts, launches: Ints, removed_ns: int) -> tuple[Figure, ...]:
-    """Return what launches cost the CPU, where that counts: none of them sets the pace.
-
-    Args:
-        facts: what is known of the session.
-        launches: rows of launches.
-        removed_ns: by how much the usual step would be shorter without them.
-    """
-    own = Figure("launching them costs the CPU", removed_ns, FigureUnit.NS)
-    return () if facts.pace.sets[launches].any() else (own,)
 
 
 def where_of(place: Place, kernel: str | None = None, graph: str | None = None) -> Where:

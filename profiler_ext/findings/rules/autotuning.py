@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.figures import count_and_time
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.findings.tiles import Tiled, tiled
@@ -39,7 +40,7 @@ def _elsewhere(of_template: Tiled) -> Ints:
 
 
 def _candidate(facts: Facts, launches: Ints, of_longest: Tiled) -> Candidate:
-    longest, duration_ns = facts.longest(launches), facts.launches.duration_ns[launches]
+    longest = facts.longest(launches)
     ran_with = int(of_longest.ran_with[of_longest.launches == longest][0])
     own, other = of_longest.tile
     return Candidate(
@@ -54,8 +55,7 @@ def _candidate(facts: Facts, launches: Ints, of_longest: Tiled) -> Candidate:
             facts.place(longest), facts.launches.kernel[longest], facts.compile_id(longest)
         ),
         why=(
-            Figure("launches a step", facts.count_in_usual_step(launches)),
-            Figure("they take", facts.of_usual_step(launches, duration_ns), FigureUnit.NS),
+            *count_and_time(facts, launches),
             Figure("the longest was chosen for a size of", of_longest.tuned_for),
             Figure("and runs with", ran_with),
             Figure("in tiles of", f"{own} by {other}", FigureUnit.TEXT),

@@ -8,7 +8,8 @@ import numpy as np
 
 from profiler_ext.findings.eager import by_line, eager_kernels, is_much_compiled
 from profiler_ext.findings.facts import Facts, Lacking, where_of
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.figures import count_and_time
+from profiler_ext.findings.finding import Figure, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
@@ -44,12 +45,7 @@ def _candidate(facts: Facts, lines: list[Ints]) -> Candidate:
         "that calls the model and computes the loss",
         where=where_of(facts.place(longest)),
         why=(
-            Figure("launches a step", facts.count_in_usual_step(launches)),
-            Figure(
-                "they take",
-                facts.of_usual_step(launches, facts.launches.duration_ns[launches]),
-                FigureUnit.NS,
-            ),
+            *count_and_time(facts, launches),
             Figure("lines", len(lines)),
         ),
         launches=launches,

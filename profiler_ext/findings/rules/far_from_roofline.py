@@ -9,6 +9,7 @@ import numpy as np
 
 from profiler_ext.findings.collectives import beside_collectives
 from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.figures import count_and_time
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Interned, Ints
@@ -74,8 +75,7 @@ def _candidate(facts: Facts, kernel: str, launches: Ints, times: tuple[int, int]
         remedy=_REMEDY[bound],
         where=where_of(facts.place(longest), kernel, facts.compile_id(longest)),
         why=(
-            Figure("launches a step", facts.count_in_usual_step(launches)),
-            Figure("they take", spent_ns, FigureUnit.NS),
+            *count_and_time(facts, launches),
             Figure("at the device's best", roofline_ns, FigureUnit.NS),
             Figure("bound by", bound.words, FigureUnit.TEXT),
             Figure("the longest reaches", _reached(facts, longest, bound), FigureUnit.TEXT),

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from profiler_ext.findings.facts import Facts, Lacking, launching, where_of
+from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.figures import launching
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints

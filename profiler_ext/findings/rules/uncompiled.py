@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from profiler_ext.findings.eager import by_line, eager_kernels, is_much_compiled
 from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.figures import count_and_time
 from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
@@ -37,7 +38,6 @@ def _paced_ns(facts: Facts, launches: Ints) -> int:
 
 
 def _candidate(facts: Facts, launches: Ints, paced_ns: int) -> Candidate:
-    spent_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
     return Candidate(
         what="eager ops run kernel by kernel, and nothing fuses them",
         at_stake_ns=int(_FUSED_AWAY * paced_ns),
@@ -46,8 +46,7 @@ def _candidate(facts: Facts, launches: Ints, paced_ns: int) -> Candidate:
         "one kernel each",
         where=where_of(facts.place(facts.longest(launches))),
         why=(
-            Figure("launches a step", facts.count_in_usual_step(launches)),
-            Figure("they take", spent_ns, FigureUnit.NS),
+            *count_and_time(facts, launches),
             Figure("that sets the pace", paced_ns, FigureUnit.NS),
             Figure("lines", sum(1 for _ in by_line(facts, launches))),
         ),

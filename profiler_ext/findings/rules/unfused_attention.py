@@ -9,7 +9,8 @@ import numpy as np
 
 from profiler_ext.findings.eager import by_line
 from profiler_ext.findings.facts import Facts, Lacking, where_of
-from profiler_ext.findings.finding import Figure, FigureUnit, Sureness
+from profiler_ext.findings.figures import count_and_time
+from profiler_ext.findings.finding import Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints, Phase
 
@@ -42,7 +43,6 @@ def _of_lines(facts: Facts, lines: Iterable[Ints]) -> Iterator[Candidate]:
 
 def _candidate(facts: Facts, launches: Ints) -> Candidate:
     paced_ns = facts.of_usual_step(launches, facts.paced_ns(launches))
-    spent_ns = facts.of_usual_step(launches, facts.launches.duration_ns[launches])
     return Candidate(
         what="attention runs as products and a softmax, not as one kernel",
         at_stake_ns=int(_FUSED_AWAY * paced_ns),
@@ -50,10 +50,7 @@ def _candidate(facts: Facts, launches: Ints) -> Candidate:
         remedy="torch.nn.attention.sdpa_kernel(...) around the call, with all backends but MATH: "
         "torch then says what keeps each from it (the mask, the dtype, dropout, strides)",
         where=where_of(facts.place(facts.longest(launches))),
-        why=(
-            Figure("launches a step", facts.count_in_usual_step(launches)),
-            Figure("they take", spent_ns, FigureUnit.NS),
-        ),
+        why=count_and_time(facts, launches),
         launches=launches,
     )
 
