@@ -107,6 +107,7 @@ MODELS: dict[str, tuple[str, Made]] = {
     "llama": ("Llama, 16 x 512 tokens", partial(language, kind="llama", batch=16, length=512)),
     "bert": ("BERT, 32 x 256 tokens", partial(language, kind="bert", batch=32, length=256)),
     "qwen3": ("Qwen3, 16 x 512 tokens", partial(language, kind="qwen3", batch=16, length=512)),
+    "olmo2": ("OLMo 2, 16 x 512 tokens", partial(language, kind="olmo2", batch=16, length=512)),
     "resnet50": ("ResNet-50, 256 images", partial(vision, name="resnet50", count=256)),
     "convnext": ("ConvNeXt-T, 128 images", partial(vision, name="convnext_tiny", count=128)),
     "vit": ("ViT-B/16, 128 images", partial(vision, name="vit_b_16", count=128)),
@@ -115,6 +116,7 @@ MODELS: dict[str, tuple[str, Made]] = {
         "EfficientNet-B0, 256 images",
         partial(vision, name="efficientnet_b0", count=256),
     ),
+    "regnet": ("RegNetY-3.2GF, 256 images", partial(vision, name="regnet_y_3_2gf", count=256)),
 }
 
 

@@ -153,8 +153,8 @@ def custom_pass(sizes: Sizes, *, has_uuid: bool) -> Told:
 
 
 def tuned(sizes: Sizes, *, is_tuned: bool) -> Told:
-    """Three small products beside a large layer; what they take with ten thousand calls more."""
-    sides = [max(sizes.width // part, 16) for part in (8, 12, 16)]
+    """Six small products beside a large layer; what they take with ten thousand calls more."""
+    sides = [max(sizes.width // part, 16) for part in (6, 8, 10, 12, 14, 16)]
     weights = [torch.randn(side, side, device=sizes.device) for side in sides]
 
     def products(*rows: torch.Tensor) -> list[torch.Tensor]:
@@ -216,7 +216,7 @@ ONCE = (
     ),
     OnceCase(
         "unpaid_tuning",
-        "three small products with `max-autotune`; without, both with 10,000 calls",
+        "six small products with `max-autotune`; without, both with 10,000 calls",
         lambda sizes: tuned(sizes, is_tuned=True),
         lambda sizes: tuned(sizes, is_tuned=False),
     ),

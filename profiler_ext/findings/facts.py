@@ -16,7 +16,7 @@ from profiler_ext.findings.pace import Pace, find_pace, is_wait
 from profiler_ext.findings.replay import Replay
 from profiler_ext.findings.steps import sums_of_steps, within
 from profiler_ext.findings.training import Recorded, Training, training_of
-from profiler_ext.records import Analysis, Compilation, IdleCause, Ints, Launches, Place
+from profiler_ext.records import Analysis, Compilation, IdleCause, Ints, Launches, Place, Scope
 from profiler_ext.rooflines.rooflines import Rooflines, rooflines
 
 Rows = npt.NDArray[np.bool_]
@@ -267,6 +267,17 @@ class Facts:
     def place(self, launch: int) -> Place:
         """Return the place of the largest share of a launch."""
         return self.analysis.places[int(self.main_place[launch])]
+
+    def innermost_op(self, launch: int) -> str:
+        """Return the op that launched an eager kernel, whatever op called that; else the place's.
+
+        Args:
+            launch: row of a launch.
+        """
+        op = self.launches.op_event[launch]
+        if self.launches.scope[launch] != Scope.EAGER or op is np.ma.masked:
+            return self.place(launch).aten_op or ""
+        return self.analysis.recording.trace.events.name[int(op)]
 
     def compile_id(self, launch: int) -> str | None:
         """Return torch's number of the compile whose graph a launch is of."""

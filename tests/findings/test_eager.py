@@ -39,9 +39,9 @@ def test_few_eager_ops_short_ones_and_those_of_an_eager_step_are_left_alone() ->
     assert is_silent(eager_beside_compiled.RULE, half_eager(300, 300, 300, paced=False))
 
 
-def test_half_of_eager_ops_is_at_stake_where_nothing_is_compiled() -> None:
+def test_three_fifths_of_eager_ops_are_at_stake_where_nothing_is_compiled() -> None:
     found = only(uncompiled.RULE, half_eager(300, 500, compiled_us=100))
-    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.STEP, 400 * US, 3)
+    assert (found.stake, found.at_stake_ns, found.where.line) == (Stake.STEP, 480 * US, 3)
     assert [each.value for each in found.why] == [2, 800 * US, 800 * US, 1]
 
 
@@ -57,5 +57,5 @@ def test_where_the_cpu_sets_the_pace_it_is_the_steps_before_that_tell_whether_th
     assert waiting.steps[0].wall_ns > 20 * MS
     assert is_silent(uncompiled.RULE, waiting)
     filled = only(uncompiled.RULE, trained(waiting, *[17 * MS] * 5))
-    assert filled.at_stake_ns == 8 * MS
+    assert filled.at_stake_ns == 9_600 * US
     assert is_silent(uncompiled.RULE, trained(waiting, *[19 * MS] * 5))

@@ -38,6 +38,17 @@ def test_products_with_a_weight_at_the_same_line_are_not_counted() -> None:
     assert only(unfused_attention.RULE, placed_there).at_stake_ns == 400 * US
 
 
+def test_an_eager_call_is_told_by_the_ops_within_it() -> None:
+    whole = {"aten_op": "aten::scaled_dot_product_attention"}
+    products = placed(step("bmm", "baddbmm"), bmm=FORWARD | whole, baddbmm=BACKWARD)
+    assert only(unfused_attention.RULE, products).at_stake_ns == 400 * US
+    kernel = step("_flash_attention_forward", "_flash_attention_backward")
+    fused = placed(
+        kernel, _flash_attention_forward=FORWARD | whole, _flash_attention_backward=BACKWARD
+    )
+    assert is_silent(unfused_attention.RULE, fused)
+
+
 def test_attention_as_one_kernel_and_that_of_inference_are_left_alone() -> None:
     one = step(
         "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"

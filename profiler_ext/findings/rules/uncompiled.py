@@ -12,7 +12,7 @@ from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints
 
 _LEAST_OF_STEP = 0.1
-_FUSED_AWAY = 0.5
+_FUSED_AWAY = 0.6
 _FILLED = 0.9
 """A step whose device idles for more is that of the rule of launch-bound ones."""
 
@@ -62,7 +62,7 @@ RULE = Rule(
     because="An eager op reads its operands from memory and writes its result there, to be read by "
     "the next. Compiled, what lies between two products is one kernel that reads and writes once.",
     remedy="`torch.compile` of the model, best of a function that calls it and computes the loss.",
-    stake="Half of what these kernels take, as far as they set the pace: norms, activations, "
+    stake="Three fifths of what these kernels take, as far as they set the pace: norms, activations, "
     "residuals, casts and losses. Products, convolutions, attention and the optimizer are not "
     "among them.",
     judge=_judge,

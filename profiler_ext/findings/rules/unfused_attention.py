@@ -33,9 +33,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 
 def _of_lines(facts: Facts, lines: Iterable[Ints]) -> Iterator[Candidate]:
     for launches in lines:
-        places = [facts.place(launch) for launch in launches.tolist()]
-        ops = [place.aten_op or "" for place in places]
-        phases = {place.phase for place, op in zip(places, ops, strict=True) if _PRODUCT in op}
+        ops = [facts.innermost_op(launch) for launch in launches.tolist()]
+        products = launches[[_PRODUCT in op for op in ops]]
+        phases = {facts.place(launch).phase for launch in products.tolist()}
         is_fused = any(_KERNEL in op for op in ops)
         if not is_fused and {Phase.FORWARD, Phase.BACKWARD} <= phases:
             yield _candidate(facts, launches[[not _PROJECTION.search(op) for op in ops]])
