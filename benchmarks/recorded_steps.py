@@ -50,32 +50,32 @@ class Ours:
 
     Attributes:
         has_lines: lines of the program are watched, too.
-        is_on: it is on.
+        is_recording: it is on.
     """
 
     has_lines: bool
-    is_on: bool = False
+    is_recording: bool = False
     _callbacks: list[tuple[int, int, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Have it wait."""
         guard = Guard(strict=True)
         self._lines = RecordedLines(guard, is_wanted=self.has_lines)
-        self._called = CalledModules(switch.graph_of, guard, lambda: self.is_on)
+        self._called = CalledModules(switch.graph_of, guard, self)
 
     def begin(self) -> None:
         """Have a recording begin."""
         self._called.begin()
         self._called.watch()
         self._lines.begin()
-        self.is_on = True
+        self.is_recording = True
 
     def end(self) -> None:
         """Have a recording end."""
         self.turn(is_on=True)
         self._called.leave()
         self._lines.forget()
-        self.is_on = False
+        self.is_recording = False
 
     def turn(self, *, is_on: bool) -> None:
         """Switch it on or off.
@@ -83,16 +83,16 @@ class Ours:
         Args:
             is_on: whether it is to be on.
         """
-        if self.is_on and not is_on:
+        if self.is_recording and not is_on:
             self._callbacks = list(_taken_callbacks())
-        elif is_on and not self.is_on:
+        elif is_on and not self.is_recording:
             for tool, event, callback in self._callbacks:
                 vars(sys)["monitoring"].register_callback(tool, event, callback)
-        self.is_on = is_on
+        self.is_recording = is_on
 
     def mark(self) -> None:
         """Do what ``prof.step`` does at the end of a step."""
-        if self.is_on:
+        if self.is_recording:
             self._lines.mark()
 
 
@@ -151,7 +151,7 @@ def _turn(step: Step, ours: Ours, turn: int) -> list[tuple[Times, Times]]:
     sides: dict[bool, list[Times]] = {True: [], False: []}
     for side in sides_of_turn(turn):
         ours.turn(is_on=side == WITH)
-        sides[ours.is_on].append(taken(step, ours))
+        sides[ours.is_recording].append(taken(step, ours))
     return list(zip(sides[True], sides[False], strict=True))
 
 

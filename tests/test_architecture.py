@@ -42,7 +42,7 @@ ALLOWED = {
     "cluster": "attribution errors exporters files findings kineto printable records sessions "
     "version",
     "serving": "comparison errors exporters isolation records sessions version",
-    "python_lines": "errors files records",
+    "python_lines": "errors files isolation records",
     "profiling": "attribution capture errors exporters files findings isolation kineto "
     "python_lines records sessions torch_compat",
     "torch_import": "",

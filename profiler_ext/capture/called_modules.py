@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -33,6 +33,16 @@ _Names = dict[tuple[Any, Any], str | None]
 """By what they say; the profiler keeps a pointer to a name until its trace is written."""
 
 
+class Recorder(Protocol):
+    """Who records.
+
+    Attributes:
+        is_recording: it does now.
+    """
+
+    is_recording: bool
+
+
 class CalledModules:
     """Marks each call with its graph and the module whose frame calls, and knows their paths."""
 
@@ -40,21 +50,21 @@ class CalledModules:
         self,
         graph_of: Callable[[Any], int | None],
         guard: Guard,
-        is_recording: Callable[[], bool] = process.profiler_is_on,
+        recorder: Recorder,
     ) -> None:
         """Note nothing yet.
 
         Args:
             graph_of: tells the index of an artifact's graph, where it is known.
             guard: what keeps failures from the calls.
-            is_recording: tells whether marks are wanted: no other profiler shall see them.
+            recorder: tells whether marks are wanted: no other profiler shall see them.
         """
         self._graph_of = graph_of
         self._numbers = Numbers()
         self._known = KnownCalls()
         self._names: _Names = {}
         self._earlier_names = self._names
-        self._is_recording = is_recording
+        self._recorder = recorder
         self._patch = Patch(points.ARTIFACT_CALL, Ranges(self._opened), guard)
 
     def watch(self) -> None:
@@ -69,12 +79,12 @@ class CalledModules:
         A mark may have numbers in it that no other call has, so its name is not kept for ever.
         """
         self._earlier_names, self._names = self._names, {}
-        self._known = KnownCalls()
+        self._known.forget()
 
     def leave(self) -> None:
         """Leave torch as it was found."""
         self._patch.remove()
-        self._known = KnownCalls()
+        self._known.forget()
 
     def paths(self, held: HeldModules) -> tuple[tuple[int, ModuleFrame], ...]:
         """Return the path of each marked module from the outermost module that holds it.
@@ -88,22 +98,19 @@ class CalledModules:
 
     def _opened(self, artifact: Any) -> Ends | None:
         """Begin the mark of a call; some ten frames of torch's lie above it, so it is brief."""
-        if not self._is_recording() or (name := self._name(artifact)) is None:
+        if not self._recorder.is_recording:
+            return None
+        name = self._known.name(artifact) or self._told_by(artifact, caller())
+        if name is None:
             return None
         event = self._event(name)
         event.__enter__()
         ends: Ends = event.__exit__
         return ends
 
-    def _name(self, artifact: Any) -> str | None:
+    def _told_by(self, artifact: Any, caller: Caller) -> str | None:
         """Return the name of a call's mark."""
-        graph = self._graph_of(artifact)
-        if (name := self._known.name(graph)) is not None:
-            return name
-        return self._told_by(graph, caller())
-
-    def _told_by(self, graph: int | None, caller: Caller) -> str | None:
-        frame = caller.frame
+        graph, frame = self._graph_of(artifact), caller.frame
         module = None if frame is None else module_of(frame)
         if module is None and frame is not None and runs_copies(frame.f_code):
             calls = compiled_autograd.copied_calls(frame)
@@ -111,7 +118,7 @@ class CalledModules:
         key = (graph, None if module is None else self._numbers.of(module))
         name = self._names[key] if key in self._names else self._kept(key, call_mark(*key))
         if graph is not None and name is not None:
-            self._known.keep(graph, caller, module, name)
+            self._known.keep(artifact, caller, module, name)
         return name
 
     def _kept(self, key: tuple[Any, Any], name: str | None) -> str | None:

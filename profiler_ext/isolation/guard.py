@@ -63,6 +63,7 @@ class Observed:
 
 Observation = Generator[None, None, None]
 Observe = Callable[[Observed], Observation]
+_OVER = object()
 
 
 class Guard:
@@ -238,12 +239,14 @@ class Guard:
                     ends = opened(args[0])
             except Exception as error:
                 self.caught(hook, error, args[:1])
-            if ends is None:
-                return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
             finally:
-                self.run_on(args[:1], hook, ends, None, None, None)
+                try:
+                    if ends is not None:
+                        ends(None, None, None)
+                except Exception as error:
+                    self.caught(hook, error, args[:1])
 
         return guarded
 
@@ -289,9 +292,6 @@ class Guard:
             with suppress(Exception):  # where warnings are errors
                 text = f"a capture hook failed ({failure.hook}: {failure.detail})"
                 warnings.warn(text, CaptureWarning, stacklevel=3)
-
-
-_OVER = object()
 
 
 def _end(observation: Observation) -> None:

@@ -129,7 +129,7 @@ class profile(WatchesLines, HasLastSession):  # noqa: N801  (named as the class 
         guard.run("steps", profilers.mark_steps, self)
 
     def _new_called_modules(self, guard: Guard) -> CalledModules:
-        return CalledModules(switch.graph_of, guard, lambda: self.is_recording)
+        return CalledModules(switch.graph_of, guard, self)
 
     @property
     def session(self) -> Session:

@@ -18,6 +18,7 @@ from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any
 
+from profiler_ext.isolation.identity import identity
 from profiler_ext.python_lines.logs import (
     CALLED,
     ENTERED,
@@ -79,7 +80,7 @@ class LineWatch:
         self.is_full = self.has_failed = False
         self.until_ns = 0
         self._program, self._module_call, self._failed = program, module_call, failed
-        self._watched: dict[int, CodeType] = {id(module_call): module_call}
+        self._watched: dict[int, CodeType] = {identity(module_call): module_call}
         self._tool: Tool | None = None
         self._looked_at, self._next_look_ns = (0, 0), 0
         self._keeps = False
@@ -128,11 +129,11 @@ class LineWatch:
         left, watched = self._leaving(), self._watched
 
         def thrown(code: CodeType, offset: int, _: BaseException) -> None:
-            if id(code) in watched:
+            if identity(code) in watched:
                 resumed(code, offset, sys._getframe(1))
 
         def unwound(code: CodeType, offset: int, error: BaseException) -> None:
-            if id(code) in watched:
+            if identity(code) in watched:
                 left(code, offset, error)
 
         return {
@@ -151,7 +152,7 @@ class LineWatch:
 
         def entered(code: CodeType, _: int) -> Any:
             try:
-                if id(code) not in watched and not self._begins(tool, code, sys._getframe(1)):
+                if identity(code) not in watched and not self._begins(tool, code, sys._getframe(1)):
                     return tool.disable
                 here.is_known  # noqa: B018
                 time_ns = now()
@@ -174,7 +175,7 @@ class LineWatch:
         def resumed(code: CodeType, _: int, frame: FrameType | None = None) -> Any:
             try:
                 frame = frame or sys._getframe(1)
-                if id(code) not in watched and not self._begins(tool, code, frame):
+                if identity(code) not in watched and not self._begins(tool, code, frame):
                     return tool.disable
                 here.is_known  # noqa: B018
                 time_ns, own = now(), thread()
@@ -217,7 +218,7 @@ class LineWatch:
         module = str(frame.f_globals.get("__name__", ""))
         if not recomputes and not self._program.holds(code.co_filename, module):
             return False
-        self._watched[id(code)] = code
+        self._watched[identity(code)] = code
         tool.watch(code, _OF_SILENCED if recomputes else _OF_PROGRAM)
         return True
 
@@ -267,7 +268,7 @@ class LineWatch:
             yield frame.f_code, frame.f_lineno if is_sure else NO_LINE
 
     def _is_watched(self, tool: Tool, frame: FrameType) -> bool:
-        return id(frame.f_code) in self._watched or self._begins(tool, frame.f_code, frame)
+        return identity(frame.f_code) in self._watched or self._begins(tool, frame.f_code, frame)
 
     def _fail(self, error: Exception) -> None:
         """Watch no more, unless the error is the program's; called where it is handled."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from profiler_ext.isolation.identity import identity
 from profiler_ext.torch_compat.names import running_names
 from profiler_ext.torch_compat.process import is_module, methods_of, resumed
 
@@ -77,6 +78,7 @@ class _Known:
     """The frame that called a graph.
 
     Attributes:
+        artifact: refers to what was called.
         code: what it ran: Dynamo's, of one compile, which calls its graph itself, or the engine's.
         variable: held the module, empty where there is none.
         depth: how far out it was.
@@ -84,26 +86,16 @@ class _Known:
         names: the name of the call by the module that it was on.
     """
 
+    artifact: Callable[[], object]
     code: CodeType | None
     variable: str
     depth: int
     inner: CodeType
     names: dict[int, tuple[Callable[[], torch.nn.Module | None], str]]
 
-    def module(self) -> Any:
-        """Return what is in the variable, if that frame is there; for :meth:`KnownCalls.name`."""
-        try:
-            inner = sys._getframe(self.depth + 1)
-        except ValueError:  # nothing is as far out
-            return _ELSEWHERE
-        frame = inner.f_back
-        if inner.f_code is not self.inner or (frame and frame.f_code) is not self.code:
-            return _ELSEWHERE
-        return _value(frame, self.variable) if frame is not None and self.variable else None
-
-
-_ELSEWHERE = object()
-"""Another frame calls the graph."""
+    def is_of(self, artifact: object, code: CodeType | None, depth: int) -> bool:
+        """Tell whether it is of an artifact that code, so far out, calls."""
+        return self.artifact() is artifact and (self.code, self.depth) == (code, depth)
 
 
 def _value_of_variable() -> Callable[[FrameType, str], Any]:
@@ -142,24 +134,42 @@ class KnownCalls:
     def __init__(self) -> None:
         """Know none yet."""
         self._known: dict[int, _Known] = {}
+        _ALL.add(self)
 
-    def name(self, graph: int | None) -> str | None:
+    def forget(self) -> None:
+        """Know none any more."""
+        self._known = {}
+
+    def name(self, artifact: object) -> str | None:
         """Return the name of the call that is about to be made, where it is known.
 
+        It calls nothing of ours but what reads the variable: amid a step no cache has our code any
+        more, and the first call of a function takes a microsecond or several.
+
         Args:
-            graph: which graph is called; asked for by who asks :func:`caller`.
+            artifact: what is called; asked for by who asks :func:`caller`.
         """
-        known = None if graph is None else self._known.get(graph)
-        if known is None or (module := known.module()) is _ELSEWHERE:
+        known = self._known.get(identity(artifact))
+        try:
+            inner = None if known is None else sys._getframe(known.depth)
+        except ValueError:  # nothing is as far out
             return None
-        named = known.names.get(id(module))
+        if known is None or inner is None or inner.f_code is not known.inner:
+            return None
+        frame = inner.f_back
+        if (frame and frame.f_code) is not known.code or known.artifact() is not artifact:
+            return None
+        module = _value(frame, known.variable) if frame is not None and known.variable else None
+        named = known.names.get(identity(module))
         return named[1] if named is not None and named[0]() is module else None
 
-    def keep(self, graph: int, caller: Caller, module: torch.nn.Module | None, name: str) -> None:
+    def keep(
+        self, artifact: object, caller: Caller, module: torch.nn.Module | None, name: str
+    ) -> None:
         """Know a call again, if it is on a module or the engine's.
 
         Args:
-            graph: which graph is called.
+            artifact: what is called.
             caller: what calls.
             module: the module whose own frame that is.
             name: the name of the call.
@@ -167,11 +177,21 @@ class KnownCalls:
         if module is None and not caller.is_engine:
             return  # another call by it may be on one
         code = None if caller.frame is None else caller.frame.f_code
-        known = self._known.get(graph)
-        if known is None or (known.code, known.depth) != (code, caller.depth):
-            variable = _variable_of(module, caller.frame)
-            known = self._known[graph] = _Known(code, variable, caller.depth, caller.inner, {})
-        known.names[id(module)] = (_nobody if module is None else weakref.ref(module), name)
+        known = self._known.get(identity(artifact))
+        if known is None or not known.is_of(artifact, code, caller.depth):
+            variable, refers = _variable_of(module, caller.frame), weakref.ref(artifact)
+            known = _Known(refers, code, variable, caller.depth, caller.inner, {})
+            self._known[identity(artifact)] = known
+        known.names[identity(module)] = (_nobody if module is None else weakref.ref(module), name)
+
+
+_ALL: weakref.WeakSet[KnownCalls] = weakref.WeakSet()
+
+
+def forget_known_calls() -> None:
+    """Have each call be looked at anew: which graph an artifact is may be another one now."""
+    for known in tuple(_ALL):
+        known.forget()
 
 
 def _nobody() -> None:

@@ -123,12 +123,16 @@ def test_roots_are_the_variables_that_hold_a_module_themselves() -> None:
     }
 
 
+class Silent:
+    is_recording = False
+
+
 def test_a_called_module_is_named_from_the_users_model_through_torchs_wrappers() -> None:
     model = nn.Sequential(nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)]))
     layers = list(model[0])
     model[0][1] = torch.compile(layers[1], backend="eager")
     around = nn.DataParallel(model)
-    called = CalledModules(lambda artifact: None, Guard(strict=True))
+    called = CalledModules(lambda artifact: None, Guard(strict=True), Silent())
     assert [called._numbers.of(layer) for layer in layers] == [0, 1]
     assert called.paths(HeldModules()) == (
         (0, ModuleFrame("0.0", "Linear")),

@@ -10,7 +10,13 @@ import torch
 from torch import nn
 
 import profiler_ext
-from profiler_ext.torch_compat.calling import Caller, KnownCalls, caller, module_of
+from profiler_ext.torch_compat.calling import (
+    Caller,
+    KnownCalls,
+    caller,
+    forget_known_calls,
+    module_of,
+)
 
 
 class Layer(nn.Module):
@@ -128,16 +134,18 @@ def patched(me):
     assert module() is module
 
 
+ARTIFACT = nn.Module()
+"""Stands for a compiled graph."""
 ASKING = """
 def within(known, keep):
     return ask(known, keep)
 def ask(known, keep):
-    return known.name(0) or keep(caller())
+    return known.name(ARTIFACT) or keep(caller())
 """
 
 
 def test_a_call_is_known_again_where_the_same_frame_calls_on_the_same_module() -> None:
-    known, torchs = KnownCalls(), dict[str, Any](caller=caller)
+    known, torchs = KnownCalls(), dict[str, Any](caller=caller, ARTIFACT=ARTIFACT)
     exec(compile(ASKING, "<eval_with_key>.0", "exec"), torchs)
 
     class Asking(nn.Module):
@@ -150,7 +158,7 @@ def test_a_call_is_known_again_where_the_same_frame_calls_on_the_same_module() -
         assert call.frame is not None
         module = module_of(call.frame)
         assert module is not None
-        known.keep(0, call, module, f"module {modules.index(module)}")
+        known.keep(ARTIFACT, call, module, f"module {modules.index(module)}")
 
     modules = [Asking(), Asking()]
     first, second = modules
@@ -168,7 +176,7 @@ def test_a_call_is_known_again_where_the_same_frame_calls_on_the_same_module() -
 
 
 def test_a_frame_that_has_no_module_any_more_is_not_known_again() -> None:
-    known, torchs = KnownCalls(), dict[str, Any](caller=caller)
+    known, torchs = KnownCalls(), dict[str, Any](caller=caller, ARTIFACT=ARTIFACT)
     exec(compile(ASKING, "<eval_with_key>.0", "exec"), torchs)
 
     class Forgetting(nn.Module):
@@ -179,7 +187,27 @@ def test_a_frame_that_has_no_module_any_more_is_not_known_again() -> None:
 
     def keep(call: Caller) -> None:
         assert call.frame is not None
-        known.keep(0, call, module_of(call.frame), "kept")
+        known.keep(ARTIFACT, call, module_of(call.frame), "kept")
 
     module = Forgetting()
     assert [module(forgets=each) for each in (False, False, True)] == [None, "kept", None]
+
+
+def test_no_call_is_known_again_once_what_its_artifact_is_has_changed() -> None:
+    known, torchs = KnownCalls(), dict[str, Any](caller=caller, ARTIFACT=ARTIFACT)
+    exec(compile(ASKING, "<eval_with_key>.0", "exec"), torchs)
+
+    class Asking(nn.Module):
+        def forward(self) -> str | None:
+            return torchs["ask"](known, keep)  # type: ignore[no-any-return]
+
+    def keep(call: Caller) -> None:
+        assert call.frame is not None
+        known.keep(torchs["ARTIFACT"], call, module_of(call.frame), "kept")
+
+    module = Asking()
+    assert [module(), module()] == [None, "kept"]
+    forget_known_calls()
+    assert [module(), module()] == [None, "kept"]
+    torchs["ARTIFACT"] = nn.Module()
+    assert [module(), module()] == [None, "kept"]

@@ -19,6 +19,7 @@ from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.profiling import switch
 from profiler_ext.sessions.session import Session
 from profiler_ext.torch_compat import points
+from profiler_ext.torch_compat.calling import Caller, KnownCalls
 from profiler_ext.torch_compat.patches import installed
 from tests.compiling import capture, twice
 
@@ -158,6 +159,8 @@ def test_an_artifact_that_became_ready_twice_tells_nothing(fresh_torch: Path) ->
         torch.compile(twice)(torch.ones(4, 4), torch.ones(4, 4))
     [artifact] = artifacts
     assert (switch.graph_of(artifact), switch.graph_of(object())) == (0, None)
-    register = capture()._registry.register
+    known, register = KnownCalls(), capture()._registry.register
+    known.keep(artifact, Caller(None, 0, (lambda: None).__code__), None, "graph 0")
     register(artifact, is_backward=False, is_replayed=False, started_ns=0)
     assert switch.graph_of(artifact) is None
+    assert known._known == {}

@@ -18,10 +18,12 @@ from profiler_ext.capture.graphs.process_store import process_store
 from profiler_ext.capture.graphs.ready import ready_artifact
 from profiler_ext.capture.graphs.unlearnt import Unlearnt, keep_for_others
 from profiler_ext.isolation.guard import Guard
+from profiler_ext.isolation.identity import identity
 from profiler_ext.isolation.locks import Lock
 from profiler_ext.recall.records import has_record
 from profiler_ext.records import GraphInstance, LibraryKernels
 from profiler_ext.torch_compat import inductor, process
+from profiler_ext.torch_compat.calling import forget_known_calls
 
 CopiedInputs = tuple[tuple[str, ...], ...]
 """For each CUDA graph that one call recorded, in order, the inputs that it copies."""
@@ -139,7 +141,7 @@ class Registry:
 
     def index_of(self, artifact: Any) -> int | None:
         """Return the index of the one instance that an artifact is, where it is but one."""
-        entry = self._by_artifact.get(id(artifact))  # asked at each call that is recorded
+        entry = self._by_artifact.get(identity(artifact))  # asked at each call that is recorded
         if entry is None or entry[0]() is not artifact:
             return None
         index = entry[1][-1].about.index
@@ -266,14 +268,15 @@ class Registry:
         return index
 
     def _kept_of(self, artifact: Any) -> KeptGraph | None:
-        entry = self._by_artifact.get(id(artifact))
+        entry = self._by_artifact.get(identity(artifact))
         return entry[1][-1] if entry is not None and entry[0]() is artifact else None
 
     def _bind(self, artifact: Any, kept: KeptGraph) -> None:
-        at, graphs = id(artifact), [kept]
+        at, graphs = identity(artifact), [kept]
         if self._kept_of(artifact) is not None:
             self._shared.add(kept.about.index)
             self._by_artifact[at][1].append(kept)
+            forget_known_calls()
         else:
             gone = partial(_noted, self._gone, at, graphs)
             self._by_artifact[at] = (weakref.ref(artifact, gone), graphs)

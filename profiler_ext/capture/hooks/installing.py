@@ -27,6 +27,7 @@ from profiler_ext.isolation.guard import Guard, Observation, Observed
 from profiler_ext.records import Compilation, Gap, GraphInstance
 from profiler_ext.torch_compat import inductor, points, process, skipping
 from profiler_ext.torch_compat.arrivals import ARRIVALS, DYNAMO, INDUCTOR
+from profiler_ext.torch_compat.calling import forget_known_calls
 from profiler_ext.torch_compat.patches import Hook, installed
 
 if TYPE_CHECKING:
@@ -213,6 +214,7 @@ class Capture:
     def remove(self) -> None:
         """Leave torch as it was found."""
         self._hooks.close()
+        forget_known_calls()
 
     def _unfit(self, error: TorchCapabilityError) -> None:
         """Take all away again: the program goes on with its import."""

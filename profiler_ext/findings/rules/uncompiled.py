@@ -62,8 +62,8 @@ RULE = Rule(
     because="An eager op reads its operands from memory and writes its result there, to be read by "
     "the next. Compiled, what lies between two products is one kernel that reads and writes once.",
     remedy="`torch.compile` of the model, best of a function that calls it and computes the loss.",
-    stake="Three fifths of what these kernels take, as far as they set the pace: norms, activations, "
-    "residuals, casts and losses. Products, convolutions, attention and the optimizer are not "
-    "among them.",
+    stake="Three fifths of what these kernels take, as far as they set the pace: norms, "
+    "activations, residuals, casts and losses. Products, convolutions, attention and the "
+    "optimizer are not among them.",
     judge=_judge,
 )
