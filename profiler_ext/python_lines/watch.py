@@ -126,14 +126,14 @@ class LineWatch:
         """Make the callbacks; what they use again and again stands in their cells."""
         here = ThisThread(self.log, clock_ns)
         entered, resumed = self._entering(tool, here), self._resuming(tool, here)
-        left, watched = self._leaving(), self._watched
+        left, watched, which = self._leaving(), self._watched, identity
 
         def thrown(code: CodeType, offset: int, _: BaseException) -> None:
-            if identity(code) in watched:
+            if which(code) in watched:
                 resumed(code, offset, sys._getframe(1))
 
         def unwound(code: CodeType, offset: int, error: BaseException) -> None:
-            if identity(code) in watched:
+            if which(code) in watched:
                 left(code, offset, error)
 
         return {
@@ -148,11 +148,11 @@ class LineWatch:
 
     def _entering(self, tool: Tool, here: ThisThread) -> Callback:
         now, thread, add, reference = clock_ns, _thread, self.log.extend, weakref.ref
-        watched, call = self._watched, self._module_call
+        watched, call, which = self._watched, self._module_call, identity
 
         def entered(code: CodeType, _: int) -> Any:
             try:
-                if identity(code) not in watched and not self._begins(tool, code, sys._getframe(1)):
+                if which(code) not in watched and not self._begins(tool, code, sys._getframe(1)):
                     return tool.disable
                 here.is_known  # noqa: B018
                 time_ns = now()
@@ -170,12 +170,13 @@ class LineWatch:
 
     def _resuming(self, tool: Tool, here: ThisThread) -> Callback:
         """Make what is called when a generator goes on: no event tells the line it stood at."""
-        now, thread, add, watched = clock_ns, _thread, self.log.extend, self._watched
+        now, thread, add, which = clock_ns, _thread, self.log.extend, identity
+        watched = self._watched
 
         def resumed(code: CodeType, _: int, frame: FrameType | None = None) -> Any:
             try:
                 frame = frame or sys._getframe(1)
-                if identity(code) not in watched and not self._begins(tool, code, frame):
+                if which(code) not in watched and not self._begins(tool, code, frame):
                     return tool.disable
                 here.is_known  # noqa: B018
                 time_ns, own = now(), thread()

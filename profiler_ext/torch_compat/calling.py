@@ -134,7 +134,7 @@ class KnownCalls:
     def __init__(self) -> None:
         """Know none yet."""
         self._known: dict[int, _Known] = {}
-        _ALL.add(self)
+        _ALL.append(weakref.ref(self, _ALL.remove))
 
     def forget(self) -> None:
         """Know none any more."""
@@ -185,13 +185,15 @@ class KnownCalls:
         known.names[identity(module)] = (_nobody if module is None else weakref.ref(module), name)
 
 
-_ALL: weakref.WeakSet[KnownCalls] = weakref.WeakSet()
+_ALL: list[weakref.ref[KnownCalls]] = []
+"""No set of weak references: one thread may make a profile while another compiles."""
 
 
 def forget_known_calls() -> None:
     """Have each call be looked at anew: which graph an artifact is may be another one now."""
-    for known in tuple(_ALL):
-        known.forget()
+    for known in [refers() for refers in tuple(_ALL)]:
+        if known is not None:
+            known.forget()
 
 
 def _nobody() -> None:
