@@ -8,6 +8,7 @@ from profiler_ext.exporters.display_text import (
     short_path,
     time_text,
 )
+from profiler_ext.exporters.short_texts import middle, short_kernel
 from profiler_ext.findings import (
     LEAST_FRACTION,
     ON_RANKS,
@@ -25,7 +26,8 @@ from profiler_ext.records import Settings
 SHOWN = 5
 """So many findings are shown before all else; the rest is behind a key."""
 IN_PAGE = 100
-"""So many findings are in a page: they are ranked, and each has its words with it."""
+"""So many findings a person is shown where all are asked for: they are ranked, and each has its
+words with it."""
 _SURE = {
     Sureness.MEASURED: "measured",
     Sureness.ESTIMATED: "an estimate",
@@ -80,7 +82,7 @@ def where_text(where: Where, settings: Settings) -> str:
     parts = (
         line,
         where.module and _module_text(where.module),
-        where.kernel and _short(where.kernel),
+        where.kernel and kernel_name(where.kernel),
         f"compile {where.graph}" if where.graph else None,
         where.code.strip() if where.code else None,
     )
@@ -92,11 +94,13 @@ def _module_text(path: str) -> str:
     return f"module {path}" if path.replace(".", "").isdecimal() else path
 
 
-def _short(kernel: str) -> str:
-    """Return a kernel's name without its parameters, and without its end where it is long."""
-    name = kernel.partition("(")[0] or kernel
-    is_long = len(name) > _MOST_LETTERS
-    return f"{name[: _MOST_LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}" if is_long else name
+def kernel_name(kernel: str) -> str:
+    """Return a kernel's name as findings have it: what it is called by, in a few words.
+
+    Args:
+        kernel: its whole name, as the device has it.
+    """
+    return middle(short_kernel(kernel), _MOST_LETTERS)
 
 
 def why_text(finding: Finding) -> str:
@@ -141,7 +145,12 @@ def more_text(findings: Findings, how: str) -> str | None:
     return f"and {left} more: {how}" if left > 0 else None
 
 
-def rank_text(finding: Finding) -> str:
+def what_text(finding: Finding) -> str:
+    """Return what is the matter, and on which rank where several were judged."""
+    return printable(_rank_text(finding) + finding.what)
+
+
+def _rank_text(finding: Finding) -> str:
     """Return on which rank a finding is, or most of it, where several ranks were judged."""
     ranks = next((str(each.value) for each in finding.why if each.name == ON_RANKS), "")
     count = len(ranks.split(", "))

@@ -24,6 +24,7 @@ from profiler_ext.exporters.findings_texts import (
     SHOWN,
     findings_title,
     stake_texts,
+    what_text,
     where_text,
     why_text,
 )
@@ -116,7 +117,7 @@ def _finding(finding: Finding, settings: Settings) -> str:
     time, part = stake_texts(finding)
     place = _text(where_text(finding.where, settings))
     lines = (
-        f"<b>{time} {part}</b> {_text(finding.what)}",
+        f"<b>{time} {part}</b> {_text(what_text(finding))}",
         place,
         _text(why_text(finding)),
         f"Try: {_text(finding.remedy)}",

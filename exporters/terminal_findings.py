@@ -5,12 +5,13 @@ from __future__ import annotations
 from profiler_ext.exporters.console import say
 from profiler_ext.exporters.display_text import checked_top
 from profiler_ext.exporters.findings_texts import (
+    IN_PAGE,
     SHOWN,
     findings_title,
     more_text,
-    rank_text,
     stake_texts,
     unjudged_texts,
+    what_text,
     where_text,
     why_text,
 )
@@ -40,21 +41,23 @@ def print_first(findings: Findings, settings: Settings, console: Console) -> Non
 def print_all(
     findings: Findings, settings: Settings, console: Console, top: int | None = None
 ) -> None:
-    """Print all findings, and the rules that could not be judged.
+    """Print the findings, and the rules that could not be judged.
 
     Args:
         findings: what the rules found.
         settings: has the roots, to shorten paths.
         console: where to; texts are wrapped at its width.
-        top: so many findings at most; ``None`` for all.
+        top: so many findings at most; ``None`` for as many as a page has.
 
     Raises:
         UsageError: ``top`` is less than 1.
     """
-    shown = findings.found if top is None else findings.found[: checked_top(top)]
+    shown = findings.found[: IN_PAGE if top is None else checked_top(top)]
     _print(findings, shown, settings, console)
     if (left := len(findings.found) - len(shown)) > 0:
-        console.print(Text(f"and {left} more: leave out --top", style="dim"))
+        console.print(
+            Text(f"and {left:,} more: --top {len(findings.found)} prints all", style="dim")
+        )
     for line in unjudged_texts(findings):
         console.print(Text(line, style="dim"))
 
@@ -75,7 +78,7 @@ def _print(
 
 
 def _words(finding: Finding, settings: Settings) -> Text:
-    text = Text(printable(rank_text(finding) + finding.what), style="bold")
+    text = Text(what_text(finding), style="bold")
     if where := where_text(finding.where, settings):
         text.append(f"\n{where}", "not bold cyan")
     text.append(f"\n{why_text(finding)}", "not bold dim")

@@ -11,8 +11,10 @@ from profiler_ext.exporters.findings_texts import (
     IN_PAGE,
     SHOWN,
     findings_title,
+    kernel_name,
     stake_texts,
     unjudged_texts,
+    what_text,
     why_text,
 )
 from profiler_ext.exporters.html.words import rule_opened
@@ -50,7 +52,7 @@ def _more(rest: str, found: int) -> str:
 
 def _item(finding: Finding, settings: Settings) -> str:
     time, part = stake_texts(finding)
-    head = f"<b>{time}</b> <b>{part}</b> {_text(finding.what)}"
+    head = f"<b>{time}</b> <b>{part}</b> {_text(what_text(finding))}"
     links = " · ".join(place_links(finding.where, settings))
     place = f"<p>{links}</p>" if links else ""
     why = f'<p class="quiet">{_text(why_text(finding))}</p>'
@@ -66,11 +68,13 @@ def place_links(where: Where, settings: Settings) -> list[str]:
         settings: has the roots, to shorten paths.
     """
     line = None if where.file is None else f"{short_path(where.file, settings)}:{where.line}"
-    parts = [
-        _link(kind, name)
-        for kind, name in (("line", line), ("module", where.module), ("kernel", where.kernel))
-        if name
-    ]
+    kernel = where.kernel and kernel_name(where.kernel)
+    named = (
+        ("line", line, line),
+        ("module", where.module, where.module),
+        ("kernel", where.kernel, kernel),
+    )
+    parts = [_link(kind, name, shown) for kind, name, shown in named if name and shown]
     if where.graph:
         parts.append(_text(f"compile {where.graph}"))
     if where.code:
@@ -78,9 +82,10 @@ def place_links(where: Where, settings: Settings) -> list[str]:
     return parts
 
 
-def _link(kind: str, name: str) -> str:
-    shown = printable(name)
-    return f'<a href="#{kind}={quote(shown, safe="")}">{escape(shown)}</a>'
+def _link(kind: str, name: str, shown: str) -> str:
+    there = quote(printable(name), safe="")
+    whole = f' title="{_text(name)}"' if shown != name else ""
+    return f'<a href="#{kind}={there}"{whole}>{_text(shown)}</a>'
 
 
 def _opened(title: str, body: str) -> str:

@@ -7,6 +7,7 @@ from profiler_ext.exporters.findings_texts import (
     findings_title,
     more_text,
     stake_texts,
+    what_text,
     where_text,
     why_text,
 )
@@ -33,7 +34,7 @@ def first_of(told: Findings, settings: Settings) -> First:
 def _found(finding: Finding, settings: Settings) -> Found:
     return Found(
         at_stake=" ".join(filter(None, stake_texts(finding))),
-        what=printable(finding.what),
+        what=what_text(finding),
         where=where_text(finding.where, settings),
         why=why_text(finding),
         remedy=printable(finding.remedy),

@@ -40,7 +40,10 @@ def add_options(parser: Parser) -> None:
         help="sum time by %(choices)s (default: line; of --format json all at a glance)",
     )
     parser.add_argument(
-        "--top", type=int, metavar="N", help=f"rows (default: {_TOP}, of findings all)"
+        "--top",
+        type=int,
+        metavar="N",
+        help=f"rows (default: {_TOP}; of findings 100, and of those for programs all)",
     )
     parser.add_argument(
         "--depth",

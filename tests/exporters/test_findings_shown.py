@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from html import escape
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from profiler_ext.exporters.answers.making import findings_answer
 from profiler_ext.exporters.html import findings as html_findings
 from profiler_ext.exporters.html import html_text
 from profiler_ext.exporters.html.findings import place_links
+from profiler_ext.exporters.tensorboard_plugin.first import first_of
 from profiler_ext.exporters.terminal_findings import print_all, print_first
 from profiler_ext.findings import (
     Figure,
@@ -95,11 +97,41 @@ def test_rules_that_lack_the_same_are_one_line() -> None:
 def test_a_finding_says_which_ranks_have_it() -> None:
     def on(ranks: str) -> str:
         why = (Figure("on ranks", ranks, FigureUnit.TEXT),)
-        return texts.rank_text(replace(FINDING, why=why, rank=3))
+        return texts.what_text(replace(FINDING, what="it waits", why=why, rank=3))
 
-    assert on("3") == "rank 3: "
-    assert on("0, 3") == "2 ranks, rank 3 most: "
-    assert texts.rank_text(FINDING) == ""
+    assert on("3") == "rank 3: it waits"
+    assert on("0, 3") == "2 ranks, rank 3 most: it waits"
+    assert texts.what_text(FINDING) == FINDING.what
+
+
+def test_each_view_says_on_which_rank_a_finding_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = (Figure("on ranks", "3", FigureUnit.TEXT),)
+    told = replace(TOLD, found=(replace(FINDING, what="it waits", why=why, rank=3),))
+    for view in (html_findings, notebook):
+        monkeypatch.setattr(view, "find", lambda analysis: told)
+    said = (
+        html_findings.findings([gpu_step()]),
+        notebook.session_html([gpu_step()]),
+        shown(told, 100),
+        first_of(told, SETTINGS).found[0].what,
+    )
+    assert ["rank 3: it waits" in each for each in said] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        ("void at::native::(anonymous namespace)::fused<float>(int, float*)", "fused<float>"),
+        (f"triton_poi_{'x' * 80}_7", f"triton_poi_{'x' * 21}\N{HORIZONTAL ELLIPSIS}{'x' * 29}_7"),
+    ],
+)
+def test_a_kernel_has_the_name_that_tells_it_apart(kernel: str, name: str) -> None:
+    where = Where(kernel=kernel)
+    assert texts.where_text(where, SETTINGS) == name
+    (link,) = place_links(where, SETTINGS)
+    assert f">{escape(name)}</a>" in link
+    assert (f'title="{escape(kernel)}"' in link) == (kernel != name)
 
 
 def test_five_are_shown_and_the_rest_is_counted() -> None:
@@ -114,7 +146,13 @@ def test_top_says_how_many_findings_it_leaves_out() -> None:
     file = io.StringIO()
     print_all(replace(TOLD, found=(FINDING,) * 7), SETTINGS, Console(file=file, width=100), 2)
     assert file.getvalue().count("try: TF32") == 2
-    assert "and 5 more: leave out --top" in file.getvalue()
+    assert "and 5 more: --top 7 prints all" in file.getvalue()
+
+
+def test_of_very_many_findings_a_hundred_are_printed() -> None:
+    text = shown(replace(TOLD, found=(FINDING,) * 10_000), 100, everything=True)
+    assert text.count("try: TF32") == 100
+    assert "and 9,900 more: --top 10000 prints all" in text
 
 
 def test_a_page_and_a_notebook_have_a_hundred_and_say_how_to_see_the_rest(
