@@ -52,6 +52,16 @@ def time_text(duration_ns: float) -> str:
     return f"{duration_ns:.0f} ns"
 
 
+def of_step_text(duration_ns: float, steps: int) -> str:
+    """Return a time that some steps have together as that of one: ``12.3 us a step``.
+
+    Args:
+        duration_ns: the time.
+        steps: how many steps, of each rank, it is of.
+    """
+    return time_text(duration_ns) if steps < 2 else f"{time_text(duration_ns / steps)} a step"
+
+
 def range_text(least_ns: float, most_ns: float) -> str:
     """Return the range of some times, with the unit once where it is one: ``132 - 135 us``.
 

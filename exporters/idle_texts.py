@@ -8,7 +8,13 @@ import numpy as np
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.activity_names import ActivityNames
-from profiler_ext.exporters.display_text import cause_text, percent_text, short_path, time_text
+from profiler_ext.exporters.display_text import (
+    cause_text,
+    of_step_text,
+    percent_text,
+    short_path,
+    time_text,
+)
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, IdlePieces, Place, Settings, first_rows, numbered
@@ -29,16 +35,12 @@ def idle_texts(analysis: Analysis, most: int) -> list[str]:
         text = f"{cause_text(cause)}{_where(place, did, analysis.recording.settings, named)}"
         sums[text] = sums.get(text, 0) + duration_ns
     largest = sorted(sums.items(), key=lambda each: -each[1])
-    shown = [f"{_of_step(took_ns, analysis)}: {text}" for text, took_ns in largest[:most]]
+    steps = len(analysis.steps)
+    shown = [f"{of_step_text(took_ns, steps)}: {text}" for text, took_ns in largest[:most]]
     if rest := largest[most:]:
         left_ns = sum(duration_ns for _, duration_ns in rest)
-        shown.append(f"{_of_step(left_ns, analysis)}: {len(rest)} more causes and lines")
+        shown.append(f"{of_step_text(left_ns, steps)}: {len(rest)} more causes and lines")
     return [printable(f"idle {text}") for text in shown]
-
-
-def _of_step(duration_ns: int, analysis: Analysis) -> str:
-    steps = len(analysis.steps)
-    return time_text(duration_ns) if steps < 2 else f"{time_text(duration_ns / steps)} a step"
 
 
 def cause_parts(table: tables.DataFrame) -> list[tuple[str, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import late_text, percent_text, short_path, time_text
+from profiler_ext.exporters.display_text import late_text, of_step_text, percent_text, short_path
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
 from profiler_ext.records import Analysis, Settings
@@ -24,7 +24,8 @@ def skew_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
         rows = records(tables.skew(analysis))
         if rows:
             settings = analysis.recording.settings
-            waited = time_text(sum(row["duration_ns"] for row in rows))
+            waited_ns = sum(row["duration_ns"] for row in rows)
+            waited = of_step_text(waited_ns, len(analysis.steps))
             yield printable(
                 f"rank {settings.rank} came last {_times(analysis)} times, others waited "
                 f"{waited}: {_doing(rows, settings)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from profiler_ext.exporters import tables
-from profiler_ext.exporters.display_text import checked_top, percent_text, time_text
+from profiler_ext.exporters.display_text import checked_top, of_step_text, percent_text, time_text
 from profiler_ext.exporters.printed import printed
 from profiler_ext.exporters.tables.selection import Filters
 from profiler_ext.records import Analysis, LedgerLine, Level, Scope
@@ -78,16 +78,21 @@ def _gaps_texts(ledger: Sequence[LedgerLine]) -> Iterator[str]:
 
 
 def _communication_texts(analyses: Sequence[Analysis]) -> Iterator[str]:
-    """Yield a line that says how much of the steps' communication is exposed, if there is any."""
+    """Yield a line that says how much of the steps' communication is exposed, if there is any.
+
+    It is that of the mean step of a rank, as the ledger beside it has it.
+    """
     sums = dict.fromkeys(("duration_ns", "exposed_ns", "waiting_ns"), 0)
     for row in (row for analysis in analyses for row in records(tables.communication(analysis))):
         for name in sums:
             sums[name] += row[name] or 0
-    total, exposed, waiting = sums.values()
+    steps = sum(len(analysis.steps) for analysis in analyses)
+    of_step = {name: spent_ns / max(steps, 1) for name, spent_ns in sums.items()}
+    total, exposed, waiting = of_step.values()
     if total:
         waits = f"; {time_text(waiting)} waiting for the last rank" if waiting else ""
         parts = f"{time_text(exposed)} exposed, {time_text(total - exposed)} overlapped{waits}"
-        yield f"Communication {time_text(total)}: {parts}."
+        yield f"Communication {of_step_text(sums['duration_ns'], steps)}: {parts}."
 
 
 def narrowed_text(filters: Filters, shown_ns: int, all_ns: int) -> str:

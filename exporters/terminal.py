@@ -17,7 +17,7 @@ from profiler_ext.exporters.columns import (
     table_of,
 )
 from profiler_ext.exporters.compile_texts import compile_text
-from profiler_ext.exporters.console import print_notes, say, text_console
+from profiler_ext.exporters.console import print_notes, say, tell, text_console
 from profiler_ext.exporters.display_text import (
     bypass_text,
     checked_top,
@@ -242,7 +242,7 @@ def print_coverage(
     if rows:
         console.print(_ledger_table(rows, causes, console))
         for text in led:
-            say(console, text)
+            tell(console, text)
 
 
 def _ledger_table(

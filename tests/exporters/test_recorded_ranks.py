@@ -14,8 +14,9 @@ from rich.console import Console
 from profiler_ext.exporters.display_text import time_text
 from profiler_ext.exporters.perfetto import queries
 from profiler_ext.exporters.skew_texts import skew_texts
+from profiler_ext.exporters.table_texts import led_texts
 from profiler_ext.exporters.terminal_ranks import print_ranks_report
-from profiler_ext.records import Communication
+from profiler_ext.records import Communication, Scope
 from profiler_ext.sessions.merging import MergedSession, merge
 from profiler_ext.sessions.session import load
 from tests.attribution.reading import assert_conserves
@@ -105,7 +106,20 @@ def analysed_ns(found: Communication) -> int:
 
 def test_the_report_says_who_came_last() -> None:
     said = list(skew_texts(ranks("fsdp2").analyses))
-    assert said == ["rank 1 came last 28 of 28 times, others waited 93.4 ms: launching (44.7%)"]
+    assert said == [
+        "rank 1 came last 28 of 28 times, others waited 46.7 ms a step: launching (44.7%)"
+    ]
+
+
+def test_communication_is_told_of_a_step_as_the_ledger_beside_it_is() -> None:
+    (rank, _) = ranks("fsdp2").analyses
+    of_scope = (line for line in rank.ledger if line.scope == Scope.COMMUNICATION)
+    exposed_ns = sum(line.duration_ns for line in of_scope)
+    assert time_text(exposed_ns / len(rank.steps)) == "46.8 ms"
+    assert led_texts([rank])[-1] == (
+        "Communication 47.4 ms a step: 46.8 ms exposed, 623 us overlapped; 47.3 ms waiting for "
+        "the last rank."
+    )
 
 
 def test_perfetto_says_the_same(tmp_path: Path) -> None:
