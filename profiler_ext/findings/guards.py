@@ -24,6 +24,8 @@ TRAINING: Final = (
     "code for train() and code for eval() are compiled apart, so one of each is right; where that "
     "costs too much, evaluate with the model that torch.compile was given, uncompiled"
 )
+ONE_OF_EACH: Final = frozenset({GRADIENTS, TRAINING})
+"""The remedies of guards that fail once where a program trains and evaluates, as they should."""
 BACKEND: Final = "call torch.compile once for each function, and keep what it returns"
 STATE: Final = (
     "call it in one state: the same autocast, determinism and number of threads in each call"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from profiler_ext.findings import Stake, Where
+import pytest
+
+from profiler_ext.findings import Figure, Stake, Where
 from profiler_ext.findings.rules import compiling, recompilation
 from profiler_ext.records import (
     Analysis,
@@ -83,7 +85,8 @@ def test_a_guard_that_fails_costs_each_process_the_further_compiles() -> None:
     more = (compiled(at, -9_000 + 2_000 * at, 1_500, SIZE) for at in (1, 2))
     found = only(recompilation.RULE, having(compiled(0, -10_000, 1_000), *more))
     assert (found.stake, found.at_stake_ns, found.of_ns) == (Stake.PROCESS, 3_000 * MS, 4_000 * MS)
-    assert found.what == "forward was compiled 3 times, as a guard failed"
+    assert found.what == "forward was compiled again, as a guard failed"
+    assert found.why[0] == Figure("compiled once more", 2)
     assert found.where == Where("/home/ann/gpt/train.py", 40, "loss = model(x, y)")
     assert found.why[2].value == SIZE.guard
     assert "dynamic=True" in found.remedy
@@ -94,6 +97,19 @@ def test_a_guard_on_a_value_has_another_remedy() -> None:
     found = only(recompilation.RULE, having(compiled(1, -5_000, 1_500, failed)))
     assert found.where == Where("/home/ann/gpt/model.py", 10)
     assert found.remedy.startswith("keep what the guard compares constant")
+
+
+@pytest.mark.parametrize(
+    "guard", ["GLOBAL_STATE changed: grad_mode ", "self._modules['norm'].training == True"]
+)
+def test_one_code_for_training_and_one_for_evaluation_are_right(guard: str) -> None:
+    of_other = Recompilation("0/0", guard)
+    both = (compiled(0, -9_000, 4_000), compiled(1, -4_000, 3_000, of_other))
+    assert is_silent(recompilation.RULE, having(*both))
+    found = only(recompilation.RULE, having(*both, compiled(2, -900, 500, of_other)))
+    assert (found.at_stake_ns, found.why[0]) == (500 * MS, Figure("compiled once more", 1))
+    found = only(recompilation.RULE, having(*both, compiled(2, -900, 500, SIZE)))
+    assert (found.at_stake_ns, found.why[0]) == (500 * MS, Figure("compiled once more", 1))
 
 
 def test_functions_that_are_compiled_once_each_are_none() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness, Where
-from profiler_ext.findings.guards import remedy_of
+from profiler_ext.findings.guards import ONE_OF_EACH, remedy_of
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Compilation, CompileKind
 
@@ -21,7 +21,15 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
             key = (each.function, each.file, each.line)
             functions.setdefault(key, []).append(each)
     total = sum(each.duration_ns for each in compiles if each.kind is not CompileKind.WORKER)
-    return tuple(_candidate(of_function, total) for of_function in functions.values())
+    counted = map(_beyond_one_of_each, functions.values())
+    return tuple(_candidate(of_function, total) for of_function in counted if of_function)
+
+
+def _beyond_one_of_each(compiles: list[Compilation]) -> list[Compilation]:
+    """Leave out the first that a change between training and evaluation made necessary."""
+    remedies = [remedy_of(each.recompiles[0].guard) for each in compiles]
+    right = next((at for at, own in enumerate(remedies) if own in ONE_OF_EACH), None)
+    return [each for at, each in enumerate(compiles) if at != right]
 
 
 def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
@@ -33,8 +41,7 @@ def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
         Where(last.file, last.line) if frame is None else Where(frame.file, frame.line, frame.code)
     )
     return Candidate(
-        what=f"{last.function or 'a function'} was compiled {len(compiles) + 1} times, as a guard "
-        f"failed",
+        what=f"{last.function or 'a function'} was compiled again, as a guard failed",
         at_stake_ns=spent_ns,
         of_ns=total_ns,
         stake=Stake.PROCESS,
@@ -60,7 +67,8 @@ RULE = Rule(
     "failures it gives up, and the function runs eagerly.",
     remedy="Sizes that change can be marked (`mark_dynamic`, `dynamic=True`) or padded to few; a "
     "Python number that changes can be a tensor. Strides, dtypes, and whether a gradient is "
-    "wanted, can be the same in each call. One code for training and one for evaluation are right.",
+    "wanted, can be the same in each call. One code for training and one for evaluation are right: "
+    "of that nothing is said.",
     stake="The time that the further compiles took in this process: for each process once, and not "
     "for each step. It is an upper bound, as dynamic code takes longer to compile.",
     judge=_judge,
