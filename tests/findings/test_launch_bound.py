@@ -76,3 +76,26 @@ def test_a_wait_for_data_or_for_the_device_is_no_launching():
 def test_on_the_cpu_it_cannot_be_judged():
     (unjudged,) = judged(RULE, cpu_step()).unjudged
     assert unjudged.why == "the launches ran on the CPU, which waits for no launch"
+
+
+def busy_elsewhere(pauses_ns: tuple[int, ...]) -> Script:
+    script = Script()
+    for _ in range(3):
+        for pause_ns in pauses_ns:
+            script.launch("vectorized_elementwise_kernel", 2 * US)
+            script.now_ns += pause_ns
+        script.end_step()
+    return script
+
+
+def test_python_that_launches_nothing_for_long_has_another_remedy():
+    found = only(RULE, busy_elsewhere((0,) * 20 + (5 * MS,) + (0,) * 20).analysis())
+    assert found.what == "the device waits while the CPU runs Python that launches nothing"
+    assert found.remedy.startswith("move what runs there")
+    assert {each.name: each.value for each in found.why}["of it in such Python"] == 5 * MS - 2 * US
+
+
+def test_python_that_is_short_and_often_is_that_of_launching():
+    found = only(RULE, busy_elsewhere((125 * US,) * 41).analysis())
+    assert found.what == "the device waits while the CPU launches"
+    assert "compile what runs eagerly" in found.remedy

@@ -18,6 +18,8 @@ _LEAST_LAUNCHES = 5
 """Fewer launches are no stream of them that the CPU could be behind with."""
 _LINE_PART = 0.5
 _MOST = 0.5
+_LONG_NS = 1_000_000
+"""From one launch to the next Python takes some tens of microseconds; so long it does else."""
 
 _LAUNCHING = (
     IdleCause.LAUNCHING,
@@ -38,6 +40,12 @@ _COMPILED = (
 _REPLAYED = (
     "a larger batch; or take into the CUDA graphs what is still launched one by one: the loss, "
     "the optimizer's step"
+)
+
+_ELSEWHERE = "runs Python that launches nothing"
+_PYTHON = (
+    "move what runs there (logging, checks, data made by hand) out of the step or into another "
+    "thread, as launching faster leaves it as it is; idle_by_line() has the lines"
 )
 
 _RANKS = (
@@ -64,17 +72,20 @@ def _candidate(
     facts: Facts, idle: Ints, times_ns: tuple[int, int], launches: Ints, count: int
 ) -> Candidate:
     durations = facts.launches.duration_ns[launches]
+    idle_ns, (python, python_ns) = of_usual_step(facts, idle), _long_python(facts)
+    is_python = python_ns > _MOST * idle_ns
     compiled = facts.launches.scope.where(Scope.COMPILED)[launches]
     replayed = float(facts.pace.replayed[launches].mean())
     return Candidate(
-        what="the device waits while the CPU launches",
+        what=f"the device waits while the CPU {_ELSEWHERE if is_python else 'launches'}",
         at_stake_ns=times_ns[0],
         sureness=Sureness.ESTIMATED,
-        remedy=_remedy(facts, replayed, float(compiled.mean())),
-        where=_where(facts, idle),
+        remedy=_PYTHON if is_python else _remedy(facts, replayed, float(compiled.mean())),
+        where=_where(facts, python if is_python else idle),
         why=(
             Figure("launches a step", count),
-            Figure("idle in the recorded step", of_usual_step(facts, idle), FigureUnit.NS),
+            Figure("idle in the recorded step", idle_ns, FigureUnit.NS),
+            *([Figure("of it in such Python", python_ns, FigureUnit.NS)] if is_python else []),
             Figure(_step_name(facts), times_ns[1], FigureUnit.NS),
             Figure("median launch", float(median_low(durations.tolist())), FigureUnit.NS),
             Figure("compiled", float(compiled.mean()), FigureUnit.FRACTION),
@@ -84,9 +95,16 @@ def _candidate(
     )
 
 
+def _long_python(facts: Facts) -> tuple[Ints, int]:
+    """Return the pieces in which Python launched nothing for long, and their time in a step."""
+    rows = pieces_of(facts, IdleCause.PYTHON, IdleCause.END_OF_STEP)
+    long = rows[facts.analysis.idle.duration_ns[rows] >= _LONG_NS]
+    return long, of_usual_step(facts, long)
+
+
 def _step_name(facts: Facts) -> str:
     known = "the step before the recording"
-    return known if facts.training.is_known else "the step without recording"
+    return known if facts.training.is_known else "the step without recording, estimated"
 
 
 def _remedy(facts: Facts, replayed: float, compiled: float) -> str:
@@ -111,12 +129,13 @@ RULE = Rule(
     title="The device waits while the CPU launches",
     means="In more than a tenth of a step the device has run all that it was given and waits for "
     "the CPU, which neither waits for the device, nor loads data, nor compiles: it works its way "
-    "to the next launch.",
+    "to the next launch. Where most of that time is in Python that launches nothing for a "
+    "millisecond and longer, the finding says so, with another remedy.",
     because="A launch costs the CPU several microseconds, an eager op with Python and the "
     "dispatcher tens of them. Kernels that are shorter than that leave the device waiting.",
     remedy="CUDA graphs launch hundreds of kernels at once: `mode='reduce-overhead'`. Compiling "
     "what is eager makes fewer and longer kernels of it. A larger batch makes kernels longer at "
-    "the same number of launches.",
+    "the same number of launches. Python of another kind is moved out of the step.",
     stake="The idle time of the usual step that is launching, Python between ops, autograd's "
     "engine, launch latency or the end of the step (see the causes of idle time), less what "
     "recording adds to it. The steps before it tell how much that is, beyond the profiler's own "
