@@ -109,7 +109,10 @@ def _possible(candidate: Candidate, facts: Facts) -> Candidate:
     is_idle = len(candidate.idle) and not len(candidate.launches)
     if not facts.training.is_known or candidate.stake is not Stake.STEP or not is_idle:
         return candidate
-    return replace(candidate, at_stake_ns=min(candidate.at_stake_ns, facts.idle_ns))
+    if candidate.at_stake_ns <= facts.idle_ns:
+        return candidate
+    most = Figure("no more than a step idles in training", facts.idle_ns, FigureUnit.NS)
+    return replace(candidate, at_stake_ns=facts.idle_ns, why=(*candidate.why, most))
 
 
 def _is_worth_saying(candidate: Candidate, facts: Facts) -> bool:

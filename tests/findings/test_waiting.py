@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_ext.findings import NOWHERE
+from profiler_ext.findings import NOWHERE, Figure, FigureUnit
 from profiler_ext.findings.rules import (
     allocating,
     data_loader,
@@ -116,7 +116,10 @@ def test_a_loader_that_is_slower_than_the_device_keeps_it_waiting() -> None:
 
 def test_no_more_is_saved_than_the_device_idles_in_training() -> None:
     analysis = trained(loading(30), *[22 * MS] * 3)
-    assert only(data_loader.RULE, analysis).at_stake_ns == 22 * MS - 10 * MS
+    found = only(data_loader.RULE, analysis)
+    assert found.at_stake_ns == 22 * MS - 10 * MS
+    most = Figure("no more than a step idles in training", found.at_stake_ns, FigureUnit.NS)
+    assert found.why[-1] == most
 
 
 def test_a_loader_that_the_device_is_not_through_with_yet_is_none() -> None:

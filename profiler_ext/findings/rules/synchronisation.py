@@ -52,7 +52,7 @@ def _candidate(
         why=(
             Figure("idle spans a step", spans_in_usual_step(facts, rows)),
             Figure("idle because of it, as recorded", of_usual_step(facts, rows), FigureUnit.NS),
-            Figure("the step with all such waits", with_ns, FigureUnit.NS),
+            Figure("laid out anew, the step with all such waits", with_ns, FigureUnit.NS),
             Figure("and without", both_ns[1], FigureUnit.NS),
         ),
         idle=rows,
