@@ -68,6 +68,12 @@ def test_of_an_op_that_torch_cannot_keep_the_rest_can_be_compiled_apart() -> Non
     assert only(uncached.RULE, compiled(CacheState.BYPASS)).remedy.startswith("change what torch's")
 
 
+def test_of_a_region_that_is_compiled_by_itself_no_cache_is_asked() -> None:
+    reason = "FX graph cache: not asked; AOTAutograd's cache: miss"
+    found = only(uncached.RULE, compiled(CacheState.BYPASS, reason))
+    assert found.remedy.startswith("torch asks no cache for regions")
+
+
 def test_a_cache_that_is_off_can_be_left_on() -> None:
     off = only(uncached.RULE, compiled(CacheState.BYPASS, "FX graph cache: off"))
     assert off.remedy.startswith("leave torch's cache on")

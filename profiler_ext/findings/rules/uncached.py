@@ -19,6 +19,11 @@ _OP = (
     "torch cannot keep that op: take what needs it out of the function that is compiled, so that "
     "the rest is kept, or compile in each process"
 )
+_IS_REGION = "FX graph cache: not asked"
+_REGION = (
+    "torch asks no cache for regions that are compiled by themselves: compile the whole function, "
+    "or compile in each process"
+)
 _BYPASSED = "change what torch's reason names, so that the cache keeps the graph"
 
 
@@ -68,7 +73,9 @@ def _where(facts: Facts, compile_id: str | None) -> Where:
 def _remedy(why: str) -> str:
     if _IS_OFF in why:
         return _TURNED_OFF
-    return _OP if _IS_OP in why else _BYPASSED
+    if _IS_OP in why:
+        return _OP
+    return _REGION if _IS_REGION in why else _BYPASSED
 
 
 RULE = Rule(
