@@ -52,8 +52,11 @@ def compile_table(drawing: Drawing) -> RenderableType:
         times = [time_text(each) if each else "" for each in spent]
         rank = f"rank {row['rank']}: " if len({each["rank"] for each in rows}) > 1 else ""
         name = printable(f"{rank}{name_text(row, settings)}")
-        parts.append(Text(_line(times, widths, name)))
-        texts = (Text(each, style="dim") for each in detail_texts(row, settings))
+        line = _line(times, widths, name)
+        texts = [Text(each, style="dim") for each in detail_texts(row, settings)]
+        if len(line) > console.width:  # the name stands below its times, and is not broken
+            line, texts = _line(times, widths, "").rstrip(), [Text(name), *texts]
+        parts.append(Text(line))
         parts.extend(Padding(text, (0, 0, 0, TIME + BETWEEN)) for text in texts)
     if left:
         parts.append(Text(f"({left} more)", style="dim"))

@@ -247,3 +247,21 @@ def test_a_report_by_compile_has_a_column_for_each_phase_that_took_time() -> Non
     assert text[at + 7 :][:2] == ["         gave nothing: too many", "(2 more)"]
     narrow = report(analysis(), by="compile", width=60)
     assert " 4.00 s  forward at /home/me/model.py:12 (0/0)" in narrow
+
+
+def test_a_name_that_does_not_fit_beside_its_times_stands_below_them() -> None:
+    text = report(analysis(), by="compile", top=1, width=72).splitlines()
+    at = text.index("   time   Dynamo  kernels  what torch compiled")
+    assert text[at + 1] == " 4.00 s   1.00 s   3.00 s  forward at /home/me/model.py:12 (0/0)"
+    narrower = report(deeper(), by="compile", top=1, width=72).splitlines()
+    assert narrower[at + 1 : at + 3] == [
+        " 4.00 s   1.00 s   3.00 s",
+        "         forward at /home/me/a/package/of/models/model.py:12 (0/0)",
+    ]
+
+
+def deeper() -> Analysis:
+    made = analysis()
+    first, *others = made.recording.compiles
+    moved = replace(first, file="/home/me/a/package/of/models/model.py")
+    return replace(made, recording=replace(made.recording, compiles=(moved, *others)))
