@@ -45,8 +45,8 @@ What to do first, of a step of 1.00 ms
  415 us   41.5%  the device waits while the CPU launches
                  launch_bound · an estimate · launches a step: 9 · idle
                  in the recorded step: 725 us · the step without
-                 recording: 690 us · median launch: 20.0 us · compiled:
-                 55.6% · replayed by CUDA graphs: 0.0%
+                 recording, estimated: 690 us · median launch: 20.0 us ·
+                 compiled: 55.6% · replayed by CUDA graphs: 0.0%
                  try: replay the compiled graphs as CUDA graphs:
                  torch.compile(model, mode='reduce-overhead'); or a
                  larger batch
