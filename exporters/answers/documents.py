@@ -48,10 +48,12 @@ class TableAnswer(OfSession, frozen=True, kw_only=True, tag="table"):
     rows: list[dict[str, Any]]
 
 
-class Report(OfSession, frozen=True, kw_only=True, tag="report"):
+class Report(Answer, frozen=True, kw_only=True, tag="report"):
     """A session at a glance: what to do first, and the largest rows of some tables."""
 
+    session: SessionFacts
     findings: FindingsPart
+    whole: Whole
     tables: Annotated[dict[str, Rows], about("name of a table to its largest rows")]
 
 

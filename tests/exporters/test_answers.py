@@ -262,3 +262,9 @@ def test_each_command_prints_an_answer_of_the_schema(
         assert valid(text)["answer"] == name
         assert len(text) <= 9_000
         assert text.isascii() and text[:-1].isprintable()
+
+
+def test_what_to_do_is_the_first_that_a_report_says_of_a_session() -> None:
+    document = json.loads(answer_text(report_answer(told(gpu_step()))))
+    parts = [each for each in document if isinstance(document[each], dict)]
+    assert parts == ["session", "findings", "whole", "tables"]
