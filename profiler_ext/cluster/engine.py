@@ -61,6 +61,11 @@ class Work:
         """Take the client."""
         self._client = client
 
+    @property
+    def workers(self) -> int:
+        """How many workers there are now."""
+        return len(self._client.nthreads())
+
     def held(self, function: Callable[[Any], object], over: Sequence[object]) -> list[Future[Any]]:
         """Call a function with each of some records; what comes of it stays on the workers.
 

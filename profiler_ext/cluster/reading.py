@@ -8,17 +8,26 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from profiler_ext.attribution.collectives import collectives_of
-from profiler_ext.attribution.doing import Asked, Doing, compact, doing_of
+from profiler_ext.attribution.doing import Asked, compact, doing_of
 from profiler_ext.attribution.lateness import Answers, answers
 from profiler_ext.cluster.identity import device_of, host_of, with_rank
 from profiler_ext.cluster.locations import is_remote, opened_file, words
 from profiler_ext.cluster.rank_times import call_times, line_times, usual_step_ns
-from profiler_ext.cluster.records import FileGap, RankFacts, RankFile, RankGap, RankPart, RankRead
+from profiler_ext.cluster.records import (
+    FileGap,
+    RankFacts,
+    RankFile,
+    RankGap,
+    RankHeld,
+    RankPart,
+    RankRead,
+)
+from profiler_ext.cluster.tables.summing import summed
 from profiler_ext.errors import ProfilerExtError, TraceError
 from profiler_ext.exporters.table_kinds import TABLES
 from profiler_ext.exporters.tables import DataFrame
@@ -49,28 +58,53 @@ def read_rank(file: RankFile) -> RankRead | RankGap:
         return _unread(file, words(error))
 
 
-def part_of(read: RankRead | RankGap) -> RankPart | RankGap:
-    """Return what of a rank travels."""
-    return read if isinstance(read, RankGap) else read.part
+def read_ranks(files: Sequence[RankFile]) -> list[RankRead | RankGap]:
+    """Return what some ranks' files come to, each by itself.
+
+    Args:
+        files: the files.
+    """
+    return [read_rank(file) for file in files]
 
 
-def sums_of(read: RankRead | RankGap) -> Mapping[str, DataFrame]:
-    """Return a rank's summing tables by their names; none where it could not be read."""
-    return {} if isinstance(read, RankGap) else read.sums
+def parts_of(reads: Sequence[RankRead | RankGap]) -> list[RankPart | RankGap]:
+    """Return what of some ranks travels."""
+    return [each if isinstance(each, RankGap) else each.part for each in reads]
 
 
-def doing_of_rank(read: RankRead | RankGap) -> Doing | None:
-    """Return what the devices of a rank did; nothing where it could not be read."""
-    return None if isinstance(read, RankGap) else read.doing
+def held_of(reads: Sequence[RankRead | RankGap]) -> list[RankHeld | None]:
+    """Return what stays of some ranks; nothing of those that could not be read."""
+    return [None if isinstance(each, RankGap) else each.held for each in reads]
 
 
-def answers_of(doing: Doing, asked: list[Asked]) -> Answers:
+def sums_of(held: Sequence[RankHeld], which: Sequence[int]) -> Mapping[str, DataFrame]:
+    """Return the sums of some ranks' tables by the tables' names.
+
+    Args:
+        held: what stays of ranks that were read together.
+        which: the places of those that count, in order of rank.
+    """
+    return sum_of([held[at].sums for at in which])
+
+
+def sum_of(several: Sequence[Mapping[str, DataFrame]]) -> Mapping[str, DataFrame]:
+    """Return the sums of tables by their names.
+
+    Args:
+        several: those of ranks, or sums of them, in order of rank.
+    """
+    return {name: summed(name, [each[name] for each in several]) for name in SUMMED}
+
+
+def answers_of(held: Sequence[RankHeld], at: int, asked: list[Asked]) -> Answers:
     """Return what a rank answers to what it is asked: with the places alone that it points at.
 
     Args:
-        doing: what its devices did.
+        held: what stays of ranks that were read together.
+        at: the place of the rank among them.
         asked: what is asked of it.
     """
+    doing = held[at].doing
     told = answers(doing, asked)
     used = {place for spent in told.spent for _, place, _ in spent.activities}
     places = [each if at in used else _NOWHERE for at, each in enumerate(doing.places)]
@@ -136,7 +170,7 @@ def _read(file: RankFile, path: Path) -> RankRead:
         collectives=collectives,
     )
     sums = {kind.name: kind.make(analysis) for kind in _KINDS}
-    return RankRead(part, sums, compact(doing_of(analysis)))
+    return RankRead(part, RankHeld(sums, compact(doing_of(analysis))))
 
 
 def _facts(file: RankFile, path: Path, analysis: Analysis) -> RankFacts:

@@ -152,15 +152,26 @@ class RankPart:
 
 
 @dataclass(frozen=True, slots=True)
-class RankRead:
-    """What reading a rank's file comes to; it stays where the rank was read.
+class RankHeld:
+    """What of a rank stays where it was read.
 
     Attributes:
-        part: what travels.
         sums: name of a summing table to the rank's own.
         doing: what its devices did, of which others ask.
     """
 
-    part: RankPart
     sums: Mapping[str, DataFrame]
     doing: Doing
+
+
+@dataclass(frozen=True, slots=True)
+class RankRead:
+    """What reading a rank's file comes to.
+
+    Attributes:
+        part: what travels.
+        held: what stays.
+    """
+
+    part: RankPart
+    held: RankHeld
