@@ -152,6 +152,13 @@ def test_a_copy_of_one_number_has_no_remedy_and_is_none() -> None:
     graphs = tuple(map(larger, made.recording.graphs))
     found = only(replay_copy.RULE, replace(made, recording=replace(made.recording, graphs=graphs)))
     assert found.why[-1].value == "float32 of 8 by 4"
+    assert found.why[-2].name == "launching them costs the CPU"
+
+
+def test_what_launching_a_forward_s_copies_costs_has_no_remedy_and_is_none() -> None:
+    """Two copies of 8 by 256 tokens take 3 us; a batch that is copied in place is launched too."""
+    recorded = FIXTURES / "worked" / "infer_graphs.session.pt.trace.json.gz"
+    assert is_silent(replay_copy.RULE, profiler_ext.load(recorded).analysis)
 
 
 def larger(graph: GraphInstance) -> GraphInstance:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.figures import launching
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Ints, Phase, SiteEvidence, TensorSpec
@@ -29,37 +30,45 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
     launches = np.flatnonzero(facts.in_steps(facts.launches.evidence.where(*_OF_REPLAYS)))
     launches = launches[[not _is_one_number(facts, launch) for launch in launches.tolist()]]
     is_backward = facts.launches.phase.where(Phase.BACKWARD)[launches]
-    parts = ((launches[~is_backward], _FORWARD), (launches[is_backward], _BACKWARD))
-    return tuple(_candidate(facts, *part) for part in parts if _is_much(facts, part[0]))
+    forward, backward = launches[~is_backward], launches[is_backward]
+    paced_ns, removed_ns = _paced_ns(facts, forward), _removed_ns(facts, backward)
+    found = ((forward, paced_ns, Stake.STEP), (backward, removed_ns, Stake.UNKNOWN))
+    least_ns = max(_LEAST * facts.step_ns, _LEAST_NS)
+    return tuple(_candidate(facts, *each) for each in found if each[1] >= least_ns)
 
 
-def _is_much(facts: Facts, launches: Ints) -> bool:
-    copies = launches[~facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]]
-    return _is_of_note(facts, facts.of_usual_step(copies, facts.removed_ns(copies)))
+def _copies(facts: Facts, launches: Ints) -> Ints:
+    return launches[~facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]]
 
 
-def _is_of_note(facts: Facts, spent_ns: int) -> bool:
-    return spent_ns >= max(_LEAST * facts.step_ns, _LEAST_NS)
+def _paced_ns(facts: Facts, launches: Ints) -> int:
+    copies = _copies(facts, launches)
+    return facts.of_usual_step(copies, facts.paced_ns(copies))
 
 
-def _candidate(facts: Facts, launches: Ints, remedy: str) -> Candidate:
-    longest = facts.longest(launches)
+def _removed_ns(facts: Facts, launches: Ints) -> int:
+    copies = _copies(facts, launches)
+    return facts.of_usual_step(copies, facts.removed_ns(copies))
+
+
+def _candidate(facts: Facts, launches: Ints, spent_ns: int, stake: Stake) -> Candidate:
+    longest, copies = facts.longest(launches), _copies(facts, launches)
     duration = facts.launches.duration_ns[launches]
-    is_seed = facts.launches.evidence.where(SiteEvidence.RUNNER_SEED)[launches]
-    copies = launches[~is_seed]
-    paced_ns = facts.of_usual_step(copies, facts.paced_ns(copies))
-    is_claimed = remedy is _FORWARD and _is_of_note(facts, paced_ns)
+    is_claimed = stake is Stake.STEP
     return Candidate(
         what="inputs are copied to where CUDA graphs read them",
-        at_stake_ns=paced_ns if is_claimed else 0,
-        stake=Stake.STEP if is_claimed else Stake.UNKNOWN,
+        at_stake_ns=spent_ns if is_claimed else 0,
+        stake=stake,
         sureness=Sureness.UPPER_BOUND,
-        remedy=remedy,
+        remedy=_FORWARD if is_claimed else _BACKWARD,
         where=where_of(facts.place(longest), graph=facts.compile_id(longest)),
         why=(
             Figure("launches that copy a step", facts.count_in_usual_step(copies)),
-            Figure("launches that set seeds", facts.count_in_usual_step(launches[is_seed])),
+            Figure(
+                "launches that set seeds", facts.count_in_usual_step(np.setdiff1d(launches, copies))
+            ),
             Figure("they take", facts.of_usual_step(launches, duration), FigureUnit.NS),
+            *launching(facts, copies, spent_ns),
             Figure("the longest one copies", _input_of(facts, longest), FigureUnit.TEXT),
         ),
         launches=launches,
@@ -101,9 +110,9 @@ RULE = Rule(
     "two graphs, or the loss hands to the backward, is not copied where that code is compiled too.",
     stake="Of the inputs of a forward the time of their copies, as far as they set the pace: at "
     "most that, as a batch that is not made in place has to be copied all the same. Where the CPU "
-    "is behind, what it takes to launch them is a figure from 1% of the usual step on, and not "
-    "claimed: a batch that is copied in place is launched too. Of what a backward gets nothing is "
-    "claimed either: no trial has confirmed it. Of a copy of one number, a seed or the gradient "
-    "that `backward()` makes for a loss, nothing is said: it has no remedy.",
+    "is behind nothing is said of them: a batch that is copied in place is launched too. Of what a "
+    "backward gets nothing is claimed, as no trial has confirmed it; what it takes, or what "
+    "launching it costs, is a figure from 1% of the usual step on. Of a copy of one number, a seed "
+    "or the gradient that `backward()` makes for a loss, nothing is said: it has no remedy.",
     judge=_judge,
 )
