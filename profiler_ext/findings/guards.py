@@ -24,8 +24,14 @@ TRAINING: Final = (
     "code for train() and code for eval() are compiled apart, so one of each is right; where that "
     "costs too much, evaluate with the model that torch.compile was given, uncompiled"
 )
-ONE_OF_EACH: Final = frozenset({GRADIENTS, TRAINING})
-"""The remedies of guards that fail once where a program trains and evaluates, as they should."""
+_ONE_OF_EACH: Final = (
+    r"requires_grad mismatch",
+    r"dispatch key set mismatch",
+    r"changed: grad_mode",
+    r"\.training == ",
+)
+"""What may fail once where a program trains and evaluates, or calls equal blocks one after another,
+of which the first has an input that wants no gradient."""
 BACKEND: Final = "call torch.compile once for each function, and keep what it returns"
 STATE: Final = (
     "call it in one state: the same autocast, determinism and number of threads in each call"
@@ -43,6 +49,15 @@ _REMEDIES: Final = (
     (r"size mismatch|\bsize\b|\.shape", SIZES),
 )
 """Of two that stand in a guard the first is meant."""
+
+
+def one_of_each(guard: str) -> str | None:
+    """Return what kind of guard it is, where one failure of that kind is as it should be.
+
+    Args:
+        guard: as torch writes it.
+    """
+    return next((kind for kind in _ONE_OF_EACH if re.search(kind, guard)), None)
 
 
 def remedy_of(guard: str) -> str:

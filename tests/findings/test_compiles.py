@@ -112,6 +112,12 @@ def test_one_code_for_training_and_one_for_evaluation_are_right(guard: str) -> N
     assert (found.at_stake_ns, found.why[0]) == (500 * MS, Figure("compiled once more", 1))
 
 
+def test_of_equal_blocks_the_first_has_an_input_that_wants_no_gradient() -> None:
+    guards = ("GLOBAL_STATE changed: grad_mode ", "tensor 'x' requires_grad mismatch. expected 0")
+    again = (compiled(at, -900, 500, Recompilation("0/0", each)) for at, each in enumerate(guards))
+    assert is_silent(recompilation.RULE, having(compiled(2, -9_000, 4_000), *again))
+
+
 def test_functions_that_are_compiled_once_each_are_none() -> None:
     assert is_silent(
         recompilation.RULE, having(compiled(0, -9_000, 4_000), compiled(1, -4_000, 3_000))

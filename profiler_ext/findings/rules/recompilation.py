@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from profiler_ext.findings.facts import Facts, Lacking
 from profiler_ext.findings.finding import Figure, FigureUnit, Stake, Sureness, Where
-from profiler_ext.findings.guards import ONE_OF_EACH, remedy_of
+from profiler_ext.findings.guards import one_of_each, remedy_of
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import Compilation, CompileKind
 
@@ -26,10 +26,9 @@ def _judge(facts: Facts) -> Iterable[Candidate] | Lacking:
 
 
 def _beyond_one_of_each(compiles: list[Compilation]) -> list[Compilation]:
-    """Leave out the first that a change between training and evaluation made necessary."""
-    remedies = [remedy_of(each.recompiles[0].guard) for each in compiles]
-    right = next((at for at, own in enumerate(remedies) if own in ONE_OF_EACH), None)
-    return [each for at, each in enumerate(compiles) if at != right]
+    """Leave out the first of each kind that training and evaluation make necessary."""
+    kinds = [one_of_each(each.recompiles[0].guard) for each in compiles]
+    return [each for at, each in enumerate(compiles) if not kinds[at] or kinds[at] in kinds[:at]]
 
 
 def _candidate(compiles: list[Compilation], total_ns: int) -> Candidate:
