@@ -71,8 +71,8 @@ def test_of_one_rank_alone_each_takes_no_longer_than_the_quickest_of_those_alike
     assert found.sureness is Sureness.UPPER_BOUND
 
 
-def alone(took: list[int]) -> Analysis:
-    """A step of all-reduces after a product, of one rank alone."""
+def alone(took: list[int], collective: str = "allreduce") -> Analysis:
+    """A step of all-reduces, or of others, after a product, of one rank alone."""
     script = Script()
     for each in took:
         script.launch(NCCL, each, op="c10d::allreduce_")
@@ -81,7 +81,7 @@ def alone(took: list[int]) -> Analysis:
     script.end_step()
     communication = Communication(
         launch=np.arange(len(took), dtype=np.int64),
-        collective=interned(["allreduce"] * len(took)),
+        collective=interned([collective] * len(took)),
         process_group=interned(["0"] * len(took)),
         exposed_ns=ints(took),
         waiting_ns=masked([None] * len(took)),
@@ -135,3 +135,9 @@ def test_of_one_rank_alone_collectives_that_take_longer_than_equal_ones_say_that
     assert [each.value for each in found.why] == [9, 17 * MS, 8 * MS]
     assert found.remedy.startswith("merge the sessions of all ranks")
     assert judged(late_rank.RULE, alone([2 * MS, *[MS] * 8])).found == ()
+
+
+def test_of_messages_merged_ranks_do_not_tell_who_came_last() -> None:
+    found = only(late_rank.RULE, alone([9 * MS, *[MS] * 8], "sendrecv"))
+    assert found.what == "this rank waits for messages of others, as stages of a pipeline do"
+    assert found.remedy.startswith("more micro-batches")

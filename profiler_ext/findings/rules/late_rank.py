@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from profiler_ext.findings.collectives import transfers_ns, where_most
-from profiler_ext.findings.facts import Facts, Lacking, where_of
+from profiler_ext.findings.facts import Facts, Lacking, Rows, where_of
 from profiler_ext.findings.finding import NOWHERE, Figure, FigureUnit, Stake, Sureness, Where
 from profiler_ext.findings.rule import Candidate, Rule
 from profiler_ext.records import IdleCause, Ints
@@ -23,6 +23,17 @@ _OWN = (
     IdleCause.COMPILING,
 )
 """What one rank does and another does not; that one launches more slowly is often the recording."""
+_MESSAGES = ("send", "recv")
+_RANKS = (
+    "this rank waits for others: its collectives take longer than equal ones",
+    "merge the sessions of all ranks (profiler-ext merge), which tells who came last, and what "
+    "kept it",
+)
+_STAGES = (
+    "this rank waits for messages of others, as stages of a pipeline do",
+    "more micro-batches, a schedule with several stages on a rank, or stages that take equally "
+    "long; merged sessions do not tell who came last, as messages have no number",
+)
 _SLOWER = (IdleCause.LAUNCHING, IdleCause.AUTOGRAD)
 """A CPU that is slower, or more in demand, is so in these and in Python alike."""
 
@@ -64,17 +75,20 @@ def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
     rows = np.flatnonzero(facts.in_steps(facts.launches.start_ns >= 0)[communication.launch])
     launches, exposed_ns = communication.launch[rows], communication.exposed_ns[rows]
     transfer_ns, _ = transfers_ns(facts, rows)
-    lost_ns = facts.of_usual_step(launches, exposed_ns - transfer_ns)
+    beyond_ns = exposed_ns - transfer_ns
+    lost_ns = facts.of_usual_step(launches, beyond_ns)
     if not len(rows) or lost_ns < _LEAST_ALONE * facts.step_ns:
         return Lacking("the sessions of all ranks together tell it: merge them")
+    is_message = _are_messages(facts, rows)
+    of_messages_ns = facts.of_usual_step(launches[is_message], beyond_ns[is_message])
+    what, remedy = _STAGES if of_messages_ns > lost_ns / 2 else _RANKS
     return (
         Candidate(
-            what="this rank waits for others: its collectives take longer than equal ones",
+            what=what,
             at_stake_ns=0,
             stake=Stake.UNKNOWN,
             sureness=Sureness.ESTIMATED,
-            remedy="merge the sessions of all ranks (profiler-ext merge), which tells who came "
-            "last, and what kept it",
+            remedy=remedy,
             where=where_most(facts, rows),
             why=(
                 Figure("collectives a step", facts.count_in_usual_step(launches)),
@@ -84,6 +98,13 @@ def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
             launches=launches,
         ),
     )
+
+
+def _are_messages(facts: Facts, rows: Ints) -> Rows:
+    """Tell which collectives go from one rank to another; they have no number that ranks share."""
+    names = facts.analysis.communication.collective
+    is_message = [name.lower().startswith(_MESSAGES) for name in names.strings]
+    return np.array(is_message, np.bool_)[names.codes[rows]]
 
 
 def _waited_ns(facts: Facts, causes: tuple[IdleCause, ...]) -> int:
@@ -112,11 +133,13 @@ RULE = Rule(
     means="In collectives that no rank can leave before all have come, this rank came last, and "
     "the others waited for it, because it spent more time in Python, the data loader, waiting "
     "for its device, allocating or compiling than the rank that waited. Of one rank alone: in a "
-    "tenth of a step its collectives are exposed beyond what the quickest take that move as much.",
+    "tenth of a step its collectives are exposed beyond what the quickest take that move as much. "
+    "Where most of these are messages from stage to stage of a pipeline, it says so.",
     because="Ranks that have different work (longer sequences, more experts, logging on rank 0, a "
     "slower loader or a slower device) come to a collective at different times.",
     remedy="Share the work evenly: batches by length, experts by load; leave out what one rank "
-    "alone does in each step.",
+    "alone does in each step. A pipeline waits less with more micro-batches, or with several "
+    "stages on a rank.",
     stake="Not known. How long another rank had nothing to run but to wait for that is a figure, "
     "from 3% of the usual step on, and so much more than what slower launching makes them wait: "
     "recorded ranks differ in that, and in what they compute for, without a flaw. `skew()` has "
