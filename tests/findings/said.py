@@ -24,11 +24,18 @@ def every() -> dict[str, Callable[[], str]]:
     paths |= {f"compiles {path.name.removesuffix(SUFFIX)}": path for path in compiles}
     flaws = sorted((FIXTURES / "findings").glob(f"*{SUFFIX}"))
     paths |= {f"findings {path.name.removesuffix(SUFFIX)}": path for path in flaws}
+    worked = sorted((FIXTURES / "worked").glob(f"*{SUFFIX}"))
+    paths |= {f"worked {path.name.removesuffix(SUFFIX)}": path for path in worked}
+    two = sorted((FIXTURES.parent / "two_gpus").glob(f"*{SUFFIX}"))
+    paths |= {f"two_gpus {path.name.removesuffix(SUFFIX)}": path for path in two}
     paths["mlp"] = FIXTURES / f"mlp{SUFFIX}"
-    ranked = sorted({name.partition(".")[0] for name in paths if ".rank_" in name})
+    ranks: dict[str, list[Path]] = {}
+    for name, path in paths.items():
+        if ".rank_" in name:
+            ranks.setdefault(name.partition(".")[0], []).append(path)
     return {
         **{name: partial(_text, path) for name, path in paths.items()},
-        **{f"{name}.merged": partial(_text_of_ranks, name) for name in ranked},
+        **{f"{name}.merged": partial(_text_of_ranks, ranks[name]) for name in sorted(ranks)},
     }
 
 
@@ -42,8 +49,7 @@ def _text(path: Path) -> str:
     return _lines(profiler_ext.load(path).found)
 
 
-def _text_of_ranks(name: str) -> str:
-    paths = sorted(FOLDER.glob(f"{name}.rank_*{SUFFIX}"))
+def _text_of_ranks(paths: list[Path]) -> str:
     return _lines(merge([profiler_ext.load(path) for path in paths]).found)
 
 
