@@ -32,6 +32,7 @@ from profiler_ext.exporters.headings import heading, heading_of_ranks
 from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
 from profiler_ext.exporters.module_rooflines import tree_rooflines
 from profiler_ext.exporters.module_tree import ModuleNode, module_tree
+from profiler_ext.exporters.note_texts import note_texts
 from profiler_ext.exporters.roofline_texts import roofline_text, utilisation_texts
 from profiler_ext.exporters.short_texts import kernel_text, middle
 from profiler_ext.exporters.skew_texts import skew_texts
@@ -50,6 +51,7 @@ _PHASES = {
     "backward": (Phase.BACKWARD,),
     "rest": tuple(phase for phase in Phase if phase not in (Phase.FORWARD, Phase.BACKWARD)),
 }
+_NEAR = ("roofline", "could save")
 _LEFT, _RIGHT = "text-align:left", "text-align:right;white-space:nowrap"
 _CODE = f"{_LEFT};font-family:monospace"
 Row = Mapping[str, Any]
@@ -82,8 +84,7 @@ def session_html(analyses: Sequence[Analysis]) -> str:
 
 
 def _notes(analyses: Sequence[Analysis]) -> str:
-    notes = dict.fromkeys(note for analysis in analyses for note in analysis.notes)
-    return "".join(f"<p>{_text(f'note: {note}')}</p>" for note in notes)
+    return "".join(f"<p>{_text(f'note: {note}')}</p>" for note in note_texts(analyses))
 
 
 def _rows(analyses: Sequence[Analysis], name: str) -> list[dict[str, Any]]:
@@ -149,10 +150,9 @@ def _top_lines(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_line")
     if not rows:
         return ""
-    near = _near_heads(analyses)
     times = ("a step", "of device", "of wall time", *_PHASES)
-    heads = ("line", *times, *near)
-    styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*_PHASES, *near)))
+    heads = ("line", *times, *_NEAR)
+    styles = (_CODE, _RIGHT, _RIGHT, _LEFT, *(_RIGHT for _ in (*_PHASES, *_NEAR)))
     total = sum(row["duration_ns"] for row in rows)
     lines = [_line(analyses, row, total) for row in rows[:_TOP]]
     more = f"<p>and {len(rows) - _TOP} more</p>" if len(rows) > _TOP else ""
@@ -168,14 +168,7 @@ def _line(analyses: Sequence[Analysis], row: Row, total_ns: int) -> tuple[str, .
     return (name, *numbers, *_near(analyses, row))
 
 
-def _near_heads(analyses: Sequence[Analysis]) -> tuple[str, ...]:
-    """Return the headings of what rooflines say; the peaks of several ranks may differ."""
-    return ("roofline", "could save") if len(analyses) == 1 else ()
-
-
 def _near(analyses: Sequence[Analysis], row: Row) -> tuple[str, ...]:
-    if not _near_heads(analyses):
-        return ()
     return roofline_text(row), _of_step(row["could_save_ns"] or 0, _spans(analyses))
 
 
@@ -197,7 +190,7 @@ def _modules(analyses: Sequence[Analysis]) -> str:
         (*_module(node, depth, tree.inclusive_ns, spans), *_near(analyses, found[node.path]))
         for node, depth in _walk(tree, 0)
     ]
-    heads = ("module", "a step", "of all modules", *_near_heads(analyses))
+    heads = ("module", "a step", "of all modules", *_NEAR)
     body = _table(heads, (_CODE, *(_RIGHT for _ in heads[1:])), lines)
     return f"<details><summary>modules</summary>{body}</details>"
 
@@ -225,8 +218,7 @@ def _kernels(analyses: Sequence[Analysis]) -> str:
     rows = _rows(analyses, "by_kernel")
     if not rows:
         return ""
-    near = _near_heads(analyses)
-    heads = ("kernel", "a step", "of device", "launches", *near)
+    heads = ("kernel", "a step", "of device", "launches", *_NEAR)
     styles = (_CODE, *(_RIGHT for _ in heads[1:]))
     total = sum(row["duration_ns"] for row in rows)
     lines = [_kernel(analyses, row, total) for row in rows[:_TOP]]

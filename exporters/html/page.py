@@ -134,12 +134,16 @@ def html_text(analyses: Sequence[Analysis], texts: Mapping[str, str] | None = No
         controls=controls(chosen),
         ledger=ledger(chosen),
         steps=steps(analyses),
-        communication=communication(analyses),
+        communicates=_COMMUNICATES if (collectives := communication(analyses)) else "",
+        communication=collectives,
         compiles=compiles(analyses),
         words=words(analyses),
         data=data_text(data),
         scripts="".join(f"<script>{script}</script>\n" for script in scripts),
     )
+
+
+_COMMUNICATES = '<a href="#communication">communication</a>'
 
 
 def data_text(data: Mapping[str, Any]) -> str:

@@ -11,11 +11,12 @@ import numpy as np
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import ledger_label, percent_text, time_text
 from profiler_ext.exporters.html.chart import chart, parts_of
-from profiler_ext.exporters.html.choices import MOST_RANKS, rank_of
+from profiler_ext.exporters.html.choices import rank_of
 from profiler_ext.exporters.html.slices import Choices, Slice
 from profiler_ext.exporters.html.steps import StepColumn, step_columns
 from profiler_ext.exporters.html.words import linked, term_of
 from profiler_ext.exporters.idle_texts import cause_sums, causes_shown, idle_texts
+from profiler_ext.exporters.note_texts import note_texts
 from profiler_ext.exporters.roofline_texts import utilisation_texts
 from profiler_ext.exporters.skew_texts import skew_texts
 from profiler_ext.exporters.table_texts import led_texts, records
@@ -33,19 +34,8 @@ def notes(analyses: Sequence[Analysis]) -> str:
     Args:
         analyses: one for each rank.
     """
-    ranks: dict[str, list[int]] = {}
-    for analysis in analyses:
-        for note in analysis.notes:
-            ranks.setdefault(note, []).append(rank_of(analysis))
-    several = len(analyses) > 1
-    lines = (f"{_of_ranks(of)}: {note}" if several else note for note, of in ranks.items())
+    lines = note_texts(analyses)
     return "".join(_section("", "", f"<p>{_text(line)}</p>", "note") for line in lines)
-
-
-def _of_ranks(ranks: Sequence[int]) -> str:
-    if len(ranks) > MOST_RANKS:
-        return f"{len(ranks)} ranks, the first {ranks[0]}"
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def ledger(chosen: Choices) -> str:

@@ -226,6 +226,13 @@ def test_layers_have_it_folded_and_each_by_itself():
     )
 
 
+def test_a_page_leads_to_communication_where_there_is_some():
+    rank = load(FIXTURES / "cases" / f"tensor_parallel.rank_0{SUFFIX}").analysis
+    pages = html_text([rank]), html_text([gpu_step()])
+    assert ['href="#communication"' in page for page in pages] == [True, False]
+    assert ['id="communication"' in page for page in pages] == [True, False]
+
+
 def test_the_page_is_written_as_it_is(tmp_path):
     export_html(gpu_step(), tmp_path / "deep" / "report.html")
     written = (tmp_path / "deep" / "report.html").read_text(encoding="utf-8")

@@ -87,8 +87,18 @@ def test_ranks_are_shown_together_and_their_times_are_of_a_step_of_one():
     alone = tables_of(one)
     assert both[0] == alone[0]
     assert [row[:7] for row in both[1]] == [row[:7] for row in alone[1]]
-    assert both[2] == [row[:3] for row in alone[2]]
-    assert both[3][0] == ("kernel", "a step", "of device", "launches")
+    assert [(*row[:3], row[-1]) for row in both[2]] == [(*row[:3], row[-1]) for row in alone[2]]
+    assert both[3][0] == ("kernel", "a step", "of device", "launches", *HEADS)
+
+
+def test_of_several_ranks_what_bounds_a_row_has_no_part_and_a_note_has_its_rank():
+    made = estimated({(0, 0): ("50000000", "10000000000")})
+    settings = replace(made.recording.settings, rank=1, world_size=2)
+    noted = replace(made, recording=replace(made.recording, settings=settings), notes=("careful",))
+    text = session_html([made, noted])
+    assert "<p>note: rank 1: careful</p>" in text
+    alone, both = (Page(session_html(each)).tables[1][1][-2:] for each in ([made], [made, noted]))
+    assert (alone, both) == (["21% memory", "37.0 us"], ["memory", "37.0 us"])
 
 
 def test_what_is_left_out_is_counted():

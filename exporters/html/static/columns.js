@@ -6,7 +6,7 @@ const NEAR_WHERE = report.near_rank === null ? "" : ` on rank ${report.near_rank
 
 const COULD_SAVE = {
   title: "could save",
-  type: "number wide-only",
+  type: "number",
   about: `over all steps${NEAR_WHERE}, by the roofline model`,
   value: row => row.near?.saves ?? 0,
   show: row => (row.near ? [row.near.saves ? savedText(row.near.saves) : "",
