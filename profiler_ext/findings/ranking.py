@@ -77,27 +77,31 @@ def of_ranks(judged: Sequence[Findings]) -> Findings:
         judged: those of each rank.
 
     Returns:
-        The largest of those alike, with the ranks that have it as a figure.
+        The largest of those alike, with the ranks that have it as a figure. A step is that of the
+        rank that takes longest for it.
     """
     alike: dict[tuple[str, str, Where], list[Finding]] = {}
     for each in (finding for of_rank in judged for finding in of_rank.found):
         alike.setdefault((each.rule, each.what, each.where), []).append(each)
+    step_ns = max((of_rank.step_ns for of_rank in judged), default=0)
+    known = [each.unrecorded_ns for each in judged if each.unrecorded_ns is not None]
+    unrecorded_ns = max(known, default=None)
+    told = (_of_all(each, unrecorded_ns or step_ns) for each in alike.values())
     return Findings(
-        tuple(sorted(map(_of_all, alike.values()), key=_order)),
+        tuple(sorted(told, key=_order)),
         tuple(each for of_rank in judged for each in of_rank.unjudged),
         max((of_rank.judged for of_rank in judged), default=0),
-        max((of_rank.step_ns for of_rank in judged), default=0),
-        max(
-            (of_rank.unrecorded_ns for of_rank in judged if of_rank.unrecorded_ns is not None),
-            default=None,
-        ),
+        step_ns,
+        unrecorded_ns,
     )
 
 
-def _of_all(alike: list[Finding]) -> Finding:
+def _of_all(alike: list[Finding], step_ns: int) -> Finding:
     largest = min(alike, key=_order)
     ranks = ", ".join(str(each.rank) for each in alike)
-    return replace(largest, why=(*largest.why, Figure(ON_RANKS, ranks, FigureUnit.TEXT)))
+    of_ns = step_ns if largest.stake is Stake.STEP else largest.of_ns
+    why = (*largest.why, Figure(ON_RANKS, ranks, FigureUnit.TEXT))
+    return replace(largest, of_ns=of_ns, why=why)
 
 
 def _order(finding: Finding) -> tuple[int, int]:

@@ -84,6 +84,8 @@ def test_ranks_that_have_the_same_say_it_once():
     other = replace(one, found=(replace(one.found[0], rank=1, at_stake_ns=300_000),))
     (found,) = of_ranks([one, other]).found
     assert (found.rank, found.at_stake_ns) == (1, 300_000)
+    (slower,) = of_ranks([one, replace(other, step_ns=4_000_000)]).found
+    assert (slower.of_ns, slower.fraction) == (4_000_000, 0.075)
     assert found.why == (Figure("on ranks", "0, 1", FigureUnit.TEXT),)
 
 
