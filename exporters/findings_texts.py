@@ -8,7 +8,7 @@ from profiler_ext.exporters.display_text import (
     short_path,
     time_text,
 )
-from profiler_ext.exporters.short_texts import middle, short_kernel
+from profiler_ext.exporters.short_texts import middle, short_kernel, start
 from profiler_ext.findings import (
     LEAST_FRACTION,
     ON_RANKS,
@@ -100,7 +100,9 @@ def kernel_name(kernel: str) -> str:
     Args:
         kernel: its whole name, as the device has it.
     """
-    return middle(short_kernel(kernel), _MOST_LETTERS)
+    name = short_kernel(kernel)
+    # A template's first argument tells it apart, the end of other names.
+    return (start if "<" in name else middle)(name, _MOST_LETTERS)
 
 
 def why_text(finding: Finding) -> str:

@@ -123,6 +123,10 @@ def test_each_view_says_on_which_rank_a_finding_is(monkeypatch: pytest.MonkeyPat
     [
         ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
         ("void at::native::(anonymous namespace)::fused<float>(int, float*)", "fused<float>"),
+        (
+            f"void at::native::unrolled_elementwise_kernel<at::native::copy_it, {'x' * 40}>(int)",
+            f"unrolled_elementwise_kernel<copy_it, {'x' * 26}\N{HORIZONTAL ELLIPSIS}",
+        ),
         (f"triton_poi_{'x' * 80}_7", f"triton_poi_{'x' * 21}\N{HORIZONTAL ELLIPSIS}{'x' * 29}_7"),
     ],
 )
