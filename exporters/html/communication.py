@@ -8,6 +8,7 @@ from typing import Any
 
 from profiler_ext.exporters import tables
 from profiler_ext.exporters.display_text import labels, time_text
+from profiler_ext.exporters.html.links import link
 from profiler_ext.exporters.table_kinds import table_called
 from profiler_ext.exporters.table_texts import records
 from profiler_ext.printable import printable
@@ -52,7 +53,8 @@ def _row(row: Row, names: Collection[str], settings: Settings) -> str:
     times = (None if row[name] is None else row[name] / of_steps for name in names)
     cells = "".join(f'<td class="number">{_time(each)}</td>' for each in times)
     group = row["process_group"] or "not told"
-    told = f"<td>{_text(collective)}</td><td>{_text(group)}</td><td>{_text(line)}{code}</td>"
+    place = _text(line) if row["file"] is None else link("line", line)
+    told = f"<td>{_text(collective)}</td><td>{_text(group)}</td><td>{place}{code}</td>"
     return f"<tr>{told}{cells}</tr>"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from urllib.parse import quote
 
 from profiler_ext.exporters.display_text import short_path
 from profiler_ext.exporters.findings_texts import (
@@ -17,6 +16,7 @@ from profiler_ext.exporters.findings_texts import (
     what_text,
     why_text,
 )
+from profiler_ext.exporters.html.links import link
 from profiler_ext.exporters.html.words import rule_opened
 from profiler_ext.findings import Finding, Where, find, find_of_ranks
 from profiler_ext.printable import printable
@@ -74,18 +74,12 @@ def place_links(where: Where, settings: Settings) -> list[str]:
         ("module", where.module, where.module),
         ("kernel", where.kernel, kernel),
     )
-    parts = [_link(kind, name, shown) for kind, name, shown in named if name and shown]
+    parts = [link(kind, name, shown) for kind, name, shown in named if name and shown]
     if where.graph:
         parts.append(_text(f"compile {where.graph}"))
     if where.code:
         parts.append(f"<code>{_text(where.code.strip())}</code>")
     return parts
-
-
-def _link(kind: str, name: str, shown: str) -> str:
-    there = quote(printable(name), safe="")
-    whole = f' title="{_text(name)}"' if shown != name else ""
-    return f'<a href="#{kind}={there}"{whole}>{_text(shown)}</a>'
 
 
 def _opened(title: str, body: str) -> str:

@@ -227,10 +227,12 @@ def test_layers_have_it_folded_and_each_by_itself():
 
 
 def test_a_page_leads_to_communication_where_there_is_some():
-    rank = load(FIXTURES / "cases" / f"tensor_parallel.rank_0{SUFFIX}").analysis
+    rank = load(FIXTURES / "worked" / f"fsdp2.rank_0{SUFFIX}").analysis
     pages = html_text([rank]), html_text([gpu_step()])
     assert ['href="#communication"' in page for page in pages] == [True, False]
     assert ['id="communication"' in page for page in pages] == [True, False]
+    section = pages[0].partition('<section id="communication">')[2].partition("</section>")[0]
+    assert '<a href="#line=gpt.py%3A64">gpt.py:64</a>' in section
 
 
 def test_the_page_is_written_as_it_is(tmp_path):
