@@ -57,17 +57,6 @@ def test_every_module_tells_its_eager_part(page):
     assert texts(page, "#lines th button").count("of it eager") == 1
 
 
-def test_a_window_of_900_pixels_shows_what_could_be_saved(browser, tmp_path):
-    page, troubles = browser
-    page.set_viewport_size({"width": 900, "height": 900})
-    page.goto(written(tmp_path, html_text([estimated({(0, 0): ("50000000", "10000000000")})])))
-    for table in ("#kernels", "#lines", "#modules"):
-        assert page.locator(f"{table} th", has_text="could save").is_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == 900
-    page.set_viewport_size({"width": 1400, "height": 900})
-    assert troubles == []
-
-
 def test_a_row_of_the_tree_says_what_all_below_it_could_save(browser, tmp_path):
     page, troubles = browser
     one = estimated({(0, 0): ("50000000", "10000000000"), (0, 1): ("2000001", "300")})
