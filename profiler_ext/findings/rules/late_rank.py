@@ -103,8 +103,8 @@ def _alone(facts: Facts) -> Iterable[Candidate] | Lacking:
 def _are_messages(facts: Facts, rows: Ints) -> Rows:
     """Tell which collectives go from one rank to another; they have no number that ranks share."""
     names = facts.analysis.communication.collective
-    is_message = [name.lower().startswith(_MESSAGES) for name in names.strings]
-    return np.array(is_message, np.bool_)[names.codes[rows]]
+    messages = (name for name in names.strings if name.lower().startswith(_MESSAGES))
+    return names.where(*messages)[rows]
 
 
 def _waited_ns(facts: Facts, causes: tuple[IdleCause, ...]) -> int:
