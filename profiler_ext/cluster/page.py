@@ -26,7 +26,8 @@ from profiler_ext.records import Settings
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
 _MOST_ROWS = 2_000
 _OPEN = ("straggler", "line", "group")
-_NAMES = 2
+_WIDE_ONLY = 4
+"""The order from which on a column is there in a wide window alone."""
 
 
 def export_page(job: Job, path: Path) -> Path:
@@ -90,7 +91,9 @@ def _table(view: View, rows: Sequence[Any], settings: Settings) -> str:
 
 
 def _kind(order: int | None) -> str:
-    return ' class="what"' if order is None else ' class="number"'
+    if order is None:
+        return ' class="what"'
+    return f' class="number{" wide-only" if order >= _WIDE_ONLY else ""}"'
 
 
 def _cells(job: Job) -> str:

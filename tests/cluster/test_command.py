@@ -123,4 +123,9 @@ def test_the_page_opens_without_a_request_and_shows_each_rank(job: Job, tmp_path
         page.goto(page_file.as_uri())
         assert page.locator(".host i").count() == 12
         assert page.locator("#straggler tbody tr").count() == len(job.stragglers)
+        page.set_viewport_size({"width": 900, "height": 900})
+        heads = page.locator("#line th:visible").all_inner_texts()
+        assert heads == ["line", "code", "median", "slowest", "times", "slowest rank"]
+        assert page.locator("#line td:first-child").first.bounding_box()["height"] < 40
+        assert page.evaluate("document.documentElement.scrollWidth") == 900
         assert troubles == []
